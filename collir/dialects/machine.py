@@ -1,0 +1,350 @@
+"""The machine dialect: hardware and mesh symbols.
+
+Both are symbols of a module; functions name their mesh in the attribute ``coll.mesh``. The
+attributes mirror the plain values of ``collir.machine`` and ``collir.layout`` and convert to them.
+"""
+
+from collections.abc import Mapping
+from weakref import WeakKeyDictionary
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    IntAttr,
+    NoneAttr,
+    StringAttr,
+    SymbolNameConstraint,
+    SymbolRefAttr,
+)
+from xdsl.ir import Data, Dialect, Operation, ParametrizedAttribute
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_attr_definition,
+    irdl_op_definition,
+    opt_prop_def,
+    param_def,
+    prop_def,
+    traits_def,
+)
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+from xdsl.traits import SymbolOpInterface, SymbolTable
+from xdsl.utils.exceptions import VerifyException
+
+from collir.layout import Axis, Factor, Mesh, MeshError
+from collir.machine import Device, Level, LinkKind, Machine, MachineError
+
+MESH_ATTRIBUTE = "coll.mesh"
+"""The attribute of a ``func.func`` that names the mesh its tensors are distributed over."""
+
+
+# ---------------------------------------------------------------------------------------------
+# Attributes
+# ---------------------------------------------------------------------------------------------
+
+
+@irdl_attr_definition
+class NumberAttr(Data[float]):
+    """A double that prints so that it reads back exactly (builtin.float_data does not: 2e-05)."""
+
+    name = "machine.number"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> float:
+        with parser.in_angle_brackets():
+            return float(parser.parse_number())
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            mantissa, _, exponent = repr(self.data).partition("e")
+            point = "" if "." in mantissa else ".0"
+            printer.print_string(mantissa + point + (f"e{exponent}" if exponent else ""))
+
+
+@irdl_attr_definition
+class LevelAttr(ParametrizedAttribute):
+    """One level. ``size_from`` names the parameter its size comes from, or is empty."""
+
+    name = "machine.level"
+
+    level_name: StringAttr = param_def()
+    size: IntAttr = param_def()
+    size_from: StringAttr = param_def()
+    port: NumberAttr = param_def()
+    latency: NumberAttr = param_def()
+    kind: StringAttr = param_def()
+
+    @staticmethod
+    def of(level: Level, size_from: str = "") -> "LevelAttr":
+        """The attribute of a plain level."""
+        return LevelAttr(
+            StringAttr(level.name),
+            IntAttr(level.size),
+            StringAttr(size_from),
+            NumberAttr(level.port),
+            NumberAttr(level.latency),
+            StringAttr(level.kind.value),
+        )
+
+    def value(self) -> Level:
+        """The plain level.
+
+        Raises:
+            MachineError: a level that cannot exist, an unknown kind.
+        """
+        if self.kind.data not in list(LinkKind):
+            raise MachineError(f"'{self.kind.data}' is not a kind of link")
+        return Level(
+            self.level_name.data,
+            self.size.data,
+            self.port.data,
+            self.latency.data,
+            LinkKind(self.kind.data),
+        )
+
+
+@irdl_attr_definition
+class RateAttr(ParametrizedAttribute):
+    """FLOP/s of one dtype."""
+
+    name = "machine.rate"
+
+    dtype: StringAttr = param_def()
+    rate: NumberAttr = param_def()
+
+
+@irdl_attr_definition
+class DeviceAttr(ParametrizedAttribute):
+    """What hangs at the leaves; ``none`` stands for what is not known."""
+
+    name = "machine.device"
+
+    compute: ArrayAttr[RateAttr] = param_def()
+    memory: NumberAttr | NoneAttr = param_def()
+    memory_bandwidth: NumberAttr | NoneAttr = param_def()
+
+    @staticmethod
+    def of(device: Device) -> "DeviceAttr":
+        """The attribute of a plain device."""
+
+        def optional(value: float | None) -> NumberAttr | NoneAttr:
+            return NoneAttr() if value is None else NumberAttr(value)
+
+        rates = [RateAttr(StringAttr(dtype), NumberAttr(rate)) for dtype, rate in device.compute]
+        return DeviceAttr(
+            ArrayAttr(rates), optional(device.memory), optional(device.memory_bandwidth)
+        )
+
+    def value(self) -> Device:
+        """The plain device."""
+
+        def optional(attr: NumberAttr | NoneAttr) -> float | None:
+            return attr.data if isinstance(attr, NumberAttr) else None
+
+        return Device(
+            tuple((rate.dtype.data, rate.rate.data) for rate in self.compute),
+            optional(self.memory),
+            optional(self.memory_bandwidth),
+        )
+
+
+@irdl_attr_definition
+class ParameterAttr(ParametrizedAttribute):
+    """A parameter of a machine with its value: ``nodes = 4``."""
+
+    name = "machine.parameter"
+
+    parameter: StringAttr = param_def()
+    value: IntAttr = param_def()
+
+
+@irdl_attr_definition
+class ReferenceAttr(ParametrizedAttribute):
+    """Where a machine was taken from: ``@template(nodes = 4) from "file"``.
+
+    ``file`` is empty for a machine of the same file or a shipped one.
+    """
+
+    name = "machine.reference"
+
+    template: StringAttr = param_def()
+    arguments: ArrayAttr[ParameterAttr] = param_def()
+    file: StringAttr = param_def()
+
+
+@irdl_attr_definition
+class FactorAttr(ParametrizedAttribute):
+    """The part of an axis on one level."""
+
+    name = "machine.factor"
+
+    level: StringAttr = param_def()
+    size: IntAttr = param_def()
+
+
+@irdl_attr_definition
+class AxisAttr(ParametrizedAttribute):
+    """An axis: placed by its factors, or only sized (``factors`` is none)."""
+
+    name = "machine.axis"
+
+    axis_name: StringAttr = param_def()
+    size: IntAttr = param_def()
+    factors: ArrayAttr[FactorAttr] | NoneAttr = param_def()
+
+    @staticmethod
+    def of(axis: Axis) -> "AxisAttr":
+        """The attribute of a plain axis."""
+        factors: ArrayAttr[FactorAttr] | NoneAttr = NoneAttr()
+        if axis.factors is not None:
+            factors = ArrayAttr(
+                [FactorAttr(StringAttr(f.level), IntAttr(f.size)) for f in axis.factors]
+            )
+        return AxisAttr(StringAttr(axis.name), IntAttr(axis.size), factors)
+
+    def value(self) -> Axis:
+        """The plain axis."""
+        if isinstance(self.factors, NoneAttr):
+            return Axis(self.axis_name.data, self.size.data)
+        return Axis.placed(
+            self.axis_name.data, (Factor(f.level.data, f.size.data) for f in self.factors)
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# Operations
+# ---------------------------------------------------------------------------------------------
+
+
+@irdl_op_definition
+class MachineOp(IRDLOperation):
+    """A machine: its own levels, or (with ``reference``) those of a template, resolved.
+
+    A module is complete in itself: a reference keeps the resolved levels beside it, and prints
+    as a reference in ``.coll``.
+    """
+
+    name = "machine.machine"
+
+    sym_name = prop_def(SymbolNameConstraint())
+    parameters = opt_prop_def(ArrayAttr[ParameterAttr])
+    levels = prop_def(ArrayAttr[LevelAttr])
+    device = opt_prop_def(DeviceAttr)
+    reference = opt_prop_def(ReferenceAttr)
+
+    traits = traits_def(SymbolOpInterface())
+
+    assembly_format = (
+        "$sym_name (`parameters` $parameters^)? (`from` $reference^)? "
+        "`levels` $levels (`device` $device^)? attr-dict"
+    )
+
+    def value(self) -> Machine:
+        """The plain machine.
+
+        Raises:
+            MachineError: a machine that cannot exist.
+        """
+        device = self.device.value() if self.device else None
+        return Machine(self.sym_name.data, tuple(level.value() for level in self.levels), device)
+
+    def verify_(self) -> None:
+        try:
+            self.value()
+        except MachineError as error:
+            raise VerifyException(str(error)) from error
+        known = {p.parameter.data: p.value.data for p in self.parameters or ()}
+        for level in self.levels:
+            if (name := level.size_from.data) and known.get(name) != level.size.data:
+                raise VerifyException(
+                    f"level '{level.level_name.data}' does not have the size of parameter '{name}'"
+                )
+
+
+@irdl_op_definition
+class MeshOp(IRDLOperation):
+    """Named axes of parallelism on a machine, placed or not."""
+
+    name = "machine.mesh"
+
+    sym_name = prop_def(SymbolNameConstraint())
+    machine = prop_def(SymbolRefAttr)
+    axes = prop_def(ArrayAttr[AxisAttr])
+
+    traits = traits_def(SymbolOpInterface())
+
+    assembly_format = "$sym_name `on` $machine `axes` $axes attr-dict"
+
+    def value(self) -> Mesh:
+        """The plain mesh; kept until the mesh or its machine changes.
+
+        Raises:
+            VerifyException: the machine does not exist.
+            MachineError, MeshError: a machine or mesh that cannot exist.
+        """
+        machine = SymbolTable.lookup_symbol(self, self.machine)
+        if not isinstance(machine, MachineOp):
+            raise VerifyException(f"there is no machine {self.machine}")
+        key = (self.axes, self.sym_name, machine.levels, machine.device, machine.sym_name)
+        if (known := _MESHES.get(self)) and all(map(_is, known[0], key)):
+            return known[1]
+        axes = tuple(axis.value() for axis in self.axes)
+        mesh = Mesh(self.sym_name.data, machine.value(), axes)
+        _MESHES[self] = (key, mesh)
+        return mesh
+
+    def verify_(self) -> None:
+        try:
+            self.value()
+        except (MachineError, MeshError) as error:
+            raise VerifyException(str(error)) from error
+
+
+_MESHES: WeakKeyDictionary[MeshOp, tuple[tuple[object, ...], Mesh]] = WeakKeyDictionary()
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def mesh_of(op: Operation) -> Mesh:
+    """The mesh of the function that an operation is in (or is).
+
+    Raises:
+        VerifyException: the function names no mesh, or one that does not exist.
+        MachineError, MeshError: a machine or mesh that cannot exist.
+    """
+    function: Operation | None = op
+    while function is not None and function.name != "func.func":
+        function = function.parent_op()
+    if function is None:
+        raise VerifyException("the operation is not in a function, so it has no mesh")
+    reference = function.attributes.get(MESH_ATTRIBUTE)
+    if not isinstance(reference, SymbolRefAttr):
+        raise VerifyException(f"the function does not name its mesh ({MESH_ATTRIBUTE} = @mesh)")
+    mesh = SymbolTable.lookup_symbol(function, reference)
+    if not isinstance(mesh, MeshOp):
+        raise VerifyException(f"there is no mesh {reference}")
+    return mesh.value()
+
+
+def parameter_list(values: Mapping[str, int]) -> ArrayAttr[ParameterAttr]:
+    """Parameters of a machine as an attribute."""
+    return ArrayAttr(
+        [ParameterAttr(StringAttr(name), IntAttr(value)) for name, value in values.items()]
+    )
+
+
+Machines = Dialect(
+    "machine",
+    [MachineOp, MeshOp],
+    [
+        NumberAttr,
+        LevelAttr,
+        RateAttr,
+        DeviceAttr,
+        ParameterAttr,
+        ReferenceAttr,
+        FactorAttr,
+        AxisAttr,
+    ],
+)

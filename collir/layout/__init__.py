@@ -1,0 +1,25 @@
+"""Meshes, layouts and the typing rules between layouts, as plain frozen values.
+
+A value is distributed over the sub-axes of a mesh; on each sub-axis it is replicated, sharded,
+partial or at root. The rules in ``rules`` say which collective leads from which layout to which:
+they are the result-type inference and the verifier of the dialect.
+"""
+
+from collir.layout.dtypes import DType, Reduction
+from collir.layout.errors import LayoutError
+from collir.layout.mesh import Axis, Factor, Mesh, MeshError, SubAxis
+from collir.layout.types import Dim, DistType, check_type
+
+__all__ = [
+    "Axis",
+    "DType",
+    "Dim",
+    "DistType",
+    "Factor",
+    "LayoutError",
+    "Mesh",
+    "MeshError",
+    "Reduction",
+    "SubAxis",
+    "check_type",
+]

@@ -1,0 +1,77 @@
+"""Element types and reduction operations."""
+
+from enum import StrEnum
+
+
+class Reduction(StrEnum):
+    """What combines the parts of a partial value. ``avg`` is sum and a division at the end."""
+
+    SUM = "sum"
+    PROD = "prod"
+    MAX = "max"
+    MIN = "min"
+    AVG = "avg"
+
+    @property
+    def linear(self) -> bool:
+        """Whether it commutes with scaling and with adding another such partial value."""
+        return self in (Reduction.SUM, Reduction.AVG)
+
+
+class DType(StrEnum):
+    """An element type, named as in MLIR (integers are signed)."""
+
+    F16 = "f16"
+    BF16 = "bf16"
+    F32 = "f32"
+    F64 = "f64"
+    I8 = "i8"
+    I32 = "i32"
+    I64 = "i64"
+
+    @property
+    def bits(self) -> int:
+        """Width in bits."""
+        return int(self.value.lstrip("bfi"))
+
+    @property
+    def bytes(self) -> int:
+        """Width in bytes."""
+        return self.bits // 8
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is a floating-point type."""
+        return self.value[0] in "bf"
+
+    @property
+    def mantissa(self) -> int:
+        """Bits of precision: every integer up to ``2 ** mantissa`` is exact."""
+        floats = {DType.F16: 11, DType.BF16: 8, DType.F32: 24, DType.F64: 53}
+        return floats.get(self, self.bits - 1)
+
+    @property
+    def epsilon(self) -> float:
+        """Spacing of the numbers just above 1; 0 for integers."""
+        return 2.0 ** (1 - self.mantissa) if self.is_float else 0.0
+
+    def holds(self, other: "DType") -> bool:
+        """Whether every value of ``other`` is exactly a value of this type (no narrowing)."""
+        if self == other:
+            return True
+        if not self.is_float:
+            return not other.is_float and self.bits >= other.bits
+        if self == DType.F16 and other == DType.BF16:
+            return False  # more precision, but too small an exponent
+        return self.mantissa >= other.mantissa
+
+    def represents(self, value: float) -> bool:
+        """Whether a finite constant can be written in this type without overflow or a fraction lost.
+
+        Floats may round (0.1 is fine as f16); they may not overflow to infinity.
+        """
+        if not self.is_float:
+            limit = 2 ** (self.bits - 1)
+            return value == int(value) and -limit <= value < limit
+        largest = {DType.F16: 65504.0, DType.BF16: 3.3895313892515355e38, DType.F32: 3.4028234663852886e38}
+        return abs(value) <= largest.get(self, 1.7976931348623157e308)

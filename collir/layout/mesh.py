@@ -1,0 +1,210 @@
+"""Meshes: named axes of parallelism, and the sub-axes they have once placed on a machine."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from collir.machine import Machine
+
+
+class MeshError(ValueError):
+    """A mesh that does not fit its machine; ``axis`` is the one at fault, if one is."""
+
+    def __init__(self, message: str, axis: str | None = None):
+        super().__init__(message)
+        self.axis = axis
+
+
+@dataclass(frozen=True)
+class Factor:
+    """The part of an axis that lives on one hardware level: ``node:4``."""
+
+    level: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A parallelism axis: placed (``factors``, outermost level first) or only sized."""
+
+    name: str
+    size: int
+    factors: tuple[Factor, ...] | None = None
+
+    @staticmethod
+    def placed(name: str, factors: Iterable[Factor]) -> "Axis":
+        """An axis whose size is the product of its factors."""
+        factors = tuple(factors)
+        return Axis(name, math.prod(factor.size for factor in factors), factors)
+
+
+@dataclass(frozen=True)
+class SubAxis:
+    """What a layout speaks of: one axis on one level (``level`` is None where not placed).
+
+    A device's coordinate on it is ``rank // stride % size``.
+    """
+
+    axis: str
+    level: str | None
+    size: int
+    stride: int
+
+    @property
+    def name(self) -> str:
+        """``data.node``, or ``data`` where the axis is not placed."""
+        return self.axis if self.level is None else f"{self.axis}.{self.level}"
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Axes on a machine.
+
+    A placed mesh is a parallelism matrix: the factors on a level multiply to the level's size.
+    Ranks are mixed radix over the levels, outermost most significant, and within a level the first
+    declared axis is most significant; without a placement, over the axes in declared order.
+
+    Raises:
+        MeshError: axes that are not distinct, not all placed, unknown levels, or sizes that do not
+            multiply up to the machine's.
+    """
+
+    name: str
+    machine: Machine
+    axes: tuple[Axis, ...]
+
+    def __post_init__(self) -> None:
+        if not self.axes:
+            raise MeshError(f"mesh @{self.name} has no axes")
+        names = [axis.name for axis in self.axes]
+        for axis in self.axes:
+            if names.count(axis.name) > 1:
+                raise MeshError(f"mesh @{self.name} has two axes named '{axis.name}'", axis.name)
+            if axis.size < 1 or any(factor.size < 1 for factor in axis.factors or ()):
+                raise MeshError(f"axis '{axis.name}' needs sizes of at least 1", axis.name)
+            if (axis.factors is None) != (self.axes[0].factors is None):
+                raise MeshError(
+                    f"mesh @{self.name} places only some of its axes: "
+                    f"give '{axis.name}' levels too, or none of them",
+                    axis.name,
+                )
+        if self.placed:
+            self._check_placement()
+        elif (total := math.prod(axis.size for axis in self.axes)) != self.machine.devices:
+            raise MeshError(
+                f"the axes of mesh @{self.name} multiply to {total}, "
+                f"but machine @{self.machine.name} has {self.machine.devices} devices"
+            )
+
+    def _check_placement(self) -> None:
+        order = [level.name for level in self.machine.levels]
+        for axis in self.axes:
+            levels = [factor.level for factor in axis.factors or ()]
+            for level in levels:
+                if level not in order:
+                    raise MeshError(
+                        f"machine @{self.machine.name} has no level '{level}' "
+                        f"(its levels are {', '.join(order)})",
+                        axis.name,
+                    )
+                if levels.count(level) > 1:
+                    raise MeshError(f"axis '{axis.name}' names level '{level}' twice", axis.name)
+            if levels != sorted(levels, key=order.index):
+                right = " * ".join(
+                    f"{factor.level}:{factor.size}"
+                    for factor in sorted(axis.factors or (), key=lambda f: order.index(f.level))
+                )
+                raise MeshError(
+                    f"write the levels of axis '{axis.name}' outermost first: {right}", axis.name
+                )
+        for level in self.machine.levels:
+            total = math.prod(
+                factor.size
+                for axis in self.axes
+                for factor in axis.factors or ()
+                if factor.level == level.name
+            )
+            if total != level.size:
+                raise MeshError(
+                    f"the factors of mesh @{self.name} on level '{level.name}' multiply to "
+                    f"{total}, but the level has {level.size} children"
+                )
+
+    @property
+    def placed(self) -> bool:
+        """Whether every axis says which levels it lives on."""
+        return self.axes[0].factors is not None
+
+    @property
+    def devices(self) -> int:
+        """The number of devices, which is the machine's."""
+        return self.machine.devices
+
+    @cached_property
+    def sub_axes(self) -> tuple[SubAxis, ...]:
+        """All sub-axes of size above 1: axes as declared, each from its outermost level inwards."""
+        found: dict[str, SubAxis] = {}
+        stride = self.devices
+        for axis, level, size in self._radices():
+            stride //= size
+            if size > 1:
+                sub = SubAxis(axis, level, size, stride)
+                found[sub.name] = sub
+        names = (
+            axis.name if axis.factors is None else f"{axis.name}.{factor.level}"
+            for axis in self.axes
+            for factor in axis.factors or (None,)
+            if factor is not None or axis.factors is None
+        )
+        return tuple(found[name] for name in names if name in found)
+
+    def _radices(self) -> Iterable[tuple[str, str | None, int]]:
+        """(axis, level, size), most significant first: the mixed radix of the ranks."""
+        if not self.placed:
+            for axis in self.axes:
+                yield axis.name, None, axis.size
+            return
+        for level in self.machine.levels:
+            for axis in self.axes:
+                for factor in axis.factors or ():
+                    if factor.level == level.name:
+                        yield axis.name, level.name, factor.size
+
+    @cached_property
+    def by_name(self) -> dict[str, SubAxis]:
+        """The sub-axes by their names."""
+        return {sub.name: sub for sub in self.sub_axes}
+
+    @cached_property
+    def of_axis(self) -> dict[str, tuple[str, ...]]:
+        """For every axis the names of its sub-axes, major to minor (none, where its size is 1)."""
+        return {
+            axis.name: tuple(sub.name for sub in self.sub_axes if sub.axis == axis.name)
+            for axis in self.axes
+        }
+
+    def group_size(self, axes: Iterable[str]) -> int:
+        """The product of the sizes of sub-axes of this mesh."""
+        sizes = self.by_name
+        return math.prod(sizes[name].size for name in axes)
+
+    def ordered(self, axes: Iterable[str]) -> tuple[str, ...]:
+        """A set of sub-axes in the order of the mesh."""
+        wanted = frozenset(axes)
+        return tuple(name for name in self.by_name if name in wanted)
+
+    def short(self, axes: Sequence[str]) -> tuple[str, ...]:
+        """Sub-axes as one would write them: a whole axis, major to minor, is its name alone."""
+        names: list[str] = []
+        rest = tuple(axes)
+        while rest:
+            sub = self.by_name.get(rest[0])
+            whole = self.of_axis[sub.axis] if sub else ()
+            if sub and rest[: len(whole)] == whole:
+                names.append(sub.axis)
+                rest = rest[len(whole) :]
+            else:
+                names.append(rest[0])
+                rest = rest[1:]
+        return tuple(names)

@@ -1,0 +1,564 @@
+"""The typing rules: which step leads from which layout to which.
+
+Every rule takes a mesh, the operand types and the parameters of the step, and returns the type of
+the result or raises ``LayoutError``. A function whose body type-checks implements the collective
+its signature promises. The rules look at sub-axes and sizes only, never at devices, so checking a
+step costs the same on 8 devices and on 100,000.
+
+Operand types are expected to be valid on the mesh (``check_type``). Every listed sub-axis must be
+in the state a step needs; all other sub-axes pass unchanged.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from collir.layout.dtypes import DType, Reduction
+from collir.layout.errors import LayoutError
+from collir.layout.mesh import Mesh
+from collir.layout.types import Dim, DistType, check_type, unknown_axis
+
+Axes = tuple[str, ...]
+
+
+# ---------------------------------------------------------------------------------------------
+# Preconditions
+# ---------------------------------------------------------------------------------------------
+
+_ADVICE = {
+    ("partial", "sharded"): "nothing is left to reduce",
+    ("partial", "root"): "it was reduced already: broadcast or scatter it",
+    ("partial", "replicated"): "nothing is left to reduce",
+    ("sharded", "partial"): "reduce_scatter it first",
+    ("sharded", "root"): "scatter it first",
+    ("sharded", "replicated"): "every device holds the whole already",
+    ("root", "partial"): "reduce it first",
+    ("root", "sharded"): "gather it first",
+    ("root", "replicated"): "keep_root it first, or drop this step",
+    ("replicated", "partial"): "all_reduce it first",
+    ("replicated", "sharded"): "all_gather it first",
+    ("replicated", "root"): "broadcast it first",
+}
+
+_STATES = {
+    "partial": "partial over",
+    "sharded": "sharded over",
+    "root": "at root on",
+    "replicated": "replicated over",
+}
+
+
+def _state(x: DistType, axis: str) -> str:
+    if axis in x.partial:
+        return "partial"
+    if axis in x.root:
+        return "root"
+    return "replicated" if x.dim_of(axis) is None else "sharded"
+
+
+def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, wanted: str) -> None:
+    """All of ``axes`` exist, are distinct, and are in the state ``wanted`` in ``x``."""
+    if not axes:
+        raise LayoutError(f"{op} needs at least one sub-axis")
+    for axis in axes:
+        if axis not in mesh.by_name:
+            raise LayoutError(unknown_axis(mesh, axis), axes=(axis,))
+        if axes.count(axis) > 1:
+            raise LayoutError(f"{op} names sub-axis {axis} twice", axes=(axis,))
+    for found in ("partial", "sharded", "root", "replicated"):
+        wrong = tuple(axis for axis in axes if _state(x, axis) == found)
+        if wrong and found != wanted:
+            where = ", ".join(mesh.short(wrong))
+            wish = "it at root there" if wanted == "root" else f"it {wanted}"
+            raise LayoutError(
+                f"{{0}} is {_STATES[found]} {where} here; {op} needs {wish}: "
+                f"{_ADVICE[wanted, found]}",
+                operand=0,
+                axes=wrong,
+            )
+
+
+def _require_dim(op: str, x: DistType, dim: int) -> None:
+    if not 0 <= dim < len(x.dims):
+        rank = f"{len(x.dims)} dimension{'s' * (len(x.dims) != 1)}"
+        raise LayoutError(f"{op} has no dimension {dim} to work on: {{0}} has {rank}", operand=0)
+
+
+def _require_suffix(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int) -> None:
+    """``axes`` are, in this order, the minor-most sub-axes that shard dimension ``dim``."""
+    _require_dim(op, x, dim)
+    _require(op, mesh, x, axes, "sharded")
+    for axis in axes:
+        if (other := x.dim_of(axis)) != dim:
+            raise LayoutError(
+                f"{{0}} is sharded over {axis} on dimension {other}, not {dim}: "
+                f"write `dim {other}`",
+                operand=0,
+                axes=(axis,),
+            )
+    if (have := x.dims[dim].axes)[-len(axes) :] != axes:
+        raise LayoutError(
+            f"{{0}} is sharded over ({', '.join(have)}) on dimension {dim}, major to minor; "
+            f"{op} takes the last of these in this order, "
+            f"such as ({', '.join(have[-len(axes):])}), or its blocks would be out of order",
+            operand=0,
+            axes=axes,
+        )
+
+
+def _require_divides(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int) -> None:
+    """The local part of dimension ``dim`` divides into one block for each of the group."""
+    _require_dim(op, x, dim)
+    local = x.dims[dim].size // mesh.group_size(x.dims[dim].axes)
+    group = mesh.group_size(axes)
+    if local % group:
+        part = "" if local == x.dims[dim].size else f" (the local part of {x.dims[dim].size})"
+        raise LayoutError(
+            f"{op} over {', '.join(mesh.short(axes))} cuts dimension {dim} into {group} blocks, "
+            f"but {{0}} has {local} there{part}, which {group} does not divide: "
+            "pick another dimension, or pad this one",
+            operand=0,
+            axes=axes,
+        )
+
+
+def _require_same(op: str, x: DistType, y: DistType, index: int) -> None:
+    """Two operands of one step share dtype, shape and layout."""
+    if x.dtype != y.dtype:
+        raise LayoutError(
+            f"{op} needs one dtype: {{0}} is {x.dtype} and {{{index}}} is {y.dtype}: "
+            "cast one of them",
+            operand=index,
+        )
+    if x.shape != y.shape:
+        raise LayoutError(
+            f"{op} needs one shape: {{0}} is {list(x.shape)} and {{{index}}} is {list(y.shape)}",
+            operand=index,
+        )
+    if x != y:
+        differing = tuple(
+            axis
+            for axis in dict.fromkeys([*x.axes, *y.axes])
+            if _state(x, axis) != _state(y, axis) or x.dim_of(axis) != y.dim_of(axis)
+        )
+        where = f" (they differ over {', '.join(differing)})" if differing else ""
+        raise LayoutError(
+            f"{op} needs operands of one layout: {{0}} is {x} and {{{index}}} is {y}{where}",
+            operand=index,
+            axes=differing,
+        )
+
+
+# ---------------------------------------------------------------------------------------------
+# Building results
+# ---------------------------------------------------------------------------------------------
+
+
+def _without_partial(x: DistType, axes: Axes) -> DistType:
+    partial = x.partial - frozenset(axes)
+    return replace(x, partial=partial, reduction=x.reduction if partial else None)
+
+
+def _without_root(x: DistType, axes: Axes) -> DistType:
+    return replace(x, root=x.root - frozenset(axes))
+
+
+def _with_root(x: DistType, axes: Axes) -> DistType:
+    return replace(x, root=x.root | frozenset(axes))
+
+
+def _with_dim(x: DistType, index: int, *dims: Dim) -> DistType:
+    """Dimension ``index`` replaced by ``dims`` (none, one or several)."""
+    return replace(x, dims=(*x.dims[:index], *dims, *x.dims[index + 1 :]))
+
+
+def _append(x: DistType, axes: Axes, index: int) -> DistType:
+    dim = x.dims[index]
+    return _with_dim(x, index, Dim(dim.size, dim.axes + axes))
+
+
+def _drop(x: DistType, axes: Axes, index: int) -> DistType:
+    dim = x.dims[index]
+    return _with_dim(x, index, Dim(dim.size, dim.axes[: -len(axes)]))
+
+
+def _checked(mesh: Mesh, x: DistType) -> DistType:
+    """``x``, where a step grew it or changed its dtype and it might not exist."""
+    check_type(mesh, x)
+    return x
+
+
+# ---------------------------------------------------------------------------------------------
+# Collectives (design: the table of states)
+# ---------------------------------------------------------------------------------------------
+
+
+def all_reduce(mesh: Mesh, x: DistType, axes: Axes) -> DistType:
+    """partial -> replicated."""
+    _require("all_reduce", mesh, x, axes, "partial")
+    return _without_partial(x, axes)
+
+
+def reduce_scatter(mesh: Mesh, x: DistType, axes: Axes, dim: int) -> DistType:
+    """partial -> sharded on ``dim``, appended minor-most in the written order."""
+    _require("reduce_scatter", mesh, x, axes, "partial")
+    _require_divides("reduce_scatter", mesh, x, axes, dim)
+    return _append(_without_partial(x, axes), axes, dim)
+
+
+def all_gather(mesh: Mesh, x: DistType, axes: Axes, dim: int) -> DistType:
+    """sharded, as the exact minor-most suffix of ``dim`` -> replicated."""
+    _require_suffix("all_gather", mesh, x, axes, dim)
+    return _drop(x, axes, dim)
+
+
+def reduce(mesh: Mesh, x: DistType, axes: Axes) -> DistType:
+    """partial -> root."""
+    _require("reduce", mesh, x, axes, "partial")
+    return _with_root(_without_partial(x, axes), axes)
+
+
+def broadcast(mesh: Mesh, x: DistType, axes: Axes) -> DistType:
+    """root -> replicated."""
+    _require("broadcast", mesh, x, axes, "root")
+    return _without_root(x, axes)
+
+
+def scatter(mesh: Mesh, x: DistType, axes: Axes, dim: int) -> DistType:
+    """root -> sharded on ``dim``, appended minor-most in the written order."""
+    _require("scatter", mesh, x, axes, "root")
+    _require_divides("scatter", mesh, x, axes, dim)
+    return _append(_without_root(x, axes), axes, dim)
+
+
+def gather(mesh: Mesh, x: DistType, axes: Axes, dim: int) -> DistType:
+    """sharded, as the exact minor-most suffix of ``dim`` -> root."""
+    _require_suffix("gather", mesh, x, axes, dim)
+    return _with_root(_drop(x, axes, dim), axes)
+
+
+def all_to_all(mesh: Mesh, x: DistType, axes: Axes, source: int, target: int) -> DistType:
+    """sharded, as the exact minor-most suffix of ``source`` -> sharded, appended to ``target``."""
+    if source == target:
+        raise LayoutError(
+            "all_to_all moves shards from one dimension to another: give two different ones"
+        )
+    _require_suffix("all_to_all", mesh, x, axes, source)
+    _require_divides("all_to_all", mesh, x, axes, target)
+    return _append(_drop(x, axes, source), axes, target)
+
+
+def permute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
+    """Any replicated/sharded layout -> another with equal shard counts in every dimension."""
+    check_type(mesh, to)
+    if (x.dtype, x.shape) != (to.dtype, to.shape):
+        raise LayoutError(
+            f"permute moves blocks and changes nothing else: {{0}} is {x.dtype}{list(x.shape)}, "
+            f"the target is {to.dtype}{list(to.shape)}",
+            operand=0,
+        )
+    if (x.partial, x.reduction, x.root) != (to.partial, to.reduction, to.root):
+        raise LayoutError(
+            "permute changes sharded and replicated sub-axes only: what is partial or at root "
+            f"stays, but {{0}} is {x} and the target is {to}",
+            operand=0,
+            axes=tuple(x.partial ^ to.partial | x.root ^ to.root),
+        )
+    for index, (dim, want) in enumerate(zip(x.dims, to.dims, strict=True)):
+        have, need = mesh.group_size(dim.axes), mesh.group_size(want.axes)
+        if have != need:
+            raise LayoutError(
+                f"permute keeps the number of shards of every dimension: dimension {index} of "
+                f"{{0}} has {have}, and {need} in the target",
+                operand=0,
+                axes=dim.axes,
+            )
+    return to
+
+
+# ---------------------------------------------------------------------------------------------
+# Local operations: nothing is sent
+# ---------------------------------------------------------------------------------------------
+
+
+def slice(mesh: Mesh, x: DistType, axes: Axes, dim: int) -> DistType:
+    """replicated -> sharded on ``dim``, appended minor-most in the written order."""
+    _require("slice", mesh, x, axes, "replicated")
+    _require_divides("slice", mesh, x, axes, dim)
+    return _append(x, axes, dim)
+
+
+def keep_root(mesh: Mesh, x: DistType, axes: Axes) -> DistType:
+    """replicated -> root."""
+    _require("keep_root", mesh, x, axes, "replicated")
+    return _with_root(x, axes)
+
+
+def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: Reduction) -> DistType:
+    """replicated -> partial(sum) or partial(prod): all coordinates but 0 take the identity."""
+    if reduction not in (Reduction.SUM, Reduction.PROD):
+        raise LayoutError(
+            f"mask makes partial(sum) or partial(prod), not partial({reduction}): "
+            f"the {reduction} of equal copies is the copy itself, so there is nothing to mask"
+        )
+    _require("mask", mesh, x, axes, "replicated")
+    if x.reduction not in (None, reduction):
+        raise LayoutError(
+            f"{{0}} is partial({x.reduction}) already: a value has one reduction on all its "
+            f"sub-axes, so it cannot become partial({reduction}) as well",
+            operand=0,
+            axes=tuple(x.partial),
+        )
+    return replace(x, partial=x.partial | frozenset(axes), reduction=reduction)
+
+
+def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, int]) -> DistType:
+    """N on L1+L2 -> m on L1, k on L2: a view.
+
+    Allowed iff L2 is empty and the shards of L1 divide m, or the shards of L1 are exactly m and
+    those of L2 divide k.
+    """
+    _require_dim("split", x, dim)
+    size, axes = x.dims[dim].size, x.dims[dim].axes
+    outer, inner = sizes
+    if min(sizes) < 1 or outer * inner != size:
+        raise LayoutError(
+            f"split into [{outer}, {inner}] does not fit dimension {dim} of {{0}}: "
+            f"{outer} * {inner} is not {size}",
+            operand=0,
+        )
+    for cut in range(len(axes), -1, -1):
+        major, minor = axes[:cut], axes[cut:]
+        shards = mesh.group_size(major)
+        fits = outer % shards == 0 if not minor else shards == outer
+        if fits and inner % mesh.group_size(minor) == 0:
+            return _with_dim(x, dim, Dim(outer, major), Dim(inner, minor))
+    raise LayoutError(
+        f"dimension {dim} of {{0}} is sharded over {', '.join(mesh.short(axes))} "
+        f"({mesh.group_size(axes)} shards); split into [{outer}, {inner}] would cut across its "
+        "blocks: let the first size be a multiple of the shards, or be exactly the shards of a "
+        "major part of these sub-axes",
+        operand=0,
+        axes=axes,
+    )
+
+
+def merge(mesh: Mesh, x: DistType, dim: int) -> DistType:
+    """m on L1, k on L2 -> m*k on L1+L2: the view that undoes ``split``."""
+    _require_dim("merge", x, dim)
+    _require_dim("merge", x, dim + 1)
+    outer, inner = x.dims[dim], x.dims[dim + 1]
+    shards = mesh.group_size(outer.axes)
+    if inner.axes and shards != outer.size:
+        raise LayoutError(
+            f"dimension {dim + 1} of {{0}} is sharded over {', '.join(mesh.short(inner.axes))}, "
+            f"so dimension {dim} must have exactly one row per shard to merge them, but it has "
+            f"{outer.size} rows in {shards} shard{'s' * (shards != 1)}: all_gather dimension "
+            f"{dim + 1} first",
+            operand=0,
+            axes=inner.axes,
+        )
+    merged = Dim(outer.size * inner.size, outer.axes + inner.axes)
+    return replace(x, dims=(*x.dims[:dim], merged, *x.dims[dim + 2 :]))
+
+
+def reshape(mesh: Mesh, x: DistType, shape: tuple[int, ...]) -> DistType:
+    """A view under another global shape: merges and splits, so it moves nothing."""
+    if any(size < 1 for size in shape) or math.prod(shape) != x.elements:
+        raise LayoutError(
+            f"reshape to {list(shape)} does not fit {{0}} of shape {list(x.shape)}: "
+            "the number of elements differs",
+            operand=0,
+        )
+    result = replace(x, dims=())
+    for sources, targets in _reshape_groups(x.shape, shape):
+        part = replace(x, dims=tuple(x.dims[i] for i in sources) or (Dim(1),))
+        try:
+            while len(part.dims) > 1:
+                part = merge(mesh, part, 0)
+            for index, target in enumerate(targets[:-1]):
+                rest = part.dims[index].size // target
+                part = split(mesh, part, index, (target, rest))
+        except LayoutError as error:
+            raise LayoutError(
+                f"reshape to {list(shape)} would move data of {{0}}, which is {x}: "
+                "all_gather the sharded dimension first, or keep its shards together",
+                operand=0,
+                axes=error.axes,
+            ) from error
+        result = replace(result, dims=result.dims + (part.dims if targets else ()))
+    return result
+
+
+def _reshape_groups(
+    source: tuple[int, ...], target: tuple[int, ...]
+) -> list[tuple[list[int], list[int]]]:
+    """The finest grouping of a reshape: (indices into source, sizes of target), equal products."""
+    groups: list[tuple[list[int], list[int]]] = [([], [])]
+    i = j = 0
+    while i < len(source) and j < len(target):
+        have, want = source[i], target[j]
+        sources, targets = [i], [want]
+        i, j = i + 1, j + 1
+        while have != want:  # the smaller side has more to come: the totals are equal
+            if have < want:
+                have *= source[i]
+                sources.append(i)
+                i += 1
+            else:
+                want *= target[j]
+                targets.append(target[j])
+                j += 1
+        groups.append((sources, targets))
+    groups[-1][0].extend(range(i, len(source)))  # what is left has size 1
+    groups[-1][1].extend(target[j:])
+    return [group for group in groups if group != ([], [])]
+
+
+def transpose(mesh: Mesh, x: DistType, order: tuple[int, ...]) -> DistType:
+    """The dimensions in another order; each keeps its shards."""
+    if sorted(order) != list(range(len(x.dims))):
+        raise LayoutError(
+            f"transpose needs each dimension of {{0}} once: "
+            f"{list(order)} is not a permutation of {list(range(len(x.dims)))}",
+            operand=0,
+        )
+    return replace(x, dims=tuple(x.dims[i] for i in order))
+
+
+def concat(mesh: Mesh, parts: Sequence[DistType], dim: int) -> DistType:
+    """Operands of one layout, one behind the other along an unsharded dimension."""
+    first = parts[0]
+    _require_dim("concat", first, dim)
+    for index, part in enumerate(parts):
+        if dim < len(part.dims) and part.dims[dim].axes:
+            axes = part.dims[dim].axes
+            raise LayoutError(
+                f"{{{index}}} is sharded over {', '.join(mesh.short(axes))} on dimension {dim} "
+                "here; concat needs that dimension whole on every device: all_gather it first",
+                operand=index,
+                axes=axes,
+            )
+        if len(part.dims) == len(first.dims):
+            aligned = _with_dim(part, dim, first.dims[dim])
+        else:
+            aligned = part
+        _require_same("concat", first, aligned, index)
+    total = sum(part.dims[dim].size for part in parts)
+    return _checked(mesh, _with_dim(first, dim, Dim(total)))
+
+
+def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) -> DistType:
+    """``low`` elements in front and ``high`` behind; negative ones cut off instead (as in XLA).
+
+    The dimension must be whole on every device. A partial value may only be padded with what its
+    reduction leaves alone: 0 for sum, 0 or 1 for prod, anything for avg, max and min.
+    """
+    _require_dim("pad", x, dim)
+    if axes := x.dims[dim].axes:
+        raise LayoutError(
+            f"{{0}} is sharded over {', '.join(mesh.short(axes))} on dimension {dim} here; pad "
+            f"needs that dimension whole on every device: split it into "
+            f"[{mesh.group_size(axes)}, {x.dims[dim].size // mesh.group_size(axes)}] and pad the "
+            "second part, or all_gather it first",
+            operand=0,
+            axes=axes,
+        )
+    size = x.dims[dim].size
+    if min(low, 0) + min(high, 0) + size < 1:
+        raise LayoutError(
+            f"pad cuts {-min(low, 0) - min(high, 0)} elements off dimension {dim} of {{0}}, "
+            f"which has {size}: nothing would be left",
+            operand=0,
+        )
+    grows = low > 0 or high > 0
+    if grows and not x.dtype.represents(value):
+        raise LayoutError(f"pad value {value:g} is not a value of {x.dtype}")
+    idempotent = {Reduction.SUM: (0.0,), Reduction.PROD: (0.0, 1.0)}
+    if grows and x.reduction in idempotent and value not in idempotent[x.reduction]:
+        allowed = " or ".join(f"{v:g}" for v in idempotent[x.reduction])
+        raise LayoutError(
+            f"{{0}} is partial({x.reduction}) over {', '.join(mesh.short(mesh.ordered(x.partial)))}"
+            f" here, and every device would add its own {value:g}: pad it with {allowed}, "
+            "or all_reduce it first",
+            operand=0,
+            axes=tuple(x.partial),
+        )
+    return _checked(mesh, _with_dim(x, dim, Dim(size + low + high)))
+
+
+def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
+    """The elementwise sum.
+
+    Partial values add if both are partial(sum) or partial(avg) over the same sub-axes; to a
+    partial(avg), partial(max) or partial(min) a value that is replicated there may be added.
+    """
+    shifted = (Reduction.AVG, Reduction.MAX, Reduction.MIN)
+    for index, (one, other) in enumerate(((x, y), (y, x))):
+        if one.reduction in shifted and not other.partial:
+            bare = replace(one, partial=frozenset[str](), reduction=None)
+            if bare == other:
+                return one
+            if index == 0:
+                _require_same("add", bare, other, 1)
+            else:
+                _require_same("add", other, bare, 1)
+    for operand, (one, other) in enumerate(((x, y), (y, x))):
+        if one.reduction is Reduction.SUM and not other.partial:
+            where = ", ".join(mesh.short(mesh.ordered(one.partial)))
+            raise LayoutError(
+                f"{{{operand}}} is partial(sum) over {where} here and {{{1 - operand}}} is not: "
+                f"every device would add the whole of {{{1 - operand}}}: all_reduce "
+                f"{{{operand}}} first, or mask {{{1 - operand}}} over {where}",
+                operand=operand,
+                axes=tuple(one.partial),
+            )
+    _require_same("add", x, y, 1)
+    if x.reduction and not x.reduction.linear:
+        raise LayoutError(
+            f"both operands are partial({x.reduction}): the {x.reduction} of a sum is not the sum "
+            f"of two: all_reduce one of them first",
+            operand=0,
+            axes=tuple(x.partial),
+        )
+    return x
+
+
+def scale(mesh: Mesh, x: DistType, factor: float) -> DistType:
+    """Every element times a constant; a negative one turns a partial max into a min."""
+    if not x.dtype.represents(factor):
+        raise LayoutError(f"factor {factor:g} is not a value of {x.dtype}")
+    swap = {Reduction.MAX: Reduction.MIN, Reduction.MIN: Reduction.MAX}
+    if x.reduction is Reduction.PROD:
+        raise LayoutError(
+            f"{{0}} is partial(prod) over {', '.join(mesh.short(mesh.ordered(x.partial)))} here, "
+            "and every device would bring the factor in once: all_reduce it first",
+            operand=0,
+            axes=tuple(x.partial),
+        )
+    if factor < 0 and x.reduction in swap:
+        return replace(x, reduction=swap[x.reduction])
+    return x
+
+
+def cast(mesh: Mesh, x: DistType, dtype: DType) -> DistType:
+    """Another dtype.
+
+    A partial sum, avg or prod may only be widened (rounding each part is not rounding the whole);
+    a partial max or min takes every cast that is nondecreasing: all but those between integers
+    that wrap around.
+    """
+    result = replace(x, dtype=dtype)
+    if x.reduction is None or dtype.holds(x.dtype):
+        return _checked(mesh, result)
+    wraps = not dtype.is_float and not x.dtype.is_float
+    if x.reduction not in (Reduction.MAX, Reduction.MIN) or wraps:
+        raise LayoutError(
+            f"{{0}} is partial({x.reduction}) over "
+            f"{', '.join(mesh.short(mesh.ordered(x.partial)))} here, and {dtype} does not hold "
+            f"every {x.dtype}: narrowing the parts is not narrowing the {x.reduction}: "
+            "all_reduce it first",
+            operand=0,
+            axes=tuple(x.partial),
+        )
+    return result

@@ -1,0 +1,155 @@
+"""The type of a distributed tensor: global shape, and a state on every sub-axis."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from collir.layout.dtypes import DType, Reduction
+from collir.layout.errors import LayoutError
+from collir.layout.mesh import Mesh
+
+MAX_BYTES = 2**63 - 1
+"""The most bytes a tensor may have: sizes are signed 64-bit integers in what we emit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A dimension: its global size, and the sub-axes it is sharded over, major to minor."""
+
+    size: int
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DistType:
+    """A distributed tensor.
+
+    ``dims`` carry the global shape. On the sub-axes in ``partial`` the true value is the
+    ``reduction`` over the coordinates; on those in ``root`` only coordinate 0 holds data; on those
+    that are named nowhere the value is replicated. ``reduction`` is set exactly if ``partial`` is
+    not empty: one operation per value.
+    """
+
+    dtype: DType
+    dims: tuple[Dim, ...]
+    partial: frozenset[str] = field(default=frozenset())
+    reduction: Reduction | None = None
+    root: frozenset[str] = field(default=frozenset())
+
+    @staticmethod
+    def make(
+        dtype: DType,
+        shape: Iterable[int],
+        *,
+        partial: Iterable[str] = (),
+        reduction: Reduction | None = None,
+        root: Iterable[str] = (),
+    ) -> "DistType":
+        """An unsharded tensor; the reduction is dropped where nothing is partial."""
+        axes = frozenset(partial)
+        return DistType(
+            dtype, tuple(map(Dim, shape)), axes, reduction if axes else None, frozenset(root)
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The global shape."""
+        return tuple(dim.size for dim in self.dims)
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of the global tensor."""
+        return math.prod(self.shape)
+
+    def local_shape(self, mesh: Mesh) -> tuple[int, ...]:
+        """The shape of one device's buffer."""
+        return tuple(dim.size // mesh.group_size(dim.axes) for dim in self.dims)
+
+    def local_bytes(self, mesh: Mesh) -> int:
+        """The bytes of one device's buffer."""
+        return math.prod(self.local_shape(mesh)) * self.dtype.bytes
+
+    def dim_of(self, axis: str) -> int | None:
+        """The dimension that is sharded over a sub-axis, if one is."""
+        return next((i for i, dim in enumerate(self.dims) if axis in dim.axes), None)
+
+    @property
+    def axes(self) -> list[str]:
+        """All sub-axes on which the value is not replicated."""
+        sharded = [axis for dim in self.dims for axis in dim.axes]
+        return sharded + sorted(self.partial) + sorted(self.root)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, mesh: Mesh | None = None) -> str:
+        """The type as it is written in a ``.coll`` file; a mesh gives whole axes their short names."""
+
+        def listed(axes: Sequence[str]) -> str:
+            return ", ".join(mesh.short(axes) if mesh else axes)
+
+        def dim_text(dim: Dim) -> str:
+            if not dim.axes:
+                return str(dim.size)
+            names = listed(dim.axes)
+            return f"{dim.size}@({names})" if "," in names else f"{dim.size}@{names}"
+
+        def set_text(axes: frozenset[str]) -> str:
+            return listed(mesh.ordered(axes) if mesh else sorted(axes))
+
+        text = f"{self.dtype}[{', '.join(map(dim_text, self.dims))}]"
+        if self.partial:
+            text += f" partial({self.reduction}: {set_text(self.partial)})"
+        if self.root:
+            text += f" root({set_text(self.root)})"
+        return text
+
+
+def check_type(mesh: Mesh, tensor: DistType) -> None:
+    """Whether a type as written can exist on a mesh, in time independent of the devices.
+
+    Raises:
+        LayoutError: a sub-axis the mesh does not have or that is used twice, a dimension that its
+            shards do not divide, a size below 1, an average of integers, too many bytes.
+    """
+    axes = tensor.axes
+    for axis in axes:
+        if axis not in mesh.by_name:
+            raise LayoutError(unknown_axis(mesh, axis), axes=(axis,))
+        if axes.count(axis) > 1:
+            raise LayoutError(
+                f"sub-axis {axis} is used twice: a value has one state on each sub-axis",
+                axes=(axis,),
+            )
+    for index, dim in enumerate(tensor.dims):
+        if dim.size < 1:
+            raise LayoutError(f"dimension {index} has size {dim.size}; sizes are at least 1")
+        shards = mesh.group_size(dim.axes)
+        if dim.size % shards:
+            raise LayoutError(
+                f"dimension {index} of size {dim.size} does not divide into the {shards} shards "
+                f"of {', '.join(mesh.short(dim.axes))}",
+                axes=dim.axes,
+            )
+    if tensor.elements * tensor.dtype.bytes > MAX_BYTES:
+        raise LayoutError("the tensor has more than 2^63 - 1 bytes")
+    if tensor.reduction is Reduction.AVG and not tensor.dtype.is_float:
+        raise LayoutError(
+            f"an average of {tensor.dtype} is not an integer: use sum, or cast to a float first"
+        )
+
+
+def unknown_axis(mesh: Mesh, axis: str) -> str:
+    """What to say of a sub-axis that a mesh does not have."""
+    name, _, level = axis.partition(".")
+    declared = next((known for known in mesh.axes if known.name == name), None)
+    if declared is None:
+        names = ", ".join(known.name for known in mesh.axes)
+        return f"axis '{name}' is not in mesh @{mesh.name} (its axes are {names})"
+    subs = mesh.of_axis[name]
+    if not subs:
+        return f"axis '{name}' has size 1 on mesh @{mesh.name}: it has no sub-axes"
+    return (
+        f"axis '{name}' of mesh @{mesh.name} has no part on a level '{level}' "
+        f"(its sub-axes are {', '.join(subs)})"
+    )

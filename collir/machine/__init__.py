@@ -1,0 +1,12 @@
+"""Hardware as plain values: levels, ports and devices. Nothing here knows of xDSL."""
+
+from collir.machine.model import (
+    MAX_DEVICES,
+    Device,
+    Level,
+    LinkKind,
+    Machine,
+    MachineError,
+)
+
+__all__ = ["MAX_DEVICES", "Device", "Level", "LinkKind", "Machine", "MachineError"]

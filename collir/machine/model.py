@@ -1,0 +1,121 @@
+"""A machine is a tree of levels, outermost first; every device is a leaf of it.
+
+A level ``node[4]`` says: four children hang on one interconnect, each through one
+full-duplex port that all the devices below that child share.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+MAX_DEVICES = 2**31 - 1
+"""The most devices a machine may have: ranks are C ints in MPI and NCCL."""
+
+
+class MachineError(ValueError):
+    """A level, device or machine that cannot exist; the text names what is wrong."""
+
+
+class LinkKind(StrEnum):
+    """How the children of a level are connected."""
+
+    SWITCH = "switch"
+    """Every child reaches every other through its own port."""
+    RING = "ring"
+    """Each child is linked to its two neighbours."""
+    FULL = "full"
+    """A link between every two children; the port is shared out over the links."""
+
+
+def _check_positive(what: str, value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise MachineError(f"{what} must be positive and finite, not {value:g}")
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a machine.
+
+    ``port`` is in bytes/second per direction and child, ``latency`` in seconds per message.
+
+    Raises:
+        MachineError: a size below 1, a bandwidth that is not positive, a negative latency.
+    """
+
+    name: str
+    size: int
+    port: float
+    latency: float
+    kind: LinkKind = LinkKind.SWITCH
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise MachineError(f"level '{self.name}' needs at least one child, not {self.size}")
+        _check_positive(f"the port bandwidth of level '{self.name}'", self.port)
+        if not (self.latency >= 0 and math.isfinite(self.latency)):
+            raise MachineError(
+                f"the latency of level '{self.name}' must not be negative, not {self.latency:g}"
+            )
+
+
+@dataclass(frozen=True)
+class Device:
+    """What hangs at the leaves.
+
+    ``compute`` maps a dtype's name to FLOP/s, in the order written; ``memory`` is in bytes,
+    ``memory_bandwidth`` in bytes/second. What is unknown is ``None`` or absent.
+
+    Raises:
+        MachineError: a rate or a size that is not positive, a dtype named twice.
+    """
+
+    compute: tuple[tuple[str, float], ...] = ()
+    memory: float | None = None
+    memory_bandwidth: float | None = None
+
+    def __post_init__(self) -> None:
+        for dtype, rate in self.compute:
+            _check_positive(f"the {dtype} compute rate", rate)
+        if len(dict(self.compute)) != len(self.compute):
+            raise MachineError("a dtype's compute rate is given twice")
+        if self.memory is not None:
+            _check_positive("the memory size", self.memory)
+        if self.memory_bandwidth is not None:
+            _check_positive("the memory bandwidth", self.memory_bandwidth)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A regular machine: levels outermost first, and the device at its leaves.
+
+    The rank of a device is its mixed-radix index over the levels, outermost most significant.
+
+    Raises:
+        MachineError: no levels, two levels of one name, more than ``MAX_DEVICES`` devices.
+    """
+
+    name: str
+    levels: tuple[Level, ...]
+    device: Device | None = None
+
+    def __post_init__(self) -> None:
+        if not self.levels:
+            raise MachineError(f"machine @{self.name} has no levels")
+        names = [level.name for level in self.levels]
+        for name in names:
+            if names.count(name) > 1:
+                raise MachineError(f"machine @{self.name} has two levels named '{name}'")
+        if self.devices > MAX_DEVICES:
+            raise MachineError(
+                f"machine @{self.name} has {self.devices} devices; at most 2^31 - 1 are possible"
+            )
+
+    @cached_property
+    def devices(self) -> int:
+        """The number of devices: the product of the levels' sizes."""
+        return math.prod(level.size for level in self.levels)
+
+    def level(self, name: str) -> Level | None:
+        """The level of this name, if there is one."""
+        return next((level for level in self.levels if level.name == name), None)

@@ -1,0 +1,116 @@
+"""The chunk semantics of P² (Xie et al., MLSys 2022): k x k boolean matrices.
+
+k devices reduce one buffer cut into k chunks. The state of a device is a matrix ``s``:
+``s[i, j]`` says that what it holds of chunk i contains device j's original. Device j starts with
+column j set; the goal is every row full.
+
+The rules here are those of the paper for explicit groups of ranks; they know nothing of meshes,
+sub-axes or layouts.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+State = NDArray[np.bool_]
+"""One matrix per device: shape [k, k, k], indexed device, chunk, contribution."""
+
+
+class ChunkError(ValueError):
+    """A step that the chunk semantics does not allow."""
+
+
+def initial(k: int) -> State:
+    """Device j holds its own contribution to every chunk."""
+    state = np.zeros((k, k, k), dtype=np.bool_)
+    for device in range(k):
+        state[device, :, device] = True
+    return state
+
+
+def goal(k: int) -> State:
+    """Every device holds every chunk, complete."""
+    return np.ones((k, k, k), dtype=np.bool_)
+
+
+def _rows(matrix: State) -> NDArray[np.bool_]:
+    """Which chunks a device holds anything of."""
+    return matrix.any(axis=1)
+
+
+def _summed(matrices: State) -> State:
+    """The sum of a group: all hold the same chunks, and no contribution is counted twice."""
+    rows = [_rows(m) for m in matrices]
+    if not rows[0].any():
+        raise ChunkError("the group is empty")
+    if any((r != rows[0]).any() for r in rows):
+        raise ChunkError("the group holds different chunks")
+    if (matrices.sum(axis=0) > 1).any():
+        raise ChunkError("a contribution would be counted twice")
+    return matrices.any(axis=0)
+
+
+def _all_reduce(matrices: State) -> State:
+    return np.stack([_summed(matrices)] * len(matrices))
+
+
+def _reduce_scatter(matrices: State) -> State:
+    total = _summed(matrices)
+    rows = np.flatnonzero(_rows(total))
+    if len(rows) % len(matrices):
+        raise ChunkError("the chunks do not divide over the group")
+    out = np.zeros_like(matrices)
+    for device, block in enumerate(np.split(rows, len(matrices))):
+        out[device, block] = total[block]
+    return out
+
+
+def _all_gather(matrices: State) -> State:
+    rows = np.stack([_rows(m) for m in matrices])
+    counts = rows.sum(axis=1)
+    if not counts.any():
+        raise ChunkError("the group is empty")
+    if (counts != counts[0]).any():
+        raise ChunkError("the group holds different numbers of chunks")
+    if (rows.sum(axis=0) > 1).any():
+        raise ChunkError("a chunk is held twice")
+    return np.stack([matrices.any(axis=0)] * len(matrices))
+
+
+def _reduce(matrices: State) -> State:
+    out = np.zeros_like(matrices)
+    out[0] = _summed(matrices)
+    return out
+
+
+def _broadcast(matrices: State) -> State:
+    root = matrices[0]
+    if (matrices & ~root).any():
+        raise ChunkError("a device holds what the root does not")
+    if (matrices == root).all():
+        raise ChunkError("everybody has it already")
+    return np.stack([root] * len(matrices))
+
+
+RULES: dict[str, Callable[[State], State]] = {
+    "all_reduce": _all_reduce,
+    "reduce_scatter": _reduce_scatter,
+    "all_gather": _all_gather,
+    "reduce": _reduce,
+    "broadcast": _broadcast,
+}
+"""The five collectives of P², on the states of one group."""
+
+
+def step(state: State, collective: str, groups: Sequence[Sequence[int]]) -> State:
+    """The state after a collective of every group at once; other devices keep theirs.
+
+    Raises:
+        ChunkError: the collective's precondition does not hold in one of the groups.
+    """
+    out = state.copy()
+    for group in groups:
+        ranks = list(group)
+        out[ranks] = RULES[collective](state[ranks])
+    return out

@@ -1,0 +1,81 @@
+"""Why a layout is as it is: notes that point at the step which made it so, and what to do."""
+
+from collections.abc import Sequence
+
+from xdsl.ir import Operation, SSAValue
+
+from collir.dialects.coll import dist_type
+from collir.layout import DistType, Mesh
+from collir.syntax.diagnostics import Diagnostic, Position, note
+
+
+def _state(x: DistType, axis: str) -> str:
+    if axis in x.partial:
+        return f"partial({x.reduction})"
+    if axis in x.root:
+        return "at root"
+    return "replicated" if x.dim_of(axis) is None else "sharded"
+
+
+def _preposition(state: str) -> str:
+    return "on" if state == "at root" else "over"
+
+
+def origin_notes(
+    value: SSAValue, axes: Sequence[str], name: str, mesh: Mesh
+) -> tuple[Diagnostic, ...]:
+    """A note at the step or argument that put ``value`` into its states on ``axes``."""
+    if not axes or any(axis not in mesh.by_name for axis in axes):
+        return ()
+    states = [_state(dist_type(value), axis) for axis in axes]
+    source = value
+    while isinstance(source.owner, Operation) and source.owner.operands:
+        before = source.owner.operands[0]
+        if [_state(dist_type(before), axis) for axis in axes] != states:
+            break
+        source = before
+    position = Position.of(source)
+    if position is None:
+        return ()
+    state = states[0]
+    what = f"{state} {_preposition(state)} {', '.join(mesh.short(axes))}"
+    if len(set(states)) > 1:
+        what = f"distributed like this over {', '.join(mesh.short(axes))}"
+    shown = f"%{source.name_hint}" if source.name_hint else name
+    return (note(f"{shown} is {what} from here", position),)
+
+
+_ADVICE = {
+    ("partial", "replicated"): "all_reduce it over {} before returning",
+    ("partial", "sharded"): "reduce_scatter it over {} before returning",
+    ("partial", "at root"): "reduce it over {} before returning",
+    ("sharded", "replicated"): "all_gather it over {} before returning",
+    ("sharded", "at root"): "gather it over {} before returning",
+    ("at root", "replicated"): "broadcast it over {} before returning",
+    ("at root", "sharded"): "scatter it over {} before returning",
+    ("replicated", "sharded"): "slice it over {} before returning",
+    ("replicated", "at root"): "keep_root it over {} before returning",
+}
+
+
+def return_mismatch(
+    found: DistType, promised: DistType, name: str, mesh: Mesh
+) -> tuple[str, tuple[str, ...]]:
+    """What to say where a function returns another type than it promises, and the sub-axes."""
+    text = f"{name} is {found.text(mesh)}, but the function promises {promised.text(mesh)}"
+    differing = tuple(
+        axis for axis in mesh.by_name if _state(found, axis) != _state(promised, axis)
+    )
+    if (found.dtype, found.shape) != (promised.dtype, promised.shape) or not differing:
+        return text, ()
+    kind = _state(found, differing[0])
+    same = tuple(
+        axis
+        for axis in differing
+        if _state(found, axis) == kind
+        and _state(promised, axis) == _state(promised, differing[0])
+    )
+    key = (kind.partition("(")[0], _state(promised, same[0]).partition("(")[0])
+    if advice := _ADVICE.get(key):
+        text += f": {advice.format(', '.join(mesh.short(same)))}"
+    return text, same

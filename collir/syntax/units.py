@@ -1,0 +1,77 @@
+"""Quantities as people write them (``8 GB/s``, ``20 us``), exactly, to and from SI floats.
+
+Decimal arithmetic keeps both ways exact: what is printed reads back as the same double.
+"""
+
+from decimal import Decimal
+from enum import Enum
+
+_DECIMAL = {"": 0, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50}
+
+
+def _scales(unit: str, factor: Decimal = Decimal(1)) -> dict[str, Decimal]:
+    scales = {p + unit: Decimal(10) ** e * factor for p, e in _DECIMAL.items()}
+    return scales | {p + unit: Decimal(2**e) * factor for p, e in _BINARY.items()}
+
+
+class Quantity(Enum):
+    """A kind of quantity: its units with their size in SI, and the units it is printed in."""
+
+    BANDWIDTH = (
+        {
+            unit + "/s": scale
+            for unit, scale in (
+                _scales("B") | _scales("b", Decimal("0.125")) | _scales("bit", Decimal("0.125"))
+            ).items()
+        },
+        ("PB/s", "TB/s", "GB/s", "MB/s", "KB/s", "B/s"),
+        "a bandwidth such as `8 GB/s` or `100 Gbit/s`",
+    )
+    TIME = (
+        {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")},
+        ("s", "ms", "us", "ns"),
+        "a time such as `20 us` or `700 ns`",
+    )
+    BYTES = (_scales("B"), ("PB", "TB", "GB", "MB", "KB", "B"), "a size such as `40 GiB`")
+    COMPUTE = (
+        {p + "FLOP/s": Decimal(10) ** e for p, e in _DECIMAL.items()},
+        ("PFLOP/s", "TFLOP/s", "GFLOP/s", "MFLOP/s", "KFLOP/s", "FLOP/s"),
+        "a rate such as `312 TFLOP/s`",
+    )
+
+    def __init__(self, units: dict[str, Decimal], printed: tuple[str, ...], example: str):
+        self.units = units
+        self.printed = printed
+        self.example = example
+
+    def parse(self, number: str, unit: str) -> float:
+        """The SI value of ``number unit``.
+
+        Raises:
+            KeyError: the unit is not one of this kind of quantity.
+        """
+        return float(Decimal(number) * self.units[unit])
+
+    def format(self, value: float) -> str:
+        """The value in the largest unit that leaves at least 1 before the point.
+
+        Sizes that are a whole number of KiB, MiB... and not of KB, MB... print in those.
+        """
+        exact = Decimal(repr(float(value)))
+        if self is Quantity.BYTES and exact and exact % 1000:
+            for prefix, exponent in reversed(_BINARY.items()):
+                if exact % (1 << exponent) == 0:
+                    return f"{int(exact) >> exponent} {prefix}B"
+        for unit in self.printed:
+            if abs(exact) >= self.units[unit]:
+                break
+        else:
+            unit = self.printed[-1] if exact else self.printed[0]
+        return f"{plain(exact / self.units[unit])} {unit}"
+
+
+def plain(number: Decimal) -> str:
+    """A decimal without an exponent where that stays short, without trailing zeros."""
+    text = f"{number.normalize():f}"
+    return text if len(text) <= 25 else str(number.normalize())

@@ -1,0 +1,221 @@
+"""Prints a module as ``.coll``. ``read(write(m))`` is ``m``, and printing twice changes nothing."""
+
+import re
+from decimal import Decimal
+from typing import IO
+
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, NoneAttr, StringAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from collir.dialects.coll import (
+    AxesAttr,
+    CollOp,
+    DistTensorType,
+    SizesAttr,
+    dist_type,
+)
+from collir.dialects.machine import (
+    DeviceAttr,
+    LevelAttr,
+    MachineOp,
+    MeshOp,
+    NumberAttr,
+    ParameterAttr,
+    mesh_of,
+)
+from collir.layout import Mesh
+from collir.machine import LinkKind
+from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.operations import SIGNATURES, Kind
+from collir.syntax.units import Quantity, plain
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def write(module: ModuleOp) -> str:
+    """The module as a ``.coll`` text.
+
+    Raises:
+        DiagnosticError: an operation or a name that ``.coll`` has no form for.
+    """
+    blocks: list[str] = []
+    for op in module.ops:
+        match op:
+            case MachineOp():
+                blocks.append(_machine(op))
+            case MeshOp():
+                blocks.append(_mesh(op))
+            case FuncOp():
+                blocks.append(_function(op))
+            case _:
+                raise DiagnosticError.at(op, f"{op.name} cannot be written in .coll: use -t mlir")
+    return "\n".join(blocks)
+
+
+def emit(module: ModuleOp, output: IO[str]) -> None:
+    """``write`` to a stream."""
+    output.write(write(module))
+
+
+def unique_names(function: FuncOp) -> dict[SSAValue, str]:
+    """A distinct name (without %) for every value of a function, in the order of definition.
+
+    A value keeps the name it has unless another had it first; one without a name gets a number.
+    """
+    names: dict[SSAValue, str] = {}
+    taken: set[str] = set()
+    values = [*function.args, *(r for op in function.body.walk() for r in op.results)]
+    hints = {value.name_hint for value in values}
+    number = 0
+    for value in values:
+        hint = value.name_hint
+        if hint is None or not _IDENTIFIER.fullmatch(hint):
+            name = str(number)
+            number += 1
+        elif hint not in taken:
+            name = hint
+        else:
+            suffix = 1
+            while (name := f"{hint}_{suffix}") in taken or name in hints:
+                suffix += 1
+        taken.add(name)
+        names[value] = name
+    return names
+
+
+def _symbol(op: Operation, name: str) -> str:
+    if not _IDENTIFIER.fullmatch(name):
+        raise DiagnosticError.at(
+            op, f'the name @"{name}" cannot be written in .coll: names are letters, digits and _'
+        )
+    return f"@{name}"
+
+
+# --- machines and meshes ------------------------------------------------------------------------
+
+
+def _parameters(parameters: ArrayAttr[ParameterAttr] | None) -> str:
+    if not parameters:
+        return ""
+    listed = ", ".join(f"{p.parameter.data} = {p.value.data}" for p in parameters)
+    return f"({listed})"
+
+
+def _machine(op: MachineOp) -> str:
+    head = f"machine {_symbol(op, op.sym_name.data)}"
+    if reference := op.reference:
+        file = f' from "{reference.file.data}"' if reference.file.data else ""
+        return f"{head} = @{reference.template.data}{_parameters(reference.arguments)}{file}\n"
+    lines = [f"{head}{_parameters(op.parameters)} {{"]
+    if op.device and (text := _device(op.device)):
+        lines.append(f"  device {{ {text} }}")
+    lines += [f"  {_level(level)}" for level in op.levels]
+    return "\n".join([*lines, "}", ""])
+
+
+def _device(device: DeviceAttr) -> str:
+    parts: list[str] = []
+    if device.compute.data:
+        rates = ", ".join(
+            f"{rate.dtype.data} = {Quantity.COMPUTE.format(rate.rate.data)}"
+            for rate in device.compute
+        )
+        parts.append(f"compute {rates}")
+    if isinstance(device.memory, NumberAttr):
+        text = f"memory = {Quantity.BYTES.format(device.memory.data)}"
+        if isinstance(device.memory_bandwidth, NumberAttr):
+            text += f" @ {Quantity.BANDWIDTH.format(device.memory_bandwidth.data)}"
+        parts.append(text)
+    return "; ".join(parts)
+
+
+def _level(level: LevelAttr) -> str:
+    size = level.size_from.data or str(level.size.data)
+    kind = "" if level.kind.data == LinkKind.SWITCH else f", kind = {level.kind.data}"
+    return (
+        f"level {level.level_name.data}[{size}] {{ "
+        f"port = {Quantity.BANDWIDTH.format(level.port.data)}, "
+        f"latency = {Quantity.TIME.format(level.latency.data)}{kind} }}"
+    )
+
+
+def _mesh(op: MeshOp) -> str:
+    axes: list[str] = []
+    for axis in op.axes:
+        if isinstance(axis.factors, NoneAttr):
+            placement = str(axis.size.data)
+        else:
+            placement = " * ".join(f"{f.level.data}:{f.size.data}" for f in axis.factors)
+        axes.append(f"{axis.axis_name.data} = {placement}")
+    machine = op.machine.string_value()
+    return f"mesh {_symbol(op, op.sym_name.data)} on @{machine} {{ {', '.join(axes)} }}\n"
+
+
+# --- functions ----------------------------------------------------------------------------------
+
+
+def _function(function: FuncOp) -> str:
+    mesh = mesh_of(function)
+    names = unique_names(function)
+
+    def values(found: "tuple[SSAValue, ...] | list[SSAValue]") -> str:
+        return ", ".join(f"%{names[value]}" for value in found)
+
+    arguments = ", ".join(
+        f"%{names[arg]}: {dist_type(arg).text(mesh)}" for arg in function.args
+    )
+    head = f"func {_symbol(function, function.sym_name.data)}({arguments})"
+    results = [_type_text(t, mesh) for t in function.function_type.outputs]
+    if len(results) == 1:
+        head += f" -> {results[0]}"
+    elif results:
+        head += f" -> ({', '.join(results)})"
+    lines = [f"{head} on @{mesh.name} {{"]
+    for op in function.body.ops:
+        if isinstance(op, ReturnOp):
+            lines.append(f"  return {values(list(op.arguments))}".rstrip())
+        elif isinstance(op, CollOp):
+            step = f"{op.mnemonic} {values(list(op.operands))}{_clauses(op, mesh)}"
+            lines.append(f"  %{names[op.result]} = {step}")
+        else:
+            raise DiagnosticError.at(op, f"{op.name} cannot be written in .coll: use -t mlir")
+    return "\n".join([*lines, "}", ""])
+
+
+def _type_text(attribute: Attribute, mesh: Mesh) -> str:
+    assert isinstance(attribute, DistTensorType)
+    return attribute.data.text(mesh)
+
+
+def step_text(op: CollOp, mesh: Mesh) -> str:
+    """One operation as it is written in ``.coll``, without its result and operand names."""
+    return f"{op.mnemonic}{_clauses(op, mesh)}"
+
+
+def _clauses(op: CollOp, mesh: Mesh) -> str:
+    text = ""
+    for clause in SIGNATURES[op.mnemonic].clauses:
+        argument, value = _argument(op.properties[clause.name], clause.kind, mesh)
+        if clause.default is None or value != clause.default:
+            text += f" {clause.keyword} {argument}"
+    return text
+
+
+def _argument(attribute: Attribute, kind: Kind, mesh: Mesh) -> tuple[str, object]:
+    """A property as text and as a value."""
+    match attribute:
+        case AxesAttr():
+            return ", ".join(mesh.short(attribute.data)), attribute.data
+        case SizesAttr():
+            return f"[{', '.join(map(str, attribute.data))}]", attribute.data
+        case IntegerAttr():
+            return str(attribute.value.data), attribute.value.data
+        case NumberAttr():
+            return plain(Decimal(repr(attribute.data))), attribute.data
+        case StringAttr():
+            return attribute.data, attribute.data
+        case DistTensorType():
+            return attribute.data.text(mesh), attribute.data
+        case _:
+            raise AssertionError(f"{kind} has no text for {attribute}")

@@ -1,0 +1,1 @@
+"""What is printed from a module: code that runs, and reports."""

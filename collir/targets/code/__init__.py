@@ -1,0 +1,1 @@
+"""Code targets: one file per runtime, over a shared plan of buffers."""

@@ -1,0 +1,312 @@
+"""C for what every C target shares: names, types, and the operations that send nothing."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from collir.dialects import coll
+from collir.dialects.coll import CollOp, dist_type
+from collir.layout import DistType, DType, Mesh, Reduction
+
+C_TYPES = {
+    DType.F16: "uint16_t",
+    DType.BF16: "uint16_t",
+    DType.F32: "float",
+    DType.F64: "double",
+    DType.I8: "int8_t",
+    DType.I32: "int32_t",
+    DType.I64: "int64_t",
+}
+"""Elements in memory; f16 and bf16 as their bits."""
+
+AS_BITS = (DType.F16, DType.BF16)
+"""Types that C computes as float, between a load and a store."""
+
+KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if "
+    "inline int long register restrict return short signed sizeof static struct switch typedef "
+    "union unsigned void volatile while asm typeof bool true false nullptr alignas alignof "
+    "constexpr thread_local static_assert typeof_unqual".split()
+)
+"""Words that cannot name anything in C (to C23, with GNU's asm)."""
+
+USED = frozenset(
+    "err i main malloc calloc free memcpy memset printf fprintf snprintf stdout stderr stdin "
+    "exit abort size_t ptrdiff_t NULL EOF errno assert signal time clock read write open close "
+    "int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t done TRY NEW INT_MAX "
+    "all_reduce reduce broadcast reduce_scatter all_gather gather scatter all_to_all permute "
+    "least size_of copy_rows swap_blocks strided bf16_load bf16_store f16_load f16_store "
+    "fopen fclose fread fwrite strcmp strlen fabs div index rindex remove rename rand srand "
+    "y0 y1 yn j0 j1 jn abs labs floor ceil round exp log pow sin cos tan sqrt".split()
+)
+"""Names that the emitted code or the C library under it has taken."""
+
+
+def name_problem(name: str) -> str | None:
+    """Why C code cannot have an external function of this name, or None if it can."""
+    if name in KEYWORDS:
+        return f"'{name}' is a keyword of C"
+    if name in USED:
+        return f"'{name}' is a name of the C library or of the emitted code"
+    if re.match(r"MPI_|PMPI_|nccl|cuda|COLLIR_|_|mesh_", name):
+        prefix = re.match(r"[A-Za-z]*_?", name)
+        return f"names that start with '{prefix.group() if prefix else '_'}' are reserved"
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
+        return "names in C are letters, digits and _"
+    return None
+
+
+def variables(names: Sequence[str]) -> list[str]:
+    """A distinct C variable for each of the names of values."""
+    taken: set[str] = set()
+    out: list[str] = []
+    for name in names:
+        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+        base = f"v{plain}" if plain[0].isdigit() else plain
+        if name_problem(base):
+            base = f"{base.lstrip('_')}_"
+        candidate, suffix = base, 1
+        while candidate in taken:
+            suffix += 1
+            candidate = f"{base}_{suffix}"
+        taken.add(candidate)
+        out.append(candidate)
+    return out
+
+
+def size_text(count: int) -> str:
+    """A count as a C expression of a type that holds it."""
+    return str(count) if count < 2**31 else f"(size_t){count}"
+
+
+def number_text(value: float, dtype: DType) -> str:
+    """A constant of a dtype (float for f16 and bf16) as C computes with it."""
+    if not dtype.is_float:
+        if value == -(2**63):
+            return "INT64_MIN"
+        return f"{int(value)}" + ("LL" if abs(value) >= 2**31 else "")
+    if value == int(value) and abs(value) < 1e15:
+        text = f"{value:.1f}"
+    else:
+        text = repr(value)
+    return text if dtype is DType.F64 else text + "f"
+
+
+def load(text: str, dtype: DType) -> str:
+    """An element as C computes with it."""
+    return f"{dtype}_load({text})" if dtype in AS_BITS else text
+
+
+def store(text: str, dtype: DType) -> str:
+    """The result of a computation as an element."""
+    if dtype in AS_BITS:
+        return f"{dtype}_store({text})"
+    return text if dtype.is_float else f"({C_TYPES[dtype]})({text})"
+
+
+@dataclass(frozen=True)
+class MeshNames:
+    """The C struct of a mesh: its variable, and the members for coordinates and communicators.
+
+    ``communicators`` has an entry for every ordered list of sub-axes that a program sends over.
+    """
+
+    mesh: Mesh
+    variable: str
+    members: dict[str, str]
+    communicators: dict[tuple[str, ...], str]
+    operators: dict[str, str]
+
+    @staticmethod
+    def of(
+        mesh: Mesh, sent_over: Iterable[tuple[str, ...]], operators: Iterable[str]
+    ) -> "MeshNames":
+        """Distinct names, also where ``a_b.c`` and ``a.b_c`` would look the same."""
+        axes = [sub.name for sub in mesh.sub_axes]
+        lists, customs = list(sent_over), list(operators)
+        wanted = [*axes, *("over_" + "_".join(over) for over in lists), *customs]
+        # `rank` and `comm` are members of every mesh.
+        names = iter(variables(["rank", "comm", *wanted])[2:])
+        members, communicators, ops = (
+            {key: next(names) for key in keys} for keys in (axes, lists, customs)
+        )
+        return MeshNames(mesh, f"mesh_{mesh.name}", members, communicators, ops)
+
+    def coordinate(self, axis: str) -> str:
+        """This rank's coordinate on a sub-axis."""
+        return f"{self.variable}.{self.members[axis]}"
+
+    def index_over(self, axes: Iterable[str]) -> str:
+        """This rank's mixed-radix index over sub-axes, the first most significant."""
+        text = ""
+        for axis in axes:
+            one, size = self.coordinate(axis), self.mesh.by_name[axis].size
+            inner = f"({text})" if "+" in text else text
+            text = f"{inner} * {size} + {one}" if text else one
+        return text or "0"
+
+    def at_zero(self, axes: Iterable[str]) -> str:
+        """Whether this rank is at coordinate 0 of all the sub-axes."""
+        return " && ".join(f"{self.coordinate(axis)} == 0" for axis in self.mesh.ordered(axes))
+
+
+@dataclass(frozen=True)
+class Names:
+    """What an emitter calls the operands and the result of one operation."""
+
+    operands: Sequence[str]
+    result: str
+    mesh: MeshNames
+
+
+def loop(count: int, body: str) -> list[str]:
+    """A statement for every element ``i``."""
+    return [f"for (size_t i = 0; i < {size_text(count)}; ++i) {body}"]
+
+
+def local_operation(op: CollOp, names: Names) -> tuple[list[str], set[str]]:
+    """The statements of an operation that sends nothing, and the runtime sections they need."""
+    mesh = names.mesh.mesh
+    x = dist_type(op.operands[0])
+    y = dist_type(op.result)
+    shape = x.local_shape(mesh)
+    needs = {t.value for t in (x.dtype, y.dtype) if t in AS_BITS}
+    out, operand = names.result, names.operands[0]
+    count = math.prod(y.local_shape(mesh))
+    size = y.dtype.bytes
+    match op:
+        case coll.AddOp():
+            first, second = (load(f"{name}[i]", x.dtype) for name in names.operands)
+            return loop(count, f"{out}[i] = {store(f'{first} + {second}', x.dtype)};"), needs
+        case coll.ScaleOp():
+            factor = number_text(op.factor.data, x.dtype)
+            text = store(f"{load(f'{operand}[i]', x.dtype)} * {factor}", x.dtype)
+            return loop(count, f"{out}[i] = {text};"), needs
+        case coll.CastOp():
+            value = load(f"{operand}[i]", x.dtype)
+            if y.dtype in AS_BITS:
+                text = f"{y.dtype}_store({value})"
+            else:
+                text = f"({C_TYPES[y.dtype]}){value}"
+            return loop(count, f"{out}[i] = {text};"), needs
+        case coll.MaskOp():
+            condition = names.mesh.at_zero(op.axes.data)
+            fill = _fill(out, count, Reduction(op.reduction.data) is Reduction.PROD, y.dtype)
+            copied = f"memcpy({out}, {operand}, {size_text(count * size)});"
+            return [f"if ({condition}) {copied}", f"else {fill}"], needs
+        case coll.SliceOp():
+            dim = op.dim.value.data
+            group = mesh.group_size(op.axes.data)
+            rows = math.prod(shape[:dim])
+            piece = count // rows
+            index = names.mesh.index_over(op.axes.data)
+            index = f"({index})" if " " in index else index
+            start = f"{operand} + {index} * {size_text(piece)}"
+            return [_rows(out, piece, start, piece * group, rows, piece, size)], {"copy_rows"}
+        case coll.ConcatOp():
+            return _concat(op, mesh, names)
+        case coll.PadOp():
+            return _pad(op, mesh, names)
+        case coll.TransposeOp():
+            return _transpose(op, shape, names, size), set()
+        case _:
+            raise AssertionError(f"{op.name} is not a local operation")
+
+
+def _rows(
+    to: str, to_stride: int, start: str, from_stride: int, rows: int, count: int, size: int
+) -> str:
+    """A call of copy_rows; strides and count in elements."""
+    return (
+        f"copy_rows({to}, {size_text(to_stride * size)}, {start}, {size_text(from_stride * size)}, "
+        f"{size_text(rows)}, {size_text(count * size)});"
+    )
+
+
+def _fill(out: str, count: int, ones: bool, dtype: DType) -> str:
+    if not ones:
+        return f"memset({out}, 0, {size_text(count * dtype.bytes)});"
+    one = store(number_text(1, dtype), dtype)
+    return loop(count, f"{out}[i] = {one};")[0]
+
+
+def _concat(op: coll.ConcatOp, mesh: Mesh, names: Names) -> tuple[list[str], set[str]]:
+    dim = op.dim.value.data
+    shape = dist_type(op.result).local_shape(mesh)
+    rows, row = math.prod(shape[:dim]), math.prod(shape[dim:])
+    lines: list[str] = []
+    offset = 0
+    for name, operand in zip(names.operands, op.operands, strict=True):
+        x = dist_type(operand)
+        piece = math.prod(x.local_shape(mesh)[dim:])
+        to = f"{names.result} + {offset}" if offset else names.result
+        lines.append(_rows(to, row, name, piece, rows, piece, x.dtype.bytes))
+        offset += piece
+    return lines, {"copy_rows"}
+
+
+def _pad(op: coll.PadOp, mesh: Mesh, names: Names) -> tuple[list[str], set[str]]:
+    x, y = dist_type(op.input), dist_type(op.result)
+    dim, low, high = (a.value.data for a in (op.dim, op.low, op.high))
+    before, after = x.local_shape(mesh), y.local_shape(mesh)
+    rows, inner = math.prod(before[:dim]), math.prod(before[dim + 1 :])
+    old, new = before[dim] * inner, after[dim] * inner
+    lines: list[str] = []
+    needs = {"copy_rows"}
+    if low > 0 or high > 0:
+        count = math.prod(after)
+        value = op.value.data
+        if value == 0 and math.copysign(1, value) > 0:
+            lines.append(f"memset({names.result}, 0, {size_text(count * y.dtype.bytes)});")
+        else:
+            text = store(number_text(value, y.dtype), y.dtype)
+            lines += loop(count, f"{names.result}[i] = {text};")
+            needs |= {y.dtype.value} if y.dtype in AS_BITS else set()
+    kept = (before[dim] + min(low, 0) + min(high, 0)) * inner
+    to = f"{names.result} + {low * inner}" if low > 0 else names.result
+    start = f"{names.operands[0]} + {-low * inner}" if low < 0 else names.operands[0]
+    lines.append(_rows(to, new, start, old, rows, kept, y.dtype.bytes))
+    return lines, needs
+
+
+def _transpose(
+    op: coll.TransposeOp, shape: tuple[int, ...], names: Names, size: int
+) -> list[str]:
+    """A loop per dimension that moves; the dimensions behind the last of them are copied whole."""
+    kept = [d for d in range(len(shape)) if shape[d] > 1]
+    order = [kept.index(d) for d in op.order.data if d in kept]
+    shape = tuple(shape[d] for d in kept)
+    moving = len(order)
+    while moving and order[moving - 1] == moving - 1:
+        moving -= 1
+    run = math.prod(shape[moving:])
+    target_shape = [shape[d] for d in order]
+
+    def offset(dims: Sequence[int], sizes: Sequence[int]) -> str:
+        terms: list[str] = []
+        for place, d in enumerate(dims):
+            stride = math.prod(sizes[place + 1 :])
+            terms.append(f"i{d} * {size_text(stride)}" if stride > 1 else f"i{d}")
+        return " + ".join(terms) or "0"
+
+    source = offset(range(moving), shape)
+    target = offset(order[:moving], target_shape)
+    lines = [
+        f"{'  ' * level}for (size_t i{d} = 0; i{d} < {size_text(shape[d])}; ++i{d})"
+        for level, d in enumerate(order[:moving])
+    ]
+    indent = "  " * moving
+    if run == 1:
+        lines.append(f"{indent}{names.result}[{target}] = {names.operands[0]}[{source}];")
+    else:
+        lines.append(
+            f"{indent}memcpy({names.result} + {target}, {names.operands[0]} + {source}, "
+            f"{size_text(run * size)});"
+        )
+    return lines
+
+
+def element_count(x: DistType, mesh: Mesh) -> int:
+    """The elements of one rank's buffer."""
+    return math.prod(x.local_shape(mesh))

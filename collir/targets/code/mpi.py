@@ -1,0 +1,579 @@
+"""C for MPI 3.0 and C99: one function per ``func``, communicators made once.
+
+The communicator of an ordered list of sub-axes is an ``MPI_Comm_split`` of the mesh: its colour is
+the rank without its coordinates on the list, its key the mixed-radix index over the list, so ranks
+inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes part.
+Dimensions other than the first are packed, so that every block is contiguous.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+from xdsl.utils.target import Target
+
+import collir
+from collir.dialects import coll
+from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.machine import MeshOp, mesh_of
+from collir.layout import DistType, DType, Mesh, Reduction
+from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.writer import step_text
+from collir.targets.code.c_text import (
+    AS_BITS,
+    C_TYPES,
+    MeshNames,
+    Names,
+    element_count,
+    load,
+    local_operation,
+    loop,
+    name_problem,
+    number_text,
+    size_text,
+    store,
+    variables,
+)
+from collir.targets.code.plan import VIEWS, Plan, plan
+
+MPI_TYPES = {
+    DType.F16: "MPI_UINT16_T",
+    DType.BF16: "MPI_UINT16_T",
+    DType.F32: "MPI_FLOAT",
+    DType.F64: "MPI_DOUBLE",
+    DType.I8: "MPI_INT8_T",
+    DType.I32: "MPI_INT32_T",
+    DType.I64: "MPI_INT64_T",
+}
+"""The MPI datatype of every element type; f16 and bf16 travel as their bits."""
+
+_MPI_OPS = {
+    Reduction.SUM: "MPI_SUM",
+    Reduction.AVG: "MPI_SUM",
+    Reduction.PROD: "MPI_PROD",
+    Reduction.MAX: "MPI_MAX",
+    Reduction.MIN: "MPI_MIN",
+}
+
+_ON_FLOATS = {
+    Reduction.SUM: "a + b",
+    Reduction.PROD: "a * b",
+    Reduction.MAX: "a > b ? a : b",
+    Reduction.MIN: "a < b ? a : b",
+}
+
+OverList = tuple[str, ...]
+
+
+# ---------------------------------------------------------------------------------------------
+# The runtime
+# ---------------------------------------------------------------------------------------------
+
+
+@cache
+def _sections() -> dict[str, tuple[tuple[str, ...], str]]:
+    """The sections of the runtime: name -> (what it needs, text), in the order of the file."""
+    sections: dict[str, tuple[tuple[str, ...], str]] = {}
+    text = Path(__file__).with_name("mpi_runtime.c").read_text(encoding="utf-8")
+    for part in text.split("\n//: ")[1:]:
+        head, _, body = part.partition("\n")
+        name, _, needs = head.partition(" needs ")
+        sections[name] = (tuple(n.strip() for n in needs.split(",") if n), body.strip())
+    return sections
+
+
+def _runtime(needs: Iterable[str]) -> list[str]:
+    """The text of the sections needed, and of those they need."""
+    wanted: set[str] = set()
+    stack = list(needs)
+    while stack:
+        if (name := stack.pop()) not in wanted:
+            wanted.add(name)
+            stack += _sections()[name][0]
+    return [body for name, (_, body) in _sections().items() if name in wanted]
+
+
+# ---------------------------------------------------------------------------------------------
+# One mesh
+# ---------------------------------------------------------------------------------------------
+
+
+def _mesh_text(names: MeshNames) -> list[str]:
+    """The struct of a mesh, and the functions that fill and empty it."""
+    mesh = names.mesh
+    axes = ", ".join(
+        f"{axis.name} = {axis.size}"
+        if axis.factors is None
+        else f"{axis.name} = {' * '.join(f'{f.level}:{f.size}' for f in axis.factors)}"
+        for axis in mesh.axes
+    )
+    lines = [
+        f"/* mesh @{mesh.name} on @{mesh.machine.name}: {mesh.devices} ranks, {axes}. */",
+        "static struct {",
+        "  MPI_Comm comm;",
+        "  int rank;",
+    ]
+    if mesh.sub_axes:
+        coordinates = ", ".join(names.members[sub.name] for sub in mesh.sub_axes)
+        lines.append(f"  int {coordinates}; /* this rank's coordinates */")
+    lines += [
+        f"  MPI_Comm {name}; /* ranks that differ in {', '.join(over)} only */"
+        for over, name in names.communicators.items()
+    ]
+    lines += [f"  MPI_Op {name};" for name in names.operators.values()]
+    variable = names.variable
+    lines += [f"}} {variable};", ""]
+    lines += [
+        f"int {mesh.name}_init(MPI_Comm comm)",
+        "{",
+        "  int err = MPI_SUCCESS, size;",
+        "  TRY(MPI_Comm_size(comm, &size));",
+        f"  if (size != {mesh.devices}) return MPI_ERR_COMM;",
+        f"  TRY(MPI_Comm_dup(comm, &{variable}.comm));",
+        f"  TRY(MPI_Comm_set_errhandler({variable}.comm, MPI_ERRORS_RETURN));",
+        f"  TRY(MPI_Comm_rank({variable}.comm, &{variable}.rank));",
+    ]
+    for sub in mesh.sub_axes:
+        index = f"{variable}.rank" + (f" / {sub.stride}" if sub.stride > 1 else "")
+        wrap = "" if sub.stride * sub.size == mesh.devices else f" % {sub.size}"
+        lines.append(f"  {names.coordinate(sub.name)} = {index}{wrap};")
+    for over, name in names.communicators.items():
+        rest = [sub.name for sub in mesh.sub_axes if sub.name not in over]
+        lines.append(f"  TRY(MPI_Comm_split({variable}.comm, {names.index_over(rest)},")
+        lines.append(
+            f"                     {names.index_over(over)}, &{variable}.{name}));"
+        )
+        lines.append(f"  TRY(MPI_Comm_set_errhandler({variable}.{name}, MPI_ERRORS_RETURN));")
+    for function, operator in names.operators.items():
+        lines.append(f"  TRY(MPI_Op_create({function}, 1, &{variable}.{operator}));")
+    lines += ["done:", "  return err;", "}", ""]
+    lines += [f"void {mesh.name}_finalize(void)", "{"]
+    lines += [f"  MPI_Comm_free(&{variable}.{name});" for name in names.communicators.values()]
+    lines += [f"  MPI_Comm_free(&{variable}.comm);"]
+    lines += [f"  MPI_Op_free(&{variable}.{name});" for name in names.operators.values()]
+    lines += ["}", ""]
+    return lines
+
+
+def custom_op(x: DistType) -> str | None:
+    """The name of the function that reduces a type MPI does not know, if it is one."""
+    if x.dtype not in AS_BITS or x.reduction is None:
+        return None
+    return f"{x.dtype}_{Reduction.SUM if x.reduction is Reduction.AVG else x.reduction}"
+
+
+def _custom_op(name: str) -> list[str]:
+    """A reduction of a type that MPI does not know."""
+    dtype, _, reduction = name.partition("_")
+    return [
+        f"static void {name}(void *in, void *inout, int *n, MPI_Datatype *type)",
+        "{",
+        "  const uint16_t *x = in;",
+        "  uint16_t *y = inout;",
+        "  (void)type;",
+        "  for (int i = 0; i < *n; ++i) {",
+        f"    float a = {dtype}_load(x[i]), b = {dtype}_load(y[i]);",
+        f"    y[i] = {dtype}_store({_ON_FLOATS[Reduction(reduction)]});",
+        "  }",
+        "}",
+        "",
+    ]
+
+
+# ---------------------------------------------------------------------------------------------
+# One function
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FunctionText:
+    """The C of one function, and what it needs from the rest of the file."""
+
+    function: FuncOp
+    names: MeshNames
+    static: bool = False
+    needs: set[str] = field(default_factory=lambda: {"check"})
+
+    def __post_init__(self) -> None:
+        self.mesh = self.names.mesh
+        self.plan: Plan = plan(self.function)
+        results = self._result_names()
+        owners = [
+            value
+            for value, owner in self.plan.owner.items()
+            if owner is value and value not in self.plan.result_of
+        ]
+        wanted = [*results, *(self.plan.names[value] for value in owners)]
+        # The first name is taken: a variable must not hide the function itself.
+        chosen = variables([self.function.sym_name.data, *wanted])[1:]
+        self.results = chosen[: len(results)]
+        memory = dict(zip(owners, chosen[len(results) :], strict=True))
+        memory |= {owner: self.results[index] for owner, index in self.plan.result_of.items()}
+        self.variable = {value: memory[owner] for value, owner in self.plan.owner.items()}
+
+    def _result_names(self) -> list[str]:
+        """A result is called as the value that is written there, or ``out`` where copied."""
+        owners = {index: owner for owner, index in self.plan.result_of.items()}
+        returned = self.plan.returned
+        return [
+            self.plan.names[value] if i in owners else f"out{i if len(returned) > 1 else ''}"
+            for i, value in enumerate(returned)
+        ]
+
+    # --- pieces -----------------------------------------------------------------------------
+
+    def signature(self) -> str:
+        """The C declaration, without a semicolon."""
+        inputs = [
+            f"const {C_TYPES[dist_type(arg).dtype]} *{self.variable[arg]}"
+            for arg in self.function.args
+        ]
+        outputs = [
+            f"{C_TYPES[dist_type(value).dtype]} *{name}"
+            for value, name in zip(self.plan.returned, self.results, strict=True)
+        ]
+        prefix = "static " if self.static else ""
+        return f"{prefix}int {self.function.sym_name.data}({', '.join(inputs + outputs) or 'void'})"
+
+    def _holds(self, x: DistType) -> str:
+        """The condition under which this rank holds a value of a type; empty if all do."""
+        return self.names.at_zero(x.root)
+
+    def text(self) -> list[str]:
+        """The whole function with a comment that says what it is in ``.coll``."""
+        function = self.function
+        body: list[str] = []
+        for op in function.body.ops:
+            if isinstance(op, CollOp):
+                body += self._step(op)
+        body += self._copy_results()
+        temporaries = [value for value in self.plan.owner if self.plan.is_temporary(value)]
+        lines = [self._comment(), self.signature(), "{", "  int err = MPI_SUCCESS;"]
+        lines += [
+            f"  {C_TYPES[dist_type(value).dtype]} *{self.variable[value]} = NULL;"
+            for value in temporaries
+        ]
+        lines += [f"  (void){self.variable[arg]};" for arg in function.args
+                  if arg not in self.plan.last_use]
+        lines += body
+        if any("TRY(" in line or "NEW(" in line for line in body):
+            lines.append("done:")
+        lines += [f"  free({self.variable[value]});" for value in temporaries]
+        return [*lines, "  return err;", "}", ""]
+
+    def _comment(self) -> str:
+        def shown(value: SSAValue, name: str) -> str:
+            x = dist_type(value)
+            where = f", at {self._holds(x)}" if x.root else ""
+            return f"{name}[{element_count(x, self.mesh)}] is {x.text(self.mesh)}{where}"
+
+        parts = [shown(arg, self.variable[arg]) for arg in self.function.args]
+        parts += [shown(v, n) for v, n in zip(self.plan.returned, self.results, strict=True)]
+        return "/* " + ";\n * ".join(parts) + ". */"
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _step(self, op: CollOp) -> list[str]:
+        """An operation: a comment, its memory, its statements, and what it was the last to use."""
+        if isinstance(op, VIEWS):
+            return []
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        out = self.variable[op.result]
+        operands = [self.variable[operand] for operand in op.operands]
+        if isinstance(op, coll.COLLECTIVES):
+            taking_part = x.root - frozenset(self.over(op))
+            statements = self._collective(op, operands[0], out)
+        else:
+            taking_part = y.root
+            statements, needs = local_operation(op, Names(operands, out, self.names))
+            self.needs |= needs
+        if self.plan.is_temporary(op.result):
+            size = size_text(element_count(y, self.mesh) * y.dtype.bytes)
+            new = f"NEW({out}, {size});"
+            only = self.names.at_zero(y.root - taking_part)
+            statements.insert(0, f"if ({only}) {new}" if only else new)
+        condition = self.names.at_zero(taking_part)
+        shown = ", ".join(f"%{self.plan.names[operand]}" for operand in op.operands)
+        step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
+        lines = [f"  // %{self.plan.names[op.result]} = {step}"]
+        if condition:
+            lines += [f"  if ({condition}) {{", *(f"    {line}" for line in statements), "  }"]
+        else:
+            lines += [f"  {line}" for line in statements]
+        return lines + self._release(op)
+
+    def _release(self, op: CollOp) -> list[str]:
+        """Frees what nothing reads any more."""
+        lines: list[str] = []
+        for owner in dict.fromkeys(self.plan.owner[operand] for operand in op.operands):
+            if self.plan.is_temporary(owner) and self.plan.last_use[owner] is op:
+                name = self.variable[owner]
+                lines += [f"  free({name});", f"  {name} = NULL;"]
+        return lines
+
+    def _copy_results(self) -> list[str]:
+        lines: list[str] = []
+        for index, (value, name) in enumerate(zip(self.plan.returned, self.results, strict=True)):
+            if self.plan.result_of.get(self.plan.owner[value]) == index:
+                continue
+            x = dist_type(value)
+            size = size_text(element_count(x, self.mesh) * x.dtype.bytes)
+            copy = f"memcpy({name}, {self.variable[value]}, {size});"
+            holds = self._holds(x)
+            lines.append(f"  if ({holds}) {copy}" if holds else f"  {copy}")
+        return lines
+
+    # --- collectives ------------------------------------------------------------------------
+
+    @staticmethod
+    def over(op: CollOp) -> OverList:
+        axes = op.properties.get("axes")
+        return axes.data if isinstance(axes, coll.AxesAttr) else ()
+
+    def _communicator(self, op: CollOp) -> str:
+        return f"{self.names.variable}.{self.names.communicators[self.over(op)]}"
+
+    def _operator(self, x: DistType) -> str:
+        assert x.reduction is not None
+        if (custom := custom_op(x)) is None:
+            return _MPI_OPS[x.reduction]
+        self.needs.add(x.dtype.value)
+        return f"{self.names.variable}.{self.names.operators[custom]}"
+
+    def _collective(self, op: CollOp, operand: str, out: str) -> list[str]:
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        kind = MPI_TYPES[x.dtype]
+        if isinstance(op, coll.PermuteOp):
+            return self._permute(op, operand, out)
+        comm = self._communicator(op)
+        group = self.mesh.group_size(self.over(op))
+        count = element_count(y, self.mesh)
+        match op:
+            case coll.AllReduceOp() | coll.ReduceOp():
+                tail = f"{self._operator(x)}, {comm}"
+                lines = [self._call(op, [operand, out, size_text(count)], [], kind, tail)]
+                return lines + self._average(op, x, count, out, group)
+            case coll.BroadcastOp():
+                return [self._call(op, [operand, out, size_text(count)], [], kind, comm)]
+            case coll.ReduceScatterOp() | coll.ScatterOp():
+                reducing = isinstance(op, coll.ReduceScatterOp)
+                operator = f"{self._operator(x)}, " if reducing else ""
+                rows = math.prod(y.local_shape(self.mesh)[: op.dim.value.data])
+                lines = [
+                    self._call(op, [operand, out, size_text(count)], [rows], kind, operator + comm)
+                ]
+                return lines + (self._average(op, x, count, out, group) if reducing else [])
+            case coll.AllGatherOp() | coll.GatherOp():
+                rows = math.prod(x.local_shape(self.mesh)[: op.dim.value.data])
+                count = element_count(x, self.mesh)
+                return [self._call(op, [operand, out, size_text(count)], [rows], kind, comm)]
+            case coll.AllToAllOp():
+                shape = list(x.local_shape(self.mesh))
+                shape[op.target.value.data] //= group
+                rows = [
+                    math.prod(shape[: dim.value.data]) for dim in (op.target, op.source)
+                ]
+                count = size_text(math.prod(shape))
+                return [self._call(op, [operand, out, count], rows, kind, comm)]
+            case _:
+                raise AssertionError(f"{op.name} is not a collective")
+
+    def _call(
+        self, op: CollOp, buffers: list[str], rows: list[int], kind: str, tail: str
+    ) -> str:
+        """A call that moves blocks of a dimension; those of a later one lie in several rows."""
+        name = op.mnemonic
+        if any(count > 1 for count in rows):
+            name += "_rows"
+            buffers = buffers + [size_text(count) for count in rows]
+        self.needs.add(name)
+        return f"TRY({name}({', '.join(buffers)}, {kind}, {tail}));"
+
+    def _average(self, op: CollOp, x: DistType, count: int, out: str, group: int) -> list[str]:
+        """The division at the end of an avg, on the ranks that have the sum."""
+        if x.reduction is not Reduction.AVG:
+            return []
+        value = f"{load(f'{out}[i]', x.dtype)} / {number_text(group, x.dtype)}"
+        lines = loop(count, f"{out}[i] = {store(value, x.dtype)};")
+        if isinstance(op, coll.ReduceOp):
+            return [f"if ({self.names.at_zero(self.over(op))})", f"  {lines[0]}"]
+        return lines
+
+    def _permute(self, op: coll.PermuteOp, operand: str, out: str) -> list[str]:
+        """Every rank sends its block to one rank and gets one, in closed form.
+
+        A sub-axis that neither layout is sharded over keeps its coordinate. Among the others, the
+        r-th rank that holds a block sends it to the r-th rank that wants it.
+        """
+        x, y = dist_type(op.input), op.to.data
+        count = size_text(element_count(x, self.mesh))
+        kind = MPI_TYPES[x.dtype]
+        self.needs.add("permute")
+        return [
+            f"int to = {self._partner(x, y)};",
+            f"int from = {self._partner(y, x)};",
+            f"TRY(permute({operand}, to, {out}, from, {count}, {kind}, {self.names.variable}.comm));",
+        ]
+
+    def _partner(self, x: DistType, y: DistType) -> str:
+        """The rank whose place in layout ``y`` is this rank's place in layout ``x``."""
+        sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}
+        moving = [sub.name for sub in self.mesh.sub_axes if sub.name in sharded]
+        lists = [(a.axes, b.axes) for a, b in zip(x.dims, y.dims, strict=True)]
+        lists.append(
+            tuple(  # type: ignore[arg-type]
+                tuple(axis for axis in moving if z.dim_of(axis) is None) for z in (x, y)
+            )
+        )
+        sizes = self.mesh.by_name
+        rank = f"{self.names.variable}.rank"
+        terms = [rank]
+        for axis in moving:
+            terms.append(f"- {self.names.coordinate(axis)} * {sizes[axis].stride}")
+        for here, there in lists:
+            index = self.names.index_over(here)
+            minor = self.mesh.group_size(there)
+            for axis in there:
+                minor //= sizes[axis].size
+                digit = f"({index})" if " " in index else index
+                digit += f" / {minor}" if minor > 1 else ""
+                terms.append(f"+ {digit} % {sizes[axis].size} * {sizes[axis].stride}")
+        return " ".join(terms)
+
+
+# ---------------------------------------------------------------------------------------------
+# The file
+# ---------------------------------------------------------------------------------------------
+
+
+def functions_of(module: ModuleOp) -> list[FuncOp]:
+    """The functions of a module that have a body, in order."""
+    return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
+
+
+def check_names(module: ModuleOp) -> None:
+    """Whether meshes and functions can have the same names in C.
+
+    Raises:
+        DiagnosticError: all those that cannot.
+    """
+    errors: list[DiagnosticError] = []
+    taken: dict[str, str] = {}
+    for op in module.ops:
+        if isinstance(op, MeshOp):
+            made = [f"{op.sym_name.data}_init", f"{op.sym_name.data}_finalize"]
+            what = f"mesh @{op.sym_name.data}"
+        elif isinstance(op, FuncOp):
+            made, what = [op.sym_name.data], f"function @{op.sym_name.data}"
+        else:
+            continue
+        for name in made:
+            problem = name_problem(name)
+            if name in taken:
+                problem = f"{taken[name]} makes a C function {name} too"
+            if problem:
+                errors.append(DiagnosticError.at(op, f"{what} cannot be C: {problem}; rename it"))
+            taken[name] = what
+    if errors:
+        raise DiagnosticError([d for error in errors for d in error.diagnostics])
+
+
+def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
+    """For every mesh that functions are on, its names, and the communicators and operators they
+    need."""
+    meshes: dict[str, Mesh] = {}
+    over: dict[str, dict[OverList, None]] = {}
+    customs: dict[str, dict[str, None]] = {}
+    for function in functions:
+        mesh = mesh_of(function)
+        meshes[mesh.name] = mesh
+        lists = over.setdefault(mesh.name, {})
+        operators = customs.setdefault(mesh.name, {})
+        for op in function.body.ops:
+            if isinstance(op, coll.COLLECTIVES) and (axes := FunctionText.over(op)):
+                lists[axes] = None
+            if isinstance(op, coll.REDUCING) and (custom := custom_op(dist_type(op.input))):
+                operators[custom] = None
+    return {
+        name: MeshNames.of(mesh, over[name], customs[name]) for name, mesh in meshes.items()
+    }
+
+
+_HEADER = """/* Written by collir {version}: C99 and MPI 3.0.
+ *
+ * Every rank calls MESH_init(comm) once, then the functions with its own buffers, which must not
+ * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code.
+{interface}
+ */"""
+
+_INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdlib.h", "string.h")
+
+
+def emit_c(
+    module: ModuleOp, static: Iterable[FuncOp] = (), includes: Iterable[str] = _INCLUDES
+) -> str:
+    """The C of all functions of a module; those in ``static`` are for this file only.
+
+    Raises:
+        DiagnosticError: names that C cannot have, operations that are not collectives.
+    """
+    check_names(module)
+    hidden = set(static)
+    functions = functions_of(module)
+    for function in functions:
+        for op in function.body.ops:
+            if op.name.partition(".")[0] not in ("coll", "func"):
+                raise DiagnosticError.at(op, f"{op.name} has no form in MPI")
+    meshes = mesh_names(functions)
+    # What is on one device only and for this file only needs no communicators.
+    needed = [names for names in meshes.values() if names.mesh.sub_axes] + [
+        meshes[name]
+        for name in {mesh_of(f).name for f in functions if f not in hidden}
+        if not meshes[name].mesh.sub_axes
+    ]
+    texts = [
+        FunctionText(function, meshes[mesh_of(function).name], function in hidden)
+        for function in functions
+    ]
+    bodies = [text.text() for text in texts]
+    needs = {name for text in texts for name in text.needs}
+    interface = [f"int  {names.mesh.name}_init(MPI_Comm comm);" for names in needed]
+    interface += [f"void {names.mesh.name}_finalize(void);" for names in needed]
+    interface += [f"{t.signature().replace('int ', 'int  ', 1)};" for t in texts if not t.static]
+    lines = [
+        _HEADER.format(
+            version=collir.__version__, interface="\n".join(f" *   {line}" for line in interface)
+        ),
+        *(f"#include <{name}>" for name in includes),
+        "",
+        "\n\n".join(_runtime(needs)),
+        "",
+    ]
+    for custom in dict.fromkeys(name for names in needed for name in names.operators):
+        lines += _custom_op(custom)
+    for names in needed:
+        lines += _mesh_text(names)
+    for body in bodies:
+        lines += body
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class MpiTarget(Target):
+    """C for MPI: a function per func, communicators made once; with main, one that runs itself."""
+
+    name = "mpi"
+
+    main: bool = False
+
+    def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        from collir.targets.code.mpi_main import emit_with_main
+
+        output.write(emit_with_main(module) if self.main else emit_c(module))

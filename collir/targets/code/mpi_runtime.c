@@ -1,0 +1,327 @@
+// The runtime of the MPI target, in sections: `//: name needs other, another`.
+// A program gets the sections it uses, in this order.
+
+//: pieces
+/* The most elements in one MPI call; larger buffers go in several. */
+#ifndef COLLIR_MAX_COUNT
+#define COLLIR_MAX_COUNT INT_MAX
+#endif
+
+//: check
+/* For functions with a label `done` that releases what they hold and returns err. */
+#define TRY(call) do { if ((err = (call)) != MPI_SUCCESS) goto done; } while (0)
+#define NEW(p, bytes) \
+  do { if (!((p) = malloc(bytes))) { err = MPI_ERR_NO_MEM; goto done; } } while (0)
+
+//: least needs pieces
+static inline size_t least(size_t n) {
+  return n < (size_t)COLLIR_MAX_COUNT ? n : (size_t)COLLIR_MAX_COUNT;
+}
+
+//: size_of
+static inline size_t size_of(MPI_Datatype type) {
+  int bytes;
+  MPI_Type_size(type, &bytes);
+  return (size_t)bytes;
+}
+
+//: copy_rows
+/* `rows` pieces of `bytes` each, a stride apart in both arrays. */
+static void copy_rows(void *to, size_t to_stride, const void *from, size_t from_stride,
+                      size_t rows, size_t bytes) {
+  for (size_t i = 0; i < rows; ++i)
+    memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, bytes);
+}
+
+//: swap_blocks
+/* [a][b] blocks of `bytes` each become [b][a]. */
+static void swap_blocks(void *to, const void *from, size_t a, size_t b, size_t bytes) {
+  for (size_t i = 0; i < a; ++i)
+    for (size_t j = 0; j < b; ++j)
+      memcpy((char *)to + (j * a + i) * bytes, (const char *)from + (i * b + j) * bytes, bytes);
+}
+
+//: strided needs pieces
+/* `count` elements as one, `stride` elements from the next such piece. */
+static int strided(MPI_Datatype type, size_t count, size_t stride, size_t bytes,
+                   MPI_Datatype *piece) {
+  MPI_Datatype run;
+  int err = MPI_Type_contiguous((int)count, type, &run);
+  if (err != MPI_SUCCESS) return err;
+  err = MPI_Type_create_resized(run, 0, (MPI_Aint)(stride * bytes), piece);
+  MPI_Type_free(&run);
+  return err != MPI_SUCCESS ? err : MPI_Type_commit(piece);
+}
+
+//: all_reduce needs least, size_of
+static int all_reduce(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
+                      MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = MPI_SUCCESS;
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    c = least(n - i);
+    err = MPI_Allreduce((const char *)in + i * size, (char *)out + i * size, (int)c, type, op, comm);
+  }
+  return err;
+}
+
+//: reduce needs least, size_of
+static int reduce(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
+                  MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = MPI_SUCCESS, rank;
+  MPI_Comm_rank(comm, &rank);
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    c = least(n - i);
+    err = MPI_Reduce((const char *)in + i * size, rank ? NULL : (char *)out + i * size, (int)c,
+                     type, op, 0, comm);
+  }
+  return err;
+}
+
+//: broadcast needs least, size_of
+static int broadcast(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = MPI_SUCCESS, rank;
+  MPI_Comm_rank(comm, &rank);
+  if (rank == 0) memcpy(out, in, n * size);
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    c = least(n - i);
+    err = MPI_Bcast((char *)out + i * size, (int)c, type, 0, comm);
+  }
+  return err;
+}
+
+//: reduce_scatter needs least, size_of, copy_rows
+/* n elements for each rank; a buffer in pieces is packed, as reductions take no strided types. */
+static int reduce_scatter(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
+                          MPI_Comm comm) {
+  size_t size = size_of(type), c = least(n);
+  int err = MPI_SUCCESS, p;
+  MPI_Comm_size(comm, &p);
+  if (c == n) return MPI_Reduce_scatter_block(in, out, (int)n, type, op, comm);
+  char *packed = malloc((size_t)p * c * size);
+  if (!packed) return MPI_ERR_NO_MEM;
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    c = least(n - i);
+    copy_rows(packed, c * size, (const char *)in + i * size, n * size, (size_t)p, c * size);
+    err = MPI_Reduce_scatter_block(packed, (char *)out + i * size, (int)c, type, op, comm);
+  }
+  free(packed);
+  return err;
+}
+
+//: all_gather needs least, size_of, strided
+/* n elements from each rank. */
+static int all_gather(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type), c = least(n);
+  int err = MPI_SUCCESS;
+  if (c == n) return MPI_Allgather(in, (int)n, type, out, (int)n, type, comm);
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    MPI_Datatype piece;
+    c = least(n - i);
+    if ((err = strided(type, c, n, size, &piece)) != MPI_SUCCESS) break;
+    err = MPI_Allgather((const char *)in + i * size, (int)c, type, (char *)out + i * size, 1, piece,
+                        comm);
+    MPI_Type_free(&piece);
+  }
+  return err;
+}
+
+//: gather needs least, size_of, strided
+/* n elements from each rank. */
+static int gather(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type), c = least(n);
+  int err = MPI_SUCCESS, rank;
+  MPI_Comm_rank(comm, &rank);
+  if (c == n) return MPI_Gather(in, (int)n, type, rank ? NULL : out, (int)n, type, 0, comm);
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    MPI_Datatype piece;
+    c = least(n - i);
+    if ((err = strided(type, c, n, size, &piece)) != MPI_SUCCESS) break;
+    err = MPI_Gather((const char *)in + i * size, (int)c, type,
+                     rank ? NULL : (char *)out + i * size, 1, piece, 0, comm);
+    MPI_Type_free(&piece);
+  }
+  return err;
+}
+
+//: scatter needs least, size_of, strided
+/* n elements for each rank. */
+static int scatter(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type), c = least(n);
+  int err = MPI_SUCCESS, rank;
+  MPI_Comm_rank(comm, &rank);
+  if (c == n) return MPI_Scatter(rank ? NULL : in, (int)n, type, out, (int)n, type, 0, comm);
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    MPI_Datatype piece;
+    c = least(n - i);
+    if ((err = strided(type, c, n, size, &piece)) != MPI_SUCCESS) break;
+    err = MPI_Scatter(rank ? NULL : (const char *)in + i * size, 1, piece, (char *)out + i * size,
+                      (int)c, type, 0, comm);
+    MPI_Type_free(&piece);
+  }
+  return err;
+}
+
+//: all_to_all needs least, size_of, strided
+/* n elements for and from each rank. */
+static int all_to_all(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type), c = least(n);
+  int err = MPI_SUCCESS;
+  if (c == n) return MPI_Alltoall(in, (int)n, type, out, (int)n, type, comm);
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    MPI_Datatype piece;
+    c = least(n - i);
+    if ((err = strided(type, c, n, size, &piece)) != MPI_SUCCESS) break;
+    err = MPI_Alltoall((const char *)in + i * size, 1, piece, (char *)out + i * size, 1, piece,
+                       comm);
+    MPI_Type_free(&piece);
+  }
+  return err;
+}
+
+//: reduce_scatter_rows needs reduce_scatter, swap_blocks
+/* Every rank's n elements lie in `rows` pieces, between those of the others. */
+static int reduce_scatter_rows(const void *in, void *out, size_t n, size_t rows,
+                               MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  size_t size = size_of(type);
+  int err, p;
+  MPI_Comm_size(comm, &p);
+  char *packed = malloc((size_t)p * n * size);
+  if (!packed) return MPI_ERR_NO_MEM;
+  swap_blocks(packed, in, rows, (size_t)p, n / rows * size);
+  err = reduce_scatter(packed, out, n, type, op, comm);
+  free(packed);
+  return err;
+}
+
+//: all_gather_rows needs all_gather, swap_blocks
+/* Every rank's n elements lie in `rows` pieces, between those of the others. */
+static int all_gather_rows(const void *in, void *out, size_t n, size_t rows, MPI_Datatype type,
+                           MPI_Comm comm) {
+  size_t size = size_of(type);
+  int err, p;
+  MPI_Comm_size(comm, &p);
+  char *packed = malloc((size_t)p * n * size);
+  if (!packed) return MPI_ERR_NO_MEM;
+  err = all_gather(in, packed, n, type, comm);
+  if (err == MPI_SUCCESS) swap_blocks(out, packed, (size_t)p, rows, n / rows * size);
+  free(packed);
+  return err;
+}
+
+//: gather_rows needs gather, swap_blocks
+/* Every rank's n elements lie in `rows` pieces, between those of the others. */
+static int gather_rows(const void *in, void *out, size_t n, size_t rows, MPI_Datatype type,
+                       MPI_Comm comm) {
+  size_t size = size_of(type);
+  int err, p, rank;
+  char *packed = NULL;
+  MPI_Comm_size(comm, &p);
+  MPI_Comm_rank(comm, &rank);
+  if (rank == 0 && !(packed = malloc((size_t)p * n * size))) return MPI_ERR_NO_MEM;
+  err = gather(in, packed, n, type, comm);
+  if (rank == 0 && err == MPI_SUCCESS)
+    swap_blocks(out, packed, (size_t)p, rows, n / rows * size);
+  free(packed);
+  return err;
+}
+
+//: scatter_rows needs scatter, swap_blocks
+/* Every rank's n elements lie in `rows` pieces, between those of the others. */
+static int scatter_rows(const void *in, void *out, size_t n, size_t rows, MPI_Datatype type,
+                        MPI_Comm comm) {
+  size_t size = size_of(type);
+  int err, p, rank;
+  char *packed = NULL;
+  MPI_Comm_size(comm, &p);
+  MPI_Comm_rank(comm, &rank);
+  if (rank == 0) {
+    if (!(packed = malloc((size_t)p * n * size))) return MPI_ERR_NO_MEM;
+    swap_blocks(packed, in, rows, (size_t)p, n / rows * size);
+  }
+  err = scatter(packed, out, n, type, comm);
+  free(packed);
+  return err;
+}
+
+//: all_to_all_rows needs all_to_all, swap_blocks
+/* Blocks of n elements lie in `rows_out` pieces where they leave, in `rows_in` where they come. */
+static int all_to_all_rows(const void *in, void *out, size_t n, size_t rows_out, size_t rows_in,
+                           MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type);
+  int err = MPI_ERR_NO_MEM, p;
+  MPI_Comm_size(comm, &p);
+  char *leaving = malloc((size_t)p * n * size), *coming = malloc((size_t)p * n * size);
+  if (leaving && coming) {
+    swap_blocks(leaving, in, rows_out, (size_t)p, n / rows_out * size);
+    err = all_to_all(leaving, coming, n, type, comm);
+    if (err == MPI_SUCCESS) swap_blocks(out, coming, (size_t)p, rows_in, n / rows_in * size);
+  }
+  free(leaving);
+  free(coming);
+  return err;
+}
+
+//: permute needs least, size_of
+/* This rank's block goes to rank `to`, and the one of rank `from` comes. */
+static int permute(const void *in, int to, void *out, int from, size_t n, MPI_Datatype type,
+                   MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = MPI_SUCCESS;
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    c = least(n - i);
+    err = MPI_Sendrecv((const char *)in + i * size, (int)c, type, to, 0, (char *)out + i * size,
+                       (int)c, type, from, 0, comm, MPI_STATUS_IGNORE);
+  }
+  return err;
+}
+
+//: bf16
+/* bfloat16 as its bits: the upper half of a float, rounded to nearest even. */
+static inline float bf16_load(uint16_t bits) {
+  uint32_t wide = (uint32_t)bits << 16;
+  float x;
+  memcpy(&x, &wide, sizeof x);
+  return x;
+}
+static inline uint16_t bf16_store(float x) {
+  uint32_t wide;
+  memcpy(&wide, &x, sizeof wide);
+  if (x != x) return (uint16_t)(wide >> 16 | 0x40);
+  return (uint16_t)((wide + 0x7fff + (wide >> 16 & 1)) >> 16);
+}
+
+//: f16
+/* IEEE half precision as its bits, rounded to nearest even. */
+static inline float f16_load(uint16_t bits) {
+  uint32_t sign = (uint32_t)(bits & 0x8000) << 16, exponent = bits >> 10 & 31;
+  uint32_t mantissa = bits & 0x3ff, wide;
+  float x;
+  if (exponent == 0) { /* zero or subnormal: mantissa * 2^-24 */
+    x = (float)mantissa * 0x1p-24f;
+    return sign ? -x : x;
+  }
+  wide = sign | (exponent == 31 ? 255u : exponent + 112) << 23 | mantissa << 13;
+  memcpy(&x, &wide, sizeof x);
+  return x;
+}
+static inline uint16_t f16_store(float x) {
+  uint32_t wide, sign, rest;
+  memcpy(&wide, &x, sizeof wide);
+  sign = wide >> 16 & 0x8000;
+  wide &= 0x7fffffff;
+  if (wide > 0x7f800000) return (uint16_t)(sign | 0x7e00);          /* not a number */
+  if (wide >= 0x477ff000) return (uint16_t)(sign | 0x7c00);         /* rounds to infinity */
+  if (wide < 0x38800000) {                                          /* subnormal */
+    uint32_t shift = 126 - (wide >> 23);
+    if (shift > 24) return (uint16_t)sign;
+    wide = (wide & 0x7fffff) | 0x800000;
+    rest = wide & ((1u << shift) - 1);
+    wide >>= shift;
+    return (uint16_t)(sign | (wide + (rest > 1u << (shift - 1) ||
+                                      (rest == 1u << (shift - 1) && (wide & 1)))));
+  }
+  return (uint16_t)(sign | ((wide - 0x38000000 + 0xfff + (wide >> 13 & 1)) >> 13));
+}

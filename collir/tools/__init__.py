@@ -1,0 +1,1 @@
+"""The commands, and the Python API that mirrors them."""

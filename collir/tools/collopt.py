@@ -1,0 +1,306 @@
+# pyright: basic
+"""collopt: reads a module, runs passes over it, prints it for a target.
+
+Built on xDSL's driver, so that its options work; what differs is that ``.coll`` is read and
+printed by default, that bad input gives diagnostics instead of tracebacks, and that an output file
+appears whole or not at all.
+"""
+
+import argparse
+import difflib
+import inspect
+import sys
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+from typing import IO
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.passes import ModulePass, get_pass_option_infos
+from xdsl.printer import Printer
+from xdsl.utils.arg_spec import parse_spec
+from xdsl.utils.exceptions import (
+    ArgSpecParseError,
+    DiagnosticException,
+    ShrinkException,
+)
+from xdsl.xdsl_opt_main import xDSLOptMain
+
+import collir
+from collir.passes.table import PASSES
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
+from collir.syntax.mlir import read_mlir, verify
+from collir.syntax.reader import decode, read
+from collir.syntax.writer import unique_names
+from collir.targets.table import TARGETS
+from collir.tools.api import UsageError
+from collir.tools.shell import run_tool, write_whole
+
+_DESCRIPTION = """\
+Reads a module (.coll or .mlir), runs passes over it, and prints it for a target.
+"""
+
+
+def _summary(item: type) -> str:
+    """The first line of a docstring."""
+    return (inspect.getdoc(item) or "").partition("\n")[0]
+
+
+def pass_page(found: type[ModulePass]) -> str:
+    """The page of a pass: its module's docstring and its options."""
+    module = inspect.getmodule(found)
+    text = inspect.getdoc(module) or inspect.getdoc(found) or ""
+    lines = [f"{found.name}: {text}".rstrip(), ""]
+    if options := get_pass_option_infos(found):
+        lines.append("Options:")
+        for option in options:
+            default = f" (default {option.default_value})" if option.default_value else ""
+            lines.append(f"  {option.name}: {option.expected_type}{default}")
+    else:
+        lines.append("It has no options.")
+    return "\n".join(lines) + "\n"
+
+
+class CollOpt(xDSLOptMain):
+    """The driver."""
+
+    def __init__(self, args: Sequence[str] | None = None, sources: Sources | None = None):
+        self.sources = sources or Sources()
+        super().__init__(_DESCRIPTION, args)
+
+    # --- what there is ----------------------------------------------------------------------
+
+    def register_all_dialects(self):
+        from collir.dialects.coll import Coll
+        from collir.dialects.machine import Machines
+
+        super().register_all_dialects()
+        self.ctx.register_dialect("machine", lambda: Machines)
+        self.ctx.register_dialect("coll", lambda: Coll)
+
+    def register_all_frontends(self):
+        super().register_all_frontends()
+        self.available_frontends["coll"] = lambda stream: read(
+            self._text(stream), self.get_input_name(), self.sources
+        )
+        self.available_frontends["mlir"] = lambda stream: read_mlir(
+            self.ctx,
+            self._text(stream),
+            self.get_input_name(),
+            self.sources,
+            implicit_module=not self.args.no_implicit_module,
+        )
+
+    def register_all_passes(self):
+        super().register_all_passes()
+        for name, factory in PASSES.items():
+            self.register_pass(name, factory)
+
+    def register_all_targets(self):
+        super().register_all_targets()
+        self.available_targets |= TARGETS
+
+    def register_all_arguments(self, arg_parser: argparse.ArgumentParser):
+        super().register_all_arguments(arg_parser)
+        arg_parser.prog = "collopt"
+        arg_parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        arg_parser.set_defaults(target="coll")
+        for action in arg_parser._actions:
+            match action.dest:
+                case "passes":
+                    action.help = "passes to run, in order: 'canonicalize,decompose{strategy=flat}'"
+                case "target":
+                    action.help = "what to print, with options in braces (default: coll)"
+                case "output_file":
+                    action.help = "file to write, whole or not at all (default: standard output)"
+                case "input_file":
+                    action.help = "file to read (default: standard input, as .coll)"
+                case "frontend":
+                    action.help = "language of the input, where its name does not say"
+                case "version":
+                    action.version_format = (
+                        f"collopt {collir.__version__} (xDSL {{xdsl_version}})"
+                    )
+                case _:
+                    pass
+        arg_parser.add_argument(
+            "--help-pass", metavar="PASS", help="print what a pass does and its options"
+        )
+        arg_parser.add_argument(
+            "--debug", action="store_true", help="show the traceback of an internal error"
+        )
+        plain_help = arg_parser.format_help
+        # The list needs the docstrings, so the passes are imported only for --help.
+        arg_parser.format_help = lambda: plain_help() + self._catalogue()  # type: ignore
+
+    def _catalogue(self) -> str:
+        others = sorted(set(self.available_passes) - set(PASSES))
+        lines = ["", "passes:"]
+        lines += [f"  {name:<14} {_summary(factory())}" for name, factory in PASSES.items()]
+        lines += [f"  {name:<14} {text}" for name, text in _XDSL_PASSES.items()]
+        lines += [f"  and {len(others) - len(_XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
+        lines += ["targets:"]
+        lines += [f"  {name:<14} {_summary(factory())}" for name, factory in TARGETS.items()]
+        lines += ["  mlir           The module in MLIR's syntax.", ""]
+        return "\n".join(lines)
+
+    # --- the pipeline -----------------------------------------------------------------------
+
+    def setup_pipeline(self):
+        if self.args.help_pass:
+            return
+        try:
+            super().setup_pipeline()
+        except ArgSpecParseError as error:
+            raise UsageError(f"-p '{self.args.passes}': {_argument_error(error)}") from None
+        except ValueError as error:
+            raise UsageError(f"-p '{self.args.passes}': {self._pass_error(str(error))}") from None
+        object.__setattr__(self.pipeline, "callback", self._between)
+
+    def _pass_error(self, message: str) -> str:
+        if not message.startswith("Unrecognized passes"):
+            return message
+        unknown = message.partition("[")[2].strip("]'").split("', '")
+        close = difflib.get_close_matches(unknown[0], list(self.available_passes), n=1)
+        hint = f"; did you mean {close[0]}?" if close else "; collopt --help lists them"
+        return f"there is no pass '{unknown[0]}'{hint}"
+
+    def _between(
+        self, previous: ModulePass | None, module: ModuleOp, following: ModulePass | None
+    ) -> None:
+        if not self.args.disable_verify:
+            verify(module)
+        if previous and following and self.args.print_between_passes:
+            print(f"// IR after {previous.name}:")
+            Printer(stream=sys.stdout).print_op(module)
+            print("\n")
+
+    # --- input and output -------------------------------------------------------------------
+
+    def get_input_name(self) -> str:
+        return self.args.input_file or "<stdin>"
+
+    def get_input_stream(self) -> tuple[IO[bytes], str]:
+        if self.args.input_file is None or self.args.input_file == "-":
+            return sys.stdin.buffer, "coll"
+        path = Path(self.args.input_file)
+        try:
+            return path.open("rb"), path.suffix.removeprefix(".")
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise DiagnosticError(Diagnostic(f"cannot read {path}: {reason}")) from error
+
+    def _text(self, stream: IO[bytes]) -> str:
+        try:
+            data = stream.read()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            name = self.get_input_name()
+            raise DiagnosticError(Diagnostic(f"cannot read {name}: {reason}")) from error
+        # A chunk of a split file starts at its own line.
+        return "\n" * self._line_offset + decode(data, self.get_input_name())
+
+    _line_offset = 0
+
+    def parse_chunk(
+        self, chunk: IO[bytes], file_extension: str, start_offset: int = 0
+    ) -> ModuleOp | None:
+        self._line_offset = start_offset
+        return super().parse_chunk(chunk, file_extension, start_offset)
+
+    def run(self) -> int:
+        """Reads, runs and prints; the exit status."""
+        if self.args.help_pass:
+            return self._help_pass()
+        target = self._checked_target()
+        try:
+            chunks, language = self.prepare_input()
+        except ValueError as error:
+            known = ", ".join(self.available_frontends)
+            raise UsageError(f"{error}: use -f, with one of {known}") from None
+        output = StringIO()
+        for index, (chunk, offset) in enumerate(chunks):
+            if index:
+                output.write("// -----\n")
+            try:
+                module = self.parse_chunk(chunk, language, offset)
+                assert module is not None
+                self.apply_passes(module)
+                output.write(self._printed(module, target))
+            except DiagnosticError as error:
+                if not (self.args.verify_diagnostics or self.args.parsing_diagnostics):
+                    raise
+                output.write(render_all(error.diagnostics, self.sources))
+            except ShrinkException:
+                print("Success, can shrink")
+                return 0
+            except DiagnosticException as error:
+                raise DiagnosticError(Diagnostic(str(error).partition("\n\n")[0])) from error
+            finally:
+                chunk.close()
+        if self.args.shrink:
+            print("Failure, can't shrink")
+            return 1
+        if self.args.output_file is None:
+            sys.stdout.write(output.getvalue())
+            sys.stdout.flush()
+        else:
+            write_whole(self.args.output_file, output.getvalue())
+        return 0
+
+    def _help_pass(self) -> int:
+        name = self.args.help_pass
+        if name not in self.available_passes:
+            raise UsageError(self._pass_error(f"Unrecognized passes: ['{name}']"))
+        sys.stdout.write(pass_page(self.available_passes[name]()))
+        return 0
+
+    def _checked_target(self) -> str:
+        """The name of the target; its options are checked before anything is read."""
+        spec = parse_spec(self.args.target)
+        factory = self.available_targets[spec.name]
+        if not inspect.signature(factory).parameters:
+            try:
+                factory().from_spec(spec)  # type: ignore
+            except ValueError as error:
+                raise UsageError(f"-t '{self.args.target}': {error}") from None
+        return spec.name
+
+    def _printed(self, module: ModuleOp, target: str) -> str:
+        if target == "mlir":
+            for function in module.walk():
+                if isinstance(function, FuncOp):
+                    for value, name in unique_names(function).items():
+                        value._name = None if name.isdigit() else name
+        text = self.output_resulting_program(module)
+        return text.rstrip("\n") + "\n"
+
+
+_XDSL_PASSES = {
+    "cse": "Merge operations that compute the same.",
+    "dce": "Drop operations whose results nothing uses.",
+}
+
+
+def _argument_error(error: BaseException) -> str:
+    return getattr(error, "msg", None) or str(error).strip().splitlines()[-1].strip()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    sources = Sources()
+
+    def work() -> int:
+        try:
+            return CollOpt(given, sources).run()
+        except ArgSpecParseError as error:
+            raise UsageError(_argument_error(error)) from None
+
+    return run_tool("collopt", sources, "--debug" in given, work)
+
+
+def script() -> None:
+    """The console script."""
+    sys.exit(main())

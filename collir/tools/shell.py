@@ -1,0 +1,75 @@
+"""What the commands share: exit statuses, errors in one place, and output that appears whole."""
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
+from collir.tools.api import UsageError
+
+BAD_INPUT = 1
+USAGE = 2
+INTERNAL = 70
+
+
+def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) -> int:
+    """The exit status of ``work``; what goes wrong is reported on stderr, never as a traceback.
+
+    1 for bad input, 2 for a wrong use of the command, 70 for an error of ours.
+    """
+    try:
+        return work()
+    except DiagnosticError as error:
+        sys.stderr.write(render_all(error.diagnostics, sources))
+        return BAD_INPUT
+    except UsageError as error:
+        sys.stderr.write(f"{name}: error: {error}\n")
+        return USAGE
+    except BrokenPipeError:
+        # The reader of our output has gone; keep Python from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        sys.stderr.write(f"{name}: interrupted\n")
+        return 130
+    except RecursionError as error:
+        if debug:
+            traceback.print_exception(error)
+        sys.stderr.write(f"{name}: error: the input is nested too deeply\n")
+        return BAD_INPUT
+    except Exception as error:
+        if debug:
+            traceback.print_exception(error)
+        hint = "" if debug else " (--debug shows where)"
+        sys.stderr.write(f"{name}: internal error: {type(error).__name__}: {error}{hint}\n")
+        return INTERNAL
+
+
+def write_whole(path: str, text: str) -> None:
+    """Writes a file that appears whole or not at all.
+
+    Raises:
+        DiagnosticError: it cannot be written.
+    """
+    target = Path(path)
+    try:
+        if target.exists() and not target.is_file():  # a device or a pipe
+            target.write_text(text, encoding="utf-8")
+            return
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            mask = os.umask(0)
+            os.umask(mask)
+            Path(temporary).chmod(0o666 & ~mask)
+            Path(temporary).replace(target)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DiagnosticError(Diagnostic(f"cannot write {path}: {reason}")) from error
