@@ -1,0 +1,57 @@
+# One verb per step. `make run` and `make test` need Python 3.11, a C compiler and pip only.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help run test test-all lint format bench docs clean
+
+help:
+	@echo "make run       install, decompose examples/sync_gradients.coll, run it on 8 MPI ranks"
+	@echo "make test      install, run the tests (under 10 minutes)"
+	@echo "make test-all  the slow tests too, and the filecheck files under plain lit"
+	@echo "make lint      ruff, basedpyright"
+	@echo "make format    ruff, changing files"
+	@echo "make bench     the benchmarks (times, as ratios)"
+	@echo "make docs      write the generated pages of docs/ anew"
+
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: no $(PYTHON): set PYTHON=..."; exit 1; }
+	@command -v cc >/dev/null || { echo "make: a C compiler (cc) is needed for MPI"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+run: $(STAMP)
+	$(BIN)/collopt examples/sync_gradients.coll -p decompose
+	@mkdir -p build
+	$(BIN)/collopt examples/sync_gradients.coll -p decompose -t 'mpi{main=true}' -o build/sync_gradients.c
+	$(BIN)/mpicc -O2 build/sync_gradients.c -o build/sync_gradients -lm
+	$(BIN)/mpiexec -n 8 build/sync_gradients
+	$(BIN)/collrun --engine mpi -n 8 -p decompose examples/sync_gradients.coll
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest
+	$(BIN)/lit -q tests/filecheck
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/run.py
+
+docs: $(STAMP)
+	$(BIN)/python -m collir.tools.docs
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .hypothesis

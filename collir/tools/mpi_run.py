@@ -1,0 +1,139 @@
+"""Compiles emitted C with mpicc and runs it under mpiexec."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from collir.dialects.coll import dist_type
+from collir.dialects.machine import mesh_of
+from collir.semantics.buffers import NUMPY
+from collir.semantics.collectives import Buffers
+from collir.semantics.devices import coordinate
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.targets.code.mpi_harness import emit_harness
+from collir.targets.code.plan import plan
+
+_MISSING = (
+    "{} is not installed: `pip install 'collir[mpi]'` brings it into this environment "
+    "(it needs a C compiler)"
+)
+
+
+def find(program: str) -> str:
+    """The path of mpicc or mpiexec: beside this Python, or on the PATH.
+
+    Raises:
+        DiagnosticError: there is none.
+    """
+    beside = Path(sys.executable).parent
+    path = shutil.which(program, path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+    if path is None:
+        raise DiagnosticError(Diagnostic(_MISSING.format(program)))
+    return path
+
+
+def compile_c(source: Path, program: Path, flags: Sequence[str] = ("-O2",)) -> None:
+    """Compiles a C file with mpicc.
+
+    Raises:
+        DiagnosticError: mpicc is missing, or has no C compiler.
+        RuntimeError: the code does not compile, which is an error of ours.
+    """
+    command = [find("mpicc"), "-std=c99", *flags, str(source), "-o", str(program), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 127 or "not found" in done.stderr and not done.stdout:
+        raise DiagnosticError(Diagnostic(f"mpicc has no C compiler: {done.stderr.strip()}"))
+    if done.returncode:
+        raise RuntimeError(f"the emitted C does not compile:\n{done.stderr}")
+
+
+def mpiexec(ranks: int, command: Sequence[str], timeout: float | None = None) -> str:
+    """Runs a program on some ranks, more than there are cores if need be; what it printed.
+
+    Raises:
+        DiagnosticError: mpiexec is missing.
+        RuntimeError: the program failed.
+    """
+    launcher = [find("mpiexec"), "-n", str(ranks)]
+    version = subprocess.run(
+        [launcher[0], "--version"], capture_output=True, text=True, check=False
+    )
+    if "Open MPI" in version.stdout or "OpenRTE" in version.stdout:
+        launcher += ["--oversubscribe"] + ["--allow-run-as-root"] * (os.geteuid() == 0)
+    done = subprocess.run(
+        [*launcher, *command],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed on {ranks} ranks:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def run(
+    module: ModuleOp,
+    functions: Sequence[FuncOp],
+    arguments: Sequence[Sequence[Buffers]],
+    folder: Path,
+    flags: Sequence[str] = ("-O2",),
+) -> list[tuple[list[Buffers], float]]:
+    """Runs functions of a module on real MPI ranks, in one launch.
+
+    Args:
+        functions: on meshes that all have the same number of devices, which is the ranks'.
+        arguments: for every function and argument, one array (or None) per rank.
+        folder: an existing folder for the code, the program and the buffers.
+
+    Returns:
+        For every function its results, with None on ranks that hold none, and its seconds.
+
+    Raises:
+        DiagnosticError: MPI is not installed.
+        RuntimeError: the code does not compile or fails.
+    """
+    ranks = mesh_of(functions[0]).devices
+    source = folder / "program.c"
+    source.write_text(emit_harness(module, functions), encoding="utf-8")
+    compile_c(source, folder / "program", flags)
+    for rank in range(ranks):
+        with (folder / f"{rank}.in").open("wb") as file:
+            for function, given in zip(functions, arguments, strict=True):
+                mesh = mesh_of(function)
+                for arg, buffers in zip(function.args, given, strict=True):
+                    x, buffer = dist_type(arg), buffers[rank]
+                    if buffer is None:  # what a rank at no root has is never read
+                        buffer = np.zeros(x.local_shape(mesh), NUMPY[x.dtype])
+                    file.write(np.ascontiguousarray(buffer).tobytes())
+    mpiexec(ranks, [str(folder / "program"), str(folder)])
+    times = [float(line) for line in (folder / "times").read_text().split()]
+    files = [(folder / f"{rank}.out").open("rb") for rank in range(ranks)]
+    try:
+        results = [_read_results(function, files) for function in functions]
+    finally:
+        for file in files:
+            file.close()
+    return list(zip(results, times, strict=True))
+
+
+def _read_results(function: FuncOp, files: Sequence) -> list[Buffers]:  # type: ignore
+    mesh = mesh_of(function)
+    results: list[Buffers] = []
+    for value in plan(function).returned:
+        x = dist_type(value)
+        buffers: Buffers = []
+        for rank, file in enumerate(files):
+            data = np.frombuffer(file.read(x.local_bytes(mesh)), NUMPY[x.dtype])
+            away = any(coordinate(mesh, rank, axis) for axis in x.root)
+            buffers.append(None if away else data.reshape(x.local_shape(mesh)))
+        results.append(buffers)
+    return results

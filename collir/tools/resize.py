@@ -1,0 +1,74 @@
+"""A program with other sizes: to try one small that was written for a cluster."""
+
+from dataclasses import replace
+
+from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute
+
+from collir.dialects.coll import CollOp, DistTensorType, SizesAttr, dist_type
+from collir.dialects.machine import mesh_of
+from collir.layout import Dim, LayoutError
+from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.mlir import verify
+
+
+def largest_dimension(module: ModuleOp) -> int:
+    """The largest dimension of any argument; 1 if there are none."""
+    return max(
+        (
+            size
+            for function in module.ops
+            if isinstance(function, FuncOp)
+            for arg in function.args
+            for size in dist_type(arg).shape
+        ),
+        default=1,
+    )
+
+
+def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
+    """Replaces dimensions (and sizes in split and reshape) everywhere, in place.
+
+    Raises:
+        DiagnosticError: the program is not well typed with the new sizes.
+    """
+
+    def resized(attribute: Attribute) -> Attribute:
+        match attribute:
+            case DistTensorType():
+                dims = tuple(Dim(sizes.get(d.size, d.size), d.axes) for d in attribute.data.dims)
+                return DistTensorType(replace(attribute.data, dims=dims))
+            case FunctionType():
+                return FunctionType.from_lists(
+                    [resized(t) for t in attribute.inputs], [resized(t) for t in attribute.outputs]
+                )
+            case _:
+                return attribute
+
+    for function in module.ops:
+        if not isinstance(function, FuncOp):
+            continue
+        function.properties["function_type"] = resized(function.function_type)
+        for arg in function.args:
+            arg._type = resized(arg.type)  # type: ignore
+        for op in function.body.ops:
+            if isinstance(op, CollOp):
+                for name, attribute in op.properties.items():
+                    if isinstance(attribute, SizesAttr) and name in ("sizes", "shape"):
+                        new = tuple(sizes.get(n, n) for n in attribute.data)
+                        op.properties[name] = SizesAttr(new)
+                    else:
+                        op.properties[name] = resized(attribute)
+                _retype(op)
+    verify(module)
+
+
+def _retype(op: CollOp) -> None:
+    try:
+        types = [dist_type(operand) for operand in op.operands]
+        result = op.rule(mesh_of(op), types, op.properties)
+    except LayoutError as error:
+        message = f"with the new sizes, {error.text(op.operand_names())}"
+        raise DiagnosticError.at(op, message) from error
+    op.result._type = DistTensorType(result)  # type: ignore
