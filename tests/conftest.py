@@ -23,7 +23,7 @@ class RunError(Exception):
 
 
 def _filecheck(arguments: list[str]) -> int:
-    from filecheck.cli import main
+    from filecheck.main import main
 
     try:
         return int(main(["filecheck", *arguments]) or 0)
@@ -75,7 +75,7 @@ class FileCheckItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:  # type: ignore
         if isinstance(excinfo.value, RunError):
             return f"RUN: {excinfo.value}"
-        return str(super().repr_failure(excinfo))
+        return str(super().repr_failure(excinfo, style="short"))
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, self.name
