@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from xdsl.dialects.builtin import (
     ArrayAttr,
     IntAttr,
-    NoneAttr,
+    UnitAttr,
     StringAttr,
     SymbolNameConstraint,
     SymbolRefAttr,
@@ -114,20 +114,20 @@ class RateAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class DeviceAttr(ParametrizedAttribute):
-    """What hangs at the leaves; ``none`` stands for what is not known."""
+    """What hangs at the leaves; ``unit`` stands for what is not known."""
 
     name = "machine.device"
 
     compute: ArrayAttr[RateAttr] = param_def()
-    memory: NumberAttr | NoneAttr = param_def()
-    memory_bandwidth: NumberAttr | NoneAttr = param_def()
+    memory: NumberAttr | UnitAttr = param_def()
+    memory_bandwidth: NumberAttr | UnitAttr = param_def()
 
     @staticmethod
     def of(device: Device) -> "DeviceAttr":
         """The attribute of a plain device."""
 
-        def optional(value: float | None) -> NumberAttr | NoneAttr:
-            return NoneAttr() if value is None else NumberAttr(value)
+        def optional(value: float | None) -> NumberAttr | UnitAttr:
+            return UnitAttr() if value is None else NumberAttr(value)
 
         rates = [RateAttr(StringAttr(dtype), NumberAttr(rate)) for dtype, rate in device.compute]
         return DeviceAttr(
@@ -137,7 +137,7 @@ class DeviceAttr(ParametrizedAttribute):
     def value(self) -> Device:
         """The plain device."""
 
-        def optional(attr: NumberAttr | NoneAttr) -> float | None:
+        def optional(attr: NumberAttr | UnitAttr) -> float | None:
             return attr.data if isinstance(attr, NumberAttr) else None
 
         return Device(
@@ -183,18 +183,18 @@ class FactorAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class AxisAttr(ParametrizedAttribute):
-    """An axis: placed by its factors, or only sized (``factors`` is none)."""
+    """An axis: placed by its factors, or only sized (``factors`` is unit)."""
 
     name = "machine.axis"
 
     axis_name: StringAttr = param_def()
     size: IntAttr = param_def()
-    factors: ArrayAttr[FactorAttr] | NoneAttr = param_def()
+    factors: ArrayAttr[FactorAttr] | UnitAttr = param_def()
 
     @staticmethod
     def of(axis: Axis) -> "AxisAttr":
         """The attribute of a plain axis."""
-        factors: ArrayAttr[FactorAttr] | NoneAttr = NoneAttr()
+        factors: ArrayAttr[FactorAttr] | UnitAttr = UnitAttr()
         if axis.factors is not None:
             factors = ArrayAttr(
                 [FactorAttr(StringAttr(f.level), IntAttr(f.size)) for f in axis.factors]
@@ -203,7 +203,7 @@ class AxisAttr(ParametrizedAttribute):
 
     def value(self) -> Axis:
         """The plain axis."""
-        if isinstance(self.factors, NoneAttr):
+        if isinstance(self.factors, UnitAttr):
             return Axis(self.axis_name.data, self.size.data)
         return Axis.placed(
             self.axis_name.data, (Factor(f.level.data, f.size.data) for f in self.factors)

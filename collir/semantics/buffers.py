@@ -55,7 +55,7 @@ def distribute(mesh: Mesh, tensor: Array, x: DistType, rng: np.random.Generator)
             out.append(None)
             continue
         part = parts[tuple(coordinate(mesh, rank, axis) for axis in partial)]
-        out.append(np.ascontiguousarray(part[_block(mesh, rank, x)]))
+        out.append(part[_block(mesh, rank, x)].copy())
     return out
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,7 +62,14 @@ from collir.layout import (
 )
 from collir.layout.types import unknown_axis
 from collir.machine import Device, Level, LinkKind, Machine, MachineError
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources, note
+from collir.syntax.diagnostics import (
+    MAX_ERRORS,
+    Diagnostic,
+    DiagnosticError,
+    Position,
+    Sources,
+    note,
+)
 from collir.syntax.explain import origin_notes, return_mismatch
 from collir.syntax.operations import SIGNATURES, Kind, Signature
 from collir.syntax.units import Quantity
@@ -70,7 +78,7 @@ PRESETS = Path(__file__).parent.parent / "machine" / "presets"
 """Where the machines that ship with collir are."""
 
 _MAX_DIGITS = 19
-_DECLARATION = re.compile(r"^(?=(?:machine|mesh|func)\b)", re.MULTILINE)
+_DECLARATION = re.compile(r"^(?:machine|mesh|func)\b[ \t]*@?(\w*)", re.MULTILINE)
 T = TypeVar("T")
 
 
@@ -138,46 +146,62 @@ def _expected(terminals: set[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
+_HINTS = {
+    ("VALUE", "NAME"): "operands come after the operation: `%y = all_reduce %x over data`",
+    ("VALUE", "RBRACE"): "nothing may follow `return`",
+    ("RBRACE", "RETURN"): "a function ends with `return %y`, or `return` if it has no results",
+    ("LBRACE", "ON"): "a function says which mesh it is on: `-> f32[8] on @m {`",
+    ("RPAR", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
+    ("COMMA", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
+    ("NAME", "SYMBOL"): "names of machines, meshes and functions start with @",
+    ("NAME", "VALUE"): "names of values start with %",
+    ("OVER", "VALUE"): "operands come before the clauses: `%y = all_reduce %x over data`",
+}
+"""What to say where a token is found and another would have been possible."""
+
+
 def _syntax_error(error: UnexpectedInput, file: str) -> Diagnostic:
-    if isinstance(error, UnexpectedToken):
-        found = error.token
-        position = Position(file, found.line or 1, found.column or 1)
-        allowed = set(error.accepts or error.expected)
-        if found.type == "$END":
-            return Diagnostic(f"the text ends here, but {_expected(allowed)} is missing", position)
-        name = str(found) if len(found) <= 40 else f"{found[:40]}..."
-        message = f"`{name}` is not possible here: expected {_expected(allowed)}"
-        if "NAME" in allowed and found.type == "VALUE":
-            message += " (operands come after the operation: `%y = all_reduce %x over data`)"
-        return Diagnostic(message, position)
-    assert isinstance(error, UnexpectedCharacters)
-    position = Position(file, error.line, error.column)
-    shown = error.char if error.char.isprintable() else f"U+{ord(error.char):04X}"
-    return Diagnostic(
-        f"`{shown}` is not possible here: expected {_expected(set(error.allowed or ()))}", position
-    )
+    assert isinstance(error, UnexpectedToken | UnexpectedCharacters)
+    allowed: set[str] = error.interactive_parser.accepts()  # type: ignore
+    if isinstance(error, UnexpectedCharacters):
+        position = Position(file, error.line, error.column)
+        name = error.char if error.char.isprintable() else f"U+{ord(error.char):04X}"
+        return Diagnostic(f"`{name}` is not possible here: expected {_expected(allowed)}", position)
+    found = error.token
+    position = Position(file, found.line or 1, found.column or 1)
+    if found.type == "$END":
+        return Diagnostic(f"the text ends here, but {_expected(allowed)} is missing", position)
+    name = str(found) if len(found) <= 40 else f"{found[:40]}..."
+    message = f"`{name}` is not possible here: expected {_expected(allowed)}"
+    hint = next((_HINTS[found.type, a] for a in sorted(allowed) if (found.type, a) in _HINTS), "")
+    return Diagnostic(message + (f" ({hint})" if hint else ""), position)
 
 
-def _parse(text: str, file: str) -> tuple[Tree, list[Diagnostic]]:
-    """The tree of a text; with syntax errors, the tree of the declarations that have none."""
+def _parse(text: str, file: str) -> tuple[Tree, list[Diagnostic], set[str]]:
+    """The tree of a text; with syntax errors, the tree of the declarations that have none.
+
+    Also the syntax errors, one per declaration, and the names of the declarations they are in.
+    """
     with _no_gc():
         try:
-            return _parser().parse(text), []
+            return _parser().parse(text), [], set()
         except UnexpectedInput as error:
             first = error
         errors: list[Diagnostic] = []
+        failed: set[str] = set()
         children: list[Tree] = []
-        starts = [0, *(m.start() for m in _DECLARATION.finditer(text) if m.start()), len(text)]
-        for start, end in zip(starts, starts[1:], strict=False):
-            if len(errors) >= 20:
-                break
+        found = [(0, ""), *((m.start(), m[1]) for m in _DECLARATION.finditer(text)), (len(text), "")]
+        for (start, name), (end, _) in pairwise(found):
             # Blank out what stands before, so that positions stay right.
             lead = "\n" * text.count("\n", 0, start)
             try:
-                children += _parser().parse(lead + text[start:end]).children
+                if len(errors) < MAX_ERRORS:
+                    children += _parser().parse(lead + text[start:end]).children
+                    continue
             except UnexpectedInput as error:
                 errors.append(_syntax_error(error, file))
-    return Tree("start", children), errors or [_syntax_error(first, file)]
+            failed.add(name)
+    return Tree("start", children), errors or [_syntax_error(first, file)], failed
 
 
 # ---------------------------------------------------------------------------------------------
@@ -253,7 +277,7 @@ class _ModuleReader(_Reader):
         self.ops: dict[int, Operation] = {}
 
     def read(self, text: str) -> ModuleOp:
-        tree, self.errors = _parse(text, self.file)
+        tree, self.errors, self.failed = _parse(text, self.file)
         items = list(enumerate(tree.children))
         self._declare("machine", items, self.machine)
         self._declare("instance", items, self.instance)
@@ -514,7 +538,7 @@ class _ModuleReader(_Reader):
             return None
         self.sources.add(name, text)
         reader = _ModuleReader(name, self.sources, self.including)
-        tree, reader.errors = _parse(text, name)
+        tree, reader.errors, reader.failed = _parse(text, name)
         items = list(enumerate(tree.children))
         reader._declare("machine", items, reader.machine)
         reader._declare("instance", items, reader.instance)

@@ -2,9 +2,8 @@
 
 import re
 from decimal import Decimal
-from typing import IO
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, NoneAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, UnitAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -53,11 +52,6 @@ def write(module: ModuleOp) -> str:
     return "\n".join(blocks)
 
 
-def emit(module: ModuleOp, output: IO[str]) -> None:
-    """``write`` to a stream."""
-    output.write(write(module))
-
-
 def unique_names(function: FuncOp) -> dict[SSAValue, str]:
     """A distinct name (without %) for every value of a function, in the order of definition.
 
@@ -82,6 +76,18 @@ def unique_names(function: FuncOp) -> dict[SSAValue, str]:
         taken.add(name)
         names[value] = name
     return names
+
+
+def settle_names(module: ModuleOp) -> None:
+    """Gives every value of every function a distinct name, or none, so that all printers agree.
+
+    xDSL's printer takes names as they are where they are distinct.
+    """
+    for function in module.walk():
+        if isinstance(function, FuncOp):
+            for value, name in unique_names(function).items():
+                # The setter of name_hint would cut a suffix like `_1` off.
+                value._name = None if name.isdigit() else name  # pyright: ignore[reportPrivateUsage]
 
 
 def _symbol(op: Operation, name: str) -> str:
@@ -143,7 +149,7 @@ def _level(level: LevelAttr) -> str:
 def _mesh(op: MeshOp) -> str:
     axes: list[str] = []
     for axis in op.axes:
-        if isinstance(axis.factors, NoneAttr):
+        if isinstance(axis.factors, UnitAttr):
             placement = str(axis.size.data)
         else:
             placement = " * ".join(f"{f.level.data}:{f.size.data}" for f in axis.factors)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass, get_pass_option_infos
 from xdsl.printer import Printer
 from xdsl.utils.arg_spec import parse_spec
@@ -32,7 +31,7 @@ from collir.passes.table import PASSES
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.reader import decode, read
-from collir.syntax.writer import unique_names
+from collir.syntax.writer import settle_names
 from collir.targets.table import TARGETS
 from collir.tools.api import UsageError
 from collir.tools.shell import run_tool, write_whole
@@ -269,10 +268,7 @@ class CollOpt(xDSLOptMain):
 
     def _printed(self, module: ModuleOp, target: str) -> str:
         if target == "mlir":
-            for function in module.walk():
-                if isinstance(function, FuncOp):
-                    for value, name in unique_names(function).items():
-                        value._name = None if name.isdigit() else name
+            settle_names(module)
         text = self.output_resulting_program(module)
         return text.rstrip("\n") + "\n"
 

@@ -1,0 +1,185 @@
+"""The typing rules against the chunk semantics of P².
+
+From "everything partial", every sequence of the five collectives of P² that types must be accepted
+by the chunk semantics and end in the state the type says. Walking over the distinct pairs (type,
+chunk state) instead of over programs covers all programs up to a length.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from programs import SIZES, mesh_of_sizes, ordered_lists
+
+from collir.layout import DistType, DType, LayoutError, Mesh, Reduction, rules
+from collir.semantics.chunks import ChunkError, State, goal, initial, step
+from collir.semantics.devices import coordinate, groups, index_in
+
+OPS = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast")
+LENGTH = 4
+
+
+def typed(mesh: Mesh, x: DistType, op: str, axes: tuple[str, ...]) -> DistType:
+    """The step by the typing rules, on the one dimension there is."""
+    rule = getattr(rules, op)
+    return rule(mesh, x, axes, 0) if op in ("reduce_scatter", "all_gather") else rule(mesh, x, axes)
+
+
+def chunked(mesh: Mesh, state: State, op: str, axes: tuple[str, ...]) -> State:
+    """The step by the chunk semantics: of all groups that hold anything."""
+    taking_part = [group for group in groups(mesh, axes) if state[group].any()]
+    if not taking_part:
+        raise ChunkError("all groups are empty")
+    return step(state, op, taking_part)
+
+
+def state_of(mesh: Mesh, x: DistType) -> State:
+    """What a type says of chunks: which rows a device holds, and whose contributions are in them."""
+    k = mesh.devices
+    state = np.zeros((k, k, k), dtype=np.bool_)
+    rows = k // mesh.group_size(x.dims[0].axes)
+    for rank in range(k):
+        if any(coordinate(mesh, rank, axis) for axis in x.root):
+            continue
+        block = index_in(mesh, rank, x.dims[0].axes)
+        summed = [
+            other
+            for other in range(k)
+            if all(coordinate(mesh, rank, a) == coordinate(mesh, other, a) for a in x.partial)
+        ]
+        state[rank, block * rows : (block + 1) * rows, summed] = True
+    return state
+
+
+def everything_partial(mesh: Mesh) -> DistType:
+    """The start: one element per device, partial over all sub-axes."""
+    return DistType.make(
+        DType.F32, [mesh.devices], partial=mesh.by_name, reduction=Reduction.SUM
+    )
+
+
+def reachable(mesh: Mesh, length: int) -> Iterator[tuple[DistType, State]]:
+    """All pairs of type and chunk state that typed programs shorter than ``length`` lead to."""
+    start = everything_partial(mesh)
+    seen = {start}
+    frontier = [(start, initial(mesh.devices))]
+    for _ in range(length):
+        yield from frontier
+        following: list[tuple[DistType, State]] = []
+        for x, state in frontier:
+            for op in OPS:
+                for axes in ordered_lists(list(mesh.by_name)):
+                    try:
+                        y = typed(mesh, x, op, axes)
+                    except LayoutError:
+                        continue
+                    if y not in seen:
+                        seen.add(y)
+                        following.append((y, chunked(mesh, state, op, axes)))
+        frontier = following
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_what_types_the_chunk_semantics_accepts_and_they_agree(sizes: tuple[int, ...]) -> None:
+    mesh = mesh_of_sizes(sizes)
+    steps = 0
+    for x, state in reachable(mesh, LENGTH):
+        assert np.array_equal(state, state_of(mesh, x))
+        for op in OPS:
+            for axes in ordered_lists(list(mesh.by_name)):
+                try:
+                    y = typed(mesh, x, op, axes)
+                except LayoutError:
+                    continue
+                after = chunked(mesh, state, op, axes)
+                assert np.array_equal(after, state_of(mesh, y)), f"{op} over {axes} from {x}"
+                steps += 1
+    assert steps > 0
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_replicated_is_the_goal(sizes: tuple[int, ...]) -> None:
+    mesh = mesh_of_sizes(sizes)
+    done = DistType.make(DType.F32, [mesh.devices])
+    assert np.array_equal(state_of(mesh, done), goal(mesh.devices))
+
+
+def kind_of_refusal(mesh: Mesh, x: DistType, op: str, axes: tuple[str, ...]) -> str:
+    """Why the types refuse what the chunk semantics accepts."""
+    sharding = x.dims[0].axes
+    if op == "all_gather" and set(axes) == set(sharding[-len(axes) :]):
+        return "gathered in another order: chunks have no place in memory, buffers do"
+    if op == "all_gather" and set(axes) <= set(sharding):
+        return "gathered from the middle: the result is chunks that are no block of the buffer"
+    if op == "broadcast" and set(axes) & x.root:
+        return "broadcast to some who have it already: the smaller broadcast does the same"
+    return "unknown"
+
+
+EXPECTED = {
+    "gathered in another order: chunks have no place in memory, buffers do",
+    "gathered from the middle: the result is chunks that are no block of the buffer",
+    "broadcast to some who have it already: the smaller broadcast does the same",
+}
+
+
+def test_what_only_the_chunk_semantics_accepts_is_of_known_kinds() -> None:
+    kinds: Counter[str] = Counter()
+    for sizes in SIZES:
+        mesh = mesh_of_sizes(sizes)
+        for x, state in reachable(mesh, LENGTH):
+            for op in OPS:
+                for axes in ordered_lists(list(mesh.by_name)):
+                    try:
+                        typed(mesh, x, op, axes)
+                    except LayoutError:
+                        try:
+                            chunked(mesh, state, op, axes)
+                        except ChunkError:
+                            continue
+                        kinds[kind_of_refusal(mesh, x, op, axes)] += 1
+    assert set(kinds) == EXPECTED, kinds
+
+
+def test_a_needless_broadcast_can_be_replaced_by_one_that_types() -> None:
+    mesh = mesh_of_sizes((2, 2))
+    start = everything_partial(mesh)
+    x = rules.reduce(mesh, rules.all_reduce(mesh, start, ("a.l0",)), ("b.l1",))
+    state = state_of(mesh, x)
+    wide = chunked(mesh, state, "broadcast", ("a.l0", "b.l1"))
+    narrow = chunked(mesh, state, "broadcast", ("b.l1",))
+    assert np.array_equal(wide, narrow)
+    assert np.array_equal(narrow, state_of(mesh, rules.broadcast(mesh, x, ("b.l1",))))
+
+
+# The chunk semantics by itself: the figures of the paper (reference: P², MLSys 2022).
+
+
+def test_reduction_counts_no_contribution_twice() -> None:
+    state = step(initial(2), "all_reduce", [[0, 1]])
+    with pytest.raises(ChunkError, match="twice"):
+        step(state, "all_reduce", [[0, 1]])
+
+
+def test_reduce_scatter_then_all_gather_is_all_reduce() -> None:
+    group = [[0, 1, 2, 3]]
+    scattered = step(initial(4), "reduce_scatter", group)
+    assert scattered.sum() == 4 * 4
+    assert np.array_equal(step(scattered, "all_gather", group), goal(4))
+
+
+def test_reduce_then_broadcast_is_all_reduce() -> None:
+    reduced = step(initial(3), "reduce", [[0, 1, 2]])
+    assert not reduced[1:].any()
+    assert np.array_equal(step(reduced, "broadcast", [[0, 1, 2]]), goal(3))
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [("all_gather", "twice"), ("broadcast", "does not"), ("reduce_scatter", "divide")],
+)
+def test_preconditions(op: str, message: str) -> None:
+    state = initial(3)
+    with pytest.raises(ChunkError, match=message):
+        step(state[:, :2] if op == "reduce_scatter" else state, op, [[0, 1, 2]])

@@ -1,0 +1,22 @@
+"""Longer random programs: what they compute on all devices is what they mean on one."""
+
+import random
+
+from checks import agree, functions_of, results_on_all_devices, results_on_one_device
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import RANDOM, random_module
+
+from collir.dialects.machine import mesh_of
+from collir.syntax.mlir import verify
+
+
+@given(rng=RANDOM, steps=st.integers(3, 12))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_random_programs_compute_what_they_mean(rng: random.Random, steps: int) -> None:
+    module = random_module(rng, functions=2, steps=steps)
+    verify(module)
+    for function in functions_of(module):
+        found = results_on_all_devices(module, function, seed=1)
+        expected = results_on_one_device(function, seed=1)
+        assert agree(found, expected, mesh_of(function).devices)

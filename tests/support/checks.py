@@ -1,0 +1,71 @@
+"""What the property tests check of a module."""
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from collir.dialects.coll import dist_type
+from collir.dialects.machine import mesh_of
+from collir.semantics.buffers import assemble, distribute, random_tensor
+from collir.semantics.collectives import Array
+from collir.semantics.executor import execute
+from collir.semantics.meaning import meaning
+
+
+def functions_of(module: ModuleOp) -> list[FuncOp]:
+    """The functions of a module."""
+    return [op for op in module.ops if isinstance(op, FuncOp)]
+
+
+def results_on_all_devices(module: ModuleOp, function: FuncOp, seed: int) -> list[Array]:
+    """The global tensors that a function computes on all devices, from inputs of a seed."""
+    rng = np.random.default_rng(seed)
+    mesh = mesh_of(function)
+    types = [dist_type(arg) for arg in function.args]
+    buffers = [distribute(mesh, random_tensor(x, rng), x, rng) for x in types]
+    found = execute(module, function, buffers)
+    last = function.body.block.last_op
+    assert last is not None
+    return [
+        assemble(mesh, value, dist_type(operand))
+        for value, operand in zip(found, last.operands, strict=True)
+    ]
+
+
+def results_on_one_device(function: FuncOp, seed: int) -> list[Array]:
+    """What the function means: the same inputs, without any distribution."""
+    rng = np.random.default_rng(seed)
+    mesh = mesh_of(function)
+    arguments: list[list[Array | None]] = []
+    for arg in function.args:
+        tensor = random_tensor(dist_type(arg), rng)
+        distribute(mesh, tensor, dist_type(arg), rng)  # draws the same numbers
+        arguments.append([tensor])
+    module, alone = meaning(function)
+    out: list[Array] = []
+    for (value,) in execute(module, alone, arguments):
+        assert value is not None
+        out.append(value)
+    return out
+
+
+def agree(found: list[Array], expected: list[Array], devices: int) -> bool:
+    """Whether results are equal, up to the rounding of a few steps in their dtype.
+
+    Inputs are small integers; what scaling and casts leave of that is compared with a tolerance
+    that is far below the distance of integers for all but the narrowest floats.
+    """
+    for one, other in zip(found, expected, strict=True):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return False
+        if np.array_equal(one, other):
+            continue
+        if np.issubdtype(one.dtype, np.integer):
+            return False
+        scale = max(1.0, float(np.abs(other.astype(np.float64)).max(initial=0.0)))
+        eps = {2: 2.0**-7, 4: 2.0**-23, 8: 2.0**-52}[one.dtype.itemsize]
+        if not np.allclose(
+            one.astype(np.float64), other.astype(np.float64), rtol=0, atol=devices * eps * scale
+        ):
+            return False
+    return True

@@ -1,0 +1,342 @@
+"""Small meshes, all their layouts, all steps from a layout, and random programs made of these."""
+
+import itertools
+import math
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, StringAttr, SymbolRefAttr, i64
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Region, SSAValue
+
+from collir.dialects import coll
+from collir.dialects.coll import AxesAttr, CollOp, DistTensorType, SizesAttr, dist_type
+from collir.dialects.machine import (
+    MESH_ATTRIBUTE,
+    AxisAttr,
+    LevelAttr,
+    MachineOp,
+    MeshOp,
+    NumberAttr,
+)
+from collir.layout import Axis, Dim, DistType, DType, Factor, LayoutError, Mesh, Reduction
+from collir.machine import Level, Machine
+
+SIZES = [
+    sizes
+    for count in (1, 2, 3)
+    for sizes in itertools.product(range(2, 9), repeat=count)
+    if math.prod(sizes) <= 8
+]
+"""The sizes of the sub-axes of all meshes up to 8 devices and 3 sub-axes."""
+
+
+def mesh_of_sizes(sizes: Sequence[int], name: str = "m") -> Mesh:
+    """A mesh with a level, an axis and a sub-axis for each of the sizes: a.l0, b.l1, ..."""
+    levels = tuple(Level(f"l{i}", n, 1e9, 1e-6) for i, n in enumerate(sizes)) or (
+        Level("l0", 1, 1e9, 1e-6),
+    )
+    axes = tuple(Axis.placed("abc"[i], [Factor(f"l{i}", n)]) for i, n in enumerate(sizes)) or (
+        Axis.placed("a", [Factor("l0", 1)]),
+    )
+    return Mesh(name, Machine(f"{name}_machine", levels), axes)
+
+
+def random_mesh(rng: random.Random, devices: int | None = None, name: str = "m") -> Mesh:
+    """A mesh of up to 16 devices: up to 3 levels, up to 3 axes, factors anywhere, or unplaced."""
+    factors: list[tuple[int, int, int]] = []  # level, axis, size
+    left = devices or rng.choice([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 12, 15, 16, 16])
+    levels, axes = rng.randint(1, 3), rng.randint(1, 3)
+    while left > 1:
+        size = rng.choice([n for n in range(2, left + 1) if left % n == 0])
+        left //= size
+        factors.append((rng.randrange(levels), rng.randrange(axes), size))
+    size_of = {
+        (level, axis): math.prod(n for i, j, n in factors if (i, j) == (level, axis))
+        for level in range(levels)
+        for axis in range(axes)
+    }
+    machine = Machine(
+        f"{name}_machine",
+        tuple(
+            Level(f"l{i}", math.prod(size_of[i, j] for j in range(axes)), 1e9, 1e-6)
+            for i in range(levels)
+        ),
+    )
+    if rng.random() < 0.2:
+        totals = [math.prod(size_of[i, j] for i in range(levels)) for j in range(axes)]
+        return Mesh(name, machine, tuple(Axis("xyz"[j], n) for j, n in enumerate(totals)))
+    return Mesh(
+        name,
+        machine,
+        tuple(
+            Axis.placed("xyz"[j], [Factor(f"l{i}", size_of[i, j]) for i in range(levels)])
+            for j in range(axes)
+        ),
+    )
+
+
+def ordered_lists(axes: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """All non-empty lists of distinct sub-axes, in every order."""
+    for count in range(1, len(axes) + 1):
+        yield from itertools.permutations(axes, count)
+
+
+def layouts(
+    mesh: Mesh, rank: int, reduction: Reduction, dtype: DType = DType.F32, multiple: int = 1
+) -> Iterator[DistType]:
+    """All layouts of a tensor of some rank on a mesh.
+
+    Every dimension has ``multiple`` times as many elements as the mesh has devices, and one
+    dimension more, so that dimensions can be told apart.
+    """
+    names = list(mesh.by_name)
+    states = ["R", "P", "M", *range(rank)]
+    for chosen in itertools.product(states, repeat=len(names)):
+        sharded = [[n for n, s in zip(names, chosen, strict=True) if s == d] for d in range(rank)]
+        partial = frozenset(n for n, s in zip(names, chosen, strict=True) if s == "P")
+        root = frozenset(n for n, s in zip(names, chosen, strict=True) if s == "M")
+        for orders in itertools.product(*(itertools.permutations(axes) for axes in sharded)):
+            dims = tuple(
+                Dim(mesh.devices * (multiple + d), tuple(axes)) for d, axes in enumerate(orders)
+            )
+            yield DistType(dtype, dims, partial, reduction if partial else None, root)
+
+
+@dataclass(frozen=True)
+class Move:
+    """An operation with its properties, to be tried on a value."""
+
+    op: type[CollOp]
+    properties: dict[str, Attribute]
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name}={value}" for name, value in self.properties.items())
+        return f"{self.op.name}({shown})"
+
+
+def integer(value: int) -> IntegerAttr:
+    """A property that is an integer."""
+    return IntegerAttr(value, i64)
+
+
+OVER = (coll.AllReduceOp, coll.ReduceOp, coll.BroadcastOp, coll.KeepRootOp)
+OVER_DIM = (
+    coll.ReduceScatterOp,
+    coll.AllGatherOp,
+    coll.ScatterOp,
+    coll.GatherOp,
+    coll.SliceOp,
+)
+
+
+def axis_moves(mesh: Mesh, rank: int) -> Iterator[Move]:
+    """Every step over sub-axes that could be written for a tensor of some rank, typed or not."""
+    for axes in ordered_lists(list(mesh.by_name)):
+        over = AxesAttr(axes)
+        for op in OVER:
+            yield Move(op, {"axes": over})
+        for reduction in (Reduction.SUM, Reduction.PROD):
+            yield Move(coll.MaskOp, {"axes": over, "reduction": StringAttr(reduction)})
+        for dim in range(rank):
+            for op in OVER_DIM:
+                yield Move(op, {"axes": over, "dim": integer(dim)})
+            for target in range(rank):
+                yield Move(
+                    coll.AllToAllOp,
+                    {"axes": over, "source": integer(dim), "target": integer(target)},
+                )
+
+
+def local_moves(x: DistType, rng: random.Random) -> Iterator[Move]:
+    """Local operations on a tensor, with a few parameters each, typed or not."""
+    rank = len(x.dims)
+    for dim in range(rank):
+        size = x.dims[dim].size
+        divisors = [n for n in range(1, size + 1) if size % n == 0]
+        for outer in {rng.choice(divisors) for _ in range(3)}:
+            yield Move(
+                coll.SplitOp, {"dim": integer(dim), "sizes": SizesAttr((outer, size // outer))}
+            )
+        if dim + 1 < rank:
+            yield Move(coll.MergeOp, {"dim": integer(dim)})
+        for low, high, value in ((0, 2, 0), (1, 0, 1), (-1, 3, 2), (0, -1, 0)):
+            yield Move(
+                coll.PadOp,
+                {
+                    "dim": integer(dim),
+                    "low": integer(low),
+                    "high": integer(high),
+                    "value": NumberAttr(float(value)),
+                },
+            )
+    for _ in range(2):
+        order = list(range(rank))
+        rng.shuffle(order)
+        yield Move(coll.TransposeOp, {"order": SizesAttr(tuple(order))})
+        yield Move(coll.ReshapeOp, {"shape": SizesAttr(_random_shape(x.elements, rng))})
+    for factor in (2.0, -1.0, 0.5, 0.0):
+        yield Move(coll.ScaleOp, {"factor": NumberAttr(factor)})
+    for dtype in DType:
+        yield Move(coll.CastOp, {"dtype": StringAttr(dtype)})
+
+
+def _random_shape(elements: int, rng: random.Random) -> tuple[int, ...]:
+    shape: list[int] = []
+    while elements > 1 and len(shape) < 4:
+        n = rng.choice([n for n in range(1, elements + 1) if elements % n == 0])
+        shape.append(n)
+        elements //= n
+    return (*shape, elements)
+
+
+def permutes(mesh: Mesh, x: DistType) -> Iterator[Move]:
+    """Permutes to every layout that differs in the replicated and sharded sub-axes only."""
+    free = [a for a in mesh.by_name if a not in x.partial | x.root]
+    rank = len(x.dims)
+    for chosen in itertools.product(["R", *range(rank)], repeat=len(free)):
+        sharded = [[a for a, s in zip(free, chosen, strict=True) if s == d] for d in range(rank)]
+        for orders in itertools.product(*(itertools.permutations(axes) for axes in sharded)):
+            dims = tuple(Dim(d.size, tuple(o)) for d, o in zip(x.dims, orders, strict=True))
+            to = DistType(x.dtype, dims, x.partial, x.reduction, x.root)
+            yield Move(coll.PermuteOp, {"to": DistTensorType(to)})
+
+
+# --- modules ------------------------------------------------------------------------------------
+
+
+def mesh_ops(mesh: Mesh) -> list[MachineOp | MeshOp]:
+    """The operations that declare a mesh and its machine."""
+    levels = ArrayAttr([LevelAttr.of(level) for level in mesh.machine.levels])
+    axes = ArrayAttr([AxisAttr.of(axis) for axis in mesh.axes])
+    return [
+        MachineOp.create(
+            properties={"sym_name": StringAttr(mesh.machine.name), "levels": levels}
+        ),
+        MeshOp.create(
+            properties={
+                "sym_name": StringAttr(mesh.name),
+                "machine": SymbolRefAttr(mesh.machine.name),
+                "axes": axes,
+            }
+        ),
+    ]
+
+
+class FunctionBuilder:
+    """Builds a function step by step; steps that are not typed are refused."""
+
+    def __init__(self, mesh: Mesh, arguments: Iterable[DistType], name: str = "f"):
+        self.mesh = mesh
+        self.name = name
+        self.block = Block(arg_types=[DistTensorType(x) for x in arguments])
+        self.values: list[SSAValue] = list(self.block.args)
+
+    def try_move(self, value: SSAValue, move: Move) -> SSAValue | None:
+        """The result of a step, or None if it is not typed."""
+        return self.try_op(move.op, [value], move.properties)
+
+    def try_op(
+        self, op: type[CollOp], operands: Sequence[SSAValue], properties: dict[str, Attribute]
+    ) -> SSAValue | None:
+        """The result of an operation, or None if it is not typed."""
+        try:
+            made = op.make(self.mesh, *operands, **properties)
+        except LayoutError:
+            return None
+        self.block.add_op(made)
+        self.values.append(made.result)
+        return made.result
+
+    def function(self, results: Sequence[SSAValue]) -> FuncOp:
+        """The finished function."""
+        self.block.add_op(ReturnOp(*results))
+        inputs = [arg.type for arg in self.block.args]
+        function = FuncOp(
+            self.name, (inputs, [value.type for value in results]), Region(self.block)
+        )
+        function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
+        return function
+
+
+def module_of(meshes: Iterable[Mesh], functions: Iterable[FuncOp]) -> ModuleOp:
+    """A module of meshes and functions."""
+    return ModuleOp([*(op for mesh in meshes for op in mesh_ops(mesh)), *functions])
+
+
+def random_layout(rng: random.Random, mesh: Mesh, dtype: DType | None = None) -> DistType:
+    """A random type on a mesh, of rank 0 to 3, with dimensions that mostly divide further."""
+    dtype = dtype or rng.choice(list(DType))
+    rank = rng.choice([0, 1, 1, 2, 2, 3])
+    axes: list[list[str]] = [[] for _ in range(rank)]
+    partial: list[str] = []
+    root: list[str] = []
+    states = ["P"] * 3 + ["M", "R"] + list(range(rank))
+    names = list(mesh.by_name)
+    rng.shuffle(names)
+    for name in names:
+        state = rng.choice(states)
+        if state == "P":
+            partial.append(name)
+        elif state == "M":
+            root.append(name)
+        elif isinstance(state, int):
+            axes[state].append(name)
+    dims: list[Dim] = []
+    for over in axes:
+        more = mesh.devices // mesh.group_size(over) if rng.random() < 0.7 else rng.randint(1, 3)
+        dims.append(Dim(mesh.group_size(over) * max(1, more) * rng.randint(1, 2), tuple(over)))
+    reductions = [r for r in Reduction if dtype.is_float or r is not Reduction.AVG]
+    reduction = rng.choice(reductions) if partial else None
+    return DistType(dtype, tuple(dims), frozenset(partial), reduction, frozenset(root))
+
+
+def random_function(
+    rng: random.Random, mesh: Mesh, steps: int = 6, name: str = "f", dtype: DType | None = None
+) -> FuncOp:
+    """A well-typed function of up to some steps on one or two arguments, returning some values."""
+    first = random_layout(rng, mesh, dtype)
+    arguments = [first] + ([first] if rng.random() < 0.3 else [])
+    builder = FunctionBuilder(mesh, arguments, name)
+    for value, hint in zip(builder.values, ("x", "y"), strict=False):
+        value.name_hint = hint
+    for _ in range(steps):
+        value = rng.choice(builder.values[-3:])
+        x = dist_type(value)
+        if x.elements > 4096:
+            break
+        moves = [*axis_moves(mesh, len(x.dims)), *local_moves(x, rng)]
+        moves += itertools.islice(permutes(mesh, x), 20)
+        rng.shuffle(moves)
+        for other in builder.values:
+            if rng.random() < 0.2 and builder.try_op(coll.AddOp, [value, other], {}):
+                break
+        if x.dims and rng.random() < 0.1:
+            dim = rng.randrange(len(x.dims))
+            builder.try_op(coll.ConcatOp, [value, value], {"dim": integer(dim)})
+        # Collectives are rarer among the moves that type: give them a chance.
+        wanted = rng.random() < 0.7
+        collective = [m for m in moves if m.op in coll.COLLECTIVES]
+        for move in (collective if wanted else []) + moves:
+            if builder.try_move(value, move) is not None:
+                break
+    count = rng.choice([1, 1, 2])
+    results = builder.values[-count:]
+    if rng.random() < 0.1:
+        results = [*results, rng.choice(builder.values)]
+    return builder.function(results)
+
+
+def random_module(rng: random.Random, functions: int = 3, steps: int = 6) -> ModuleOp:
+    """A module of random functions on one or two random meshes."""
+    meshes = [random_mesh(rng, name=name) for name in ("m", "n")[: rng.randint(1, 2)]]
+    made = [
+        random_function(rng, rng.choice(meshes), steps, f"f{i}") for i in range(functions)
+    ]
+    return module_of(meshes, made)
+
+
+RANDOM = st.builds(random.Random, st.integers(0, 2**32 - 1))
+"""Generators by seed: a failure names the seed, and nothing is spent on shrinking programs."""
