@@ -128,9 +128,7 @@ def _scatter_and_gather_dim(steps: Steps, outermost: Axes, inner: list[Axes], di
 
 def _pad(steps: Steps, dim: int, high: int) -> None:
     if high:
-        steps.then(
-            coll.PadOp, dim=_int(dim), low=_int(0), high=_int(high), value=NumberAttr(0.0)
-        )
+        steps.then(coll.PadOp, dim=_int(dim), low=_int(0), high=_int(high), value=NumberAttr(0.0))
 
 
 def _flatten_local(steps: Steps) -> int:

@@ -18,6 +18,13 @@ from collir.tools import collopt, collrun
 ROOT = Path(__file__).parent.parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`pytest tests/errors --update-golden` writes the .expect files anew: then read the diff."""
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files of tests/errors anew"
+    )
+
+
 class RunError(Exception):
     """A RUN line that failed."""
 
@@ -57,7 +64,9 @@ def run_piped(command: str) -> str:
         finally:
             sys.stdin = old
         if (status != 0) != expect_failure:
-            raise RunError(f"{stage.strip()}\nexited with {status}\n{err.getvalue()}{out.getvalue()}")
+            raise RunError(
+                f"{stage.strip()}\nexited with {status}\n{err.getvalue()}{out.getvalue()}"
+            )
         text = out.getvalue()
     return text
 
@@ -65,14 +74,14 @@ def run_piped(command: str) -> str:
 class FileCheckItem(pytest.Item):
     """One RUN line."""
 
-    def __init__(self, *, command: str, **kwargs: object):
-        super().__init__(**kwargs)  # type: ignore
-        self.command = command
+    command: str = ""
 
     def runtest(self) -> None:
         run_piped(self.command)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:  # type: ignore
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None
+    ) -> str:
         if isinstance(excinfo.value, RunError):
             return f"RUN: {excinfo.value}"
         return str(super().repr_failure(excinfo, style="short"))
@@ -89,11 +98,13 @@ class FileCheckFile(pytest.File):
         commands = [line.partition("RUN:")[2].strip() for line in lines if "// RUN:" in line]
         for index, command in enumerate(commands):
             text = command.replace("%s", str(self.path)).replace("%S", str(self.path.parent))
-            yield FileCheckItem.from_parent(self, name=f"run{index}", command=text)
+            item = FileCheckItem.from_parent(self, name=f"run{index}")  # pyright: ignore[reportUnknownMemberType]
+            item.command = text
+            yield item
 
 
 def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> pytest.Collector | None:
     """Files of tests/filecheck with RUN lines are tests."""
     if file_path.suffix in (".coll", ".mlir") and "filecheck" in file_path.parts:
-        return FileCheckFile.from_parent(parent, path=file_path)
+        return FileCheckFile.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
     return None

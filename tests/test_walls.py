@@ -23,7 +23,7 @@ ORDER = [
 
 def level(package: str) -> int:
     for index, entry in enumerate(ORDER):
-        if package == entry or package in entry and isinstance(entry, tuple):
+        if package == entry or (package in entry and isinstance(entry, tuple)):
             return index
     raise AssertionError(f"collir.{package} has no place in the walls")
 

@@ -1,9 +1,9 @@
 """The coll dialect: distributed tensors, collectives over sub-axes, and what is local.
 
-Operations are typed by the rules of ``collir.layout.rules``: each has a ``rule`` that gives the type
-of its result, used by ``make`` to infer it and by the verifier to check it. All are ``Pure``: in a
-single SPMD program every device runs the same operations, so removing an unused one or merging
-equal ones happens on all of them alike.
+Operations are typed by the rules of ``collir.layout.rules``: each has a ``rule`` that gives the
+type of its result, used by ``make`` to infer it and by the verifier to check it. All are ``Pure``:
+in a single SPMD program every device runs the same operations, so removing an unused one or
+merging equal ones happens on all of them alike.
 """
 
 from abc import ABC, abstractmethod
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr
+from xdsl.interfaces import HasFolderInterface
 from xdsl.ir import Attribute, Data, Dialect, Operation, SSAValue, TypeAttribute
 from xdsl.irdl import (
     IRDLOperation,
@@ -22,7 +23,6 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.interfaces import HasFolderInterface
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.traits import Pure
@@ -145,6 +145,11 @@ class SizesAttr(Data[tuple[int, ...]]):
 # ---------------------------------------------------------------------------------------------
 
 
+Operands = Sequence[DistType]
+Properties = Mapping[str, Attribute]
+Folded = Sequence[SSAValue | Attribute] | None
+
+
 def dist_type(value: SSAValue) -> DistType:
     """The distributed type of a value.
 
@@ -165,9 +170,7 @@ class CollOp(IRDLOperation, ABC):
 
     @classmethod
     @abstractmethod
-    def rule(
-        cls, mesh: Mesh, operands: Sequence[DistType], properties: Mapping[str, Attribute]
-    ) -> DistType:
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         """The type of the result.
 
         Raises:
@@ -243,25 +246,25 @@ class OverDimOp(UnaryOp, ABC):
     assembly_format = "$input `over` $axes `dim` $dim attr-dict `:` type($input) `->` type($result)"
 
 
-def _axes(properties: Mapping[str, Attribute]) -> tuple[str, ...]:
+def _axes(properties: Properties) -> tuple[str, ...]:
     axes = properties["axes"]
     assert isinstance(axes, AxesAttr)
     return axes.data
 
 
-def _int(properties: Mapping[str, Attribute], name: str) -> int:
+def _int(properties: Properties, name: str) -> int:
     value = properties[name]
     assert isinstance(value, IntegerAttr)
     return value.value.data
 
 
-def _sizes(properties: Mapping[str, Attribute], name: str) -> tuple[int, ...]:
+def _sizes(properties: Properties, name: str) -> tuple[int, ...]:
     value = properties[name]
     assert isinstance(value, SizesAttr)
     return value.data
 
 
-def _number(properties: Mapping[str, Attribute], name: str) -> float:
+def _number(properties: Properties, name: str) -> float:
     value = properties[name]
     assert isinstance(value, NumberAttr)
     return value.data
@@ -291,7 +294,7 @@ class AllReduceOp(OverOp):
     name = "coll.all_reduce"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.all_reduce(mesh, operands[0], _axes(properties))
 
 
@@ -302,7 +305,7 @@ class ReduceOp(OverOp):
     name = "coll.reduce"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.reduce(mesh, operands[0], _axes(properties))
 
 
@@ -313,7 +316,7 @@ class BroadcastOp(OverOp):
     name = "coll.broadcast"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.broadcast(mesh, operands[0], _axes(properties))
 
 
@@ -324,10 +327,8 @@ class ReduceScatterOp(OverDimOp):
     name = "coll.reduce_scatter"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
-        return rules.reduce_scatter(
-            mesh, operands[0], _axes(properties), _int(properties, "dim")
-        )
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
+        return rules.reduce_scatter(mesh, operands[0], _axes(properties), _int(properties, "dim"))
 
 
 @irdl_op_definition
@@ -337,7 +338,7 @@ class AllGatherOp(OverDimOp):
     name = "coll.all_gather"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.all_gather(mesh, operands[0], _axes(properties), _int(properties, "dim"))
 
 
@@ -348,7 +349,7 @@ class ScatterOp(OverDimOp):
     name = "coll.scatter"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.scatter(mesh, operands[0], _axes(properties), _int(properties, "dim"))
 
 
@@ -359,7 +360,7 @@ class GatherOp(OverDimOp):
     name = "coll.gather"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.gather(mesh, operands[0], _axes(properties), _int(properties, "dim"))
 
 
@@ -379,7 +380,7 @@ class AllToAllOp(UnaryOp):
     )
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         source, target = _int(properties, "source"), _int(properties, "target")
         return rules.all_to_all(mesh, operands[0], _axes(properties), source, target)
 
@@ -395,12 +396,12 @@ class PermuteOp(UnaryOp, HasFolderInterface):
     assembly_format = "$input `to` $to attr-dict `:` type($input) `->` type($result)"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         to = properties["to"]
         assert isinstance(to, DistTensorType)
         return rules.permute(mesh, operands[0], to.data)
 
-    def fold(self):
+    def fold(self) -> Folded:
         return (self.input,) if self.input.type == self.result.type else None
 
 
@@ -416,7 +417,7 @@ class SliceOp(OverDimOp):
     name = "coll.slice"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.slice(mesh, operands[0], _axes(properties), _int(properties, "dim"))
 
 
@@ -427,7 +428,7 @@ class KeepRootOp(OverOp):
     name = "coll.keep_root"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.keep_root(mesh, operands[0], _axes(properties))
 
 
@@ -445,7 +446,7 @@ class MaskOp(UnaryOp):
     )
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         reduction = properties["reduction"]
         assert isinstance(reduction, StringAttr)
         return rules.mask(mesh, operands[0], _axes(properties), _reduction(reduction.data))
@@ -465,7 +466,7 @@ class SplitOp(UnaryOp):
     )
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         sizes = _sizes(properties, "sizes")
         if len(sizes) != 2:
             raise LayoutError(f"split makes two dimensions out of one, not {len(sizes)}")
@@ -483,7 +484,7 @@ class MergeOp(UnaryOp):
     assembly_format = "$input `dim` $dim attr-dict `:` type($input) `->` type($result)"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.merge(mesh, operands[0], _int(properties, "dim"))
 
 
@@ -498,10 +499,10 @@ class ReshapeOp(UnaryOp, HasFolderInterface):
     assembly_format = "$input `to` $shape attr-dict `:` type($input) `->` type($result)"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.reshape(mesh, operands[0], _sizes(properties, "shape"))
 
-    def fold(self):
+    def fold(self) -> Folded:
         return (self.input,) if self.input.type == self.result.type else None
 
 
@@ -516,10 +517,10 @@ class TransposeOp(UnaryOp, HasFolderInterface):
     assembly_format = "$input `order` $order attr-dict `:` type($input) `->` type($result)"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.transpose(mesh, operands[0], _sizes(properties, "order"))
 
-    def fold(self):
+    def fold(self) -> Folded:
         return (self.input,) if list(self.order.data) == sorted(self.order.data) else None
 
 
@@ -540,11 +541,11 @@ class PadOp(UnaryOp, HasFolderInterface):
     )
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         dim, low, high = (_int(properties, name) for name in ("dim", "low", "high"))
         return rules.pad(mesh, operands[0], dim, low, high, _number(properties, "value"))
 
-    def fold(self):
+    def fold(self) -> Folded:
         return (self.input,) if self.low.value.data == self.high.value.data == 0 else None
 
 
@@ -559,10 +560,10 @@ class ScaleOp(UnaryOp, HasFolderInterface):
     assembly_format = "$input `by` $factor attr-dict `:` type($input) `->` type($result)"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.scale(mesh, operands[0], _number(properties, "factor"))
 
-    def fold(self):
+    def fold(self) -> Folded:
         return (self.input,) if self.factor.data == 1 else None
 
 
@@ -577,12 +578,12 @@ class CastOp(UnaryOp, HasFolderInterface):
     assembly_format = "$input `to` $dtype attr-dict `:` type($input) `->` type($result)"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         dtype = properties["dtype"]
         assert isinstance(dtype, StringAttr)
         return rules.cast(mesh, operands[0], _dtype(dtype.data))
 
-    def fold(self):
+    def fold(self) -> Folded:
         return (self.input,) if self.input.type == self.result.type else None
 
 
@@ -595,12 +596,10 @@ class AddOp(CollOp):
     lhs = operand_def(DistTensorType)
     rhs = operand_def(DistTensorType)
 
-    assembly_format = (
-        "$lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs) `->` type($result)"
-    )
+    assembly_format = "$lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs) `->` type($result)"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         return rules.add(mesh, operands[0], operands[1])
 
 
@@ -613,12 +612,10 @@ class ConcatOp(CollOp):
     inputs = var_operand_def(DistTensorType)
     dim = prop_def(IntegerAttr[I64])
 
-    assembly_format = (
-        "$inputs `dim` $dim attr-dict `:` type($inputs) `->` type($result)"
-    )
+    assembly_format = "$inputs `dim` $dim attr-dict `:` type($inputs) `->` type($result)"
 
     @classmethod
-    def rule(cls, mesh, operands, properties):
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         if not operands:
             raise LayoutError("concat needs at least one operand")
         return rules.concat(mesh, operands, _int(properties, "dim"))

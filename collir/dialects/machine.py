@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 from xdsl.dialects.builtin import (
     ArrayAttr,
     IntAttr,
-    UnitAttr,
     StringAttr,
     SymbolNameConstraint,
     SymbolRefAttr,
+    UnitAttr,
 )
 from xdsl.ir import Data, Dialect, Operation, ParametrizedAttribute
 from xdsl.irdl import (

@@ -66,12 +66,19 @@ class DType(StrEnum):
         return self.mantissa >= other.mantissa
 
     def represents(self, value: float) -> bool:
-        """Whether a finite constant can be written in this type without overflow or a fraction lost.
+        """Whether a finite constant can be written in this type.
 
-        Floats may round (0.1 is fine as f16); they may not overflow to infinity.
+        Integers must be whole and in range. Floats may round (0.1 is fine as f16); they may not overflow to infinity.
         """
         if not self.is_float:
             limit = 2 ** (self.bits - 1)
             return value == int(value) and -limit <= value < limit
-        largest = {DType.F16: 65504.0, DType.BF16: 3.3895313892515355e38, DType.F32: 3.4028234663852886e38}
-        return abs(value) <= largest.get(self, 1.7976931348623157e308)
+        return abs(value) <= _LARGEST[self]
+
+
+_LARGEST = {
+    DType.F16: 65504.0,
+    DType.BF16: 3.3895313892515355e38,
+    DType.F32: 3.4028234663852886e38,
+    DType.F64: 1.7976931348623157e308,
+}

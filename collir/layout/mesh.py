@@ -9,11 +9,12 @@ from collir.machine import Machine
 
 
 class MeshError(ValueError):
-    """A mesh that does not fit its machine; ``axis`` is the one at fault, if one is."""
+    """A mesh that does not fit its machine; ``axis`` and ``level`` are at fault, if not empty."""
 
-    def __init__(self, message: str, axis: str | None = None):
+    def __init__(self, message: str, axis: str = "", level: str = ""):
         super().__init__(message)
         self.axis = axis
+        self.level = level
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,12 @@ class Mesh:
                         f"machine @{self.machine.name} has no level '{level}' "
                         f"(its levels are {', '.join(order)})",
                         axis.name,
+                        level,
                     )
                 if levels.count(level) > 1:
-                    raise MeshError(f"axis '{axis.name}' names level '{level}' twice", axis.name)
+                    raise MeshError(
+                        f"axis '{axis.name}' names level '{level}' twice", axis.name, level
+                    )
             if levels != sorted(levels, key=order.index):
                 right = " * ".join(
                     f"{factor.level}:{factor.size}"
@@ -119,13 +123,18 @@ class Mesh:
                     f"write the levels of axis '{axis.name}' outermost first: {right}", axis.name
                 )
         for level in self.machine.levels:
-            total = math.prod(
+            sizes = [
                 factor.size
                 for axis in self.axes
                 for factor in axis.factors or ()
                 if factor.level == level.name
-            )
-            if total != level.size:
+            ]
+            if not sizes and level.size > 1:
+                raise MeshError(
+                    f"no axis of mesh @{self.name} is on level '{level.name}', which has "
+                    f"{level.size} children: give one of them the factor {level.name}:{level.size}"
+                )
+            if (total := math.prod(sizes)) != level.size:
                 raise MeshError(
                     f"the factors of mesh @{self.name} on level '{level.name}' multiply to "
                     f"{total}, but the level has {level.size} children"
@@ -151,13 +160,8 @@ class Mesh:
             if size > 1:
                 sub = SubAxis(axis, level, size, stride)
                 found[sub.name] = sub
-        names = (
-            axis.name if axis.factors is None else f"{axis.name}.{factor.level}"
-            for axis in self.axes
-            for factor in axis.factors or (None,)
-            if factor is not None or axis.factors is None
-        )
-        return tuple(found[name] for name in names if name in found)
+        order = [axis.name for axis in self.axes]
+        return tuple(sorted(found.values(), key=lambda sub: (order.index(sub.axis), -sub.stride)))
 
     def _radices(self) -> Iterable[tuple[str, str | None, int]]:
         """(axis, level, size), most significant first: the mixed radix of the ranks."""

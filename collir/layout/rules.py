@@ -100,7 +100,7 @@ def _require_suffix(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int) -> N
         raise LayoutError(
             f"{{0}} is sharded over ({', '.join(have)}) on dimension {dim}, major to minor; "
             f"{op} takes the last of these in this order, "
-            f"such as ({', '.join(have[-len(axes):])}), or its blocks would be out of order",
+            f"such as ({', '.join(have[-len(axes) :])}), or its blocks would be out of order",
             operand=0,
             axes=axes,
         )
@@ -448,6 +448,10 @@ def concat(mesh: Mesh, parts: Sequence[DistType], dim: int) -> DistType:
     return _checked(mesh, _with_dim(first, dim, Dim(total)))
 
 
+_IDEMPOTENT = {Reduction.SUM: (0.0,), Reduction.PROD: (0.0, 1.0)}
+"""Constants that a reduction of copies leaves as they are; any, for what is not listed."""
+
+
 def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) -> DistType:
     """``low`` elements in front and ``high`` behind; negative ones cut off instead (as in XLA).
 
@@ -474,9 +478,9 @@ def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) ->
     grows = low > 0 or high > 0
     if grows and not x.dtype.represents(value):
         raise LayoutError(f"pad value {value:g} is not a value of {x.dtype}")
-    idempotent = {Reduction.SUM: (0.0,), Reduction.PROD: (0.0, 1.0)}
-    if grows and x.reduction in idempotent and value not in idempotent[x.reduction]:
-        allowed = " or ".join(f"{v:g}" for v in idempotent[x.reduction])
+    idempotent = _IDEMPOTENT.get(x.reduction) if x.reduction else None
+    if grows and idempotent is not None and value not in idempotent:
+        allowed = " or ".join(f"{v:g}" for v in idempotent)
         raise LayoutError(
             f"{{0}} is partial({x.reduction}) over {', '.join(mesh.short(mesh.ordered(x.partial)))}"
             f" here, and every device would add its own {value:g}: pad it with {allowed}, "
@@ -528,7 +532,10 @@ def scale(mesh: Mesh, x: DistType, factor: float) -> DistType:
     """Every element times a constant; a negative one turns a partial max into a min."""
     if not x.dtype.represents(factor):
         raise LayoutError(f"factor {factor:g} is not a value of {x.dtype}")
-    swap = {Reduction.MAX: Reduction.MIN, Reduction.MIN: Reduction.MAX}
+    swap: dict[Reduction | None, Reduction] = {
+        Reduction.MAX: Reduction.MIN,
+        Reduction.MIN: Reduction.MAX,
+    }
     if x.reduction is Reduction.PROD:
         raise LayoutError(
             f"{{0}} is partial(prod) over {', '.join(mesh.short(mesh.ordered(x.partial)))} here, "

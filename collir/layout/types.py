@@ -83,7 +83,7 @@ class DistType:
         return self.text()
 
     def text(self, mesh: Mesh | None = None) -> str:
-        """The type as it is written in a ``.coll`` file; a mesh gives whole axes their short names."""
+        """The type as written in a ``.coll`` file; a mesh gives whole axes their short names."""
 
         def listed(axes: Sequence[str]) -> str:
             return ", ".join(mesh.short(axes) if mesh else axes)
@@ -148,7 +148,7 @@ def unknown_axis(mesh: Mesh, axis: str) -> str:
         return f"axis '{name}' is not in mesh @{mesh.name} (its axes are {names})"
     subs = mesh.of_axis[name]
     if not subs:
-        return f"axis '{name}' has size 1 on mesh @{mesh.name}: it has no sub-axes"
+        return f"axis '{name}' has size 1 on mesh @{mesh.name}: nothing is distributed over it, so leave it out"
     return (
         f"axis '{name}' of mesh @{mesh.name} has no part on a level '{level}' "
         f"(its sub-axes are {', '.join(subs)})"

@@ -36,7 +36,7 @@ def goal(k: int) -> State:
 
 def _rows(matrix: State) -> NDArray[np.bool_]:
     """Which chunks a device holds anything of."""
-    return matrix.any(axis=1)
+    return np.logical_or.reduce(matrix, axis=1)
 
 
 def _summed(matrices: State) -> State:
@@ -48,7 +48,7 @@ def _summed(matrices: State) -> State:
         raise ChunkError("the group holds different chunks")
     if (matrices.sum(axis=0) > 1).any():
         raise ChunkError("a contribution would be counted twice")
-    return matrices.any(axis=0)
+    return np.logical_or.reduce(matrices, axis=0)
 
 
 def _all_reduce(matrices: State) -> State:

@@ -95,9 +95,7 @@ def reduce_scatter(
 
 def all_gather(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
     """Everybody gets the concatenation of all buffers, in the order of the group."""
-    return _each_group(
-        mesh, xs, axes, lambda parts: [np.concatenate(parts, axis=dim)] * len(parts)
-    )
+    return _each_group(mesh, xs, axes, lambda parts: [np.concatenate(parts, axis=dim)] * len(parts))
 
 
 def gather(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
@@ -120,14 +118,12 @@ def scatter(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
     return _from_root(mesh, xs, axes, lambda root, size: blocks(root, size, dim))
 
 
-def all_to_all(
-    mesh: Mesh, xs: Buffers, axes: Sequence[str], source: int, target: int
-) -> Buffers:
+def all_to_all(mesh: Mesh, xs: Buffers, axes: Sequence[str], source: int, target: int) -> Buffers:
     """The i-th of the group gets the i-th block along ``target`` of everybody, concatenated along
     ``source``."""
 
     def step(parts: list[Array]) -> list[Array | None]:
-        cut = [blocks(part, len(parts), target) for part in parts]
+        cut = [np.split(part, len(parts), axis=target) for part in parts]
         return [
             np.concatenate([pieces[i] for pieces in cut], axis=source) for i in range(len(parts))
         ]
@@ -169,9 +165,7 @@ def mask(mesh: Mesh, xs: Buffers, axes: Sequence[str], reduction: Reduction) -> 
     """All but the first of the group take the identity of the reduction."""
     fill = np.zeros_like if reduction is Reduction.SUM else np.ones_like
     roots = {group[0] for group in groups(mesh, axes)}
-    return [
-        x if x is None or rank in roots else fill(x) for rank, x in enumerate(xs)
-    ]
+    return [x if x is None or rank in roots else fill(x) for rank, x in enumerate(xs)]
 
 
 def blocks(x: Array, count: int, dim: int) -> list[Array | None]:

@@ -1,7 +1,7 @@
 """Runs functions on the numpy buffers of every device, on xDSL's interpreter."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,7 @@ def _reduction(value: SSAValue) -> Reduction:
     return reduction
 
 
-def _local(xs: Buffers, function: Any) -> tuple[Buffers]:
+def _local(xs: Buffers, function: Callable[[Array], Array]) -> tuple[Buffers]:
     """A function of one array on every device that holds one."""
     return ([None if x is None else function(x) for x in xs],)
 
@@ -96,9 +96,7 @@ class CollFunctions(InterpreterFunctions):
 
     @impl(coll.AllReduceOp)
     def all_reduce(self, _: Interpreter, op: coll.AllReduceOp, args: Args) -> Args:
-        return (
-            collectives.all_reduce(mesh_of(op), args[0], op.axes.data, _reduction(op.input)),
-        )
+        return (collectives.all_reduce(mesh_of(op), args[0], op.axes.data, _reduction(op.input)),)
 
     @impl(coll.ReduceOp)
     def reduce(self, _: Interpreter, op: coll.ReduceOp, args: Args) -> Args:

@@ -1,9 +1,9 @@
 """What a user is told: a position, a reason, the source line with a caret, and notes.
 
-    sync.coll:9:24: error: %g is partial over data.node here; all_gather needs it sharded: ...
-      %r = all_gather %g over data.node dim 0
-                      ^~
-    sync.coll:8:19: note: %g is partial over data.node from here
+sync.coll:9:24: error: %g is partial over data.node here; all_gather needs it sharded: ...
+  %r = all_gather %g over data.node dim 0
+                  ^~
+sync.coll:8:19: note: %g is partial over data.node from here
 """
 
 import re
@@ -34,9 +34,7 @@ class Position:
         if isinstance(item, Operation | BlockArgument):
             location = item.location
             if isinstance(location, FileLineColLoc):
-                return Position(
-                    location.filename.data, location.line.data, location.column.data
-                )
+                return Position(location.filename.data, location.line.data, location.column.data)
         return None
 
     def location(self) -> FileLineColLoc:
@@ -107,8 +105,10 @@ _WIDTH = 160
 def _snippet(line: str, column: int) -> str:
     """The line and a caret under ``column``; of a very long line, the part around it."""
     start = max(0, column - 1 - _WIDTH // 2) if len(line) > _WIDTH else 0
-    shown = "".join(c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in
-                    line[start : start + _WIDTH])
+    shown = "".join(
+        c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}"
+        for c in line[start : start + _WIDTH]
+    )
     before = "".join("\t" if c == "\t" else " " for c in shown[: column - 1 - start])
     token = _TOKEN.match(shown, len(before))
     tail = "~" * (len(token.group()) - 1) if token else ""

@@ -72,8 +72,7 @@ def return_mismatch(
     same = tuple(
         axis
         for axis in differing
-        if _state(found, axis) == kind
-        and _state(promised, axis) == _state(promised, differing[0])
+        if _state(found, axis) == kind and _state(promised, axis) == _state(promised, differing[0])
     )
     key = (kind.partition("(")[0], _state(promised, same[0]).partition("(")[0])
     if advice := _ADVICE.get(key):

@@ -43,9 +43,7 @@ class LocatedParser(Parser):
         self._counted = (span.start, line)
         return Position(self.lexer.input.name, line, span.start - text.rfind("\n", 0, span.start))
 
-    def _register_ssa_definition(
-        self, name: str, values: Sequence[SSAValue], span: Span
-    ) -> None:
+    def _register_ssa_definition(self, name: str, values: Sequence[SSAValue], span: Span) -> None:
         super()._register_ssa_definition(name, values, span)
         if SSAValue.is_valid_name(name):
             for value in values:

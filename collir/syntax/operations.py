@@ -48,10 +48,14 @@ class Signature:
             Kind.NAME: "NAME",
             Kind.TYPE: "TYPE",
         }
-        operands = "%x, ..." if self.operands is None else ", ".join("%x%y"[i * 2 : i * 2 + 2]
-                                                                     for i in range(self.operands))
+        operands = (
+            "%x, ..."
+            if self.operands is None
+            else ", ".join("%x%y"[i * 2 : i * 2 + 2] for i in range(self.operands))
+        )
         parts = [
-            f"[{c.keyword} {shown[c.kind]}]" if c.default is not None
+            f"[{c.keyword} {shown[c.kind]}]"
+            if c.default is not None
             else f"{c.keyword} {shown[c.kind]}"
             for c in self.clauses
         ]

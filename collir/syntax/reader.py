@@ -11,10 +11,10 @@ import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
 
 from lark import Lark, Token, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
@@ -61,7 +61,7 @@ from collir.layout import (
     check_type,
 )
 from collir.layout.types import unknown_axis
-from collir.machine import Device, Level, LinkKind, Machine, MachineError
+from collir.machine import Device, Level, LinkKind, MachineError
 from collir.syntax.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -78,8 +78,8 @@ PRESETS = Path(__file__).parent.parent / "machine" / "presets"
 """Where the machines that ship with collir are."""
 
 _MAX_DIGITS = 19
-_DECLARATION = re.compile(r"^(?:machine|mesh|func)\b[ \t]*@?(\w*)", re.MULTILINE)
-T = TypeVar("T")
+_DECLARATION = re.compile(r"^(?:machine|mesh|func)[ \t]+@?(\w+)", re.MULTILINE)
+Machines = dict[str, tuple[MachineOp, Token]]
 
 
 def read(text: str, file: str = "<string>", sources: Sources | None = None) -> ModuleOp:
@@ -92,7 +92,7 @@ def read(text: str, file: str = "<string>", sources: Sources | None = None) -> M
     """
     sources = Sources() if sources is None else sources
     sources.add(file, text)
-    return _ModuleReader(file, sources, ()).read(text)
+    return _ModuleReader(file, sources).read(text)
 
 
 @cache
@@ -153,8 +153,6 @@ _HINTS = {
     ("LBRACE", "ON"): "a function says which mesh it is on: `-> f32[8] on @m {`",
     ("RPAR", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
     ("COMMA", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
-    ("NAME", "SYMBOL"): "names of machines, meshes and functions start with @",
-    ("NAME", "VALUE"): "names of values start with %",
     ("OVER", "VALUE"): "operands come before the clauses: `%y = all_reduce %x over data`",
 }
 """What to say where a token is found and another would have been possible."""
@@ -190,7 +188,11 @@ def _parse(text: str, file: str) -> tuple[Tree, list[Diagnostic], set[str]]:
         errors: list[Diagnostic] = []
         failed: set[str] = set()
         children: list[Tree] = []
-        found = [(0, ""), *((m.start(), m[1]) for m in _DECLARATION.finditer(text)), (len(text), "")]
+        found = [
+            (0, ""),
+            *((m.start(), m[1]) for m in _DECLARATION.finditer(text)),
+            (len(text), ""),
+        ]
         for (start, name), (end, _) in pairwise(found):
             # Blank out what stands before, so that positions stay right.
             lead = "\n" * text.count("\n", 0, start)
@@ -212,6 +214,12 @@ def _parse(text: str, file: str) -> tuple[Tree, list[Diagnostic], set[str]]:
 def _suggest(name: str, known: Sequence[str], sigil: str = "") -> str:
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {sigil}{close[0]}?" if close else ""
+
+
+@cache
+def _shipped() -> tuple[str, ...]:
+    """The names of the machines that ship with collir."""
+    return tuple(sorted(path.stem for path in PRESETS.glob("*.coll")))
 
 
 def _bare(token: Token) -> str:
@@ -250,43 +258,70 @@ class _Reader:
             return None
         return value
 
-    def quantity(self, tree: Tree, kind: Quantity) -> float | None:
+    def quantity(self, tree: Tree, kind: Quantity, what: str) -> float | None:
+        """What a number and a unit say, in SI; positive, or for a time not negative."""
         number, unit = tree.children
         if unit not in kind.units:
             known = _suggest(unit, list(kind.units))
             self.error(unit, f"`{unit}` is not a unit here: write {kind.example}{known}")
             return None
-        if self.number(number) is None:
+        value = self.number(number)
+        if value is None:
             return None
-        value = kind.parse(number, unit)
+        if value:  # a zero may have an exponent that no decimal has
+            value = kind.parse(number, unit)
+        digits = re.split("[eE]", number)[0]
         if value == float("inf"):
             self.error(number, "the number is too large for a double")
-            return None
-        return value
+        elif value == 0 and digits.strip("-0."):
+            self.error(number, "the number is too small for a double")
+        elif kind is Quantity.TIME and value < 0:
+            self.error(number, f"{what} must not be negative, not {number} {unit}")
+        elif kind is not Quantity.TIME and value <= 0:
+            self.error(number, f"{what} must be positive, not {number} {unit}")
+        else:
+            return value
+        return None
 
 
 class _ModuleReader(_Reader):
-    def __init__(self, file: str, sources: Sources, including: tuple[str, ...]):
+    """One file. ``including`` are the files it is read for; ``files`` the machines of all others."""
+
+    def __init__(
+        self,
+        file: str,
+        sources: Sources,
+        including: tuple[str, ...] = (),
+        files: "dict[str, Machines | None] | None" = None,
+    ):
         super().__init__(file, [])
         self.sources = sources
         self.including = (*including, file)
-        self.machines: dict[str, tuple[MachineOp, Token]] = {}
+        self.files = {} if files is None else files
+        self.machines: Machines = {}
+        self.instances: set[str] = set()  # those that are not built yet
         self.meshes: dict[str, tuple[Mesh, Token]] = {}
         self.functions: dict[str, Token] = {}
         self.failed: set[str] = set()
         self.ops: dict[int, Operation] = {}
 
     def read(self, text: str) -> ModuleOp:
-        tree, self.errors, self.failed = _parse(text, self.file)
-        items = list(enumerate(tree.children))
-        self._declare("machine", items, self.machine)
-        self._declare("instance", items, self.instance)
+        items = self.declare_machines(text)
         self._declare("mesh", items, self.mesh)
         with _no_gc():
             self._declare("func", items, self.function)
         if self.errors:
             raise DiagnosticError(self.errors)
         return ModuleOp([self.ops[index] for index in sorted(self.ops)])
+
+    def declare_machines(self, text: str) -> list[tuple[int, Tree]]:
+        """Parses the file and builds its machines; its declarations."""
+        tree, self.errors, self.failed = _parse(text, self.file)
+        items = list(enumerate(tree.children))
+        self.instances = {_bare(t.children[0]) for t in tree.children if t.data == "instance"}
+        self._declare("machine", items, self.machine)
+        self._declare("instance", items, self.instance)
+        return items
 
     def _declare(
         self,
@@ -331,6 +366,7 @@ class _ModuleReader(_Reader):
         before = len(self.errors)
         values = self.parameters(parameters)
         built = [self.level(level, values) for level in levels]
+        self.distinct_levels(levels)
         device_attr = self.device(device) if device else None
         if len(self.errors) > before:
             return None
@@ -365,6 +401,15 @@ class _ModuleReader(_Reader):
                 values[str(name)] = (value, name)
         return values
 
+    def distinct_levels(self, trees: Sequence[Tree]) -> None:
+        known: dict[str, Token] = {}
+        for tree in trees:
+            name = tree.children[0]
+            first = known.setdefault(str(name), name)
+            if first is not name:
+                here = note(f"level '{name}' is first defined here", self.position(first))
+                self.error(name, f"level '{name}' is defined twice", here)
+
     def level(self, tree: Tree, parameters: dict[str, tuple[int, Token]]) -> LevelAttr | None:
         name, size_token, *settings = tree.children
         size_from = ""
@@ -374,7 +419,10 @@ class _ModuleReader(_Reader):
             size_from = str(size_token)
             size = parameters[size_from][0]
         else:
-            self.error(size_token, f"the machine has no parameter '{size_token}'")
+            hint = _suggest(size_token, list(parameters)) or (
+                f": declare it behind the machine's name, as in `({size_token} = 4)`"
+            )
+            self.error(size_token, f"the machine has no parameter '{size_token}'{hint}")
             size = None
         found: dict[str, object] = {}
         for setting in settings:
@@ -382,12 +430,12 @@ class _ModuleReader(_Reader):
             if str(key) in found:
                 self.error(key, f"'{key}' is set twice")
             found[str(key)] = self.setting(key, value)
+        if size is None or None in found.values():
+            return None
         for needed, example in (("port", "port = 8 GB/s"), ("latency", "latency = 20 us")):
             if needed not in found:
                 self.error(name, f"level '{name}' has no {needed}: add `{example}`")
                 return None
-        if size is None or None in found.values():
-            return None
         try:
             level = Level(str(name), size, **found)  # type: ignore[arg-type]
         except MachineError as error:
@@ -398,9 +446,11 @@ class _ModuleReader(_Reader):
     def setting(self, key: Token, value: Tree | Token) -> float | LinkKind | None:
         quantities = {"port": Quantity.BANDWIDTH, "latency": Quantity.TIME}
         if key == "kind":
-            if isinstance(value, Token) and str(value) in list(LinkKind):
-                return LinkKind(str(value))
-            self.error(key, f"a level's kind is one of {', '.join(LinkKind)}")
+            token = value if isinstance(value, Token) else value.children[0]
+            if str(token) in list(LinkKind):
+                return LinkKind(str(token))
+            hint = _suggest(token, list(LinkKind))
+            self.error(token, f"'{token}' is not a kind: use {', '.join(LinkKind)}{hint}")
         elif key not in quantities:
             known = ["port", "latency", "kind"]
             self.error(
@@ -409,11 +459,11 @@ class _ModuleReader(_Reader):
         elif isinstance(value, Token):
             self.error(value, f"{key} needs {quantities[key].example}, not '{value}'")
         else:
-            return self.quantity(value, quantities[key])
+            return self.quantity(value, quantities[key], str(key))
         return None
 
     def device(self, tree: Tree) -> DeviceAttr | None:
-        rates: list[tuple[str, float]] = []
+        rates: dict[str, float] = {}
         memory = bandwidth = None
         start: Token | None = None
         seen: set[str] = set()
@@ -428,22 +478,28 @@ class _ModuleReader(_Reader):
             if item.data == "compute":
                 for rate in item.children:
                     dtype, quantity = rate.children
-                    value = self.quantity(quantity, Quantity.COMPUTE)
-                    if value is not None:
-                        rates.append((str(dtype), value))
+                    value = self.quantity(quantity, Quantity.COMPUTE, "a compute rate")
+                    if str(dtype) in rates:
+                        self.error(dtype, f"the compute rate of {dtype} is given twice")
+                    elif value is not None:
+                        rates[str(dtype)] = value
             else:
                 _, size, speed = item.children
-                memory = self.quantity(size, Quantity.BYTES)
-                bandwidth = self.quantity(speed, Quantity.BANDWIDTH) if speed else None
+                memory = self.quantity(size, Quantity.BYTES, "the memory size")
+                if speed:
+                    bandwidth = self.quantity(
+                        speed, Quantity.BANDWIDTH, "the memory bandwidth"
+                    )
         assert start is not None
         try:
-            return DeviceAttr.of(Device(tuple(rates), memory, bandwidth))
+            return DeviceAttr.of(Device(tuple(rates.items()), memory, bandwidth))
         except MachineError as error:
             self.error(start, str(error))
             return None
 
     def instance(self, tree: Tree) -> MachineOp | None:
         symbol, template_symbol, arguments, file = tree.children
+        self.instances.discard(_bare(symbol))
         if not self._is_new(symbol, self._all_symbols(symbol)):
             return None
         before = len(self.errors)
@@ -463,7 +519,8 @@ class _ModuleReader(_Reader):
             size = sizes.get(level.size_from.data, level.size.data)
             if size < 1:
                 token = given[level.size_from.data][1]
-                self.error(token, f"level '{level.level_name.data}' needs at least one child")
+                name = level.level_name.data
+                self.error(token, f"level '{name}' needs at least one child, not {size}")
                 return None
             levels.append(
                 LevelAttr(
@@ -495,57 +552,65 @@ class _ModuleReader(_Reader):
             return self.machines[name][0]
         if file is not None:
             path = Path(self.file).parent / file[1:-1]
-        elif (PRESETS / f"{name}.coll").is_file():
+        elif name in _shipped():
             path = PRESETS / f"{name}.coll"
         elif name in self.failed:
             return None  # its own error says why
+        elif name in self.instances:
+            self.error(symbol, f"machine {symbol} is itself taken from another: write it above")
+            return None
         else:
-            shipped = sorted(p.stem for p in PRESETS.glob("*.coll"))
-            known = [*self.machines, *shipped]
+            known = [*self.machines, *_shipped()]
             self.error(
                 symbol,
                 f"there is no machine {symbol} in this file, nor one shipped with collir "
-                f"({', '.join(shipped)}){_suggest(name, known, '@')}",
+                f"({', '.join(_shipped())}){_suggest(name, known, '@')}",
             )
             return None
         machines = self.machines_of(path, file or symbol)
         if machines is None:
             return None
         if name not in machines:
-            has = f"its machines are {', '.join('@' + m for m in machines)}" if machines else (
-                "it has no machines"
+            has = (
+                f"its machines are {', '.join('@' + m for m in machines)}"
+                if machines
+                else ("it has no machines")
             )
             self.error(symbol, f"{path.name} has no machine {symbol}: {has}")
             return None
         return machines[name][0]
 
-    def machines_of(
-        self, path: Path, token: Token
-    ) -> dict[str, tuple[MachineOp, Token]] | None:
+    def machines_of(self, path: Path, token: Token) -> Machines | None:
         """The machines of another file; its errors are reported there, with a note here."""
         name = str(path)
-        if name in self.including:
-            self.error(token, f"{path.name} takes machines from itself, through this file")
+        if name == self.file:
+            self.error(token, f"{token} is this file: leave out `from {token}`")
             return None
+        if name in self.including:
+            self.error(token, f"{token} takes machines from itself, through this file")
+            return None
+        if name not in self.files:
+            self.files[name] = self._read_machines(path, token)
+        return self.files[name]
+
+    def _read_machines(self, path: Path, token: Token) -> Machines | None:
+        name = str(path)
         try:
             text = decode(path.read_bytes(), name)
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            self.error(token, f"cannot read {path.name}: {reason or error}")
+            reason = error.strerror if isinstance(error, OSError) else None
+            self.error(token, f"cannot read {token}: {(reason or str(error)).lower()}")
             return None
         except DiagnosticError as error:
-            self.errors += error.diagnostics
-            return None
-        self.sources.add(name, text)
-        reader = _ModuleReader(name, self.sources, self.including)
-        tree, reader.errors, reader.failed = _parse(text, name)
-        items = list(enumerate(tree.children))
-        reader._declare("machine", items, reader.machine)
-        reader._declare("instance", items, reader.instance)
-        for found in reader.errors:
-            here = note("the file is needed here", self.position(token))
-            self.errors.append(Diagnostic(found.message, found.position, (*found.notes, here)))
-        return None if reader.errors else reader.machines
+            errors, machines = error.diagnostics, None
+        else:
+            self.sources.add(name, text)
+            reader = _ModuleReader(name, self.sources, self.including, self.files)
+            reader.declare_machines(text)
+            errors, machines = reader.errors, reader.machines
+        here = note("the file is needed here", self.position(token))
+        self.errors += [replace(found, notes=(*found.notes, here)) for found in errors]
+        return None if errors else machines
 
     # --- meshes -----------------------------------------------------------------------------
 
@@ -555,27 +620,26 @@ class _ModuleReader(_Reader):
             return None
         machine = self.machine_named(machine_symbol)
         axes: list[Axis] = []
-        tokens: dict[str, Token] = {}
+        tokens: dict[tuple[str, str], Token] = {}
         before = len(self.errors)
         for axis in axis_trees:
             name, *parts = axis.children
-            tokens[str(name)] = name
+            tokens[str(name), ""] = name
             if isinstance(parts[0], Token):
                 size = self.integer(parts[0])
                 if size is not None:
                     axes.append(Axis(str(name), size))
             else:
                 factors = [self.factor(part) for part in parts]
+                tokens |= {(str(name), str(part.children[0])): part.children[0] for part in parts}
                 axes.append(Axis.placed(str(name), (f for f in factors if f)))
         if machine is None or len(self.errors) > before:
             return None
         try:
             mesh = Mesh(_bare(symbol), machine.value(), tuple(axes))
         except MeshError as error:
-            here = note(
-                f"machine {machine_symbol} is defined here", Position.of(machine)
-            )
-            self.error(tokens.get(error.axis or "", symbol), str(error), here)
+            here = note(f"machine {machine_symbol} is defined here", Position.of(machine))
+            self.error(tokens.get((error.axis, error.level), symbol), str(error), here)
             return None
         self.meshes[_bare(symbol)] = (mesh, symbol)
         return MeshOp.create(
@@ -597,7 +661,7 @@ class _ModuleReader(_Reader):
             return self.machines[name][0]
         if name not in self.failed:
             hint = _suggest(name, list(self.machines), "@")
-            if (PRESETS / f"{name}.coll").is_file():
+            if name in _shipped():
                 hint = f"; to use the one shipped with collir, write `machine @mine = {symbol}`"
             self.error(symbol, f"there is no machine {symbol}{hint}")
         return None
@@ -836,9 +900,7 @@ class _FunctionReader(_Reader):
                 if value is not None:
                     properties[clause.name] = value
             elif clause.default is None:
-                self.error(
-                    name, f"{name} needs `{clause.keyword}`: `{signature.usage(name)}`"
-                )
+                self.error(name, f"{name} needs `{clause.keyword}`: `{signature.usage(name)}`")
             elif clause.kind is Kind.NUMBER:
                 properties[clause.name] = NumberAttr(float(clause.default))
             else:

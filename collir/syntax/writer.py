@@ -3,7 +3,7 @@
 import re
 from decimal import Decimal
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, UnitAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -168,9 +168,7 @@ def _function(function: FuncOp) -> str:
     def values(found: "tuple[SSAValue, ...] | list[SSAValue]") -> str:
         return ", ".join(f"%{names[value]}" for value in found)
 
-    arguments = ", ".join(
-        f"%{names[arg]}: {dist_type(arg).text(mesh)}" for arg in function.args
-    )
+    arguments = ", ".join(f"%{names[arg]}: {dist_type(arg).text(mesh)}" for arg in function.args)
     head = f"func {_symbol(function, function.sym_name.data)}({arguments})"
     results = [_type_text(t, mesh) for t in function.function_type.outputs]
     if len(results) == 1:

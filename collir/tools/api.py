@@ -1,8 +1,8 @@
 """The Python API: what the tools do, as functions. ``import collir`` gives all of these.
 
-    module = collir.parse(Path("sync.coll"))
-    collir.run_passes(module, "decompose{strategy=rs-ar-ag}")
-    print(collir.emit(module, "mpi{main=true}"))
+module = collir.parse(Path("sync.coll"))
+collir.run_passes(module, "decompose{strategy=rs-ar-ag}")
+print(collir.emit(module, "mpi{main=true}"))
 """
 
 from functools import cache

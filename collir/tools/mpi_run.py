@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -48,7 +49,7 @@ def compile_c(source: Path, program: Path, flags: Sequence[str] = ("-O2",)) -> N
     """
     command = [find("mpicc"), "-std=c99", *flags, str(source), "-o", str(program), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode == 127 or "not found" in done.stderr and not done.stdout:
+    if done.returncode == 127 or ("not found" in done.stderr and not done.stdout):
         raise DiagnosticError(Diagnostic(f"mpicc has no C compiler: {done.stderr.strip()}"))
     if done.returncode:
         raise RuntimeError(f"the emitted C does not compile:\n{done.stderr}")
@@ -125,7 +126,7 @@ def run(
     return list(zip(results, times, strict=True))
 
 
-def _read_results(function: FuncOp, files: Sequence) -> list[Buffers]:  # type: ignore
+def _read_results(function: FuncOp, files: Sequence[IO[bytes]]) -> list[Buffers]:
     mesh = mesh_of(function)
     results: list[Buffers] = []
     for value in plan(function).returned:

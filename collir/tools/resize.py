@@ -51,7 +51,7 @@ def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
             continue
         function.properties["function_type"] = resized(function.function_type)
         for arg in function.args:
-            arg._type = resized(arg.type)  # type: ignore
+            arg._type = resized(arg.type)  # pyright: ignore[reportPrivateUsage]
         for op in function.body.ops:
             if isinstance(op, CollOp):
                 for name, attribute in op.properties.items():
@@ -71,4 +71,4 @@ def _retype(op: CollOp) -> None:
     except LayoutError as error:
         message = f"with the new sizes, {error.text(op.operand_names())}"
         raise DiagnosticError.at(op, message) from error
-    op.result._type = DistTensorType(result)  # type: ignore
+    op.result._type = DistTensorType(result)  # pyright: ignore[reportPrivateUsage]

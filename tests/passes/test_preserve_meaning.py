@@ -6,9 +6,9 @@ from typing import get_args
 import pytest
 from checks import agree, functions_of, results_on_all_devices
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from programs import FunctionBuilder, RANDOM, module_of, random_layout, random_mesh, random_module
+from programs import RANDOM, FunctionBuilder, module_of, random_layout, random_mesh, random_module
 from xdsl.dialects.builtin import ModuleOp, UnknownLoc
+from xdsl.dialects.func import FuncOp
 
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, dist_type
@@ -31,7 +31,7 @@ PASSES = [
 def all_reduces(rng: random.Random) -> ModuleOp:
     """Functions that all_reduce everything, of awkward shapes on random meshes."""
     mesh = random_mesh(rng)
-    functions = []
+    functions: list[FuncOp] = []
     for index in range(3):
         x = random_layout(rng, mesh, rng.choice(list(DType)))
         builder = FunctionBuilder(mesh, [x], f"f{index}")
@@ -39,9 +39,7 @@ def all_reduces(rng: random.Random) -> ModuleOp:
         if x.partial:
             axes = list(mesh.ordered(x.partial))
             rng.shuffle(axes)
-            reduced = builder.try_op(
-                coll.AllReduceOp, [value], {"axes": AxesAttr(tuple(axes))}
-            )
+            reduced = builder.try_op(coll.AllReduceOp, [value], {"axes": AxesAttr(tuple(axes))})
             assert reduced is not None
             value = reduced
         functions.append(builder.function([value]))

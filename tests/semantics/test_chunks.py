@@ -54,9 +54,7 @@ def state_of(mesh: Mesh, x: DistType) -> State:
 
 def everything_partial(mesh: Mesh) -> DistType:
     """The start: one element per device, partial over all sub-axes."""
-    return DistType.make(
-        DType.F32, [mesh.devices], partial=mesh.by_name, reduction=Reduction.SUM
-    )
+    return DistType.make(DType.F32, [mesh.devices], partial=mesh.by_name, reduction=Reduction.SUM)
 
 
 def reachable(mesh: Mesh, length: int) -> Iterator[tuple[DistType, State]]:

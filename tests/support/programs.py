@@ -212,9 +212,7 @@ def mesh_ops(mesh: Mesh) -> list[MachineOp | MeshOp]:
     levels = ArrayAttr([LevelAttr.of(level) for level in mesh.machine.levels])
     axes = ArrayAttr([AxisAttr.of(axis) for axis in mesh.axes])
     return [
-        MachineOp.create(
-            properties={"sym_name": StringAttr(mesh.machine.name), "levels": levels}
-        ),
+        MachineOp.create(properties={"sym_name": StringAttr(mesh.machine.name), "levels": levels}),
         MeshOp.create(
             properties={
                 "sym_name": StringAttr(mesh.name),
@@ -332,9 +330,7 @@ def random_function(
 def random_module(rng: random.Random, functions: int = 3, steps: int = 6) -> ModuleOp:
     """A module of random functions on one or two random meshes."""
     meshes = [random_mesh(rng, name=name) for name in ("m", "n")[: rng.randint(1, 2)]]
-    made = [
-        random_function(rng, rng.choice(meshes), steps, f"f{i}") for i in range(functions)
-    ]
+    made = [random_function(rng, rng.choice(meshes), steps, f"f{i}") for i in range(functions)]
     return module_of(meshes, made)
 
 

@@ -1,6 +1,5 @@
 """Nothing is lost between ``.coll``, custom MLIR and generic MLIR, on generated modules."""
 
-import random
 from io import StringIO
 
 from hypothesis import given, settings
@@ -15,11 +14,7 @@ from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.tools.api import context
 
-modules = st.builds(
-    lambda rng, steps: random_module(rng, functions=3, steps=steps),
-    RANDOM,
-    st.integers(0, 8),
-)
+modules = st.builds(random_module, RANDOM, functions=st.just(3), steps=st.integers(0, 8))
 
 
 def mlir(module: ModuleOp, *, generic: bool) -> str:

@@ -24,21 +24,27 @@ AS_BITS = (DType.F16, DType.BF16)
 """Types that C computes as float, between a load and a store."""
 
 KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if "
-    "inline int long register restrict return short signed sizeof static struct switch typedef "
-    "union unsigned void volatile while asm typeof bool true false nullptr alignas alignof "
-    "constexpr thread_local static_assert typeof_unqual".split()
+    """
+    auto break case char const continue default do double else enum extern float for goto if
+    inline int long register restrict return short signed sizeof static struct switch typedef
+    union unsigned void volatile while asm typeof bool true false nullptr alignas alignof
+    constexpr thread_local static_assert typeof_unqual
+    """.split()  # noqa: SIM905
 )
 """Words that cannot name anything in C (to C23, with GNU's asm)."""
 
 USED = frozenset(
-    "err i main malloc calloc free memcpy memset printf fprintf snprintf stdout stderr stdin "
-    "exit abort size_t ptrdiff_t NULL EOF errno assert signal time clock read write open close "
-    "int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t done TRY NEW INT_MAX "
-    "all_reduce reduce broadcast reduce_scatter all_gather gather scatter all_to_all permute "
-    "least size_of copy_rows swap_blocks strided bf16_load bf16_store f16_load f16_store "
-    "fopen fclose fread fwrite strcmp strlen fabs div index rindex remove rename rand srand "
-    "y0 y1 yn j0 j1 jn abs labs floor ceil round exp log pow sin cos tan sqrt".split()
+    """
+    err i main malloc calloc free memcpy memset printf fprintf snprintf stdout stderr stdin
+    exit abort size_t ptrdiff_t NULL EOF errno assert signal time clock read write open close
+    int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t done TRY NEW INT_MAX
+    all_reduce reduce broadcast reduce_scatter all_gather gather scatter all_to_all permute
+    reduce_scatter_rows all_gather_rows gather_rows scatter_rows all_to_all_rows
+    least size_of copy_rows swap_blocks strided bf16_load bf16_store f16_load f16_store
+    layout place mixed part_value whole_value to from INT64_MIN
+    fopen fclose fread fwrite strcmp strlen fabs fmax div index rindex remove rename rand srand
+    y0 y1 yn j0 j1 jn abs labs floor ceil round exp log pow sin cos tan sqrt
+    """.split()  # noqa: SIM905
 )
 """Names that the emitted code or the C library under it has taken."""
 
@@ -128,9 +134,9 @@ class MeshNames:
         wanted = [*axes, *("over_" + "_".join(over) for over in lists), *customs]
         # `rank` and `comm` are members of every mesh.
         names = iter(variables(["rank", "comm", *wanted])[2:])
-        members, communicators, ops = (
-            {key: next(names) for key in keys} for keys in (axes, lists, customs)
-        )
+        members = {axis: next(names) for axis in axes}
+        communicators = {over: next(names) for over in lists}
+        ops = {custom: next(names) for custom in customs}
         return MeshNames(mesh, f"mesh_{mesh.name}", members, communicators, ops)
 
     def coordinate(self, axis: str) -> str:
@@ -270,9 +276,7 @@ def _pad(op: coll.PadOp, mesh: Mesh, names: Names) -> tuple[list[str], set[str]]
     return lines, needs
 
 
-def _transpose(
-    op: coll.TransposeOp, shape: tuple[int, ...], names: Names, size: int
-) -> list[str]:
+def _transpose(op: coll.TransposeOp, shape: tuple[int, ...], names: Names, size: int) -> list[str]:
     """A loop per dimension that moves; the dimensions behind the last of them are copied whole."""
     kept = [d for d in range(len(shape)) if shape[d] > 1]
     order = [kept.index(d) for d in op.order.data if d in kept]

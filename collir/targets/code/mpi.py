@@ -147,9 +147,7 @@ def _mesh_text(names: MeshNames) -> list[str]:
     for over, name in names.communicators.items():
         rest = [sub.name for sub in mesh.sub_axes if sub.name not in over]
         lines.append(f"  TRY(MPI_Comm_split({variable}.comm, {names.index_over(rest)},")
-        lines.append(
-            f"                     {names.index_over(over)}, &{variable}.{name}));"
-        )
+        lines.append(f"                     {names.index_over(over)}, &{variable}.{name}));")
         lines.append(f"  TRY(MPI_Comm_set_errhandler({variable}.{name}, MPI_ERRORS_RETURN));")
     for function, operator in names.operators.items():
         lines.append(f"  TRY(MPI_Op_create({function}, 1, &{variable}.{operator}));")
@@ -260,8 +258,11 @@ class FunctionText:
             f"  {C_TYPES[dist_type(value).dtype]} *{self.variable[value]} = NULL;"
             for value in temporaries
         ]
-        lines += [f"  (void){self.variable[arg]};" for arg in function.args
-                  if arg not in self.plan.last_use]
+        lines += [
+            f"  (void){self.variable[arg]};"
+            for arg in function.args
+            if arg not in self.plan.last_use
+        ]
         lines += body
         if any("TRY(" in line or "NEW(" in line for line in body):
             lines.append("done:")
@@ -377,17 +378,13 @@ class FunctionText:
             case coll.AllToAllOp():
                 shape = list(x.local_shape(self.mesh))
                 shape[op.target.value.data] //= group
-                rows = [
-                    math.prod(shape[: dim.value.data]) for dim in (op.target, op.source)
-                ]
+                rows = [math.prod(shape[: dim.value.data]) for dim in (op.target, op.source)]
                 count = size_text(math.prod(shape))
                 return [self._call(op, [operand, out, count], rows, kind, comm)]
             case _:
                 raise AssertionError(f"{op.name} is not a collective")
 
-    def _call(
-        self, op: CollOp, buffers: list[str], rows: list[int], kind: str, tail: str
-    ) -> str:
+    def _call(self, op: CollOp, buffers: list[str], rows: list[int], kind: str, tail: str) -> str:
         """A call that moves blocks of a dimension; those of a later one lie in several rows."""
         name = op.mnemonic
         if any(count > 1 for count in rows):
@@ -419,19 +416,19 @@ class FunctionText:
         return [
             f"int to = {self._partner(x, y)};",
             f"int from = {self._partner(y, x)};",
-            f"TRY(permute({operand}, to, {out}, from, {count}, {kind}, {self.names.variable}.comm));",
+            f"TRY(permute({operand}, to, {out}, from, {count}, {kind}, "
+            f"{self.names.variable}.comm));",
         ]
 
     def _partner(self, x: DistType, y: DistType) -> str:
         """The rank whose place in layout ``y`` is this rank's place in layout ``x``."""
         sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}
         moving = [sub.name for sub in self.mesh.sub_axes if sub.name in sharded]
-        lists = [(a.axes, b.axes) for a, b in zip(x.dims, y.dims, strict=True)]
-        lists.append(
-            tuple(  # type: ignore[arg-type]
-                tuple(axis for axis in moving if z.dim_of(axis) is None) for z in (x, y)
-            )
+        copies_x, copies_y = (
+            tuple(axis for axis in moving if z.dim_of(axis) is None) for z in (x, y)
         )
+        lists = [(a.axes, b.axes) for a, b in zip(x.dims, y.dims, strict=True)]
+        lists.append((copies_x, copies_y))
         sizes = self.mesh.by_name
         rank = f"{self.names.variable}.rank"
         terms = [rank]
@@ -501,9 +498,7 @@ def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
                 lists[axes] = None
             if isinstance(op, coll.REDUCING) and (custom := custom_op(dist_type(op.input))):
                 operators[custom] = None
-    return {
-        name: MeshNames.of(mesh, over[name], customs[name]) for name, mesh in meshes.items()
-    }
+    return {name: MeshNames.of(mesh, over[name], customs[name]) for name, mesh in meshes.items()}
 
 
 _HEADER = """/* Written by collir {version}: C99 and MPI 3.0.

@@ -5,19 +5,20 @@ global tensors and no collective, and compares its block. Inputs are small integ
 that no order of reducing them rounds.
 """
 
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Operation, Region
+from xdsl.ir import Block, Region
 
 from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, DistTensorType, dist_type
-from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of
+from collir.dialects.coll import AxesAttr, dist_type
+from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of
 from collir.layout import DistType, Reduction
 from collir.semantics.executor import exact
 from collir.semantics.meaning import meaning
+from collir.syntax.diagnostics import DiagnosticError
 from collir.targets.code.c_text import (
     AS_BITS,
     C_TYPES,
@@ -27,16 +28,17 @@ from collir.targets.code.c_text import (
     size_text,
 )
 from collir.targets.code.mpi import emit_c, functions_of, mesh_names
+from collir.targets.code.plan import plan
 
 _INCLUDES = ("limits.h", "math.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 
 _SUPPORT = """\
 /* ---- A main that runs and checks the functions above ---------------------------------------- */
 
-/* How a tensor lies: its rank, the sizes of a block and of the whole, and where the block starts. */
+/* How a tensor lies: the sizes of a block and of the whole, and where the block starts. */
 typedef struct {
   int dims;
-  size_t local[16], whole[16], start[16];
+  size_t local[MOST_DIMS], whole[MOST_DIMS], start[MOST_DIMS];
 } layout;
 
 /* The place in the whole tensor of the i-th element of this rank's block. */
@@ -102,87 +104,249 @@ def emit_with_main(module: ModuleOp) -> str:
     """The C of a module with a main; the functions it needs beside are static.
 
     Raises:
-        DiagnosticError: names that C cannot have.
+        DiagnosticError: names that C cannot have, meshes of different sizes.
     """
     whole = module.clone()
     functions = functions_of(whole)
-    hidden: list[FuncOp] = []
+    _check_one_size(functions)
     names = mesh_names(functions)
+    hidden: list[FuncOp] = []
     runs: list[str] = []
     for function in functions:
-        reference_name = f"reference_{function.sym_name.data}"
-        reference = _add_reference(whole, function, reference_name)
+        reference = _add_reference(whole, function)
         total = _add_total(whole, function)
-        hidden += [f for f in (reference, total) if f is not None]
-        runs.append(_run_text(function, names[mesh_of(function).name], reference_name, total))
-    for extra in hidden:
-        extra.detach()
-        whole.body.block.add_op(extra)
-    code = emit_c(whole, hidden, _INCLUDES)
-    return "\n".join([code, _SUPPORT, *runs, _main_text(functions, list(names.values()))])
+        hidden += [reference] if total is None else [reference, total]
+        mesh = names[mesh_of(function).name]
+        runs.append(_Run(function, reference, total, mesh).text())
+    types = [dist_type(v) for f in functions for v in (*f.args, *plan(f).returned)]
+    most_dims = max([1, *(len(x.dims) for x in types)])
+    return "\n".join(
+        [
+            emit_c(whole, hidden, _INCLUDES),
+            f"#define MOST_DIMS {most_dims}",
+            "",
+            _SUPPORT,
+            *runs,
+            _main_text(functions, list(names.values())),
+        ]
+    )
 
 
-def _add_reference(module: ModuleOp, function: FuncOp, name: str) -> FuncOp:
+def _check_one_size(functions: Sequence[FuncOp]) -> None:
+    """One main runs on one number of ranks."""
+    for function in functions[1:]:
+        first, mesh = mesh_of(functions[0]), mesh_of(function)
+        if mesh.devices != first.devices:
+            raise DiagnosticError.at(
+                function,
+                f"a main runs on one number of ranks, but mesh @{first.name} has {first.devices} "
+                f"devices and mesh @{mesh.name} has {mesh.devices}: put them in different files",
+            )
+
+
+def _add_reference(module: ModuleOp, function: FuncOp) -> FuncOp:
     """What the function means, on one device, as a function of the same module."""
     alone_module, alone = meaning(function)
-    present = {op.sym_name for op in module.ops if hasattr(op, "sym_name")}  # type: ignore
+    present = {op.sym_name for op in module.ops if isinstance(op, MachineOp | MeshOp)}
     for op in list(alone_module.ops):
-        if op is not alone and op.sym_name in present:  # type: ignore
-            continue
-        op.detach()
-        module.body.block.add_op(op)
-    from xdsl.dialects.builtin import StringAttr
-
-    alone.properties["sym_name"] = StringAttr(name)
+        if not isinstance(op, MachineOp | MeshOp) or op.sym_name not in present:
+            op.detach()
+            module.body.block.add_op(op)
+    alone.properties["sym_name"] = StringAttr(f"reference_{function.sym_name.data}")
+    alone.location = function.location
     return alone
 
 
 def _add_total(module: ModuleOp, function: FuncOp) -> FuncOp | None:
     """A function that reduces the partial results of another, so that they can be compared."""
     mesh = mesh_of(function)
-    returned = _returned(function)
-    if not any(dist_type(value).partial for value in returned):
+    partial = [value for value in plan(function).returned if dist_type(value).partial]
+    if not partial:
         return None
-    block = Block(arg_types=[value.type for value in returned])
-    results = []
+    block = Block(arg_types=[value.type for value in partial])
     for arg in block.args:
-        x = dist_type(arg)
-        if x.partial:
-            op = coll.AllReduceOp.make(mesh, arg, axes=AxesAttr(mesh.ordered(x.partial)))
-            block.add_op(op)
-            results.append(op.result)
-        else:
-            results.append(arg)
+        axes = AxesAttr(mesh.ordered(dist_type(arg).partial))
+        block.add_op(coll.AllReduceOp.make(mesh, arg, axes=axes))
+    results = [result for op in block.ops for result in op.results]
     block.add_op(ReturnOp(*results))
-    types = [arg.type for arg in block.args]
-    total = FuncOp(
-        f"total_{function.sym_name.data}", (types, [r.type for r in results]), Region(block)
-    )
+    types = block.arg_types, [result.type for result in results]
+    total = FuncOp(f"total_{function.sym_name.data}", types, Region(block))
     total.attributes[MESH_ATTRIBUTE] = function.attributes[MESH_ATTRIBUTE]
+    total.location = function.location
     module.body.block.add_op(total)
     return total
 
 
-def _returned(function: FuncOp) -> list:
-    last: Operation | None = function.body.block.last_op
-    return list(last.operands) if last else []
+# ---------------------------------------------------------------------------------------------
+# The function that runs one
+# ---------------------------------------------------------------------------------------------
 
 
-def _array(sizes: Sequence[object]) -> str:
+def _bytes(count: int, x: DistType) -> str:
+    return size_text(count * x.dtype.bytes)
+
+
+def _braces(sizes: Sequence[object]) -> str:
     return "{" + ", ".join(map(str, sizes or [1])) + "}"
 
 
-def _layout_text(variable: str, x: DistType, names: MeshNames) -> str:
-    """A C value that says how this rank's block of a tensor lies in the whole."""
-    local = x.local_shape(names.mesh)
-    starts = [
-        f"(size_t)({names.index_over(dim.axes)}) * {size_text(size)}" if dim.axes else "0"
-        for dim, size in zip(x.dims, local, strict=True)
-    ]
-    return (
-        f"const layout {variable} = {{{len(local)}, {_array([size_text(n) for n in local])}, "
-        f"{_array([size_text(n) for n in x.shape])}, {_array(starts)}}};"
-    )
+def _indented(lines: Sequence[str], by: int) -> list[str]:
+    return [" " * by + line for line in lines]
+
+
+@dataclass
+class _Run:
+    """The C function that runs another, times it, and returns whether its results are right."""
+
+    function: FuncOp
+    reference: FuncOp
+    total: FuncOp | None
+    names: MeshNames
+
+    def __post_init__(self) -> None:
+        self.mesh = self.names.mesh
+        self.name = self.function.sym_name.data
+        arguments = [dist_type(arg) for arg in self.function.args]
+        results = [dist_type(value) for value in plan(self.function).returned]
+        self.inputs = {f"in{i}": x for i, x in enumerate(arguments)}
+        self.outputs = {f"out{i}": x for i, x in enumerate(results)}
+        self.totals = {f"total_{v}": x for v, x in self.outputs.items() if x.partial}
+
+    def text(self) -> str:
+        """The whole function."""
+        return "\n".join(
+            [
+                f"static int run_{self.name}(int repeats, int check)",
+                "{",
+                "  int err = MPI_SUCCESS, wrong = 0, anywhere = 0;",
+                "  double best = 1e300;",
+                *_indented(self._declarations(), 2),
+                *_indented(self._inputs(), 2),
+                *_indented(self._timed_calls(), 2),
+                "  if (check) {",
+                *_indented(self._check(), 4),
+                "  }",
+                *_indented(self._report(), 2),
+                *_indented([f"free({variable});" for variable in self._buffers()], 2),
+                "  return anywhere;",
+                "}",
+                "",
+            ]
+        )
+
+    def _buffers(self) -> dict[str, DistType]:
+        mine = self.inputs | self.outputs
+        return mine | self.totals | {f"whole_{variable}": x for variable, x in mine.items()}
+
+    def _declarations(self) -> list[str]:
+        return [f"{C_TYPES[x.dtype]} *{name} = NULL;" for name, x in self._buffers().items()]
+
+    def _layout(self, x: DistType) -> str:
+        """A C value that says how this rank's block of a tensor lies in the whole."""
+        local = x.local_shape(self.mesh)
+        starts = [
+            f"(size_t)({self.names.index_over(dim.axes)}) * {size_text(size)}" if dim.axes else "0"
+            for dim, size in zip(x.dims, local, strict=True)
+        ]
+        sizes = [_braces([size_text(n) for n in shape]) for shape in (local, x.shape)]
+        return f"const layout lies = {{{len(local)}, {sizes[0]}, {sizes[1]}, {_braces(starts)}}};"
+
+    def _inputs(self) -> list[str]:
+        """Fills this rank's blocks; what a rank at no root holds is never read."""
+        lines: list[str] = []
+        for variable, x in self.inputs.items():
+            count = element_count(x, self.mesh)
+            part = self.names.index_over(self.mesh.ordered(x.partial))
+            parts = self.mesh.group_size(x.partial)
+            value = f"part_value(place(&lies, i), {part}, {parts}, '{_OP_LETTERS[x.reduction]}')"
+            lines += [
+                f"NEW({variable}, {_bytes(count, x)});",
+                "{",
+                f"  {self._layout(x)}",
+                f"  for (size_t i = 0; i < {size_text(count)}; ++i)",
+                f"    {variable}[i] = {_stored(value, x)};",
+                "}",
+            ]
+        return lines
+
+    def _timed_calls(self) -> list[str]:
+        comm = f"{self.names.variable}.comm"
+        new = [
+            f"NEW({variable}, {_bytes(element_count(x, self.mesh), x)});"
+            for variable, x in self.outputs.items()
+        ]
+        return [
+            *new,
+            "for (int i = 0; i < repeats; ++i) {",
+            "  double start, taken, slowest;",
+            f"  TRY(MPI_Barrier({comm}));",
+            "  start = MPI_Wtime();",
+            f"  TRY({self.name}({', '.join([*self.inputs, *self.outputs])}));",
+            "  taken = MPI_Wtime() - start;",
+            f"  TRY(MPI_Allreduce(&taken, &slowest, 1, MPI_DOUBLE, MPI_MAX, {comm}));",
+            "  if (slowest < best) best = slowest;",
+            "}",
+        ]
+
+    def _check(self) -> list[str]:
+        """Computes the whole result on every rank, and compares this rank's block with it."""
+        lines = [
+            f"NEW({variable}, {_bytes(element_count(x, self.mesh), x)});"
+            for variable, x in self.totals.items()
+        ]
+        if self.total is not None:
+            partial = [variable.removeprefix("total_") for variable in self.totals]
+            lines.append(f"TRY(total_{self.name}({', '.join([*partial, *self.totals])}));")
+        for variable, x in (self.inputs | self.outputs).items():
+            lines.append(f"NEW(whole_{variable}, {_bytes(x.elements, x)});")
+        for variable, x in self.inputs.items():
+            parts = self.mesh.group_size(x.partial)
+            value = f"whole_value(i, {parts}, '{_OP_LETTERS[x.reduction]}')"
+            lines += [
+                f"for (size_t i = 0; i < {size_text(x.elements)}; ++i)",
+                f"  whole_{variable}[i] = {_stored(value, x)};",
+            ]
+        wholes = ", ".join(f"whole_{variable}" for variable in self.inputs | self.outputs)
+        lines.append(f"TRY({self.reference.sym_name.data}({wholes}));")
+        for variable, x in self.outputs.items():
+            lines += self._compare(variable, x)
+        comm = f"{self.names.variable}.comm"
+        return [*lines, f"TRY(MPI_Allreduce(&wrong, &anywhere, 1, MPI_INT, MPI_MAX, {comm}));"]
+
+    def _compare(self, variable: str, x: DistType) -> list[str]:
+        done = f"total_{variable}" if x.partial else variable
+        mine, right = load(f"{done}[i]", x.dtype), load(f"whole_{variable}[at]", x.dtype)
+        if exact(self.function) or not x.dtype.is_float:
+            off = f"{mine} != {right}"
+        else:
+            tolerance = x.dtype.epsilon * self.mesh.devices
+            off = f"fabs((double){mine} - {right}) > {tolerance!r} * fmax(1, fabs((double){right}))"
+        holds = self.names.at_zero(x.root)
+        return [
+            f"if ({holds}) {{" if holds else "{",
+            f"  {self._layout(x)}",
+            f"  for (size_t i = 0; i < {size_text(element_count(x, self.mesh))}; ++i) {{",
+            "    uint64_t at = place(&lies, i);",
+            f"    if ({off}) wrong = 1;",
+            "  }",
+            "}",
+        ]
+
+    def _report(self) -> list[str]:
+        rank = f"{self.names.variable}.rank"
+        return [
+            f"if ({rank} == 0)",
+            f'  printf("{self.name}: %s on {self.mesh.devices} ranks, best of %d: %.3f ms\\n",',
+            '         !check ? "not checked" : anywhere ? "WRONG" : "ok", repeats, best * 1e3);',
+            "done:",
+            "if (err != MPI_SUCCESS) {",
+            "  char text[MPI_MAX_ERROR_STRING];",
+            "  int length;",
+            "  MPI_Error_string(err, text, &length);",
+            f'  fprintf(stderr, "{self.name}: rank %d: %s\\n", {rank}, text);',
+            "  MPI_Abort(MPI_COMM_WORLD, 1);",
+            "}",
+        ]
 
 
 def _stored(value: str, x: DistType) -> str:
@@ -191,155 +355,24 @@ def _stored(value: str, x: DistType) -> str:
     return f"({C_TYPES[x.dtype]}){value}"
 
 
-def _run_text(
-    function: FuncOp, names: MeshNames, reference: str, total: FuncOp | None
-) -> str:
-    """A function that runs another, and returns whether its results are right."""
-    mesh = names.mesh
-    name = function.sym_name.data
-    arguments = [dist_type(arg) for arg in function.args]
-    results = [dist_type(value) for value in _returned(function)]
-    tolerance = max(
-        (0.0 if exact(function) else x.dtype.epsilon * mesh.devices for x in results), default=0.0
-    )
-    inputs = [f"in{i}" for i in range(len(arguments))]
-    outputs = [f"out{i}" for i in range(len(results))]
-    lines = [
-        f"static int run_{name}(int repeats, int check)",
-        "{",
-        "  int err = MPI_SUCCESS, wrong = 0, anywhere = 0;",
-        "  double best = 1e300;",
-    ]
-    for variable, x in zip(inputs + outputs, arguments + results, strict=True):
-        kind = C_TYPES[x.dtype]
-        extra = f", *total_{variable} = NULL" if x.partial and variable in outputs else ""
-        lines.append(f"  {kind} *{variable} = NULL, *whole_{variable} = NULL{extra};")
-    if not arguments + results:
-        lines.append("  (void)check;")
-    for variable, x in zip(inputs, arguments, strict=True):
-        lines += _fill_text(variable, x, names)
-    for variable, x in zip(outputs, results, strict=True):
-        lines.append(f"  NEW({variable}, {_bytes(element_count(x, mesh), x)});")
-    call = f"{name}({', '.join(inputs + outputs)})"
-    lines += [
-        "  for (int i = 0; i < repeats; ++i) {",
-        "    double start, taken, slowest;",
-        f"    TRY(MPI_Barrier({names.variable}.comm));",
-        "    start = MPI_Wtime();",
-        f"    TRY({call});",
-        "    taken = MPI_Wtime() - start;",
-        f"    TRY(MPI_Allreduce(&taken, &slowest, 1, MPI_DOUBLE, MPI_MAX, {names.variable}.comm));",
-        "    if (slowest < best) best = slowest;",
-        "  }",
-    ]
-    final = list(outputs)
-    if total is not None:
-        for i, x in enumerate(results):
-            final[i] = f"total_{outputs[i]}" if x.partial else f"total_{outputs[i]}"
-            if not x.partial:
-                lines.insert(4, f"  {C_TYPES[x.dtype]} *total_{outputs[i]} = NULL;")
-            lines.append(f"  NEW({final[i]}, {_bytes(element_count(x, mesh), x)});")
-        lines.append(f"  TRY(total_{name}({', '.join(outputs + final)}));")
-    lines.append("  if (check) {")
-    for variable, x in zip(inputs, arguments, strict=True):
-        lines += _fill_whole_text(variable, x, mesh.group_size(x.partial))
-    for variable, x in zip(outputs, results, strict=True):
-        lines.append(f"    NEW(whole_{variable}, {_bytes(x.elements, x)});")
-    every = ", ".join(f"whole_{v}" for v in inputs + outputs)
-    lines.append(f"    TRY({reference}({every}));")
-    for variable, done, x in zip(outputs, final, results, strict=True):
-        lines += _compare_text(variable, done, x, names, tolerance)
-    lines += [
-        f"    TRY(MPI_Allreduce(&wrong, &anywhere, 1, MPI_INT, MPI_MAX, {names.variable}.comm));",
-        "  }",
-        f"  if ({names.variable}.rank == 0)",
-        f'    printf("{name}: %s on {mesh.devices} ranks, best of %d: %.3f ms\\n",',
-        '           !check ? "not checked" : anywhere ? "WRONG" : "ok", repeats, best * 1e3);',
-        "done:",
-        "  if (err != MPI_SUCCESS) {",
-        "    char text[MPI_MAX_ERROR_STRING];",
-        "    int length;",
-        "    MPI_Error_string(err, text, &length);",
-        f'    fprintf(stderr, "{name}: rank %d: %s\\n", {names.variable}.rank, text);',
-        "    MPI_Abort(MPI_COMM_WORLD, 1);",
-        "  }",
-    ]
-    owned = [f"{prefix}{v}" for v in inputs + outputs for prefix in ("", "whole_")]
-    owned += [v for v in final if v not in outputs]
-    lines += [f"  free({variable});" for variable in owned]
-    return "\n".join([*lines, "  return anywhere;", "}", ""])
-
-
-def _bytes(count: int, x: DistType) -> str:
-    return size_text(count * x.dtype.bytes)
-
-
-def _fill_text(variable: str, x: DistType, names: MeshNames) -> list[str]:
-    """This rank's block of an input; what a device at no root holds is never read."""
-    mesh = names.mesh
-    count = element_count(x, mesh)
-    part = names.index_over(mesh.ordered(x.partial))
-    parts, op = mesh.group_size(x.partial), _OP_LETTERS[x.reduction]
-    value = f"part_value(place(&lies, i), {part}, {parts}, '{op}')"
-    return [
-        f"  NEW({variable}, {_bytes(count, x)});",
-        "  {",
-        f"    {_layout_text('lies', x, names)}",
-        f"    for (size_t i = 0; i < {size_text(count)}; ++i)",
-        f"      {variable}[i] = {_stored(value, x)};",
-        "  }",
-    ]
-
-
-def _fill_whole_text(variable: str, x: DistType, parts: int) -> list[str]:
-    value = f"whole_value(i, {parts}, '{_OP_LETTERS[x.reduction]}')"
-    return [
-        f"    NEW(whole_{variable}, {_bytes(x.elements, x)});",
-        f"    for (size_t i = 0; i < {size_text(x.elements)}; ++i)",
-        f"      whole_{variable}[i] = {_stored(value, x)};",
-    ]
-
-
-def _compare_text(
-    variable: str, done: str, x: DistType, names: MeshNames, tolerance: float
-) -> list[str]:
-    count = element_count(x, names.mesh)
-    mine, right = load(f"{done}[i]", x.dtype), load(f"whole_{variable}[at]", x.dtype)
-    if x.dtype.is_float and tolerance:
-        off = f"fabs((double){mine} - {right}) > {tolerance!r} * fmax(1, fabs((double){right}))"
-    else:
-        off = f"{mine} != {right}"
-    holds = names.at_zero(x.root)
-    lines = [
-        _layout_text("lies", x, names),
-        f"for (size_t i = 0; i < {size_text(count)}; ++i) {{",
-        "  uint64_t at = place(&lies, i);",
-        f"  if ({off}) wrong = 1;",
-        "}",
-    ]
-    head = f"    if ({holds}) {{" if holds else "    {"
-    return [head, *(f"      {line}" for line in lines), "    }"]
-
-
 def _main_text(functions: Sequence[FuncOp], meshes: Sequence[MeshNames]) -> str:
     lines = [
         "/* Arguments: how often to run each function (default 10), and 0 not to check. */",
         "int main(int argc, char **argv)",
         "{",
         "  int repeats = argc > 1 ? atoi(argv[1]) : 10, check = argc > 2 ? atoi(argv[2]) : 1;",
-        "  int wrong = 0, err = MPI_Init(&argc, &argv);",
+        "  int wrong = 0, rank, err = MPI_Init(&argc, &argv);",
         "  if (err != MPI_SUCCESS || repeats < 1) return 1;",
+        "  MPI_Comm_rank(MPI_COMM_WORLD, &rank);",
     ]
     for names in meshes:
         lines += [
             f"  if ({names.mesh.name}_init(MPI_COMM_WORLD) != MPI_SUCCESS) {{",
-            f'    fprintf(stderr, "run this on {names.mesh.devices} ranks\\n");',
-            "    MPI_Abort(MPI_COMM_WORLD, 1);",
+            f'    if (rank == 0) fprintf(stderr, "run this on {names.mesh.devices} ranks\\n");',
+            "    MPI_Finalize();",
+            "    return 1;",
             "  }",
         ]
     lines += [f"  wrong |= run_{f.sym_name.data}(repeats, check);" for f in functions]
     lines += [f"  {names.mesh.name}_finalize();" for names in meshes]
     return "\n".join([*lines, "  MPI_Finalize();", "  return wrong;", "}", ""])
-
-
-__all__ = ["DistTensorType", "emit_with_main", "math"]
