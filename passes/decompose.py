@@ -49,8 +49,9 @@ from xdsl.rewriter import InsertPoint
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, SizesAttr, dist_type
 from collir.dialects.machine import NumberAttr, mesh_of
-from collir.layout import DistType, Mesh
+from collir.layout import DistType, LayoutError, Mesh
 from collir.passes.locations import keep_locations
+from collir.syntax.diagnostics import DiagnosticError
 
 Axes = tuple[str, ...]
 Strategy = Literal["rs-ar-ag", "reduce-ar-bcast", "ar-per-level", "flat"]
@@ -198,7 +199,11 @@ class DecomposeAllReducePattern(RewritePattern):
         if len(levels) < 2:
             return
         steps = Steps(mesh, op.input, [])
-        _BUILDERS[self.strategy](steps, levels)
+        try:
+            _BUILDERS[self.strategy](steps, levels)
+        except LayoutError as error:  # a tensor so large that no padding fits into 2^63 bytes
+            message = f"this all_reduce cannot be decomposed: {error.text(op.operand_names())}"
+            raise DiagnosticError.at(op, message) from error
         rewriter.insert(steps.ops, InsertPoint.before(op))
         rewriter.replace(op, [], [steps.value])
 

@@ -272,13 +272,17 @@ def _number(properties: Properties, name: str) -> float:
 
 def _reduction(value: str) -> Reduction:
     if value not in list(Reduction):
-        raise LayoutError(f"'{value}' is not a reduction: use {', '.join(Reduction)}")
+        raise LayoutError(
+            f"'{value}' is not a reduction: use {', '.join(Reduction)}", parameter="reduction"
+        )
     return Reduction(value)
 
 
 def _dtype(value: str) -> DType:
     if value not in list(DType):
-        raise LayoutError(f"'{value}' is not a dtype: use {', '.join(DType)}")
+        raise LayoutError(
+            f"'{value}' is not a dtype: use {', '.join(DType)}", parameter="dtype"
+        )
     return DType(value)
 
 
@@ -469,7 +473,9 @@ class SplitOp(UnaryOp):
     def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
         sizes = _sizes(properties, "sizes")
         if len(sizes) != 2:
-            raise LayoutError(f"split makes two dimensions out of one, not {len(sizes)}")
+            raise LayoutError(
+                f"split makes two dimensions out of one, not {len(sizes)}", parameter="sizes"
+            )
         return rules.split(mesh, operands[0], _int(properties, "dim"), (sizes[0], sizes[1]))
 
 

@@ -1,5 +1,6 @@
 """Element types and reduction operations."""
 
+import math
 from enum import StrEnum
 
 
@@ -70,6 +71,8 @@ class DType(StrEnum):
 
         Integers must be whole and in range. Floats may round (0.1 is fine as f16); they may not overflow to infinity.
         """
+        if not math.isfinite(value):
+            return False
         if not self.is_float:
             limit = 2 ** (self.bits - 1)
             return value == int(value) and -limit <= value < limit

@@ -40,6 +40,21 @@ _ADVICE = {
     ("replicated", "root"): "broadcast it first",
 }
 
+_INSTEAD = {
+    ("reduce", "replicated"): "nothing is left to reduce: keep_root it instead",
+    ("reduce_scatter", "replicated"): "nothing is left to reduce: slice it instead",
+    ("reduce_scatter", "root"): "it was reduced already: scatter it instead",
+    ("all_to_all", "replicated"): "every device holds the whole already: slice it instead",
+    ("gather", "replicated"): "every device holds the whole already: keep_root it instead",
+    ("scatter", "replicated"): "every device holds the whole already: slice it instead",
+    ("broadcast", "replicated"): "every device holds the whole already: drop this step",
+    ("slice", "partial"): "reduce_scatter it instead",
+    ("slice", "root"): "scatter it instead",
+    ("keep_root", "partial"): "reduce it instead",
+    ("keep_root", "sharded"): "gather it instead",
+}
+"""Where one other step does all of it."""
+
 _STATES = {
     "partial": "partial over",
     "sharded": "sharded over",
@@ -72,21 +87,32 @@ def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, wanted: str) -> None:
             wish = "it at root there" if wanted == "root" else f"it {wanted}"
             raise LayoutError(
                 f"{{0}} is {_STATES[found]} {where} here; {op} needs {wish}: "
-                f"{_ADVICE[wanted, found]}",
+                f"{_INSTEAD.get((op, found), _ADVICE[wanted, found])}",
                 operand=0,
                 axes=wrong,
             )
 
 
-def _require_dim(op: str, x: DistType, dim: int) -> None:
+def _shown(number: float) -> str:
+    return repr(number).removesuffix(".0")
+
+
+def _require_dim(op: str, x: DistType, dim: int, parameter: str = "dim") -> None:
     if not 0 <= dim < len(x.dims):
         rank = f"{len(x.dims)} dimension{'s' * (len(x.dims) != 1)}"
-        raise LayoutError(f"{op} has no dimension {dim} to work on: {{0}} has {rank}", operand=0)
+        counted = ", counted from 0" if 0 < dim == len(x.dims) else ""
+        raise LayoutError(
+            f"{op} has no dimension {dim} to work on: {{0}} has {rank}{counted}",
+            operand=0,
+            parameter=parameter,
+        )
 
 
-def _require_suffix(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int) -> None:
+def _require_suffix(
+    op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int, parameter: str = "dim"
+) -> None:
     """``axes`` are, in this order, the minor-most sub-axes that shard dimension ``dim``."""
-    _require_dim(op, x, dim)
+    _require_dim(op, x, dim, parameter)
     _require(op, mesh, x, axes, "sharded")
     for axis in axes:
         if (other := x.dim_of(axis)) != dim:
@@ -95,6 +121,7 @@ def _require_suffix(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int) -> N
                 f"write `dim {other}`",
                 operand=0,
                 axes=(axis,),
+                parameter=parameter,
             )
     if (have := x.dims[dim].axes)[-len(axes) :] != axes:
         raise LayoutError(
@@ -103,12 +130,15 @@ def _require_suffix(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int) -> N
             f"such as ({', '.join(have[-len(axes) :])}), or its blocks would be out of order",
             operand=0,
             axes=axes,
+            parameter="axes",
         )
 
 
-def _require_divides(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int) -> None:
+def _require_divides(
+    op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int, parameter: str = "dim"
+) -> None:
     """The local part of dimension ``dim`` divides into one block for each of the group."""
-    _require_dim(op, x, dim)
+    _require_dim(op, x, dim, parameter)
     local = x.dims[dim].size // mesh.group_size(x.dims[dim].axes)
     group = mesh.group_size(axes)
     if local % group:
@@ -118,12 +148,27 @@ def _require_divides(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int) -> 
             f"but {{0}} has {local} there{part}, which {group} does not divide: "
             "pick another dimension, or pad this one",
             operand=0,
-            axes=axes,
+            parameter=parameter,
         )
 
 
-def _require_same(op: str, x: DistType, y: DistType, index: int) -> None:
-    """Two operands of one step share dtype, shape and layout."""
+def _require_sizes(op: str, sizes: Sequence[int], parameter: str) -> None:
+    if any(size < 1 for size in sizes):
+        raise LayoutError(
+            f"{op} to sizes {list(sizes)} is not possible: sizes are at least 1",
+            parameter=parameter,
+        )
+
+
+def _require_same(
+    op: str,
+    mesh: Mesh,
+    x: DistType,
+    y: DistType,
+    index: int,
+    shown: tuple[DistType, DistType] | None = None,
+) -> None:
+    """Two operands of one step share dtype, shape and layout; they are ``shown`` as they are."""
     if x.dtype != y.dtype:
         raise LayoutError(
             f"{op} needs one dtype: {{0}} is {x.dtype} and {{{index}}} is {y.dtype}: "
@@ -136,14 +181,16 @@ def _require_same(op: str, x: DistType, y: DistType, index: int) -> None:
             operand=index,
         )
     if x != y:
-        differing = tuple(
+        differing = [
             axis
-            for axis in dict.fromkeys([*x.axes, *y.axes])
+            for axis in mesh.by_name
             if _state(x, axis) != _state(y, axis) or x.dim_of(axis) != y.dim_of(axis)
-        )
-        where = f" (they differ over {', '.join(differing)})" if differing else ""
+        ]
+        first, second = (z.text(mesh) for z in shown or (x, y))
+        where = f" (they differ over {', '.join(mesh.short(differing))})" if differing else ""
         raise LayoutError(
-            f"{op} needs operands of one layout: {{0}} is {x} and {{{index}}} is {y}{where}",
+            f"{op} needs operands of one layout: {{0}} is {first} and {{{index}}} is "
+            f"{second}{where}",
             operand=index,
             axes=differing,
         )
@@ -241,10 +288,11 @@ def all_to_all(mesh: Mesh, x: DistType, axes: Axes, source: int, target: int) ->
     """sharded, as the exact minor-most suffix of ``source`` -> sharded, appended to ``target``."""
     if source == target:
         raise LayoutError(
-            "all_to_all moves shards from one dimension to another: give two different ones"
+            "all_to_all moves shards from one dimension to another: give two different ones",
+            parameter="target",
         )
-    _require_suffix("all_to_all", mesh, x, axes, source)
-    _require_divides("all_to_all", mesh, x, axes, target)
+    _require_suffix("all_to_all", mesh, x, axes, source, "source")
+    _require_divides("all_to_all", mesh, x, axes, target, "target")
     return _append(_drop(x, axes, source), axes, target)
 
 
@@ -255,14 +303,15 @@ def permute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
         raise LayoutError(
             f"permute moves blocks and changes nothing else: {{0}} is {x.dtype}{list(x.shape)}, "
             f"the target is {to.dtype}{list(to.shape)}",
-            operand=0,
+            parameter="to",
         )
     if (x.partial, x.reduction, x.root) != (to.partial, to.reduction, to.root):
         raise LayoutError(
             "permute changes sharded and replicated sub-axes only: what is partial or at root "
-            f"stays, but {{0}} is {x} and the target is {to}",
+            f"stays, but {{0}} is {x.text(mesh)} and the target is {to.text(mesh)}",
             operand=0,
-            axes=tuple(x.partial ^ to.partial | x.root ^ to.root),
+            parameter="to",
+            axes=mesh.ordered(x.partial ^ to.partial | x.root ^ to.root),
         )
     for index, (dim, want) in enumerate(zip(x.dims, to.dims, strict=True)):
         have, need = mesh.group_size(dim.axes), mesh.group_size(want.axes)
@@ -272,6 +321,7 @@ def permute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
                 f"{{0}} has {have}, and {need} in the target",
                 operand=0,
                 axes=dim.axes,
+                parameter="to",
             )
     return to
 
@@ -299,7 +349,8 @@ def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: Reduction) -> DistType:
     if reduction not in (Reduction.SUM, Reduction.PROD):
         raise LayoutError(
             f"mask makes partial(sum) or partial(prod), not partial({reduction}): "
-            f"the {reduction} of equal copies is the copy itself, so there is nothing to mask"
+            f"the {reduction} of equal copies is the copy itself, so there is nothing to mask",
+            parameter="reduction",
         )
     _require("mask", mesh, x, axes, "replicated")
     if x.reduction not in (None, reduction):
@@ -307,7 +358,7 @@ def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: Reduction) -> DistType:
             f"{{0}} is partial({x.reduction}) already: a value has one reduction on all its "
             f"sub-axes, so it cannot become partial({reduction}) as well",
             operand=0,
-            axes=tuple(x.partial),
+            axes=mesh.ordered(x.partial),
         )
     return replace(x, partial=x.partial | frozenset(axes), reduction=reduction)
 
@@ -321,11 +372,12 @@ def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, int]) -> DistType
     _require_dim("split", x, dim)
     size, axes = x.dims[dim].size, x.dims[dim].axes
     outer, inner = sizes
-    if min(sizes) < 1 or outer * inner != size:
+    _require_sizes("split", sizes, "sizes")
+    if outer * inner != size:
         raise LayoutError(
             f"split into [{outer}, {inner}] does not fit dimension {dim} of {{0}}: "
             f"{outer} * {inner} is not {size}",
-            operand=0,
+            parameter="sizes",
         )
     for cut in range(len(axes), -1, -1):
         major, minor = axes[:cut], axes[cut:]
@@ -340,13 +392,18 @@ def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, int]) -> DistType
         "major part of these sub-axes",
         operand=0,
         axes=axes,
+        parameter="sizes",
     )
 
 
 def merge(mesh: Mesh, x: DistType, dim: int) -> DistType:
     """m on L1, k on L2 -> m*k on L1+L2: the view that undoes ``split``."""
     _require_dim("merge", x, dim)
-    _require_dim("merge", x, dim + 1)
+    if dim + 1 == len(x.dims):
+        raise LayoutError(
+            f"merge joins a dimension and the one behind it; dimension {dim} is the last of {{0}}",
+            parameter="dim",
+        )
     outer, inner = x.dims[dim], x.dims[dim + 1]
     shards = mesh.group_size(outer.axes)
     if inner.axes and shards != outer.size:
@@ -364,11 +421,12 @@ def merge(mesh: Mesh, x: DistType, dim: int) -> DistType:
 
 def reshape(mesh: Mesh, x: DistType, shape: tuple[int, ...]) -> DistType:
     """A view under another global shape: merges and splits, so it moves nothing."""
-    if any(size < 1 for size in shape) or math.prod(shape) != x.elements:
+    _require_sizes("reshape", shape, "shape")
+    if math.prod(shape) != x.elements:
         raise LayoutError(
             f"reshape to {list(shape)} does not fit {{0}} of shape {list(x.shape)}: "
             "the number of elements differs",
-            operand=0,
+            parameter="shape",
         )
     result = replace(x, dims=())
     for sources, targets in _reshape_groups(x.shape, shape):
@@ -381,9 +439,10 @@ def reshape(mesh: Mesh, x: DistType, shape: tuple[int, ...]) -> DistType:
                 part = split(mesh, part, index, (target, rest))
         except LayoutError as error:
             raise LayoutError(
-                f"reshape to {list(shape)} would move data of {{0}}, which is {x}: "
+                f"reshape to {list(shape)} would move data of {{0}}, which is {x.text(mesh)}: "
                 "all_gather the sharded dimension first, or keep its shards together",
                 operand=0,
+                parameter="shape",
                 axes=error.axes,
             ) from error
         result = replace(result, dims=result.dims + (part.dims if targets else ()))
@@ -421,7 +480,7 @@ def transpose(mesh: Mesh, x: DistType, order: tuple[int, ...]) -> DistType:
         raise LayoutError(
             f"transpose needs each dimension of {{0}} once: "
             f"{list(order)} is not a permutation of {list(range(len(x.dims)))}",
-            operand=0,
+            parameter="order",
         )
     return replace(x, dims=tuple(x.dims[i] for i in order))
 
@@ -443,7 +502,7 @@ def concat(mesh: Mesh, parts: Sequence[DistType], dim: int) -> DistType:
             aligned = _with_dim(part, dim, first.dims[dim])
         else:
             aligned = part
-        _require_same("concat", first, aligned, index)
+        _require_same("concat", mesh, first, aligned, index, shown=(first, part))
     total = sum(part.dims[dim].size for part in parts)
     return _checked(mesh, _with_dim(first, dim, Dim(total)))
 
@@ -477,16 +536,18 @@ def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) ->
         )
     grows = low > 0 or high > 0
     if grows and not x.dtype.represents(value):
-        raise LayoutError(f"pad value {value:g} is not a value of {x.dtype}")
+        raise LayoutError(
+            f"pad value {_shown(value)} is not a value of {x.dtype}", parameter="value"
+        )
     idempotent = _IDEMPOTENT.get(x.reduction) if x.reduction else None
     if grows and idempotent is not None and value not in idempotent:
-        allowed = " or ".join(f"{v:g}" for v in idempotent)
+        allowed = " or ".join(_shown(v) for v in idempotent)
         raise LayoutError(
             f"{{0}} is partial({x.reduction}) over {', '.join(mesh.short(mesh.ordered(x.partial)))}"
-            f" here, and every device would add its own {value:g}: pad it with {allowed}, "
+            f" here, and every device would bring in its own {_shown(value)}: pad it with {allowed}, "
             "or all_reduce it first",
             operand=0,
-            axes=tuple(x.partial),
+            axes=mesh.ordered(x.partial),
         )
     return _checked(mesh, _with_dim(x, dim, Dim(size + low + high)))
 
@@ -503,10 +564,8 @@ def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
             bare = replace(one, partial=frozenset[str](), reduction=None)
             if bare == other:
                 return one
-            if index == 0:
-                _require_same("add", bare, other, 1)
-            else:
-                _require_same("add", other, bare, 1)
+            pair = (bare, other) if index == 0 else (other, bare)
+            _require_same("add", mesh, *pair, 1, shown=(x, y))
     for operand, (one, other) in enumerate(((x, y), (y, x))):
         if one.reduction is Reduction.SUM and not other.partial:
             where = ", ".join(mesh.short(mesh.ordered(one.partial)))
@@ -515,15 +574,15 @@ def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
                 f"every device would add the whole of {{{1 - operand}}}: all_reduce "
                 f"{{{operand}}} first, or mask {{{1 - operand}}} over {where}",
                 operand=operand,
-                axes=tuple(one.partial),
+                axes=mesh.ordered(one.partial),
             )
-    _require_same("add", x, y, 1)
+    _require_same("add", mesh, x, y, 1)
     if x.reduction and not x.reduction.linear:
         raise LayoutError(
             f"both operands are partial({x.reduction}): the {x.reduction} of a sum is not the sum "
             f"of two: all_reduce one of them first",
             operand=0,
-            axes=tuple(x.partial),
+            axes=mesh.ordered(x.partial),
         )
     return x
 
@@ -531,7 +590,9 @@ def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
 def scale(mesh: Mesh, x: DistType, factor: float) -> DistType:
     """Every element times a constant; a negative one turns a partial max into a min."""
     if not x.dtype.represents(factor):
-        raise LayoutError(f"factor {factor:g} is not a value of {x.dtype}")
+        raise LayoutError(
+            f"factor {_shown(factor)} is not a value of {x.dtype}", parameter="factor"
+        )
     swap: dict[Reduction | None, Reduction] = {
         Reduction.MAX: Reduction.MIN,
         Reduction.MIN: Reduction.MAX,
@@ -541,7 +602,7 @@ def scale(mesh: Mesh, x: DistType, factor: float) -> DistType:
             f"{{0}} is partial(prod) over {', '.join(mesh.short(mesh.ordered(x.partial)))} here, "
             "and every device would bring the factor in once: all_reduce it first",
             operand=0,
-            axes=tuple(x.partial),
+            axes=mesh.ordered(x.partial),
         )
     if factor < 0 and x.reduction in swap:
         return replace(x, reduction=swap[x.reduction])
@@ -566,6 +627,6 @@ def cast(mesh: Mesh, x: DistType, dtype: DType) -> DistType:
             f"every {x.dtype}: narrowing the parts is not narrowing the {x.reduction}: "
             "all_reduce it first",
             operand=0,
-            axes=tuple(x.partial),
+            axes=mesh.ordered(x.partial),
         )
     return result

@@ -123,13 +123,16 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
             )
     for index, dim in enumerate(tensor.dims):
         if dim.size < 1:
-            raise LayoutError(f"dimension {index} has size {dim.size}; sizes are at least 1")
+            raise LayoutError(
+                f"dimension {index} has size {dim.size}; sizes are at least 1", dim=index
+            )
         shards = mesh.group_size(dim.axes)
         if dim.size % shards:
             raise LayoutError(
                 f"dimension {index} of size {dim.size} does not divide into the {shards} shards "
                 f"of {', '.join(mesh.short(dim.axes))}",
                 axes=dim.axes,
+                dim=index,
             )
     if tensor.elements * tensor.dtype.bytes > MAX_BYTES:
         raise LayoutError("the tensor has more than 2^63 - 1 bytes")
@@ -148,7 +151,12 @@ def unknown_axis(mesh: Mesh, axis: str) -> str:
         return f"axis '{name}' is not in mesh @{mesh.name} (its axes are {names})"
     subs = mesh.of_axis[name]
     if not subs:
-        return f"axis '{name}' has size 1 on mesh @{mesh.name}: nothing is distributed over it, so leave it out"
+        return (
+            f"axis '{name}' has size 1 on mesh @{mesh.name}: "
+            "nothing is distributed over it, so leave it out"
+        )
+    if not mesh.placed:
+        return f"mesh @{mesh.name} is not placed on levels: write {name}, not {axis}"
     return (
         f"axis '{name}' of mesh @{mesh.name} has no part on a level '{level}' "
         f"(its sub-axes are {', '.join(subs)})"

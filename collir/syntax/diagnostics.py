@@ -98,7 +98,7 @@ class Sources:
         return lines[position.line - 1] if position.line <= len(lines) else None
 
 
-_TOKEN = re.compile(r"[%@]\w+|-?\w[\w.]*|->|\S")
+_TOKEN = re.compile(r"[%@]\w+|-?\d[\d.]*(?:[eE][+-]?\d+)?|\w[\w.]*|\"[^\"]*\"|->|\S")
 _WIDTH = 160
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from xdsl.ir import Operation, SSAValue
 
 from collir.dialects.coll import dist_type
-from collir.layout import DistType, Mesh
+from collir.layout import DistType, Mesh, Reduction
 from collir.syntax.diagnostics import Diagnostic, Position, note
 
 
@@ -27,6 +27,7 @@ def origin_notes(
     """A note at the step or argument that put ``value`` into its states on ``axes``."""
     if not axes or any(axis not in mesh.by_name for axis in axes):
         return ()
+    axes = mesh.ordered(axes)
     states = [_state(dist_type(value), axis) for axis in axes]
     source = value
     while isinstance(source.owner, Operation) and source.owner.operands:
@@ -55,6 +56,7 @@ _ADVICE = {
     ("at root", "sharded"): "scatter it over {} before returning",
     ("replicated", "sharded"): "slice it over {} before returning",
     ("replicated", "at root"): "keep_root it over {} before returning",
+    ("replicated", "partial"): "mask it over {} before returning",
 }
 
 
@@ -66,8 +68,14 @@ def return_mismatch(
     differing = tuple(
         axis for axis in mesh.by_name if _state(found, axis) != _state(promised, axis)
     )
-    if (found.dtype, found.shape) != (promised.dtype, promised.shape) or not differing:
+    if found.shape != promised.shape:
         return text, ()
+    if found.dtype != promised.dtype:
+        return f"{text}: cast it to {promised.dtype} before returning", ()
+    if not differing:
+        counts = [[mesh.group_size(dim.axes) for dim in x.dims] for x in (found, promised)]
+        step = "permute" if counts[0] == counts[1] else "all_to_all"
+        return f"{text}: {step} it before returning", ()
     kind = _state(found, differing[0])
     same = tuple(
         axis
@@ -75,6 +83,7 @@ def return_mismatch(
         if _state(found, axis) == kind and _state(promised, axis) == _state(promised, differing[0])
     )
     key = (kind.partition("(")[0], _state(promised, same[0]).partition("(")[0])
-    if advice := _ADVICE.get(key):
+    advice = _ADVICE.get(key)
+    if advice and (key[1] != "partial" or promised.reduction in (Reduction.SUM, Reduction.PROD)):
         text += f": {advice.format(', '.join(mesh.short(same)))}"
     return text, same

@@ -5,33 +5,50 @@ xDSL's parser leaves every operation at an unknown location, cuts suffixes like 
 and its verifier stops at the first error and dumps the whole module.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import FunctionType, ModuleOp, UnknownLoc
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
-from xdsl.parser import Parser
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import AttributeInvT, Operation, SSAValue
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Span
 
-from collir.dialects.coll import CollOp, DistTensorType
+from collir.dialects.coll import CollOp, DistTensorType, dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import LayoutError, MeshError, check_type
 from collir.machine import MachineError
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources
-from collir.syntax.explain import origin_notes
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources, note
+from collir.syntax.explain import origin_notes, return_mismatch
 
 
 class LocatedParser(Parser):
-    """A parser whose operations know where they stand and whose values keep their whole names."""
+    """A parser whose operations know where they stand and whose values keep their whole names.
+
+    ``started`` are the operations it is in, outermost first: also when it failed in them.
+    """
+
+    def __init__(self, ctx: Context, text: str, file: str):
+        super().__init__(ctx, text, file)
+        self.started: list[Span] = [self._current_token.span]
+        self.first_uses: dict[str, Span] = {}
 
     def parse_operation(self) -> Operation:
         start = self._current_token.span
+        self.started.append(start)
         op = super().parse_operation()
+        self.started.pop()
         if isinstance(op.location, UnknownLoc):
             op.location = self._position(start).location()
         return op
+
+    def resolve_operand(
+        self, operand: UnresolvedOperand, type: AttributeInvT
+    ) -> SSAValue[AttributeInvT]:
+        self.first_uses.setdefault(operand.operand_name, operand.span)
+        return super().resolve_operand(operand, type)
 
     def _position(self, span: Span) -> Position:
         text = self.lexer.input.content
@@ -59,64 +76,156 @@ def read_mlir(
         DiagnosticError: the text does not parse.
     """
     sources.add(file, text)
+    parser = LocatedParser(ctx, text, file)
     try:
-        return LocatedParser(ctx, text, file).parse_module(implicit_module)
+        return parser.parse_module(implicit_module)
     except ParseError as error:
-        raise DiagnosticError(parse_diagnostic(error)) from error
+        undefined = [parser.first_uses[name] for name in parser.forward_ssa_references]
+        if undefined and "not defined" in error.msg:  # xDSL says so at the end of the text only
+            found = [Diagnostic(f"{span.text} is not defined", _at(span)) for span in undefined]
+        else:
+            found = [Diagnostic(error.msg, _at(error.span))]
     except VerifyException as error:
-        raise DiagnosticError(Diagnostic(str(error), Position(file, 1, 1))) from error
+        found = [Diagnostic(_one_line(error), _at(parser.started[-1]))]
     except RecursionError:
-        raise DiagnosticError(
-            Diagnostic("the text is nested too deeply", Position(file, 1, 1))
-        ) from None
+        # How deep it got depends on who called: point at the outermost operation.
+        found = [Diagnostic("the text is nested too deeply", _at(parser.started[:2][-1]))]
+    except Exception as error:  # xDSL's parser has asserts and zips that wrong texts reach
+        message = f"xDSL's parser gives up here ({type(error).__name__}: {error})"
+        found = [Diagnostic(message, _at(parser._current_token.span))]
+    raise DiagnosticError(found)
 
 
-def parse_diagnostic(error: ParseError) -> Diagnostic:
-    """A parse error of xDSL as a diagnostic."""
-    span = error.span
+def _at(span: Span) -> Position:
     text = span.input.content
-    before = text[: span.start]
-    if isinstance(before, bytes):
-        before = before.decode("utf-8", "replace")
-    line = before.count("\n") + 1
-    position = Position(span.input.name, line, span.start - before.rfind("\n"))
-    return Diagnostic(error.msg, position)
+    line = text.count("\n", 0, span.start) + 1
+    return Position(span.input.name, line, span.start - text.rfind("\n", 0, span.start))
+
+
+def _one_line(error: VerifyException) -> str:
+    """The message, without the dump of the module that xDSL adds behind it."""
+    return " ".join(str(error).strip().partition("\n\n")[0].split())
 
 
 def verify(module: ModuleOp) -> None:
     """Checks every operation and every type of a module.
 
     Raises:
-        DiagnosticError: all that is wrong, innermost first where operations nest.
+        DiagnosticError: all that is wrong.
     """
     errors: list[Diagnostic] = []
-    for op in module.walk(reverse=True):
-        if (found := _verify_one(op)) is not None:
-            errors.append(found)
+    failed: set[Operation | None] = set()
+    for op in module.walk():
+        if op.parent_op() in failed:
+            continue  # in a function of a wrong type or mesh nothing can be right
+        found = _verify_one(op)
+        errors += found
+        if found and isinstance(op, FuncOp):
+            failed.add(op)
     if errors:
-        raise DiagnosticError(reversed(errors))
+        raise DiagnosticError(errors)
 
 
-def _verify_one(op: Operation) -> Diagnostic | None:
+def check_programs(functions: Iterable[FuncOp], cannot: str) -> None:
+    """Whether functions are programs of ours: on a mesh, with operations of ``coll`` only.
+
+    Raises:
+        DiagnosticError: all that is not; it ``cannot`` be run, or be MPI.
+    """
+    errors: list[Diagnostic] = []
+    for function in functions:
+        try:
+            mesh_of(function)
+        except VerifyException as error:
+            errors.append(Diagnostic(f"{error}: it {cannot}", Position.of(function)))
+            continue
+        signature = function.function_type
+        for x in dict.fromkeys((*signature.inputs, *signature.outputs)):
+            if not isinstance(x, DistTensorType):
+                errors.append(Diagnostic(f"{x} {cannot}", Position.of(function)))
+        for op in function.body.walk():
+            if not isinstance(op, CollOp | ReturnOp):
+                errors.append(Diagnostic(f"{op.name} {cannot}", Position.of(op)))
+    if errors:
+        raise DiagnosticError(errors)
+
+
+def _verify_one(op: Operation) -> list[Diagnostic]:
     position = Position.of(op)
     try:
-        op.verify(verify_nested_ops=False)
-        if isinstance(op, FuncOp):
-            _verify_signature(op)
+        match op:
+            case ModuleOp():
+                found = _defined_twice(op)
+            case FuncOp():
+                _verify_signature(op)
+                found = _used_before(op)
+            case ReturnOp():
+                found = _wrongly_returned(op)
+            case _:
+                found = []
+        if not found:
+            op.verify(verify_nested_ops=False)
+        return found
     except VerifyException as error:
         cause = error.__cause__
         notes: tuple[Diagnostic, ...] = ()
         if isinstance(cause, LayoutError) and cause.operand is not None and isinstance(op, CollOp):
             operand = op.operands[cause.operand]
             notes = origin_notes(operand, cause.axes, "the operand", mesh_of(op))
-        # xDSL adds a dump of the module behind the first line.
-        message = str(error).strip().split("\n\n")[0]
-        return Diagnostic(message, position, notes)
+        return [Diagnostic(_one_line(error), position, notes)]
     except (MachineError, MeshError) as error:
-        return Diagnostic(str(error), position)
+        return [Diagnostic(str(error), position)]
     except LayoutError as error:
-        return Diagnostic(error.text(()), position)
-    return None
+        return [Diagnostic(error.text(()), position)]
+
+
+def _name(value: SSAValue) -> str:
+    return f"%{value.name_hint}" if value.name_hint else "the value"
+
+
+def _used_before(function: FuncOp) -> list[Diagnostic]:
+    """Errors at the uses of values that stand before the definition."""
+    known: set[SSAValue] = set(function.args)
+    found: list[Diagnostic] = []
+    for op in function.body.ops if len(function.body.blocks) == 1 else ():
+        for operand in op.operands:
+            if operand not in known:
+                here = note("it is defined here", Position.of(operand))
+                message = f"{_name(operand)} is used before it is defined"
+                found.append(Diagnostic(message, Position.of(op), (here,)))
+        known.update(op.results)
+    return found
+
+
+def _wrongly_returned(op: ReturnOp) -> list[Diagnostic]:
+    """Errors at a return of distributed tensors that the function does not promise."""
+    function = op.parent_op()
+    if not isinstance(function, FuncOp):
+        return []
+    promised = function.function_type.outputs.data
+    if len(promised) != len(op.arguments):
+        return []
+    found: list[Diagnostic] = []
+    for value, x in zip(op.arguments, promised, strict=True):
+        if value.type != x and isinstance(x, DistTensorType):
+            mesh = mesh_of(op)
+            message, axes = return_mismatch(dist_type(value), x.data, _name(value), mesh)
+            notes = origin_notes(value, axes, _name(value), mesh)
+            found.append(Diagnostic(message, Position.of(op), notes))
+    return found
+
+
+def _defined_twice(module: ModuleOp) -> list[Diagnostic]:
+    """Errors at the symbols that an earlier operation of the module has."""
+    first: dict[str, Operation] = {}
+    found: list[Diagnostic] = []
+    for op in module.ops:
+        trait = op.get_trait(SymbolOpInterface)
+        symbol = trait.get_sym_attr_name(op) if trait else None
+        if symbol is not None and (known := first.setdefault(symbol.data, op)) is not op:
+            here = note(f"@{symbol.data} is first defined here", Position.of(known))
+            found.append(Diagnostic(f"@{symbol.data} is defined twice", Position.of(op), (here,)))
+    return found
 
 
 def _verify_signature(function: FuncOp) -> None:

@@ -28,7 +28,7 @@ from xdsl.dialects.builtin import (
     i64,
 )
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 
 from collir.dialects.coll import (
     AxesAttr,
@@ -285,7 +285,7 @@ class _Reader:
 
 
 class _ModuleReader(_Reader):
-    """One file. ``including`` are the files it is read for; ``files`` the machines of all others."""
+    """One file. ``including`` are the files it is read for, ``files`` machines of the others."""
 
     def __init__(
         self,
@@ -682,6 +682,8 @@ class _ModuleReader(_Reader):
         if name not in self.meshes:
             if name not in self.failed:
                 hint = _suggest(name, list(self.meshes), "@")
+                if name in self.machines:
+                    hint = f"; {mesh_symbol} is a machine"
                 self.error(mesh_symbol, f"there is no mesh {mesh_symbol}{hint}")
             return None
         return _FunctionReader(self, self.meshes[name][0]).read(tree, mesh_symbol)
@@ -728,8 +730,6 @@ class _FunctionReader(_Reader):
         free = iter(block.args)
         for token, x in arguments:
             self.define(token, next(free) if x is not None else None)
-        for arg in block.args:
-            arg.location = self.position(self.tokens[arg.name_hint or ""]).location()
         for step in steps:
             self.step(step, block)
         self.finish(symbol, end, results, result_tree, block)
@@ -753,6 +753,8 @@ class _FunctionReader(_Reader):
         self.tokens[name] = token
         if value is not None:
             value._name = name  # the setter of name_hint would cut `_1` off
+            if isinstance(value, BlockArgument):
+                value.location = self.position(token).location()
 
     def use(self, token: Token) -> SSAValue | None:
         name = _bare(token)
@@ -764,17 +766,23 @@ class _FunctionReader(_Reader):
 
     # --- types ------------------------------------------------------------------------------
 
+    def sub_axes(self, token: Token) -> tuple[str, ...]:
+        """What a token names: a sub-axis, or all those of an axis, major to minor."""
+        name = str(token)
+        return (name,) if name in self.mesh.by_name else self.mesh.of_axis.get(name, ())
+
     def axes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
         """Sub-axes in order; an axis without a level is all of its sub-axes, major to minor."""
         found: list[str] = []
         for token in tokens:
-            if str(token) in self.mesh.by_name:
-                found.append(str(token))
-            elif subs := self.mesh.of_axis.get(str(token)):
-                found.extend(subs)
-            else:
+            if not (subs := self.sub_axes(token)):
                 self.error(token, unknown_axis(self.mesh, str(token)))
+            found.extend(subs)
         return tuple(found)
+
+    def naming(self, tokens: Sequence[Token], axis: str) -> Token:
+        """The last of the tokens that names a sub-axis."""
+        return next((t for t in reversed(tokens) if axis in self.sub_axes(t)), tokens[-1])
 
     def type(self, tree: Tree) -> DistType | None:
         """The type as written, if it can exist."""
@@ -784,39 +792,55 @@ class _FunctionReader(_Reader):
             hint = _suggest(name, list(DType))
             self.error(name, f"'{name}' is not a dtype: use {', '.join(DType)}{hint}")
         dims: list[Dim] = []
+        sizes: list[Token] = []
+        axes: list[Token] = []
         partial = root = frozenset[str]()
         reduction: Reduction | None = None
         for part in rest:
             if part is None:
                 continue
             if part.data == "dim":
-                size = self.integer(part.children[0])
-                axes = self.axes([t for t in part.children[1:] if t is not None])
-                dims.append(Dim(size or 0, axes))
+                token, *names = part.children
+                names = [t for t in names if t is not None]
+                dims.append(Dim(self.integer(token) or 0, self.axes(names)))
+                sizes.append(token)
+                axes += names
             elif part.data == "partial":
                 op, names = part.children
                 partial = self.axis_set(names)
+                axes += names.children
                 if str(op) in list(Reduction):
                     reduction = Reduction(str(op))
                 else:
-                    self.error(op, f"'{op}' is not a reduction: use {', '.join(Reduction)}")
+                    hint = _suggest(op, list(Reduction))
+                    self.error(op, f"'{op}' is not a reduction: use {', '.join(Reduction)}{hint}")
             else:
                 root = self.axis_set(part.children[0])
+                axes += part.children[0].children
         if len(self.errors) > before:
             return None
         x = DistType(DType(str(name)), tuple(dims), partial, reduction, root)
         try:
             check_type(self.mesh, x)
         except LayoutError as error:
-            self.error(name, error.text(()))
+            place = name
+            if error.dim is not None:
+                place = sizes[error.dim]
+            elif error.axes:
+                place = self.naming(axes, error.axes[0])
+            self.error(place, error.text(()))
             return None
         return x
 
     def axis_set(self, names: Tree) -> frozenset[str]:
-        axes = self.axes(names.children)
-        if len(set(axes)) < len(axes):
-            self.error(names.children[-1], "a sub-axis is named twice")
-        return frozenset(axes)
+        found: set[str] = set()
+        for token in names.children:
+            subs = self.axes([token])
+            if twice := found.intersection(subs):
+                axis = next(axis for axis in subs if axis in twice)
+                self.error(token, f"sub-axis {axis} is named twice")
+            found.update(subs)
+        return frozenset(found)
 
     # --- steps ------------------------------------------------------------------------------
 
@@ -824,7 +848,7 @@ class _FunctionReader(_Reader):
         target, name, operand_tree, *clauses, written = tree.children
         signature = SIGNATURES.get(str(name))
         if signature is None:
-            hint = _suggest(name, list(SIGNATURES))
+            hint = _suggest(name, list(SIGNATURES)) or f"; there are {', '.join(SIGNATURES)}"
             self.error(name, f"there is no operation '{name}'{hint}")
             self.define(target, None)
             return
@@ -838,7 +862,7 @@ class _FunctionReader(_Reader):
                 f"{name} takes {count} operand{'s' * (count != 1)}, not {len(tokens)}: "
                 f"`{signature.usage(name)}`",
             )
-        places: dict[str, Token] = {}
+        places: dict[str, list[Token]] = {}
         properties = self.clauses(name, signature, clauses, places)
         expected = self.type(written) if written is not None else None
         known = [operand for operand in operands if operand is not None]
@@ -866,7 +890,7 @@ class _FunctionReader(_Reader):
         operands: Sequence[SSAValue],
         tokens: Sequence[Token],
         properties: dict[str, Attribute],
-        places: dict[str, Token],
+        places: dict[str, list[Token]],
     ) -> CollOp | None:
         try:
             return signature.op.make(self.mesh, *operands, **properties)
@@ -876,15 +900,24 @@ class _FunctionReader(_Reader):
             if error.operand is not None:
                 place = tokens[error.operand]
                 notes = origin_notes(operands[error.operand], error.axes, str(place), self.mesh)
-            elif error.axes and "axes" in places:
-                place = places["axes"]
+            if error.parameter in places:
+                place = places[error.parameter][0]
+            elif error.operand is None and error.axes and "axes" in places:
+                place = self.naming(places["axes"], error.axes[0])
             self.error(place, error.text([str(token) for token in tokens]), *notes)
             return None
 
     def clauses(
-        self, name: Token, signature: Signature, trees: Sequence[Tree], places: dict[str, Token]
+        self,
+        name: Token,
+        signature: Signature,
+        trees: Sequence[Tree],
+        places: dict[str, list[Token]],
     ) -> dict[str, Attribute]:
-        """The properties of an operation from its clauses, in any order."""
+        """The properties of an operation from its clauses, in any order.
+
+        ``places`` gets the tokens of the argument of every clause that is given.
+        """
         given: dict[str, tuple[Token, Tree | Token]] = {}
         for clause in trees:
             keyword, argument = clause.children
@@ -892,19 +925,23 @@ class _FunctionReader(_Reader):
                 self.error(keyword, f"`{keyword}` is given twice")
             given[str(keyword)] = (keyword, argument)
         properties: dict[str, Attribute] = {}
+        missing: list[str] = []
         for clause in signature.clauses:
             if clause.keyword in given:
                 keyword, argument = given.pop(clause.keyword)
-                places[clause.name] = keyword
+                places[clause.name] = _tokens(argument) or [keyword]
                 value = self.argument(keyword, argument, clause.kind, signature.usage(name))
                 if value is not None:
                     properties[clause.name] = value
             elif clause.default is None:
-                self.error(name, f"{name} needs `{clause.keyword}`: `{signature.usage(name)}`")
+                missing.append(f"`{clause.keyword}`")
             elif clause.kind is Kind.NUMBER:
                 properties[clause.name] = NumberAttr(float(clause.default))
             else:
                 properties[clause.name] = _integer_attr(clause.default)
+        if missing:
+            needed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+            self.error(name, f"{name} needs {needed}: `{signature.usage(name)}`")
         for keyword, _ in given.values():
             self.error(keyword, f"{name} has no `{keyword}`: `{signature.usage(name)}`")
         return properties
@@ -932,7 +969,8 @@ class _FunctionReader(_Reader):
                 x = self.type(argument)
                 return None if x is None else DistTensorType(x)
             case _:
-                self.error(keyword, f"`{keyword}` takes something else here: `{usage}`")
+                place = next(iter(_tokens(argument)), keyword)
+                self.error(place, f"`{keyword}` takes {_KINDS[kind]} here: `{usage}`")
                 return None
 
     # --- the end ----------------------------------------------------------------------------
@@ -969,6 +1007,23 @@ class _FunctionReader(_Reader):
             op = ReturnOp(*(value for value in values if value is not None))
             op.location = self.position(keyword).location()
             block.add_op(op)
+
+
+_KINDS = {
+    Kind.AXES: "axes",
+    Kind.INTEGER: "an integer",
+    Kind.SIZES: "sizes in []",
+    Kind.NUMBER: "a number",
+    Kind.NAME: "a name",
+    Kind.TYPE: "a type",
+}
+
+
+def _tokens(argument: Tree | Token) -> list[Token]:
+    """The tokens of an argument, in order."""
+    if isinstance(argument, Token):
+        return [argument]
+    return list(argument.scan_values(lambda value: isinstance(value, Token)))
 
 
 @cache

@@ -7,6 +7,8 @@ from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, StringAttr, 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from xdsl.utils.exceptions import VerifyException
+
 from collir.dialects.coll import (
     AxesAttr,
     CollOp,
@@ -90,11 +92,17 @@ def settle_names(module: ModuleOp) -> None:
                 value._name = None if name.isdigit() else name  # pyright: ignore[reportPrivateUsage]
 
 
+def _check_names(op: Operation, *names: str) -> None:
+    for name in names:
+        if not _IDENTIFIER.fullmatch(name):
+            raise DiagnosticError.at(
+                op,
+                f'the name "{name}" cannot be written in .coll: names are letters, digits and _',
+            )
+
+
 def _symbol(op: Operation, name: str) -> str:
-    if not _IDENTIFIER.fullmatch(name):
-        raise DiagnosticError.at(
-            op, f'the name @"{name}" cannot be written in .coll: names are letters, digits and _'
-        )
+    _check_names(op, name)
     return f"@{name}"
 
 
@@ -110,7 +118,14 @@ def _parameters(parameters: ArrayAttr[ParameterAttr] | None) -> str:
 
 def _machine(op: MachineOp) -> str:
     head = f"machine {_symbol(op, op.sym_name.data)}"
+    _check_names(op, *(level.level_name.data for level in op.levels))
+    _check_names(op, *(rate.dtype.data for rate in op.device.compute) if op.device else ())
+    parameters = op.reference.arguments if op.reference else op.parameters
+    _check_names(op, *(parameter.parameter.data for parameter in parameters or ()))
     if reference := op.reference:
+        _check_names(op, reference.template.data)
+        if re.search(r'["\n]', reference.file.data):
+            raise DiagnosticError.at(op, "a file name with a quote cannot be written in .coll")
         file = f' from "{reference.file.data}"' if reference.file.data else ""
         return f"{head} = @{reference.template.data}{_parameters(reference.arguments)}{file}\n"
     lines = [f"{head}{_parameters(op.parameters)} {{"]
@@ -149,6 +164,7 @@ def _level(level: LevelAttr) -> str:
 def _mesh(op: MeshOp) -> str:
     axes: list[str] = []
     for axis in op.axes:
+        _check_names(op, axis.axis_name.data)
         if isinstance(axis.factors, UnitAttr):
             placement = str(axis.size.data)
         else:
@@ -162,7 +178,14 @@ def _mesh(op: MeshOp) -> str:
 
 
 def _function(function: FuncOp) -> str:
-    mesh = mesh_of(function)
+    try:
+        mesh = mesh_of(function)
+    except VerifyException as error:
+        raise DiagnosticError.at(function, f"{error}: use -t mlir") from error
+    signature = function.function_type
+    for x in (*signature.inputs, *signature.outputs):
+        if not isinstance(x, DistTensorType):
+            raise DiagnosticError.at(function, f"{x} cannot be written in .coll: use -t mlir")
     names = unique_names(function)
 
     def values(found: "tuple[SSAValue, ...] | list[SSAValue]") -> str:

@@ -5,23 +5,50 @@ collir.run_passes(module, "decompose{strategy=rs-ar-ag}")
 print(collir.emit(module, "mpi{main=true}"))
 """
 
+import difflib
+import re
+from collections.abc import Iterable
 from functools import cache
 from io import StringIO
 from pathlib import Path
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import PassPipeline
+from xdsl.passes import ModulePass, PassPipeline
 from xdsl.utils.arg_spec import parse_spec
 from xdsl.utils.exceptions import ArgSpecParseError
 
+from collir.passes.table import PASSES
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.reader import decode, read
+from collir.targets.table import TARGETS
 
 
 class UsageError(ValueError):
     """A pass or target that does not exist, or an option it does not have."""
+
+
+def _nearest(name: str, ours: Iterable[str], all_names: Iterable[str]) -> str:
+    for names in (ours, all_names):
+        if close := difflib.get_close_matches(name, list(names), n=1):
+            return f"did you mean {close[0]}?"
+    return "collopt --help lists them"
+
+
+def usage_error(error: Exception, passes: Iterable[str] = ()) -> UsageError:
+    """What xDSL says of a specification of passes or of a target, in words for users."""
+    text = getattr(error, "msg", None) or str(error).strip().splitlines()[-1].strip()
+    if match := re.match(r"Unrecognized passes: \['(.*)'\]", text):
+        unknown = match[1].split("', '")[0]
+        text = f"there is no pass '{unknown}'; {_nearest(unknown, PASSES, passes)}"
+    elif match := re.match(r"Provided arguments \[(.*)\] not found in expected \S+ \[(.*)\]", text):
+        given, known = (part.replace('"', "") for part in match.groups())
+        text = f"there is no option {given}; " + (f"there is {known}" if known else "it has none")
+    elif match := re.match(r"Incompatible types: given \((.*?),?\), expected (.*)", text):
+        wanted = re.sub("<class '(.*?)'>", r"\1", match[2])
+        text = f"the option takes {wanted}, not {match[1]}"
+    return UsageError(text)
 
 
 @cache
@@ -82,13 +109,11 @@ def pass_pipeline(passes: str) -> PassPipeline:
     """
     from xdsl.universe import Universe
 
-    from collir.passes.table import PASSES
-
     known = Universe.get_multiverse().all_passes | PASSES
     try:
         return PassPipeline.parse_spec(known, passes)
     except (ArgSpecParseError, ValueError) as error:
-        raise UsageError(str(error)) from error
+        raise usage_error(error, known) from error
 
 
 def run_passes(module: ModuleOp, passes: str) -> ModuleOp:
@@ -100,8 +125,25 @@ def run_passes(module: ModuleOp, passes: str) -> ModuleOp:
     """
     for one in pass_pipeline(passes).passes:
         one.apply(context(), module)
-        verify(module)
+        verify_after(one, module)
     return module
+
+
+def verify_after(done: ModulePass, module: ModuleOp) -> None:
+    """Verifies a module after a pass.
+
+    Raises:
+        RuntimeError: it is not valid: the pass is wrong, not the user.
+    """
+    try:
+        verify(module)
+    except DiagnosticError as error:
+        raise RuntimeError(f"pass {done.name} left an invalid module: {error}") from error
+
+
+def unknown_target(name: str, targets: Iterable[str]) -> str:
+    """What to say of a target that does not exist."""
+    return f"there is no target '{name}'; {_nearest(name, TARGETS, targets)}"
 
 
 def emit(module: ModuleOp, target: str = "coll") -> str:
@@ -113,16 +155,16 @@ def emit(module: ModuleOp, target: str = "coll") -> str:
     """
     from xdsl.universe import Universe
 
-    from collir.targets.table import TARGETS
-
     known = Universe.get_multiverse().all_targets | TARGETS
     try:
         spec = parse_spec(target)
         if spec.name not in known:
-            raise ValueError(f"there is no target '{spec.name}'")
+            raise UsageError(unknown_target(spec.name, known))
         found = known[spec.name]().from_spec(spec)
+    except UsageError:
+        raise
     except (ArgSpecParseError, ValueError) as error:
-        raise UsageError(str(error)) from error
+        raise usage_error(error) from error
     output = StringIO()
     found.emit(context(), module, output)
     return output.getvalue()

@@ -7,13 +7,12 @@ appears whole or not at all.
 """
 
 import argparse
-import difflib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, NoReturn, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass, get_pass_option_infos
@@ -34,8 +33,8 @@ from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.reader import decode, read
 from collir.syntax.writer import settle_names
 from collir.targets.table import TARGETS
-from collir.tools.api import UsageError
-from collir.tools.shell import run_tool, write_whole
+from collir.tools.api import UsageError, unknown_target, usage_error, verify_after
+from collir.tools.shell import BAD_INPUT, run_tool, write_whole
 
 _DESCRIPTION = """\
 Reads a module (.coll or .mlir), runs passes over it, and prints it for a target.
@@ -104,6 +103,7 @@ class CollOpt(xDSLOptMain):
     def register_all_arguments(self, arg_parser: argparse.ArgumentParser):
         super().register_all_arguments(arg_parser)
         arg_parser.prog = "collopt"
+        setattr(arg_parser, "error", _usage)  # noqa: B010 - one line instead of the usage
         arg_parser.formatter_class = argparse.RawDescriptionHelpFormatter
         arg_parser.set_defaults(target="coll")
         for action in arg_parser._actions:
@@ -111,6 +111,7 @@ class CollOpt(xDSLOptMain):
                 case "passes":
                     action.help = "passes to run, in order: 'canonicalize,decompose{strategy=flat}'"
                 case "target":
+                    action.type = self._target
                     action.help = "what to print, with options in braces (default: coll)"
                 case "output_file":
                     action.help = "file to write, whole or not at all (default: standard output)"
@@ -144,6 +145,16 @@ class CollOpt(xDSLOptMain):
         lines += ["  mlir           The module in MLIR's syntax.", ""]
         return "\n".join(lines)
 
+    def _target(self, text: str) -> str:
+        """A target with options, as given with -t."""
+        try:
+            name = parse_spec(text).name
+        except ArgSpecParseError as error:
+            raise argparse.ArgumentTypeError(f"'{text}': {usage_error(error)}") from None
+        if name not in self.available_targets:
+            raise argparse.ArgumentTypeError(unknown_target(name, self.available_targets))
+        return text
+
     # --- the pipeline -----------------------------------------------------------------------
 
     def setup_pipeline(self):
@@ -151,25 +162,19 @@ class CollOpt(xDSLOptMain):
             return
         try:
             super().setup_pipeline()
-        except ArgSpecParseError as error:
-            raise UsageError(f"-p '{self.args.passes}': {_argument_error(error)}") from None
-        except ValueError as error:
-            raise UsageError(f"-p '{self.args.passes}': {self._pass_error(str(error))}") from None
+        except (ArgSpecParseError, ValueError) as error:
+            reason = usage_error(error, self.available_passes)
+            raise UsageError(f"-p '{self.args.passes}': {reason}") from None
         object.__setattr__(self.pipeline, "callback", self._between)
-
-    def _pass_error(self, message: str) -> str:
-        if not message.startswith("Unrecognized passes"):
-            return message
-        unknown = message.partition("[")[2].strip("]'").split("', '")
-        close = difflib.get_close_matches(unknown[0], list(self.available_passes), n=1)
-        hint = f"; did you mean {close[0]}?" if close else "; collopt --help lists them"
-        return f"there is no pass '{unknown[0]}'{hint}"
 
     def _between(
         self, previous: ModulePass | None, module: ModuleOp, following: ModulePass | None
     ) -> None:
         if not self.args.disable_verify:
-            verify(module)
+            if previous is None:
+                verify(module)
+            else:
+                verify_after(previous, module)
         if previous and following and self.args.print_between_passes:
             print(f"// IR after {previous.name}:")
             Printer(stream=sys.stdout).print_op(module)
@@ -198,7 +203,7 @@ class CollOpt(xDSLOptMain):
             name = self.get_input_name()
             raise DiagnosticError(Diagnostic(f"cannot read {name}: {reason}")) from error
         # A chunk of a split file starts at its own line.
-        return "\n" * self._line_offset + decode(data, self.get_input_name())
+        return decode(b"\n" * self._line_offset + data, self.get_input_name())
 
     _line_offset = 0
 
@@ -219,6 +224,7 @@ class CollOpt(xDSLOptMain):
             known = ", ".join(self.available_frontends)
             raise UsageError(f"{error}: use -f, with one of {known}") from None
         output = StringIO()
+        failed = StringIO()
         for index, (chunk, offset) in enumerate(chunks):
             if index:
                 output.write("// -----\n")
@@ -228,9 +234,9 @@ class CollOpt(xDSLOptMain):
                 self.apply_passes(module)
                 output.write(self._printed(module, target))
             except DiagnosticError as error:
-                if not (self.args.verify_diagnostics or self.args.parsing_diagnostics):
-                    raise
-                output.write(render_all(error.diagnostics, self.sources))
+                expected = self.args.verify_diagnostics or self.args.parsing_diagnostics
+                report = output if expected else failed
+                report.write(render_all(error.diagnostics, self.sources))
             except ShrinkException:
                 print("Success, can shrink")
                 return 0
@@ -238,6 +244,9 @@ class CollOpt(xDSLOptMain):
                 raise DiagnosticError(Diagnostic(str(error).partition("\n\n")[0])) from error
             finally:
                 chunk.close()
+        if failed.getvalue():
+            sys.stderr.write(failed.getvalue())
+            return BAD_INPUT
         if self.args.shrink:
             print("Failure, can't shrink")
             return 1
@@ -251,7 +260,7 @@ class CollOpt(xDSLOptMain):
     def _help_pass(self) -> int:
         name = self.args.help_pass
         if name not in self.available_passes:
-            raise UsageError(self._pass_error(f"Unrecognized passes: ['{name}']"))
+            raise usage_error(ValueError(f"Unrecognized passes: ['{name}']"), self.available_passes)
         sys.stdout.write(pass_page(self.available_passes[name]()))
         return 0
 
@@ -263,7 +272,7 @@ class CollOpt(xDSLOptMain):
             try:
                 cast(Callable[[], type[Target]], factory)().from_spec(spec)
             except ValueError as error:
-                raise UsageError(f"-t '{self.args.target}': {error}") from None
+                raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
         return spec.name
 
     def _printed(self, module: ModuleOp, target: str) -> str:
@@ -279,8 +288,8 @@ _XDSL_PASSES = {
 }
 
 
-def _argument_error(error: BaseException) -> str:
-    return getattr(error, "msg", None) or str(error).strip().splitlines()[-1].strip()
+def _usage(message: str) -> NoReturn:
+    raise UsageError(message)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -289,10 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sources = Sources()
 
     def work() -> int:
-        try:
-            return CollOpt(given, sources).run()
-        except ArgSpecParseError as error:
-            raise UsageError(_argument_error(error)) from None
+        return CollOpt(given, sources).run()
 
     return run_tool("collopt", sources, "--debug" in given, work)
 

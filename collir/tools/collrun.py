@@ -26,15 +26,16 @@ from collir.semantics.collectives import Array, Buffers
 from collir.semantics.executor import exact, execute, memory_needed
 from collir.semantics.meaning import meaning
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources
+from collir.syntax.mlir import check_programs
 from collir.targets.code.mpi import functions_of
 from collir.targets.code.plan import plan
 from collir.tools import api
-from collir.tools.resize import largest_dimension, resize
-from collir.tools.shell import BAD_INPUT, run_tool
+from collir.tools.resize import dimensions, largest_dimension, resize
+from collir.tools.shell import BAD_INPUT, Arguments, run_tool
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Arguments(
         prog="collrun", description="Runs the functions of a program and checks what they compute."
     )
     parser.add_argument("file", type=Path, help="a .coll or .mlir file")
@@ -86,9 +87,13 @@ class Case:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    options = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     sources = Sources()
-    return run_tool("collrun", sources, options.debug, lambda: _run(options, sources))
+
+    def work() -> int:
+        return _run(_parser().parse_args(given), sources)
+
+    return run_tool("collrun", sources, "--debug" in given, work)
 
 
 def script() -> None:
@@ -114,10 +119,15 @@ def _set_sizes(module: ModuleOp, given: Sequence[str]) -> None:
     sizes: dict[int, int] = {}
     for text in given:
         old, _, new = text.rpartition("=")
+        known = dimensions(module)
         try:
-            sizes[int(old) if old else largest_dimension(module)] = int(new)
+            size = int(old) if old else largest_dimension(module)
+            sizes[size] = int(new)
         except ValueError:
             raise api.UsageError(f"--set-size {text}: write NEW or OLD=NEW") from None
+        if known and size not in known:
+            listed = ", ".join(map(str, sorted(known)))
+            raise api.UsageError(f"--set-size {text}: there is no size {size} (there are {listed})")
     if sizes:
         resize(module, sizes)
 
@@ -132,6 +142,7 @@ def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
         functions = [f for f in functions if f.sym_name.data == name]
     if not functions:
         raise DiagnosticError(Diagnostic(f"{options.file} has no functions to run"))
+    check_programs(functions, "cannot be run")
     if options.n is not None:
         sizes = sorted({mesh_of(f).devices for f in functions})
         functions = [f for f in functions if mesh_of(f).devices == options.n]
@@ -194,9 +205,13 @@ def _inputs(function: FuncOp, options: argparse.Namespace) -> dict[str, Path]:
 
 def _load(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     try:
-        tensor = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise DiagnosticError(Diagnostic(f"cannot read {path}: {error}")) from error
+        with path.open("rb") as file:
+            tensor = np.lib.format.read_array(file, allow_pickle=False)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DiagnosticError(Diagnostic(f"cannot read {path}: {reason}")) from error
+    except (ValueError, EOFError, SyntaxError, TypeError) as error:
+        raise DiagnosticError(Diagnostic(f"{path} is not a .npy file of numbers")) from error
     if tensor.shape != shape:
         raise DiagnosticError(
             Diagnostic(f"{path} has shape {list(tensor.shape)}, but {list(shape)} is needed")

@@ -1,4 +1,3 @@
-# pyright: basic
 """Writes the generated pages of the documentation: ``python -m collir.tools.docs [DIR]``.
 
 What ``collopt --help-pass`` prints of every pass, and the same of every target, as Markdown. A test

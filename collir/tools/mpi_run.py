@@ -26,6 +26,12 @@ _MISSING = (
     "(it needs a C compiler)"
 )
 
+_SHARING = {
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "64",
+}
+"""Settings of MPICH for ranks that share cores: one that waits soon sleeps, and lets others run."""
+
 
 def find(program: str) -> str:
     """The path of mpicc or mpiexec: beside this Python, or on the PATH.
@@ -47,7 +53,9 @@ def compile_c(source: Path, program: Path, flags: Sequence[str] = ("-O2",)) -> N
         DiagnosticError: mpicc is missing, or has no C compiler.
         RuntimeError: the code does not compile, which is an error of ours.
     """
-    command = [find("mpicc"), "-std=c99", *flags, str(source), "-o", str(program), "-lm"]
+    # Hidden: no function of the program must be called in the place of one of the system.
+    options = ["-std=c99", "-fvisibility=hidden", *flags]
+    command = [find("mpicc"), *options, str(source), "-o", str(program), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 127 or ("not found" in done.stderr and not done.stdout):
         raise DiagnosticError(Diagnostic(f"mpicc has no C compiler: {done.stderr.strip()}"))
@@ -68,8 +76,10 @@ def mpiexec(ranks: int, command: Sequence[str], timeout: float | None = None) ->
     )
     if "Open MPI" in version.stdout or "OpenRTE" in version.stdout:
         launcher += ["--oversubscribe"] + ["--allow-run-as-root"] * (os.geteuid() == 0)
+    shared = ranks > (os.cpu_count() or 1)
     done = subprocess.run(
         [*launcher, *command],
+        env=(_SHARING if shared else {}) | os.environ,
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -87,6 +97,7 @@ def run(
     arguments: Sequence[Sequence[Buffers]],
     folder: Path,
     flags: Sequence[str] = ("-O2",),
+    timeout: float | None = None,
 ) -> list[tuple[list[Buffers], float]]:
     """Runs functions of a module on real MPI ranks, in one launch.
 
@@ -94,6 +105,7 @@ def run(
         functions: on meshes that all have the same number of devices, which is the ranks'.
         arguments: for every function and argument, one array (or None) per rank.
         folder: an existing folder for the code, the program and the buffers.
+        timeout: seconds after which the program is killed.
 
     Returns:
         For every function its results, with None on ranks that hold none, and its seconds.
@@ -108,14 +120,10 @@ def run(
     compile_c(source, folder / "program", flags)
     for rank in range(ranks):
         with (folder / f"{rank}.in").open("wb") as file:
-            for function, given in zip(functions, arguments, strict=True):
-                mesh = mesh_of(function)
-                for arg, buffers in zip(function.args, given, strict=True):
-                    x, buffer = dist_type(arg), buffers[rank]
-                    if buffer is None:  # what a rank at no root has is never read
-                        buffer = np.zeros(x.local_shape(mesh), NUMPY[x.dtype])
-                    file.write(np.ascontiguousarray(buffer).tobytes())
-    mpiexec(ranks, [str(folder / "program"), str(folder)])
+            for buffers in (buffers for given in arguments for buffers in given):
+                if (buffer := buffers[rank]) is not None:
+                    file.write(buffer.tobytes())
+    mpiexec(ranks, [str(folder / "program"), str(folder)], timeout)
     times = [float(line) for line in (folder / "times").read_text().split()]
     files = [(folder / f"{rank}.out").open("rb") for rank in range(ranks)]
     try:
@@ -133,8 +141,10 @@ def _read_results(function: FuncOp, files: Sequence[IO[bytes]]) -> list[Buffers]
         x = dist_type(value)
         buffers: Buffers = []
         for rank, file in enumerate(files):
+            if any(coordinate(mesh, rank, axis) for axis in x.root):
+                buffers.append(None)
+                continue
             data = np.frombuffer(file.read(x.local_bytes(mesh)), NUMPY[x.dtype])
-            away = any(coordinate(mesh, rank, axis) for axis in x.root)
-            buffers.append(None if away else data.reshape(x.local_shape(mesh)))
+            buffers.append(data.reshape(x.local_shape(mesh)))
         results.append(buffers)
     return results

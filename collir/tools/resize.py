@@ -13,18 +13,24 @@ from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import verify
 
 
+def _functions(module: ModuleOp) -> list[FuncOp]:
+    return [op for op in module.ops if isinstance(op, FuncOp)]
+
+
 def largest_dimension(module: ModuleOp) -> int:
     """The largest dimension of any argument; 1 if there are none."""
-    return max(
-        (
-            size
-            for function in module.ops
-            if isinstance(function, FuncOp)
-            for arg in function.args
-            for size in dist_type(arg).shape
-        ),
-        default=1,
-    )
+    arguments = [arg for function in _functions(module) for arg in function.args]
+    return max((size for arg in arguments for size in dist_type(arg).shape), default=1)
+
+
+def dimensions(module: ModuleOp) -> set[int]:
+    """The sizes of the dimensions of all values."""
+    values = [
+        value
+        for function in _functions(module)
+        for value in (*function.args, *(r for op in function.body.ops for r in op.results))
+    ]
+    return {size for value in values for size in dist_type(value).shape}
 
 
 def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
@@ -61,7 +67,13 @@ def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
                     else:
                         op.properties[name] = resized(attribute)
                 _retype(op)
-    verify(module)
+    try:
+        verify(module)
+    except DiagnosticError as error:
+        raise DiagnosticError(
+            replace(found, message=f"with the new sizes, {found.message}")
+            for found in error.diagnostics
+        ) from error
 
 
 def _retype(op: CollOp) -> None:

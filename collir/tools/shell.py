@@ -1,11 +1,13 @@
 """What the commands share: exit statuses, errors in one place, and output that appears whole."""
 
+import argparse
 import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
 from collir.tools.api import UsageError
@@ -13,6 +15,14 @@ from collir.tools.api import UsageError
 BAD_INPUT = 1
 USAGE = 2
 INTERNAL = 70
+
+
+class Arguments(argparse.ArgumentParser):
+    """A parser of command lines that reports a wrong one in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises ``UsageError``."""
+        raise UsageError(message)
 
 
 def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) -> int:

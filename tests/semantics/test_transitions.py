@@ -191,7 +191,7 @@ def test_padding_a_partial_sum_with_other_than_zero_is_wrong(value: float, grown
         for m in local_moves(x, random.Random(0))
         if m.op is coll.PadOp and m.properties["value"] == coll.NumberAttr(value)
     )
-    with pytest.raises(LayoutError, match="every device would add its own"):
+    with pytest.raises(LayoutError, match="every device would bring in its own"):
         coll.PadOp.rule(mesh, [x], move.properties)
     y = DistType.make(DType.F32, [4 + grown], partial=["a.l0"], reduction=Reduction.SUM)
     assert not _meaning_after(coll.PadOp, x, y, move, mesh)

@@ -4,10 +4,15 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
 
 from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
+from collir.semantics.buffers import NUMPY
 
 C_TYPES = {
     DType.F16: "uint16_t",
@@ -35,18 +40,29 @@ KEYWORDS = frozenset(
 
 USED = frozenset(
     """
-    err i main malloc calloc free memcpy memset printf fprintf snprintf stdout stderr stdin
-    exit abort size_t ptrdiff_t NULL EOF errno assert signal time clock read write open close
-    int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t done TRY NEW INT_MAX
+    err i main malloc free memcpy memset printf fprintf stdout stderr stdin errno unix linux size_t
+    int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t done to from TRY NEW MOST_DIMS
     all_reduce reduce broadcast reduce_scatter all_gather gather scatter all_to_all permute
     reduce_scatter_rows all_gather_rows gather_rows scatter_rows all_to_all_rows
-    least size_of copy_rows swap_blocks strided bf16_load bf16_store f16_load f16_store
-    layout place mixed part_value whole_value to from INT64_MIN
-    fopen fclose fread fwrite strcmp strlen fabs fmax div index rindex remove rename rand srand
-    y0 y1 yn j0 j1 jn abs labs floor ceil round exp log pow sin cos tan sqrt
+    least size_of copy_rows swap_blocks strided
+    bf16_load bf16_store f16_load f16_store f16_of_double
+    sum_of_f16 prod_of_f16 max_of_f16 min_of_f16 sum_of_bf16 prod_of_bf16 max_of_bf16 min_of_bf16
+    layout place mixed part_value whole_value differ fabs fmax atoi math_errhandling
+    P_tmpdir L_tmpnam
     """.split()  # noqa: SIM905
 )
-"""Names that the emitted code or the C library under it has taken."""
+"""Names that the emitted code uses: nothing beside may have them."""
+
+_RESERVED = re.compile(r"MPIX?_|PMPI_|nccl|cuda|COLLIR_|collir_|mesh_|_")
+"""What no name starts with."""
+
+
+@cache
+def _library() -> frozenset[str]:
+    """The names of the C library, and of what MPI needs."""
+    text = Path(__file__).with_name("c_library.txt").read_text(encoding="ascii")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return frozenset(word for line in lines for word in line.split())
 
 
 def name_problem(name: str) -> str | None:
@@ -54,24 +70,30 @@ def name_problem(name: str) -> str | None:
     if name in KEYWORDS:
         return f"'{name}' is a keyword of C"
     if name in USED:
-        return f"'{name}' is a name of the C library or of the emitted code"
-    if re.match(r"MPI_|PMPI_|nccl|cuda|COLLIR_|_|mesh_", name):
-        prefix = re.match(r"[A-Za-z]*_?", name)
-        return f"names that start with '{prefix.group() if prefix else '_'}' are reserved"
+        return f"'{name}' is a name of the emitted code"
+    if name in _library():
+        return f"'{name}' is a name of the C library"
+    if reserved := _RESERVED.match(name):
+        return f"names that start with '{reserved.group()}' are reserved"
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
         return "names in C are letters, digits and _"
     return None
 
 
 def variables(names: Sequence[str]) -> list[str]:
-    """A distinct C variable for each of the names of values."""
+    """A distinct C variable for each of the names of values.
+
+    They may hide functions of the C library, but no macros, and nothing that the code uses.
+    """
     taken: set[str] = set()
     out: list[str] = []
     for name in names:
-        plain = re.sub(r"\W", "_", name, flags=re.ASCII)
-        base = f"v{plain}" if plain[0].isdigit() else plain
-        if name_problem(base):
-            base = f"{base.lstrip('_')}_"
+        base = re.sub(r"\W", "_", name, flags=re.ASCII)
+        macro = base.isupper() and base in _library()
+        if base in KEYWORDS | USED or macro or re.fullmatch(r"i\d+", base):  # i0, i1: loops
+            base = f"{base}_"
+        elif base[0].isdigit() or _RESERVED.match(base):
+            base = f"v{base}"
         candidate, suffix = base, 1
         while candidate in taken:
             suffix += 1
@@ -87,21 +109,25 @@ def size_text(count: int) -> str:
 
 
 def number_text(value: float, dtype: DType) -> str:
-    """A constant of a dtype (float for f16 and bf16) as C computes with it."""
+    """A constant, rounded to a dtype, as C computes with it (as a float for f16 and bf16)."""
     if not dtype.is_float:
         if value == -(2**63):
             return "INT64_MIN"
         return f"{int(value)}" + ("LL" if abs(value) >= 2**31 else "")
-    if value == int(value) and abs(value) < 1e15:
-        text = f"{value:.1f}"
-    else:
-        text = repr(value)
-    return text if dtype is DType.F64 else text + "f"
+    rounded = NUMPY[dtype].type(value)
+    return str(float(rounded)) if dtype is DType.F64 else f"{np.float32(rounded)}f"
 
 
 def load(text: str, dtype: DType) -> str:
     """An element as C computes with it."""
     return f"{dtype}_load({text})" if dtype in AS_BITS else text
+
+
+def _load_term(text: str, dtype: DType) -> str:
+    """An element as a term or factor: integers wrap around, which is undefined for signed ones."""
+    if dtype in (DType.I32, DType.I64):
+        return f"(u{C_TYPES[dtype]}){text}"
+    return load(text, dtype)
 
 
 def store(text: str, dtype: DType) -> str:
@@ -130,13 +156,14 @@ class MeshNames:
     ) -> "MeshNames":
         """Distinct names, also where ``a_b.c`` and ``a.b_c`` would look the same."""
         axes = [sub.name for sub in mesh.sub_axes]
-        lists, customs = list(sent_over), list(operators)
-        wanted = [*axes, *("over_" + "_".join(over) for over in lists), *customs]
+        lists = list(sent_over)
+        wanted = [*axes, *("over_" + "_".join(over) for over in lists)]
         # `rank` and `comm` are members of every mesh.
         names = iter(variables(["rank", "comm", *wanted])[2:])
         members = {axis: next(names) for axis in axes}
         communicators = {over: next(names) for over in lists}
-        ops = {custom: next(names) for custom in customs}
+        # The names of operators are among those that no axis gets.
+        ops = {operator: operator for operator in operators}
         return MeshNames(mesh, f"mesh_{mesh.name}", members, communicators, ops)
 
     def coordinate(self, axis: str) -> str:
@@ -183,19 +210,15 @@ def local_operation(op: CollOp, names: Names) -> tuple[list[str], set[str]]:
     size = y.dtype.bytes
     match op:
         case coll.AddOp():
-            first, second = (load(f"{name}[i]", x.dtype) for name in names.operands)
+            first, second = (_load_term(f"{name}[i]", x.dtype) for name in names.operands)
             return loop(count, f"{out}[i] = {store(f'{first} + {second}', x.dtype)};"), needs
         case coll.ScaleOp():
             factor = number_text(op.factor.data, x.dtype)
-            text = store(f"{load(f'{operand}[i]', x.dtype)} * {factor}", x.dtype)
+            text = store(f"{_load_term(f'{operand}[i]', x.dtype)} * {factor}", x.dtype)
             return loop(count, f"{out}[i] = {text};"), needs
         case coll.CastOp():
-            value = load(f"{operand}[i]", x.dtype)
-            if y.dtype in AS_BITS:
-                text = f"{y.dtype}_store({value})"
-            else:
-                text = f"({C_TYPES[y.dtype]}){value}"
-            return loop(count, f"{out}[i] = {text};"), needs
+            text, needed = _converted(load(f"{operand}[i]", x.dtype), x.dtype, y.dtype)
+            return loop(count, f"{out}[i] = {text};"), needs | needed
         case coll.MaskOp():
             condition = names.mesh.at_zero(op.axes.data)
             fill = _fill(out, count, Reduction(op.reduction.data) is Reduction.PROD, y.dtype)
@@ -208,7 +231,7 @@ def local_operation(op: CollOp, names: Names) -> tuple[list[str], set[str]]:
             piece = count // rows
             index = names.mesh.index_over(op.axes.data)
             index = f"({index})" if " " in index else index
-            start = f"{operand} + {index} * {size_text(piece)}"
+            start = f"{operand} + (size_t){index} * {size_text(piece)}"
             return [_rows(out, piece, start, piece * group, rows, piece, size)], {"copy_rows"}
         case coll.ConcatOp():
             return _concat(op, mesh, names)
@@ -218,6 +241,16 @@ def local_operation(op: CollOp, names: Names) -> tuple[list[str], set[str]]:
             return _transpose(op, shape, names, size), set()
         case _:
             raise AssertionError(f"{op.name} is not a local operation")
+
+
+def _converted(value: str, source: DType, target: DType) -> tuple[str, set[str]]:
+    """A loaded element as an element of another dtype, and the runtime section that needs."""
+    if target not in AS_BITS:
+        return f"({C_TYPES[target]}){value}", set()
+    if (source, target) == (DType.F64, DType.F16):
+        return f"f16_of_double({value})", {"f16_of_double"}
+    wide = value if source in (*AS_BITS, DType.F32) else f"(float){value}"
+    return f"{target}_store({wide})", set()
 
 
 def _rows(

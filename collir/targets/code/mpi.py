@@ -7,7 +7,7 @@ Dimensions other than the first are packed, so that every block is contiguous.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import MeshOp, mesh_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.mlir import check_programs
 from collir.syntax.writer import step_text
 from collir.targets.code.c_text import (
     AS_BITS,
@@ -164,12 +165,12 @@ def custom_op(x: DistType) -> str | None:
     """The name of the function that reduces a type MPI does not know, if it is one."""
     if x.dtype not in AS_BITS or x.reduction is None:
         return None
-    return f"{x.dtype}_{Reduction.SUM if x.reduction is Reduction.AVG else x.reduction}"
+    return f"{Reduction.SUM if x.reduction is Reduction.AVG else x.reduction}_of_{x.dtype}"
 
 
 def _custom_op(name: str) -> list[str]:
     """A reduction of a type that MPI does not know."""
-    dtype, _, reduction = name.partition("_")
+    reduction, _, dtype = name.partition("_of_")
     return [
         f"static void {name}(void *in, void *inout, int *n, MPI_Datatype *type)",
         "{",
@@ -304,8 +305,9 @@ class FunctionText:
         shown = ", ".join(f"%{self.plan.names[operand]}" for operand in op.operands)
         step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
         lines = [f"  // %{self.plan.names[op.result]} = {step}"]
-        if condition:
-            lines += [f"  if ({condition}) {{", *(f"    {line}" for line in statements), "  }"]
+        if condition or isinstance(op, coll.PermuteOp):  # which has variables of its own
+            head = f"if ({condition}) {{" if condition else "{"
+            lines += [f"  {head}", *(f"    {line}" for line in statements), "  }"]
         else:
             lines += [f"  {line}" for line in statements]
         return lines + self._release(op)
@@ -397,7 +399,8 @@ class FunctionText:
         """The division at the end of an avg, on the ranks that have the sum."""
         if x.reduction is not Reduction.AVG:
             return []
-        value = f"{load(f'{out}[i]', x.dtype)} / {number_text(group, x.dtype)}"
+        number = number_text(group, DType.F32 if x.dtype in AS_BITS else x.dtype)
+        value = f"{load(f'{out}[i]', x.dtype)} / {number}"
         lines = loop(count, f"{out}[i] = {store(value, x.dtype)};")
         if isinstance(op, coll.ReduceOp):
             return [f"if ({self.names.at_zero(self.over(op))})", f"  {lines[0]}"]
@@ -414,35 +417,42 @@ class FunctionText:
         kind = MPI_TYPES[x.dtype]
         self.needs.add("permute")
         return [
-            f"int to = {self._partner(x, y)};",
-            f"int from = {self._partner(y, x)};",
+            *self._partner("to", x, y),
+            *self._partner("from", y, x),
             f"TRY(permute({operand}, to, {out}, from, {count}, {kind}, "
             f"{self.names.variable}.comm));",
         ]
 
-    def _partner(self, x: DistType, y: DistType) -> str:
-        """The rank whose place in layout ``y`` is this rank's place in layout ``x``."""
+    def _partner(self, name: str, x: DistType, y: DistType) -> list[str]:
+        """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``."""
         sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}
         moving = [sub.name for sub in self.mesh.sub_axes if sub.name in sharded]
-        copies_x, copies_y = (
-            tuple(axis for axis in moving if z.dim_of(axis) is None) for z in (x, y)
-        )
         lists = [(a.axes, b.axes) for a, b in zip(x.dims, y.dims, strict=True)]
-        lists.append((copies_x, copies_y))
-        sizes = self.mesh.by_name
-        rank = f"{self.names.variable}.rank"
-        terms = [rank]
-        for axis in moving:
-            terms.append(f"- {self.names.coordinate(axis)} * {sizes[axis].stride}")
+        copies = [tuple(a for a in moving if z.dim_of(a) is None) for z in (x, y)]
+        lists.append((copies[0], copies[1]))
+        terms = [f"int {name} = {self.names.variable}.rank"]
         for here, there in lists:
-            index = self.names.index_over(here)
-            minor = self.mesh.group_size(there)
             for axis in there:
-                minor //= sizes[axis].size
-                digit = f"({index})" if " " in index else index
-                digit += f" / {minor}" if minor > 1 else ""
-                terms.append(f"+ {digit} % {sizes[axis].size} * {sizes[axis].stride}")
-        return " ".join(terms)
+                mine, theirs = self.names.coordinate(axis), self._digit(here, there, axis)
+                stride = self.mesh.by_name[axis].stride
+                if theirs != mine:
+                    times = f" * {stride}" if stride > 1 else ""
+                    terms.append(f"  + ({theirs} - {mine}){times}")
+        return [*terms[:-1], f"{terms[-1]};"]
+
+    def _digit(self, here: OverList, there: OverList, axis: str) -> str:
+        """The coordinate on ``axis``, one of ``there``, of the block with this rank's index over
+        ``here``: the two lists count the same blocks."""
+        size = self.mesh.by_name[axis].size
+        minor = self.mesh.group_size(there[there.index(axis) + 1 :])
+        for place, other in enumerate(here):
+            rest = self.mesh.group_size(here[place + 1 :])
+            if (self.mesh.by_name[other].size, rest) == (size, minor):
+                return self.names.coordinate(other)
+        index = self.names.index_over(here)
+        digit = f"({index})" if " " in index else index
+        digit += f" / {minor}" if minor > 1 else ""
+        return digit if axis == there[0] else f"{digit} % {size}"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -455,8 +465,8 @@ def functions_of(module: ModuleOp) -> list[FuncOp]:
     return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
 
 
-def check_names(module: ModuleOp) -> None:
-    """Whether meshes and functions can have the same names in C.
+def check_names(module: ModuleOp, initialised: Container[str]) -> None:
+    """Whether functions, and the meshes that are initialised, can have the same names in C.
 
     Raises:
         DiagnosticError: all those that cannot.
@@ -464,7 +474,7 @@ def check_names(module: ModuleOp) -> None:
     errors: list[DiagnosticError] = []
     taken: dict[str, str] = {}
     for op in module.ops:
-        if isinstance(op, MeshOp):
+        if isinstance(op, MeshOp) and op.sym_name.data in initialised:
             made = [f"{op.sym_name.data}_init", f"{op.sym_name.data}_finalize"]
             what = f"mesh @{op.sym_name.data}"
         elif isinstance(op, FuncOp):
@@ -504,7 +514,8 @@ def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
 _HEADER = """/* Written by collir {version}: C99 and MPI 3.0.
  *
  * Every rank calls MESH_init(comm) once, then the functions with its own buffers, which must not
- * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code.
+ * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code. Where a rank holds
+ * nothing of a value, its buffer is not touched and may be NULL.
 {interface}
  */"""
 
@@ -519,20 +530,14 @@ def emit_c(
     Raises:
         DiagnosticError: names that C cannot have, operations that are not collectives.
     """
-    check_names(module)
     hidden = set(static)
     functions = functions_of(module)
-    for function in functions:
-        for op in function.body.ops:
-            if op.name.partition(".")[0] not in ("coll", "func"):
-                raise DiagnosticError.at(op, f"{op.name} has no form in MPI")
-    meshes = mesh_names(functions)
+    check_programs(functions, "has no form in MPI")
     # What is on one device only and for this file only needs no communicators.
-    needed = [names for names in meshes.values() if names.mesh.sub_axes] + [
-        meshes[name]
-        for name in {mesh_of(f).name for f in functions if f not in hidden}
-        if not meshes[name].mesh.sub_axes
-    ]
+    open_on = {mesh_of(function).name for function in functions if function not in hidden}
+    meshes = mesh_names(functions)
+    needed = [names for name, names in meshes.items() if names.mesh.sub_axes or name in open_on]
+    check_names(module, [names.mesh.name for names in needed])
     texts = [
         FunctionText(function, meshes[mesh_of(function).name], function in hidden)
         for function in functions

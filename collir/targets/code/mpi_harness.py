@@ -1,8 +1,8 @@
 """A main that runs functions on given buffers: what ``collrun`` compiles beside the emitted code.
 
-Every rank reads its arguments from ``DIR/<rank>.in``, all functions one after the other, and
-writes its results to ``DIR/<rank>.out``. Rank 0 writes the seconds of every function to
-``DIR/times``, a line each.
+Every rank reads what it holds of the arguments from ``DIR/<rank>.in``, all functions one after the
+other, and writes what it holds of the results to ``DIR/<rank>.out``; where it holds nothing, it
+passes NULL. Rank 0 writes the seconds of every function to ``DIR/times``, a line each.
 """
 
 from collections.abc import Sequence
@@ -12,33 +12,87 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
-from collir.targets.code.c_text import C_TYPES, size_text
-from collir.targets.code.mpi import emit_c
+from collir.layout import DistType
+from collir.targets.code.c_text import MeshNames, size_text
+from collir.targets.code.mpi import emit_c, functions_of, mesh_names
 from collir.targets.code.plan import plan
 
 _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 
+_SUPPORT = """\
+/* ---- A main that runs the functions above on buffers from files ----------------------------- */
+
+static FILE *collir_in, *collir_out, *collir_times;
+
+static void collir_require(int condition, const char *what)
+{
+  if (condition) return;
+  fprintf(stderr, "%s\\n", what);
+  MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static FILE *collir_open(const char *folder, const char *name, const char *mode)
+{
+  char path[4096];
+  FILE *file;
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  file = fopen(path, mode);
+  collir_require(file != NULL, path);
+  return file;
+}
+
+/* Calls a function on `inputs` buffers from the file and `outputs` that are written to the other;
+ * one of 0 bytes is NULL. */
+static void collir_run(const char *name, int (*call)(void **), int inputs, int outputs,
+                       const size_t *bytes)
+{
+  void *buffers[COLLIR_MOST_BUFFERS];
+  double start, taken, slowest = 0;
+  int err;
+  for (int i = 0; i < inputs + outputs; ++i) {
+    buffers[i] = NULL;
+    if (!bytes[i]) continue;
+    collir_require((buffers[i] = malloc(bytes[i])) != NULL, "out of memory");
+    if (i < inputs)
+      collir_require(fread(buffers[i], 1, bytes[i], collir_in) == bytes[i], "cannot read inputs");
+    else
+      memset(buffers[i], 0, bytes[i]);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  start = MPI_Wtime();
+  err = call(buffers);
+  taken = MPI_Wtime() - start;
+  if (err != MPI_SUCCESS) fprintf(stderr, "MPI error %d in ", err);
+  collir_require(err == MPI_SUCCESS, name);
+  MPI_Reduce(&taken, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+  if (collir_times) fprintf(collir_times, "%.9f\\n", slowest);
+  for (int i = 0; i < inputs + outputs; ++i) {
+    if (i >= inputs && bytes[i])
+      collir_require(fwrite(buffers[i], 1, bytes[i], collir_out) == bytes[i],
+                     "cannot write results");
+    free(buffers[i]);
+  }
+}
+"""
+
 _OPEN = """\
 int main(int argc, char **argv)
 {
-  char path[4096];
+  char name[32];
   int rank, err = MPI_Init(&argc, &argv);
-  FILE *in, *out, *times = NULL;
   if (err != MPI_SUCCESS || argc != 2) return 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  snprintf(path, sizeof path, "%s/%d.in", argv[1], rank);
-  in = fopen(path, "rb");
-  snprintf(path, sizeof path, "%s/%d.out", argv[1], rank);
-  out = fopen(path, "wb");
-  snprintf(path, sizeof path, "%s/times", argv[1]);
-  if (rank == 0) times = fopen(path, "w");
-  if (!in || !out || (rank == 0 && !times)) MPI_Abort(MPI_COMM_WORLD, 1);
+  snprintf(name, sizeof name, "%d.in", rank);
+  collir_in = collir_open(argv[1], name, "rb");
+  snprintf(name, sizeof name, "%d.out", rank);
+  collir_out = collir_open(argv[1], name, "wb");
+  if (rank == 0) collir_times = collir_open(argv[1], "times", "w");
 """
 
 _CLOSE = """\
-  if (fclose(out)) MPI_Abort(MPI_COMM_WORLD, 1);
-  fclose(in);
-  if (times) fclose(times);
+  fclose(collir_in);
+  collir_require(!fclose(collir_out), "cannot write results");
+  if (collir_times) fclose(collir_times);
   MPI_Finalize();
   return 0;
 }
@@ -47,56 +101,55 @@ _CLOSE = """\
 
 def emit_harness(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
     """The C of a module and a main that runs ``functions``, all on meshes of one size."""
-    lines = [emit_c(module, includes=_INCLUDES)]
-    lines += [_run_text(function) for function in functions]
-    lines.append(_OPEN)
-    meshes = dict.fromkeys(mesh_of(function).name for function in functions)
-    for name in meshes:
-        lines.append(f"  if ({name}_init(MPI_COMM_WORLD)) MPI_Abort(MPI_COMM_WORLD, 1);")
+    names = mesh_names(functions_of(module))
+    used = list(dict.fromkeys(mesh_of(function).name for function in functions))
+    buffers = {function: _buffers(function) for function in functions}
+    lines = [
+        emit_c(module, includes=_INCLUDES),
+        f"#define COLLIR_MOST_BUFFERS {max([1, *map(len, buffers.values())])}",
+        "",
+        _SUPPORT,
+        *(_call_text(function, len(buffers[function])) for function in functions),
+        _OPEN,
+    ]
+    for name in used:
+        lines.append(
+            f'  collir_require({name}_init(MPI_COMM_WORLD) == MPI_SUCCESS, "{name}_init");'
+        )
     for function in functions:
-        lines.append(f"  run_{function.sym_name.data}(in, out, times);")
-    lines += [f"  {name}_finalize();" for name in meshes]
+        lines.append(_run_text(function, buffers[function], names[mesh_of(function).name]))
+    lines += [f"  {name}_finalize();" for name in used]
     return "\n".join([*lines, _CLOSE])
 
 
-def _run_text(function: FuncOp) -> str:
-    mesh = mesh_of(function)
+def _buffers(function: FuncOp) -> list[DistType]:
+    """The types of the arguments and of the results."""
+    return [dist_type(value) for value in (*function.args, *plan(function).returned)]
+
+
+def _call_text(function: FuncOp, buffers: int) -> str:
+    """A function of its buffers as one array. No function is called as its argument is."""
     name = function.sym_name.data
-    inputs = [dist_type(arg) for arg in function.args]
-    outputs = [dist_type(value) for value in plan(function).returned]
-    lines = [f"static void run_{name}(FILE *in, FILE *out, FILE *times)", "{"]
-    lines += ["  int err;", "  double start, taken, slowest;"]
-    for kind, types in (("in", inputs), ("out", outputs)):
-        for i, x in enumerate(types):
-            size = size_text(x.local_bytes(mesh))
-            lines.append(f"  {C_TYPES[x.dtype]} *{kind}{i} = malloc({size});")
-            check = f"!{kind}{i}"
-            if kind == "in":
-                check += f" || fread(in{i}, 1, {size}, in) != {size}"
-            else:
-                check += f" || !memset(out{i}, 0, {size})"
-            lines.append(f"  if ({check}) MPI_Abort(MPI_COMM_WORLD, 1);")
-    buffers = [f"in{i}" for i in range(len(inputs))] + [f"out{i}" for i in range(len(outputs))]
-    lines += [
-        "  MPI_Barrier(MPI_COMM_WORLD);",
-        "  start = MPI_Wtime();",
-        f"  err = {name}({', '.join(buffers)});",
-        "  taken = MPI_Wtime() - start;",
-        "  if (err != MPI_SUCCESS) {",
-        f'    fprintf(stderr, "{name} failed with MPI error %d\\n", err);',
-        "    MPI_Abort(MPI_COMM_WORLD, 1);",
-        "  }",
-        "  MPI_Reduce(&taken, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);",
-        '  if (times) fprintf(times, "%.9f\\n", slowest);',
-    ]
-    for i, x in enumerate(outputs):
-        size = size_text(x.local_bytes(mesh))
-        lines.append(
-            f"  if (fwrite(out{i}, 1, {size}, out) != {size}) MPI_Abort(MPI_COMM_WORLD, 1);"
-        )
-    lines += [f"  free({buffer});" for buffer in buffers]
-    if not inputs:
-        lines.insert(2, "  (void)in;")
-    if not outputs:
-        lines.insert(2, "  (void)out;")
-    return "\n".join([*lines, "}", ""])
+    listed = ", ".join(f"collir_buffers[{i}]" for i in range(buffers))
+    unused = "" if buffers else "  (void)collir_buffers;\n"
+    return (
+        f"static int collir_call_{name}(void **collir_buffers)\n"
+        f"{{\n{unused}  return {name}({listed});\n}}\n"
+    )
+
+
+def _run_text(function: FuncOp, buffers: Sequence[DistType], names: MeshNames) -> str:
+    name = function.sym_name.data
+    sizes = [_bytes_held(x, names) for x in buffers] or ["0"]
+    inputs = len(function.args)
+    return (
+        f'  collir_run("{name}", collir_call_{name}, {inputs}, {len(buffers) - inputs},\n'
+        f"             (const size_t[]){{{', '.join(sizes)}}});"
+    )
+
+
+def _bytes_held(x: DistType, names: MeshNames) -> str:
+    """The bytes that a rank holds of a value of a type, as a C expression."""
+    size = size_text(x.local_bytes(names.mesh))
+    holds = names.at_zero(x.root)
+    return f"{holds} ? {size} : 0" if holds else size

@@ -325,3 +325,14 @@ static inline uint16_t f16_store(float x) {
   }
   return (uint16_t)(sign | ((wide - 0x38000000 + 0xfff + (wide >> 13 & 1)) >> 13));
 }
+
+//: f16_of_double needs f16
+/* Rounded to odd in between, or rounding twice could end on the wrong side. */
+static inline uint16_t f16_of_double(double x) {
+  float near = (float)x;
+  uint32_t bits;
+  memcpy(&bits, &near, sizeof bits);
+  if ((double)near != x && !(bits & 1)) bits += (x < 0 ? near < x : near > x) ? -1u : 1u;
+  memcpy(&near, &bits, sizeof near);
+  return f16_store(near);
+}

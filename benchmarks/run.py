@@ -1,0 +1,178 @@
+"""Measures collir against peers, as ratios: ``make bench``.
+
+All times are CPU seconds of this process or of its children, the best of several runs; two peers
+take turns, so that both see the same machine.
+"""
+
+import gc
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from generate import every_rule, training
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.parser import Parser
+from xdsl.printer import Printer
+
+import collir
+from collir.syntax.mlir import verify
+from collir.syntax.reader import read
+from collir.syntax.writer import write
+from collir.tools.api import context
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: what collir took, what the peer took, and how to read both."""
+
+    what: str
+    ours: float
+    peer: str
+    theirs: float
+    note: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what:<26} {_seconds(self.ours):>9}   {self.peer:<24} "
+            f"{_seconds(self.theirs):>9}   {self.ours / self.theirs:>5.2f}   {self.note}"
+        )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3f} s" if value >= 0.1 else f"{value * 1e3:.2f} ms"
+
+
+def stages(*works: Callable[[Any], Any]) -> list[float]:
+    """The CPU seconds of works of which each gets what the one before it returned."""
+    times: list[float] = []
+    value = None
+    for work in works:
+        gc.collect()
+        start = time.process_time()
+        value = work(value)
+        times.append(time.process_time() - start)
+    return times
+
+
+def least(runs: list[list[float]]) -> list[float]:
+    """The best of several runs, stage by stage, with the best whole run in front."""
+    return [min(map(sum, runs)), *map(min, zip(*runs, strict=True))]
+
+
+# ---------------------------------------------------------------------------------------------
+# Throughput
+# ---------------------------------------------------------------------------------------------
+
+
+def _ours(text: str) -> list[float]:
+    def verified(module: ModuleOp) -> ModuleOp:
+        verify(module)
+        return module
+
+    return stages(lambda _: read(text), verified, write)
+
+
+def _xdsl(text: str) -> list[float]:
+    def verified(module: ModuleOp) -> ModuleOp:
+        module.verify()
+        return module
+
+    return stages(lambda _: Parser(context(), text).parse_module(), verified, in_mlir)
+
+
+def in_mlir(module: ModuleOp) -> str:
+    """A module as xDSL's printer writes it."""
+    output = StringIO()
+    Printer(output).print_op(module)
+    return output.getvalue()
+
+
+def throughput() -> list[Row]:
+    """Parsing, verifying and printing one module, against xDSL on its MLIR form."""
+    text = training(200)
+    mlir = in_mlir(read(text))
+    runs = [(_ours(text), _xdsl(mlir)) for _ in range(5)]
+    ours, theirs = (least([run[i] for run in runs]) for i in (0, 1))
+    names = [
+        ("parse, verify, print", "xDSL, the same module"),
+        ("  parse and infer types", "xDSL Parser"),
+        ("  verify", "xDSL verify"),
+        ("  print", "xDSL Printer"),
+    ]
+    lines, mlir_lines = text.count("\n"), mlir.count("\n")
+
+    def row(what: str, mine: float, peer: str, other: float) -> Row:
+        rates = f"{lines / mine:,.0f} against {mlir_lines / other:,.0f} lines/s"
+        return Row(what, mine, peer, other, rates)
+
+    return [
+        row(what, mine, peer, other)
+        for (what, peer), mine, other in zip(names, ours, theirs, strict=True)
+    ]
+
+
+# ---------------------------------------------------------------------------------------------
+# Start-up
+# ---------------------------------------------------------------------------------------------
+
+
+def _children_seconds(command: list[str]) -> float:
+    def used() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    start = used()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return used() - start
+
+
+def start_up() -> list[Row]:
+    """CPU of ``collopt --help``, which imports every pass and target, against ``xdsl-opt``'s."""
+    folder = Path(sys.executable).parent
+    commands = [[str(folder / tool), "--help"] for tool in ("collopt", "xdsl-opt")]
+    runs = [[_children_seconds(command) for command in commands] for _ in range(7)]
+    ours, theirs = (min(times) for times in zip(*runs, strict=True))
+    return [Row("collopt --help", ours, "xdsl-opt --help", theirs, "a whole process")]
+
+
+# ---------------------------------------------------------------------------------------------
+# Verification does not depend on the devices
+# ---------------------------------------------------------------------------------------------
+
+
+def _verify_seconds(text: str) -> float:
+    """CPU of verifying a module that was just read, its meshes included."""
+    module = read(text)
+    gc.collect()
+    start = time.process_time()
+    verify(module)
+    return time.process_time() - start
+
+
+def verification() -> list[Row]:
+    """The verifier on a program of 69 steps, on a large machine against a small one."""
+    large, small = every_rule(32, 64, 64), every_rule(2, 2, 2)
+    runs = [(_verify_seconds(large), _verify_seconds(small)) for _ in range(40)]
+    ours, theirs = (min(times) for times in zip(*runs, strict=True))
+    return [
+        Row("verify on 131,072 devices", ours, "the same, on 8 devices", theirs, "69 steps"),
+    ]
+
+
+def main() -> None:
+    """Prints the table."""
+    print(f"collir {collir.__version__}, CPU time, best of several runs")
+    print(f"{'collir':<26} {'':>9}   {'peer':<24} {'':>9}   ratio")
+    for measure in (throughput, start_up, verification):
+        for row in measure():
+            print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The programs that the benchmarks run on are right."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from collir.dialects import coll
+from collir.syntax.mlir import verify
+from collir.syntax.reader import read
+
+GENERATE = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "generate.py"))
+
+
+def test_the_large_program_has_the_size_it_claims() -> None:
+    text = GENERATE["training"](20)
+    verify(read(text))
+    assert 1900 <= text.count("\n") <= 2200
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (32, 64, 64)])
+def test_every_operation_is_verified(sizes: tuple[int, int, int]) -> None:
+    module = read(GENERATE["every_rule"](*sizes))
+    verify(module)
+    found = {type(op) for op in module.walk()}
+    assert found >= {*coll.COLLECTIVES, *coll.LOCAL}

@@ -1,0 +1,269 @@
+"""The fenced blocks of README.md and docs/ are executed.
+
+- ``coll`` is parsed, verified and printed to a fixed point. A block without a machine of its own is
+  read with the machines and meshes of the page's first block.
+- ``coll error`` is rejected; a ``text`` block right behind it is what is said of it, as ``x.coll``.
+- ``console`` is run, in a folder that a page has for itself and that holds the examples. The
+  output is compared; ``...`` stands for anything in a line, or alone for any lines. Commands that
+  install or build (``make``, ``pip``, ``git``) are not run. A command succeeds unless the output
+  that is shown has an ``error:``.
+- ``python`` is executed, as doctest where it starts with ``>>>``; the blocks of a page share names.
+- ``text`` and ``sh`` are not executed.
+"""
+
+import doctest
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from collir.syntax.diagnostics import DiagnosticError, Sources, render_all
+from collir.syntax.mlir import verify
+from collir.syntax.operations import SIGNATURES
+from collir.syntax.reader import PRESETS, read
+from collir.syntax.writer import write
+from collir.tools import collopt, collrun
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LANGUAGES = ("coll", "coll error", "console", "python", "text", "sh")
+NOT_RUN = ("make", "pip", "git")
+TOOLS = {"collopt": collopt.main, "collrun": collrun.main}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: where it stands, its language, its text, and the text block behind it."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    output: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}-{self.language.replace(' ', '-')}"
+
+
+_FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@cache
+def blocks_of(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    text = page.read_text(encoding="utf-8")
+    found = list(_FENCE.finditer(text))
+    blocks: list[Block] = []
+    for match, following in zip(found, [*found, None][1:], strict=True):
+        adjoins = following and not text[match.end() : following.start()].strip()
+        output = following[2] if following and adjoins and following[1] == "text" else None
+        line = text.count("\n", 0, match.start()) + 1
+        blocks.append(Block(page, line, match[1], match[2], output))
+    return blocks
+
+
+def blocks(language: str) -> list[Block]:
+    """The blocks of all pages in one language."""
+    return [block for page in PAGES for block in blocks_of(page) if block.language == language]
+
+
+def test_every_block_has_a_language_that_is_checked() -> None:
+    for page in PAGES:
+        for block in blocks_of(page):
+            assert block.language in LANGUAGES, f"{block}: use one of {', '.join(LANGUAGES)}"
+
+
+# --- programs -----------------------------------------------------------------------------------
+
+
+def complete(block: Block) -> str:
+    """The text of a block, with the machines of its page behind it where it has none."""
+    if re.search(r"^machine ", block.text, re.MULTILINE):
+        return block.text
+    first = next(
+        other.text
+        for other in blocks_of(block.page)
+        if other.language == "coll" and "machine " in other.text
+    )
+    return block.text + re.split(r"^func ", first, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+@pytest.mark.parametrize("block", blocks("coll"), ids=str)
+def test_programs(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT / "examples")
+    module = read(complete(block), "x.coll")
+    verify(module)
+    printed = write(module)
+    assert write(read(printed, "x.coll")) == printed
+
+
+@pytest.mark.parametrize("block", blocks("coll error"), ids=str)
+def test_programs_that_are_rejected(block: Block) -> None:
+    sources = Sources()
+    with pytest.raises(DiagnosticError) as found:
+        verify(read(complete(block), "x.coll", sources))
+    if block.output is not None:
+        assert render_all(found.value.diagnostics, sources) == block.output
+
+
+# --- commands -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
+    """A folder for every page, which holds the examples."""
+    made: dict[Path, Path] = {}
+    for page in PAGES:
+        made[page] = tmp_path_factory.mktemp(page.stem)
+        shutil.copytree(ROOT / "examples", made[page] / "examples")
+    return made
+
+
+def commands_of(block: Block) -> Iterator[tuple[str, str]]:
+    """Commands of a console block, each with the output that is shown."""
+    assert block.text.startswith("$ "), f"{block} does not start with a command"
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        head = re.match(r"(?:[^\n]*\\\n)*[^\n]*\n", part)
+        assert head
+        yield head.group().replace("\\\n", " ").strip(), part[head.end() :]
+
+
+def run(command: str) -> tuple[int, str]:
+    """The status and the whole output of a command; ours run in this process."""
+    words = shlex.split(command)
+    if words[0] in TOOLS and not re.search(r"[|<>&;]", command):
+        output = io.StringIO()
+        with redirect_stdout(output), redirect_stderr(output):
+            try:
+                status = TOOLS[words[0]](words[1:])
+            except SystemExit as stop:  # argparse
+                status = int(stop.code or 0)
+        return status, output.getvalue()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def matches(shown: str, found: str) -> bool:
+    """Whether an output is what is shown, where ``...`` stands for anything."""
+    pattern = ""
+    for line in shown.rstrip("\n").split("\n"):
+        if line.strip() == "...":
+            pattern += r"(?:[^\n]*\n)*?"
+        else:
+            pattern += r"[^\n]*".join(map(re.escape, line.split("..."))) + r"[ ]*\n"
+    return re.fullmatch(pattern, found.rstrip("\n") + "\n") is not None
+
+
+@pytest.mark.parametrize("block", blocks("console"), ids=str)
+def test_commands(block: Block, folders: dict[Path, Path]) -> None:
+    with chdir(folders[block.page]):
+        for command, shown in commands_of(block):
+            if command.split()[0] in NOT_RUN:
+                continue
+            status, found = run(command)
+            assert matches(shown, found), f"$ {command}\n{found}"
+            assert (status != 0) == ("error:" in shown), f"$ {command}\nexited with {status}"
+
+
+@pytest.mark.parametrize(
+    ("shown", "found", "same"),
+    [
+        ("a ... c\n", "a b c\n", True),
+        ("a\n...\nc\n", "a\nx\ny\nc\n", True),
+        ("a\n...\nc\n", "a\nc\n", True),
+        ("a\n...\n", "a\nb\nc\n", True),
+        ("a\n", "a\nb\n", False),
+        ("a ... c\n", "a b\nb c\n", False),
+        ("a.c\n", "abc\n", False),
+        ("", "", True),
+    ],
+)
+def test_three_dots_stand_for_anything(shown: str, found: str, same: bool) -> None:
+    assert matches(shown, found) == same
+
+
+# --- Python -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def names() -> dict[Path, dict[str, object]]:
+    """What the Python blocks of a page have defined."""
+    return {page: {"__name__": "__main__"} for page in PAGES}
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_python(
+    block: Block, folders: dict[Path, Path], names: dict[Path, dict[str, object]]
+) -> None:
+    with chdir(folders[block.page]):
+        if not block.text.startswith(">>>"):
+            exec(compile(block.text, str(block), "exec"), names[block.page])
+            return
+        test = doctest.DocTestParser().get_doctest(
+            block.text, names[block.page], str(block), str(block.page), block.line
+        )
+        output = io.StringIO()
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+        runner.run(test, out=output.write, clear_globs=False)
+        names[block.page].update(test.globs)
+        assert runner.failures == 0, output.getvalue()
+
+
+# --- what a page must say -------------------------------------------------------------------------
+
+
+def test_the_reference_has_every_operation_as_it_is_written() -> None:
+    page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    for mnemonic, signature in SIGNATURES.items():
+        assert f"`{signature.usage(mnemonic)}`" in page
+        assert re.search(rf"= {mnemonic} %", page), f"no example of {mnemonic}"
+
+
+def test_the_reference_has_every_shipped_machine() -> None:
+    page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
+    for path in PRESETS.glob("*.coll"):
+        assert f"`@{path.stem}`" in page
+
+
+def _anchors(page: Path) -> set[str]:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), f"{page}: there is no {link}"
+        if anchor:
+            assert anchor in _anchors(target), f"{page}: {name} has no heading #{anchor}"
+
+
+def test_every_decision_is_listed() -> None:
+    page = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md"):
+        assert f"({path.name})" in page

@@ -1,0 +1,54 @@
+"""Every program in examples/ is parsed, decomposed in every way, and run."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from xdsl.dialects.func import FuncOp
+
+from collir.dialects.machine import mesh_of
+from collir.passes.decompose import Strategy
+from collir.syntax.writer import write
+from collir.tools import collrun
+from collir.tools.api import parse
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.coll"))
+
+
+def ranks_of(path: Path) -> set[int]:
+    """The numbers of devices of the meshes that an example's functions are on."""
+    return {mesh_of(op).devices for op in parse(path).ops if isinstance(op, FuncOp)}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_print_to_a_fixed_point(path: Path, tmp_path: Path) -> None:
+    printed = write(parse(path))
+    # Beside the others, for machines taken from these.
+    for other in EXAMPLES:
+        (tmp_path / other.name).write_bytes(other.read_bytes())
+    copy = tmp_path / "printed.coll"
+    copy.write_text(printed, encoding="utf-8")
+    assert write(parse(copy)) == printed
+
+
+@pytest.mark.parametrize("strategy", get_args(Strategy))
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_run(path: Path, strategy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status = collrun.main(["-p", f"decompose{{strategy={strategy}}}", str(path)])
+    printed = capsys.readouterr()
+    assert status == 0, printed.out + printed.err
+    functions = [op for op in parse(path).ops if isinstance(op, FuncOp)]
+    for function, line in zip(functions, printed.out.splitlines(), strict=True):
+        assert line.startswith(f"{function.sym_name.data}: ok on ")
+
+
+@pytest.mark.parametrize(
+    ("path", "ranks"),
+    [(path, ranks) for path in EXAMPLES for ranks in sorted(ranks_of(path)) if ranks <= 16],
+    ids=lambda value: value.stem if isinstance(value, Path) else str(value),
+)
+def test_examples_run_on_mpi(path: Path, ranks: int, capsys: pytest.CaptureFixture[str]) -> None:
+    status = collrun.main(["--engine", "mpi", "-n", str(ranks), "-p", "decompose", str(path)])
+    printed = capsys.readouterr()
+    assert status == 0, printed.out + printed.err
+    assert "every rank's buffers are equal" in printed.out

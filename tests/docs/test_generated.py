@@ -1,0 +1,29 @@
+"""The pages that are generated are not stale."""
+
+from pathlib import Path
+
+import pytest
+
+from collir.passes.table import PASSES
+from collir.targets.table import TARGETS
+from collir.tools.docs import main, pages
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", pages())
+def test_pages_are_what_make_docs_writes(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == pages()[name], "run `make docs`"
+
+
+def test_pages_have_every_pass_and_target() -> None:
+    for name, table in (("passes.md", PASSES), ("targets.md", TARGETS)):
+        for item in table:
+            assert f"\n## {item}\n" in pages()[name]
+
+
+def test_options_and_code_are_marked(tmp_path: Path) -> None:
+    assert main([str(tmp_path)]) == 0
+    text = (tmp_path / "passes.md").read_text(encoding="utf-8")
+    assert "- `strategy: str (default rs-ar-ag)`" in text
+    assert "```text\n%r = all_reduce %g over data\n```" in text

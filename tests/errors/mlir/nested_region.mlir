@@ -1,0 +1,13 @@
+// collopt %s
+// A loop in a function on a mesh.
+builtin.module {
+  machine.machine @box levels [#machine.level<"gpu", #builtin.int<4>, "", #machine.number<1.0e9>, #machine.number<1.0e-06>, "ring">]
+  machine.mesh @m on @box axes [#machine.axis<"data", #builtin.int<4>, unit>]
+  func.func @f(%x: !coll.dist<f32[8]>) -> !coll.dist<f32[8]> attributes {coll.mesh = @m} {
+    scf.execute_region {
+      %y = coll.scale %x by <2.0> : !coll.dist<f32[8]> -> !coll.dist<f32[8]>
+      scf.yield
+    }
+    func.return %x : !coll.dist<f32[8]>
+  }
+}

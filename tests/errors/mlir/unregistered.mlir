@@ -1,0 +1,5 @@
+// collopt %s
+// An operation of no dialect that is known.
+builtin.module {
+  "foo.bar"() : () -> ()
+}

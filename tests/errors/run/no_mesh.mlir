@@ -1,0 +1,7 @@
+// collrun %s
+// A function without a mesh.
+builtin.module {
+  func.func @f() {
+    func.return
+  }
+}

@@ -1,0 +1,67 @@
+"""Every diagnostic is a golden file: `NAME.expect` beside `NAME.coll` or `NAME.mlir`.
+
+The first line of an input is a comment with the command, `%s` standing for the file; the next one
+says in a sentence what is wrong. The golden file holds `exit STATUS` and what stderr says. Files
+without a command are what others refer to. `--update-golden` writes the golden files anew.
+"""
+
+import io
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from collir.tools import collopt, collrun
+
+HERE = Path(__file__).parent
+Tool = Callable[[Sequence[str]], int]
+TOOLS: dict[str, Tool] = {"collopt": collopt.main, "collrun": collrun.main}
+
+
+def command_of(path: Path) -> list[str]:
+    """The words of the command in a file's first line; empty if it has none."""
+    with path.open("rb") as file:
+        comment, _, text = file.readline().decode("utf-8", "replace").partition(" ")
+    words = shlex.split(text) if comment == "//" else []
+    return words if words and words[0] in TOOLS else []
+
+
+INPUTS = sorted(
+    path for suffix in ("coll", "mlir") for path in HERE.rglob(f"*.{suffix}") if command_of(path)
+)
+
+
+def run_tool(path: Path) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of the command of an input, run in its folder."""
+    tool, *arguments = command_of(path)
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            status = TOOLS[tool]([word.replace("%s", path.name) for word in arguments])
+    except SystemExit as stop:  # argparse
+        status = int(stop.code or 0)
+    return status, out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda path: str(path.relative_to(HERE)))
+def test_diagnostic(
+    path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.chdir(path.parent)  # so that messages name the bare file
+    status, out, err = run_tool(path)
+    found = f"exit {status}\n{err}"
+    golden = path.with_suffix(".expect")
+    if request.config.getoption("--update-golden"):
+        golden.write_text(found, encoding="utf-8")
+    assert found == golden.read_text(encoding="utf-8")
+    assert status in (1, 2)
+    assert out == "", "a command that fails prints no output"
+    assert "Traceback" not in err
+    assert "internal error" not in err
+
+
+def test_every_golden_file_has_an_input() -> None:
+    named = {path.with_suffix(".expect") for path in INPUTS}
+    assert set(HERE.rglob("*.expect")) == named

@@ -1,0 +1,81 @@
+"""Runs functions on real MPI ranks, and compares every rank's buffers with the numpy executor's."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from collir.dialects.coll import dist_type
+from collir.dialects.machine import mesh_of
+from collir.semantics.buffers import distribute, random_tensor
+from collir.semantics.collectives import Array, Buffers
+from collir.semantics.executor import exact, execute
+from collir.targets.code.plan import plan
+from collir.tools.mpi_run import run
+
+FLAGS = ("-O1",)
+"""Thousands of small functions: compiling them costs more than running them."""
+
+HANG = 120.0
+"""Seconds after which a launch is taken to hang."""
+
+
+def arguments_of(function: FuncOp, seed: int = 0) -> list[Buffers]:
+    """Buffers of all devices for the arguments of a function."""
+    rng = np.random.default_rng(seed)
+    mesh = mesh_of(function)
+    types = [dist_type(arg) for arg in function.args]
+    return [distribute(mesh, random_tensor(x, rng), x, rng) for x in types]
+
+
+def results_on_ranks(
+    module: ModuleOp,
+    functions: Sequence[FuncOp],
+    folder: Path,
+    flags: Sequence[str] = FLAGS,
+    seed: int = 0,
+) -> list[list[Buffers]]:
+    """What functions on meshes of one size compute on real ranks, compiled and launched once."""
+    arguments = [arguments_of(function, seed) for function in functions]
+    done = run(module, functions, arguments, folder, flags, timeout=HANG)
+    return [results for results, _ in done]
+
+
+def differences(
+    module: ModuleOp, functions: Sequence[FuncOp], folder: Path, flags: Sequence[str] = FLAGS
+) -> list[str]:
+    """Where ranks hold other results than the numpy executor gives them: 'function: result, rank'.
+
+    Bits are compared, but for functions whose steps round, where some of the last ones may differ.
+    """
+    found = results_on_ranks(module, functions, folder, flags)
+    wrong: list[str] = []
+    for function, results in zip(functions, found, strict=True):
+        expected = execute(module, function, arguments_of(function))
+        epsilons = 0 if exact(function) else 4 * mesh_of(function).devices
+        assert len(results) == len(expected) == len(plan(function).returned)
+        for index, (buffers, right) in enumerate(zip(results, expected, strict=True)):
+            wrong += [
+                f"{function.sym_name.data}: result {index}, rank {rank}"
+                for rank, (one, other) in enumerate(zip(buffers, right, strict=True))
+                if not same(one, other, epsilons)
+            ]
+    return wrong
+
+
+def same(found: Array | None, expected: Array | None, epsilons: int = 0) -> bool:
+    """Whether two buffers have the same bits, or are within some epsilons of their magnitude."""
+    if found is None or expected is None:
+        return found is expected
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        return False
+    if found.tobytes() == expected.tobytes():
+        return True
+    if not epsilons or np.issubdtype(found.dtype, np.integer):
+        return False
+    one, other = found.astype(np.float64), expected.astype(np.float64)
+    epsilon = {2: 2.0**-7, 4: 2.0**-23, 8: 2.0**-52}[found.dtype.itemsize]
+    scale = max(1.0, float(np.abs(other).max(initial=0.0)))
+    return np.allclose(one, other, rtol=0, atol=epsilons * epsilon * scale, equal_nan=True)

@@ -1,0 +1,276 @@
+"""Functions of one operation each: every collective and local operation, on meshes of some size."""
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from programs import FunctionBuilder, Move, integer, local_moves, permutes, random_layout
+from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute
+
+from collir.dialects import coll
+from collir.dialects.coll import AxesAttr, DistTensorType
+from collir.dialects.machine import NumberAttr
+from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction
+from collir.machine import Level, Machine
+
+# --- meshes -------------------------------------------------------------------------------------
+
+
+def placed(name: str, **axes: Mapping[str, int]) -> Mesh:
+    """A mesh of axes with a factor for some levels; levels are in the order of the alphabet."""
+    levels = sorted({level for factors in axes.values() for level in factors})
+    sizes = [math.prod(factors.get(level, 1) for factors in axes.values()) for level in levels]
+    machine = Machine(
+        f"{name}_machine",
+        tuple(Level(level, n, 1e9, 1e-6) for level, n in zip(levels, sizes, strict=True)),
+    )
+    factors = {
+        axis: [Factor(level, n) for level, n in sorted(given.items())]
+        for axis, given in axes.items()
+    }
+    return Mesh(name, machine, tuple(Axis.placed(axis, given) for axis, given in factors.items()))
+
+
+def unplaced(name: str, **axes: int) -> Mesh:
+    """A mesh of axes with sizes and no levels."""
+    machine = Machine(f"{name}_machine", (Level("l", math.prod(axes.values()), 1e9, 1e-6),))
+    return Mesh(name, machine, tuple(Axis(axis, n) for axis, n in axes.items()))
+
+
+MESHES = [
+    unplaced("one", x=1),
+    unplaced("two", x=2),
+    placed("three", x={"a": 3}),
+    placed("four", x={"a": 2, "b": 2}),
+    placed("five", x={"a": 1, "b": 5}),
+    placed("six", x={"a": 2}, y={"b": 3}),
+    placed("six_on_one_level", x={"a": 3}, y={"a": 2}),
+    unplaced("seven", x=7),
+    placed("eight", x={"a": 2, "b": 2}, y={"b": 2}),
+    placed("nine", x={"a": 3, "b": 3}),
+    unplaced("ten", x=5, y=2),
+    placed("eleven", x={"a": 11}),
+    placed("twelve", x={"a": 3}, y={"b": 4}),
+    placed("twelve_in_three", x={"a": 2, "c": 3}, y={"b": 2}),
+    placed("thirteen", x={"a": 13}),
+    placed("fourteen", x={"b": 7}, y={"a": 2}),
+    unplaced("fifteen", x=3, y=5),
+    placed("sixteen", x={"a": 2, "b": 2}, y={"b": 1, "c": 4}),
+    placed("sixteen_crossed", x={"a": 2, "b": 2}, y={"a": 2, "b": 2}),
+]
+
+
+def meshes_of(devices: int) -> list[Mesh]:
+    """The meshes of so many devices."""
+    return [mesh for mesh in MESHES if mesh.devices == devices]
+
+
+def over_lists(mesh: Mesh) -> list[tuple[str, ...]]:
+    """Every ordered list of sub-axes."""
+    names = list(mesh.by_name)
+    return [axes for n in range(len(names)) for axes in itertools.permutations(names, n + 1)]
+
+
+# --- collectives --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A collective on a dtype, with a reduction where it reduces."""
+
+    op: type[coll.CollOp]
+    dtype: DType
+    reduction: Reduction | None
+
+    def __str__(self) -> str:
+        return "_".join(filter(None, (mnemonic(self.op), self.dtype, self.reduction)))
+
+
+def mnemonic(op: type[coll.CollOp]) -> str:
+    """The name of an operation as it is written."""
+    return op.name.partition(".")[2]
+
+
+def reductions(dtype: DType) -> list[Reduction]:
+    """The reductions of a dtype: integers have no average."""
+    return [r for r in Reduction if dtype.is_float or r is not Reduction.AVG]
+
+
+KINDS = [
+    Kind(op, dtype, reduction)
+    for op in coll.COLLECTIVES
+    for dtype in DType
+    for reduction in (reductions(dtype) if op in coll.REDUCING else [None])
+]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a collective works: over some sub-axes, on one of three dimensions."""
+
+    mesh: Mesh
+    axes: tuple[str, ...]
+    dim: int
+
+
+def places_of(devices: int) -> list[Place]:
+    """Every place on the meshes of so many devices."""
+    return [
+        Place(mesh, axes, dim)
+        for mesh in meshes_of(devices)
+        for axes in over_lists(mesh)
+        for dim in range(3)
+    ]
+
+
+def operand(rng: random.Random, kind: Kind, place: Place, other: int) -> DistType:
+    """What a collective takes, which may cut a dimension and another one.
+
+    On the sub-axes it is not about, the operand is replicated, at root, sharded or partial.
+    """
+    mesh, axes = place.mesh, place.axes
+    sharded: list[tuple[str, ...]] = [(), (), ()]
+    partial, root = frozenset[str](), frozenset[str]()
+    for axis in (axis for axis in mesh.by_name if axis not in axes):
+        state = rng.choice(["replicated", "root", "partial", 0, 1, 2])
+        if isinstance(state, int):
+            sharded[state] += (axis,)
+        elif state == "root":
+            root |= {axis}
+        elif state == "partial":
+            partial |= {axis}
+    if kind.op in coll.REDUCING:
+        partial |= set(axes)
+    elif kind.op in (coll.BroadcastOp, coll.ScatterOp):
+        root |= set(axes)
+    else:
+        sharded[place.dim] += axes
+    cut = {
+        coll.ReduceScatterOp: place.dim,
+        coll.ScatterOp: place.dim,
+        coll.AllToAllOp: other,
+    }.get(kind.op)
+    dims = [
+        Dim(mesh.group_size(names + axes * (d == cut)) * rng.randint(1, 3), names)
+        for d, names in enumerate(sharded)
+    ]
+    reduction = kind.reduction or rng.choice(reductions(kind.dtype))
+    return DistType(kind.dtype, tuple(dims), partial, reduction if partial else None, root)
+
+
+def collective(rng: random.Random, kind: Kind, place: Place, name: str) -> FuncOp:
+    """A function of one collective."""
+    other = rng.choice([d for d in range(3) if d != place.dim])
+    x = operand(rng, kind, place, other)
+    properties: dict[str, Attribute] = {"axes": AxesAttr(place.axes)}
+    if kind.op is coll.AllToAllOp:
+        properties |= {"source": integer(place.dim), "target": integer(other)}
+    elif kind.op not in (coll.AllReduceOp, coll.ReduceOp, coll.BroadcastOp):
+        properties |= {"dim": integer(place.dim)}
+    moves = [Move(kind.op, properties)]
+    if kind.op is coll.PermuteOp:
+        stay = DistTensorType(x)
+        moves = list(permutes(place.mesh, x))
+        rng.shuffle(moves)
+        moves.sort(key=lambda move: move.properties["to"] == stay)  # last
+    builder = FunctionBuilder(place.mesh, [x], name)
+    tried = (builder.try_move(builder.values[0], move) for move in moves)
+    return builder.function([next(result for result in tried if result is not None)])
+
+
+def collectives(devices: int) -> Iterator[FuncOp]:
+    """Every kind of collective, each at one place, all places in turn."""
+    rng = random.Random(devices)
+    places = places_of(devices)
+    rng.shuffle(places)
+    for kind, place in zip(KINDS, itertools.cycle(places), strict=False):
+        yield collective(rng, kind, place, str(kind))
+
+
+def collectives_everywhere(devices: int) -> Iterator[FuncOp]:
+    """Every kind of collective at every place."""
+    rng = random.Random(devices)
+    for index, (kind, place) in enumerate(itertools.product(KINDS, places_of(devices))):
+        yield collective(rng, kind, place, f"{kind}_{index}")
+
+
+# --- local operations ---------------------------------------------------------------------------
+
+PADS = [(0, 2, 0.0), (1, 0, 1.0), (-1, 3, -2.0), (0, -1, 0.0), (-1, 0, 0.0), (2, 1, 0.0)]
+FACTORS = [2.0, -1.0, 0.0, 3.0, -128.0]
+FRACTIONS = [0.5, 0.1, -1e-3]
+"""Factors of floats; all but the first round."""
+
+
+def local_steps(rng: random.Random, mesh: Mesh, x: DistType) -> Iterator[tuple[str, Move]]:
+    """Local operations on an operand, typed or not, each with a name for its kind."""
+    dim = integer(rng.randrange(3))
+    if lists := over_lists(mesh):
+        over = AxesAttr(rng.choice(lists))
+        yield "keep_root", Move(coll.KeepRootOp, {"axes": over})
+        yield "slice", Move(coll.SliceOp, {"axes": over, "dim": dim})
+        for reduction in (Reduction.SUM, Reduction.PROD):
+            kept: dict[str, Attribute] = {"axes": over, "reduction": StringAttr(reduction)}
+            yield f"mask_{reduction}", Move(coll.MaskOp, kept)
+    for move in local_moves(x, rng):
+        if move.op not in (coll.PadOp, coll.ScaleOp, coll.CastOp):
+            yield mnemonic(move.op), move
+    for index, (low, high, value) in enumerate(PADS):
+        sizes = {"dim": dim, "low": integer(low), "high": integer(high)}
+        yield f"pad_{index}", Move(coll.PadOp, {**sizes, "value": NumberAttr(value)})
+    for index, factor in enumerate(FACTORS + FRACTIONS):
+        yield f"scale_{index}", Move(coll.ScaleOp, {"factor": NumberAttr(factor)})
+    for dtype in DType:
+        yield f"cast_to_{dtype}", Move(coll.CastOp, {"dtype": StringAttr(dtype)})
+
+
+def local_operations(devices: int) -> Iterator[FuncOp]:
+    """Every kind of local operation on every dtype, on random layouts."""
+    rng = random.Random(devices)
+    for dtype in DType:
+        missing = {"keep_root", "slice", "mask_sum", "mask_prod"} if devices > 1 else set[str]()
+        missing |= {"split", "merge", "reshape", "transpose"}
+        missing |= {f"pad_{i}" for i in range(len(PADS))}
+        missing |= {f"scale_{i}" for i in range(len(FACTORS + FRACTIONS * dtype.is_float))}
+        missing |= {f"cast_to_{other}" for other in DType}
+        while missing:
+            mesh = rng.choice(meshes_of(devices))
+            x = random_layout(rng, mesh, dtype)
+            if x.elements > 2048:
+                continue
+            steps = [(name, move) for name, move in local_steps(rng, mesh, x) if name in missing]
+            for name, move in rng.sample(steps, min(3, len(steps))):  # then another layout
+                builder = FunctionBuilder(mesh, [x], f"{name}_{dtype}")
+                if (made := builder.try_move(builder.values[0], move)) and name in missing:
+                    missing.remove(name)
+                    yield builder.function([made])
+        yield from joins(rng, rng.choice(meshes_of(devices)), dtype)
+
+
+def joins(rng: random.Random, mesh: Mesh, dtype: DType) -> Iterator[FuncOp]:
+    """Additions, and concatenations along every dimension, of one dtype."""
+    names = list(mesh.by_name)
+    first = frozenset(names[:1])
+    shape = (Dim(2), Dim(mesh.group_size(names[1:]), tuple(names[1:])), Dim(3))
+    whole = DistType(dtype, shape)
+    at_root = DistType(dtype, shape, root=first)
+    parts = {r: DistType(dtype, shape, first, r) for r in reductions(dtype)} if names else {}
+    terms = [(whole, whole), (at_root, at_root)]
+    terms += [(parts[r], parts[r]) for r in parts if r.linear]
+    terms += [(parts[r], whole) for r in parts if r not in (Reduction.SUM, Reduction.PROD)]
+    for index, (one, other) in enumerate(terms):
+        builder = FunctionBuilder(mesh, [one, other], f"add_{index}_{dtype}")
+        made = builder.try_op(coll.AddOp, rng.sample(builder.values, 2), {})
+        assert made is not None
+        yield builder.function([made])
+    joined = itertools.product(range(3), [whole, at_root, *parts.values()])
+    for index, (dim, x) in enumerate(joined):
+        count = rng.randint(1, 3)
+        builder = FunctionBuilder(mesh, [x] * count, f"concat_{index}_{dtype}")
+        made = builder.try_op(coll.ConcatOp, builder.values[:count], {"dim": integer(dim)})
+        if made is not None:  # a sharded dimension stays as it is
+            yield builder.function([made])

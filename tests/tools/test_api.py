@@ -1,0 +1,51 @@
+"""The Python API mirrors the tools."""
+
+from pathlib import Path
+
+import pytest
+
+import collir
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "sync_gradients.coll"
+
+
+def test_parse_run_and_emit() -> None:
+    module = collir.parse(EXAMPLE)
+    collir.run_passes(module, "decompose{strategy=rs-ar-ag},canonicalize")
+    assert "reduce_scatter %g over data.gpu dim 0" in collir.emit(module)
+    assert "coll.reduce_scatter" in collir.emit(module, "mlir")
+    assert "int main(" in collir.emit(module, "mpi{main=true}")
+
+
+def test_a_text_is_parsed_as_coll() -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    assert collir.emit(collir.parse(text)) == collir.emit(collir.parse(EXAMPLE))
+
+
+def test_bad_input_raises_diagnostics_with_positions() -> None:
+    with pytest.raises(collir.DiagnosticError) as raised:
+        collir.parse("mesh @m on @c { data = 8 }", "x.coll")
+    (found,) = raised.value.diagnostics
+    assert str(found.position) == "x.coll:1:12"
+    assert "there is no machine @c" in found.message
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: collir.run_passes(m, "decompos"),
+        lambda m: collir.run_passes(m, "decompose{strategy=best}"),
+        lambda m: collir.run_passes(m, "decompose{"),
+        lambda m: collir.emit(m, "cobol"),
+        lambda m: collir.emit(m, "mpi{main=1}"),
+    ],
+)
+def test_wrong_use_raises_a_usage_error(call: object) -> None:
+    module = collir.parse(EXAMPLE)
+    with pytest.raises(collir.UsageError):
+        call(module)  # type: ignore[operator]
+
+
+def test_an_unknown_attribute_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError):
+        _ = collir.nothing  # type: ignore[attr-defined]
