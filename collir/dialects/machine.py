@@ -4,7 +4,9 @@ Both are symbols of a module; functions name their mesh in the attribute ``coll.
 attributes mirror the plain values of ``collir.machine`` and ``collir.layout`` and convert to them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from weakref import WeakKeyDictionary
 
 from xdsl.dialects.builtin import (
@@ -306,6 +308,22 @@ def _is(one: object, other: object) -> bool:
     return one is other
 
 
+_remembered: ContextVar[dict[Operation, Mesh] | None] = ContextVar("_remembered", default=None)
+
+
+@contextmanager
+def meshes_remembered() -> Iterator[None]:
+    """While nothing changes the module: the mesh of each function is looked up only once.
+
+    A look-up scans the symbols of the module; once per operation, that is quadratic.
+    """
+    token = _remembered.set({})
+    try:
+        yield
+    finally:
+        _remembered.reset(token)
+
+
 def mesh_of(op: Operation) -> Mesh:
     """The mesh of the function that an operation is in (or is).
 
@@ -318,6 +336,15 @@ def mesh_of(op: Operation) -> Mesh:
         function = function.parent_op()
     if function is None:
         raise VerifyException("the operation is not in a function, so it has no mesh")
+    known = _remembered.get()
+    if known is None:
+        return _look_up(function)
+    if function not in known:
+        known[function] = _look_up(function)
+    return known[function]
+
+
+def _look_up(function: Operation) -> Mesh:
     reference = function.attributes.get(MESH_ATTRIBUTE)
     if not isinstance(reference, SymbolRefAttr):
         raise VerifyException(f"the function does not name its mesh ({MESH_ATTRIBUTE} = @mesh)")

@@ -17,7 +17,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Span
 
 from collir.dialects.coll import CollOp, DistTensorType, dist_type
-from collir.dialects.machine import mesh_of
+from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.layout import LayoutError, MeshError, check_type
 from collir.machine import MachineError
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources, note
@@ -115,13 +115,14 @@ def verify(module: ModuleOp) -> None:
     """
     errors: list[Diagnostic] = []
     failed: set[Operation | None] = set()
-    for op in module.walk():
-        if op.parent_op() in failed:
-            continue  # in a function of a wrong type or mesh nothing can be right
-        found = _verify_one(op)
-        errors += found
-        if found and isinstance(op, FuncOp):
-            failed.add(op)
+    with meshes_remembered():
+        for op in module.walk():
+            if op.parent_op() in failed:
+                continue  # in a function of a wrong type or mesh nothing can be right
+            found = _verify_one(op)
+            errors += found
+            if found and isinstance(op, FuncOp):
+                failed.add(op)
     if errors:
         raise DiagnosticError(errors)
 

@@ -182,13 +182,14 @@ def collective(rng: random.Random, kind: Kind, place: Place, name: str) -> FuncO
     return builder.function([next(result for result in tried if result is not None)])
 
 
-def collectives(devices: int) -> Iterator[FuncOp]:
-    """Every kind of collective, each at one place, all places in turn."""
+def collectives(devices: int, rounds: int = 1) -> Iterator[FuncOp]:
+    """Every kind of collective, in each round at one place, all places in turn."""
     rng = random.Random(devices)
     places = places_of(devices)
     rng.shuffle(places)
-    for kind, place in zip(KINDS, itertools.cycle(places), strict=False):
-        yield collective(rng, kind, place, str(kind))
+    turn = itertools.cycle(places)
+    for index, kind in itertools.product(range(rounds), KINDS):
+        yield collective(rng, kind, next(turn), f"{kind}_{index}")
 
 
 def collectives_everywhere(devices: int) -> Iterator[FuncOp]:
