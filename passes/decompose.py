@@ -26,11 +26,11 @@ cut off at the end, so the result is exact.
 
 When not: an all_reduce over one level only, or on a mesh that is not placed on levels.
 
-Cost (rings, D bytes per device, n children of the outermost level, the group fills them): through
-the port of a child, ``rs-ar-ag`` and ``reduce-ar-bcast`` send 2 (1 - 1/n) D, where one flat ring over
-all G devices in hardware order sends 2 (1 - 1/G) D; ``ar-per-level`` sends 2 (1 - 1/n) D of every
-device below. All three have more steps than a flat all_reduce, so more latencies: small buffers may
-be faster flat.
+Cost (rings, D bytes per device, n children of the outermost level that the group fills): through
+the port of a child, ``rs-ar-ag`` and ``reduce-ar-bcast`` send 2 (1 - 1/n) D, where one flat ring
+over all G devices in hardware order sends 2 (1 - 1/G) D; ``ar-per-level`` sends 2 (1 - 1/n) D of
+every device below. All three have more steps than a flat all_reduce, so more latencies: small
+buffers may be faster flat.
 """
 
 import math

@@ -280,9 +280,7 @@ def _reduction(value: str) -> Reduction:
 
 def _dtype(value: str) -> DType:
     if value not in list(DType):
-        raise LayoutError(
-            f"'{value}' is not a dtype: use {', '.join(DType)}", parameter="dtype"
-        )
+        raise LayoutError(f"'{value}' is not a dtype: use {', '.join(DType)}", parameter="dtype")
     return DType(value)
 
 

@@ -4,7 +4,7 @@ Both are symbols of a module; functions name their mesh in the attribute ``coll.
 attributes mirror the plain values of ``collir.machine`` and ``collir.layout`` and convert to them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from weakref import WeakKeyDictionary
@@ -312,7 +312,7 @@ _remembered: ContextVar[dict[Operation, Mesh] | None] = ContextVar("_remembered"
 
 
 @contextmanager
-def meshes_remembered() -> Iterator[None]:
+def meshes_remembered() -> Generator[None]:
     """While nothing changes the module: the mesh of each function is looked up only once.
 
     A look-up scans the symbols of the module; once per operation, that is quadratic.

@@ -69,7 +69,8 @@ class DType(StrEnum):
     def represents(self, value: float) -> bool:
         """Whether a finite constant can be written in this type.
 
-        Integers must be whole and in range. Floats may round (0.1 is fine as f16); they may not overflow to infinity.
+        Integers must be whole and in range. Floats may round (0.1 is fine as f16); they may not
+        overflow to infinity.
         """
         if not math.isfinite(value):
             return False

@@ -544,8 +544,8 @@ def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) ->
         allowed = " or ".join(_shown(v) for v in idempotent)
         raise LayoutError(
             f"{{0}} is partial({x.reduction}) over {', '.join(mesh.short(mesh.ordered(x.partial)))}"
-            f" here, and every device would bring in its own {_shown(value)}: pad it with {allowed}, "
-            "or all_reduce it first",
+            f" here, and every device would bring in its own {_shown(value)}: "
+            f"pad it with {allowed}, or all_reduce it first",
             operand=0,
             axes=mesh.ordered(x.partial),
         )

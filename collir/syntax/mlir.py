@@ -50,7 +50,7 @@ class LocatedParser(Parser):
         self.first_uses.setdefault(operand.operand_name, operand.span)
         return super().resolve_operand(operand, type)
 
-    def _position(self, span: Span) -> Position:
+    def _position(self, span: Span[str]) -> Position:
         text = self.lexer.input.content
         # Operations come in the order of the text: count on from the last one.
         seen, line = getattr(self, "_counted", (0, 1))
@@ -96,8 +96,8 @@ def read_mlir(
     raise DiagnosticError(found)
 
 
-def _at(span: Span) -> Position:
-    text = span.input.content
+def _at(span: Span[str] | Span[bytes]) -> Position:
+    text = str(span.input.content)
     line = text.count("\n", 0, span.start) + 1
     return Position(span.input.name, line, span.start - text.rfind("\n", 0, span.start))
 

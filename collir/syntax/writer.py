@@ -6,7 +6,6 @@ from decimal import Decimal
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
-
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.coll import (

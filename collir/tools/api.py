@@ -21,7 +21,8 @@ from xdsl.utils.exceptions import ArgSpecParseError
 from collir.passes.table import PASSES
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.syntax.mlir import read_mlir, verify
-from collir.syntax.reader import decode, read
+from collir.syntax.parsing import decode
+from collir.syntax.reader import read
 from collir.targets.table import TARGETS
 
 
@@ -36,7 +37,7 @@ def _nearest(name: str, ours: Iterable[str], all_names: Iterable[str]) -> str:
     return "collopt --help lists them"
 
 
-def usage_error(error: Exception, passes: Iterable[str] = ()) -> UsageError:
+def usage_error(error: BaseException, passes: Iterable[str] = ()) -> UsageError:
     """What xDSL says of a specification of passes or of a target, in words for users."""
     text = getattr(error, "msg", None) or str(error).strip().splitlines()[-1].strip()
     if match := re.match(r"Unrecognized passes: \['(.*)'\]", text):

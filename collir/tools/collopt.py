@@ -30,7 +30,8 @@ import collir
 from collir.passes.table import PASSES
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
 from collir.syntax.mlir import read_mlir, verify
-from collir.syntax.reader import decode, read
+from collir.syntax.parsing import decode
+from collir.syntax.reader import read
 from collir.syntax.writer import settle_names
 from collir.targets.table import TARGETS
 from collir.tools.api import UsageError, unknown_target, usage_error, verify_after

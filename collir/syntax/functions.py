@@ -1,0 +1,358 @@
+# pyright: basic
+"""Lowers functions: types as written, and steps whose result types are inferred by the rules."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from lark import Token, Tree
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, SymbolRefAttr, i64
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
+
+from collir.dialects.coll import AxesAttr, CollOp, DistTensorType, SizesAttr, dist_type
+from collir.dialects.machine import MESH_ATTRIBUTE, NumberAttr
+from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
+from collir.layout.types import unknown_axis
+from collir.syntax.diagnostics import Diagnostic, note
+from collir.syntax.explain import origin_notes, return_mismatch
+from collir.syntax.lowering import Lowering, bare, suggest
+from collir.syntax.operations import SIGNATURES, Kind, Signature
+from collir.syntax.parsing import Node
+
+
+class FunctionLowering(Lowering):
+    """One function. A value whose definition failed is kept as None: its uses are not reported."""
+
+    def __init__(self, file: str, errors: list[Diagnostic], mesh: Mesh):
+        super().__init__(file, errors)
+        self.mesh = mesh
+        self.values: dict[str, SSAValue | None] = {}
+        self.tokens: dict[str, Token] = {}
+
+    def lower(self, tree: Node, mesh_symbol: Token) -> FuncOp | None:
+        before = len(self.errors)
+        symbol = tree.children[0]
+        arguments: list[tuple[Token, DistType | None]] = []
+        results: list[DistType | None] = []
+        result_tree: Node = None
+        steps: list[Node] = []
+        end: Node = None
+        for child in tree.children[1:]:
+            match getattr(child, "data", None):
+                case None:  # the mesh, or something optional that is not there
+                    pass
+                case "argument":
+                    arguments.append((child.children[0], self.type(child.children[1])))
+                case "results":
+                    result_tree = child
+                    results = [self.type(t) for t in child.children if t is not None]
+                case "step":
+                    steps.append(child)
+                case _:
+                    end = child
+        types = [DistTensorType(x) for _, x in arguments if x is not None]
+        block = Block(arg_types=types)
+        free = iter(block.args)
+        for token, x in arguments:
+            self.define(token, next(free) if x is not None else None)
+        for step in steps:
+            self.step(step, block)
+        self.finish(symbol, end, results, result_tree, block)
+        if len(self.errors) > before:
+            return None
+        outputs = [DistTensorType(x) for x in results if x is not None]
+        function = FuncOp(bare(symbol), (types, outputs), Region(block))
+        function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(bare(mesh_symbol))
+        for value in self.values.values():
+            if value is not None and value.name_hint and value.name_hint.isdigit():
+                value._name = None  # numbers are given anew by the printers
+        return function
+
+    def define(self, token: Token, value: SSAValue | None) -> None:
+        name = bare(token)
+        if name in self.tokens:
+            first = note(f"{token} is first defined here", self.position(self.tokens[name]))
+            self.error(token, f"{token} is defined twice", first)
+            return
+        self.values[name] = value
+        self.tokens[name] = token
+        if value is not None:
+            value._name = name  # the setter of name_hint would cut `_1` off
+            if isinstance(value, BlockArgument):
+                value.location = self.position(token).location()
+
+    def use(self, token: Token) -> SSAValue | None:
+        name = bare(token)
+        if name not in self.values:
+            hint = suggest(name, list(self.values), "%")
+            self.error(token, f"{token} is not defined before this use{hint}")
+            return None
+        return self.values[name]
+
+    # --- types ------------------------------------------------------------------------------
+
+    def sub_axes(self, token: Token) -> tuple[str, ...]:
+        """What a token names: a sub-axis, or all those of an axis, major to minor."""
+        name = str(token)
+        return (name,) if name in self.mesh.by_name else self.mesh.of_axis.get(name, ())
+
+    def axes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
+        """Sub-axes in order; an axis without a level is all of its sub-axes, major to minor."""
+        found: list[str] = []
+        for token in tokens:
+            if not (subs := self.sub_axes(token)):
+                self.error(token, unknown_axis(self.mesh, str(token)))
+            found.extend(subs)
+        return tuple(found)
+
+    def naming(self, tokens: Sequence[Token], axis: str) -> Token:
+        """The last of the tokens that names a sub-axis."""
+        return next((t for t in reversed(tokens) if axis in self.sub_axes(t)), tokens[-1])
+
+    def type(self, tree: Node) -> DistType | None:
+        """The type as written, if it can exist."""
+        name, *rest = tree.children
+        before = len(self.errors)
+        if str(name) not in list(DType):
+            hint = suggest(name, list(DType))
+            self.error(name, f"'{name}' is not a dtype: use {', '.join(DType)}{hint}")
+        dims: list[Dim] = []
+        sizes: list[Token] = []
+        axes: list[Token] = []
+        partial = root = frozenset[str]()
+        reduction: Reduction | None = None
+        for part in rest:
+            if part is None:
+                continue
+            if part.data == "dim":
+                token, *names = part.children
+                names = [t for t in names if t is not None]
+                dims.append(Dim(self.integer(token) or 0, self.axes(names)))
+                sizes.append(token)
+                axes += names
+            elif part.data == "partial":
+                op, names = part.children
+                partial = self.axis_set(names)
+                axes += names.children
+                if str(op) in list(Reduction):
+                    reduction = Reduction(str(op))
+                else:
+                    hint = suggest(op, list(Reduction))
+                    self.error(op, f"'{op}' is not a reduction: use {', '.join(Reduction)}{hint}")
+            else:
+                root = self.axis_set(part.children[0])
+                axes += part.children[0].children
+        if len(self.errors) > before:
+            return None
+        x = DistType(DType(str(name)), tuple(dims), partial, reduction, root)
+        try:
+            check_type(self.mesh, x)
+        except LayoutError as error:
+            place = name
+            if error.dim is not None:
+                place = sizes[error.dim]
+            elif error.axes:
+                place = self.naming(axes, error.axes[0])
+            self.error(place, error.text(()))
+            return None
+        return x
+
+    def axis_set(self, names: Node) -> frozenset[str]:
+        found: set[str] = set()
+        for token in names.children:
+            subs = self.axes([token])
+            if twice := found.intersection(subs):
+                axis = next(axis for axis in subs if axis in twice)
+                self.error(token, f"sub-axis {axis} is named twice")
+            found.update(subs)
+        return frozenset(found)
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def step(self, tree: Node, block: Block) -> None:
+        target, name, operand_tree, *clauses, written = tree.children
+        signature = SIGNATURES.get(str(name))
+        if signature is None:
+            hint = suggest(name, list(SIGNATURES)) or f"; there are {', '.join(SIGNATURES)}"
+            self.error(name, f"there is no operation '{name}'{hint}")
+            self.define(target, None)
+            return
+        before = len(self.errors)
+        tokens: list[Token] = operand_tree.children
+        operands = [self.use(token) for token in tokens]
+        if signature.operands not in (None, len(tokens)):
+            count = signature.operands
+            self.error(
+                name,
+                f"{name} takes {count} operand{'s' * (count != 1)}, not {len(tokens)}: "
+                f"`{signature.usage(name)}`",
+            )
+        places: dict[str, list[Token]] = {}
+        properties = self.clauses(name, signature, clauses, places)
+        expected = self.type(written) if written is not None else None
+        known = [operand for operand in operands if operand is not None]
+        op = None
+        if len(self.errors) == before and len(known) == len(operands):
+            op = self.build(name, signature, known, tokens, properties, places)
+        if op is not None:
+            op.location = self.position(name).location()
+            block.add_op(op)
+            if expected is not None and dist_type(op.result) != expected:
+                place: Token = tree.children[-1].children[0]
+                self.errors.append(
+                    Diagnostic(
+                        f"{target} is {dist_type(op.result).text(self.mesh)}, "
+                        f"not {expected.text(self.mesh)}",
+                        self.position(place),
+                    )
+                )
+        self.define(target, op.result if op is not None else None)
+
+    def build(
+        self,
+        name: Token,
+        signature: Signature,
+        operands: Sequence[SSAValue],
+        tokens: Sequence[Token],
+        properties: dict[str, Attribute],
+        places: dict[str, list[Token]],
+    ) -> CollOp | None:
+        try:
+            return signature.op.make(self.mesh, *operands, **properties)
+        except LayoutError as error:
+            place = name
+            notes: tuple[Diagnostic, ...] = ()
+            if error.operand is not None:
+                place = tokens[error.operand]
+                notes = origin_notes(operands[error.operand], error.axes, str(place), self.mesh)
+            if error.parameter in places:
+                place = places[error.parameter][0]
+            elif error.operand is None and error.axes and "axes" in places:
+                place = self.naming(places["axes"], error.axes[0])
+            self.error(place, error.text([str(token) for token in tokens]), *notes)
+            return None
+
+    def clauses(
+        self,
+        name: Token,
+        signature: Signature,
+        trees: Sequence[Node],
+        places: dict[str, list[Token]],
+    ) -> dict[str, Attribute]:
+        """The properties of an operation from its clauses, in any order.
+
+        ``places`` gets the tokens of the argument of every clause that is given.
+        """
+        given: dict[str, tuple[Token, Node]] = {}
+        for clause in trees:
+            keyword, argument = clause.children
+            if str(keyword) in given:
+                self.error(keyword, f"`{keyword}` is given twice")
+            given[str(keyword)] = (keyword, argument)
+        properties: dict[str, Attribute] = {}
+        missing: list[str] = []
+        for clause in signature.clauses:
+            if clause.keyword in given:
+                keyword, argument = given.pop(clause.keyword)
+                places[clause.name] = _tokens(argument) or [keyword]
+                value = self.argument(keyword, argument, clause.kind, signature, name)
+                if value is not None:
+                    properties[clause.name] = value
+            elif clause.default is None:
+                missing.append(f"`{clause.keyword}`")
+            elif clause.kind is Kind.NUMBER:
+                properties[clause.name] = NumberAttr(float(clause.default))
+            else:
+                properties[clause.name] = _integer_attr(clause.default)
+        if missing:
+            needed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+            self.error(name, f"{name} needs {needed}: `{signature.usage(name)}`")
+        for keyword, _ in given.values():
+            self.error(keyword, f"{name} has no `{keyword}`: `{signature.usage(name)}`")
+        return properties
+
+    def argument(
+        self, keyword: Token, argument: Node, kind: Kind, signature: Signature, name: str
+    ) -> Attribute | None:
+        before = len(self.errors)
+        children = getattr(argument, "children", ())
+        match kind, argument:
+            case Kind.AXES, Tree(data="names"):
+                axes = self.axes(children)
+                return AxesAttr(axes) if len(self.errors) == before else None
+            case Kind.INTEGER, Token(type="NUMBER"):
+                value = self.integer(argument)
+                return None if value is None else _integer_attr(value)
+            case Kind.NUMBER, Token(type="NUMBER"):
+                number = self.number(argument)
+                return None if number is None else NumberAttr(number)
+            case Kind.NAME, Token(type="NAME"):
+                return StringAttr(str(argument))
+            case Kind.SIZES, Tree(data="sizes"):
+                sizes = [self.integer(t) for t in children if t is not None]
+                return SizesAttr(tuple(s or 0 for s in sizes)) if None not in sizes else None
+            case Kind.TYPE, Tree(data="type"):
+                x = self.type(argument)
+                return None if x is None else DistTensorType(x)
+            case _:
+                place = next(iter(_tokens(argument)), keyword)
+                usage = signature.usage(name)
+                self.error(place, f"`{keyword}` takes {_KINDS[kind]} here: `{usage}`")
+                return None
+
+    # --- the end ----------------------------------------------------------------------------
+
+    def finish(
+        self,
+        symbol: Token,
+        end: Node,
+        results: Sequence[DistType | None],
+        result_tree: Node,
+        block: Block,
+    ) -> None:
+        keyword, listed = end.children
+        tokens: list[Token] = listed.children if listed else []
+        values = [self.use(token) for token in tokens]
+        promised = self.position(result_tree.children[0].children[0]) if results else None
+        if len(values) != len(results):
+            notes = (note("the results are declared here", promised),) if promised else ()
+            self.error(
+                keyword,
+                f"{symbol} has {len(results)} result{'s' * (len(results) != 1)}, "
+                f"but {len(values)} {'are' if len(values) != 1 else 'is'} returned",
+                *notes,
+            )
+            return
+        for token, value, expected in zip(tokens, values, results, strict=True):
+            if value is None or expected is None or dist_type(value) == expected:
+                continue
+            message, axes = return_mismatch(dist_type(value), expected, str(token), self.mesh)
+            notes = [note(f"{symbol} promises {expected.text(self.mesh)} here", promised)]
+            notes += origin_notes(value, axes, str(token), self.mesh)
+            self.error(token, message, *notes)
+        if None not in values:
+            op = ReturnOp(*(value for value in values if value is not None))
+            op.location = self.position(keyword).location()
+            block.add_op(op)
+
+
+_KINDS = {
+    Kind.AXES: "axes",
+    Kind.INTEGER: "an integer",
+    Kind.SIZES: "sizes in []",
+    Kind.NUMBER: "a number",
+    Kind.NAME: "a name",
+    Kind.TYPE: "a type",
+}
+
+
+def _tokens(argument: Node) -> list[Token]:
+    """The tokens of an argument, in order."""
+    if isinstance(argument, Token):
+        return [argument]
+    return list(argument.scan_values(lambda value: isinstance(value, Token)))
+
+
+@cache
+def _integer_attr(value: int) -> IntegerAttr:
+    return IntegerAttr(value, i64)

@@ -1,0 +1,81 @@
+# pyright: basic
+"""What all lowerings of trees share: a file, its errors, and how numbers are read."""
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from lark import Token
+
+from collir.syntax.diagnostics import Diagnostic, Position
+from collir.syntax.parsing import Node
+from collir.syntax.units import Quantity
+
+_MAX_DIGITS = 19
+
+
+def suggest(name: str, known: Sequence[str], sigil: str = "") -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {sigil}{close[0]}?" if close else ""
+
+
+def bare(token: Token) -> str:
+    """A symbol or value without its @ or %."""
+    return token[1:]
+
+
+class Lowering:
+    """What all readers share: a file, its errors, and how to read numbers."""
+
+    def __init__(self, file: str, errors: list[Diagnostic]):
+        self.file = file
+        self.errors = errors
+
+    def position(self, token: Token) -> Position:
+        return Position(self.file, token.line or 1, token.column or 1)
+
+    def error(self, token: Token, message: str, *notes: Diagnostic) -> None:
+        self.errors.append(Diagnostic(message, self.position(token), notes))
+
+    def integer(self, token: Token) -> int | None:
+        """An integer of at most 19 digits."""
+        if not token.lstrip("-").isdigit():
+            self.error(token, f"`{token}` is not an integer")
+        elif len(token.lstrip("-")) > _MAX_DIGITS:
+            self.error(token, "the number is too large: sizes have at most 19 digits")
+        else:
+            return int(token)
+        return None
+
+    def number(self, token: Token) -> float | None:
+        """A finite number."""
+        value = float(token)
+        if value in (float("inf"), float("-inf")):
+            self.error(token, "the number is too large for a double")
+            return None
+        return value
+
+    def quantity(self, tree: Node, kind: Quantity, what: str) -> float | None:
+        """What a number and a unit say, in SI; positive, or for a time not negative."""
+        number, unit = tree.children
+        if unit not in kind.units:
+            known = suggest(unit, list(kind.units))
+            self.error(unit, f"`{unit}` is not a unit here: write {kind.example}{known}")
+            return None
+        value = self.number(number)
+        if value is None:
+            return None
+        if value:  # a zero may have an exponent that no decimal has
+            value = kind.parse(number, unit)
+        digits = re.split("[eE]", number)[0]
+        if value == float("inf"):
+            self.error(number, "the number is too large for a double")
+        elif value == 0 and digits.strip("-0."):
+            self.error(number, "the number is too small for a double")
+        elif kind is Quantity.TIME and value < 0:
+            self.error(number, f"{what} must not be negative, not {number} {unit}")
+        elif kind is not Quantity.TIME and value <= 0:
+            self.error(number, f"{what} must be positive, not {number} {unit}")
+        else:
+            return value
+        return None

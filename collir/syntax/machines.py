@@ -1,0 +1,341 @@
+# pyright: basic
+"""Lowers the machines of a file: their own levels, or those of a template, here or elsewhere."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lark import Token
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import Attribute, Operation
+
+from collir.dialects.machine import (
+    DeviceAttr,
+    LevelAttr,
+    MachineOp,
+    ReferenceAttr,
+    parameter_list,
+)
+from collir.machine import Device, Level, LinkKind, MachineError
+from collir.syntax.diagnostics import DiagnosticError, Sources, note
+from collir.syntax.lowering import Lowering, bare, suggest
+from collir.syntax.parsing import Node, decode, parse
+from collir.syntax.units import Quantity
+
+PRESETS = Path(__file__).parent.parent / "machine" / "presets"
+"""Where the machines that ship with collir are."""
+
+Machines = dict[str, tuple[MachineOp, Token]]
+
+
+@cache
+def shipped() -> tuple[str, ...]:
+    """The names of the machines that ship with collir."""
+    return tuple(sorted(path.stem for path in PRESETS.glob("*.coll")))
+
+
+class MachineLowering(Lowering):
+    """One file. ``including`` are the files it is read for, ``files`` machines of the others.
+
+    ``machines``, ``ops`` (by their place in the file) and ``failed`` (names) are what came of it.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        sources: Sources,
+        including: tuple[str, ...] = (),
+        files: dict[str, Machines | None] | None = None,
+    ):
+        super().__init__(file, [])
+        self.sources = sources
+        self.including = (*including, file)
+        self.files: dict[str, Machines | None] = {} if files is None else files
+        self.machines: Machines = {}
+        self.instances: set[str] = set()  # those that are not built yet
+        self.symbols: dict[str, Token] = {}  # of every kind
+        self.failed: set[str] = set()
+        self.ops: dict[int, Operation] = {}
+
+    def declare_machines(self, text: str) -> list[tuple[int, Node]]:
+        """Parses the file and builds its machines; its declarations."""
+        tree, self.errors, self.failed = parse(text, self.file)
+        items = list(enumerate(tree.children))
+        self.instances = {bare(t.children[0]) for t in tree.children if t.data == "instance"}
+        self.declare("machine", items, self.machine)
+        self.declare("instance", items, self.instance)
+        return items
+
+    def declare(
+        self,
+        kind: str,
+        items: list[tuple[int, Node]],
+        build: Callable[[Node], Operation | None],
+    ) -> None:
+        """Builds all declarations of a kind; a symbol that is taken is an error."""
+        for index, tree in items:
+            if tree.data != kind:
+                continue
+            symbol: Token = tree.children[0]
+            op = build(tree) if self._is_new(symbol) else None
+            if op is None:
+                self.failed.add(bare(symbol))
+            else:
+                op.location = self.position(symbol).location()
+                self.ops[index] = op
+
+    def _is_new(self, symbol: Token) -> bool:
+        first = self.symbols.setdefault(bare(symbol), symbol)
+        if first is not symbol:
+            here = note(f"{symbol} is first defined here", self.position(first))
+            self.error(symbol, f"{symbol} is defined twice", here)
+        return first is symbol
+
+    def machine(self, tree: Node) -> MachineOp | None:
+        symbol, parameters, device, *levels = tree.children
+        before = len(self.errors)
+        values = self.parameters(parameters)
+        built = [self.level(level, values) for level in levels]
+        self.distinct_levels(levels)
+        device_attr = self.device(device) if device else None
+        if len(self.errors) > before:
+            return None
+        properties: dict[str, Attribute] = {
+            "sym_name": StringAttr(bare(symbol)),
+            "levels": ArrayAttr([level for level in built if level is not None]),
+        }
+        if values:
+            properties["parameters"] = parameter_list({k: v for k, (v, _) in values.items()})
+        if device_attr:
+            properties["device"] = device_attr
+        return self._finish_machine(symbol, MachineOp.create(properties=properties))
+
+    def _finish_machine(self, symbol: Token, op: MachineOp) -> MachineOp | None:
+        try:
+            op.value()
+        except MachineError as error:
+            self.error(symbol, str(error))
+            return None
+        op.location = self.position(symbol).location()
+        self.machines[bare(symbol)] = (op, symbol)
+        return op
+
+    def parameters(self, tree: Node | None) -> dict[str, tuple[int, Token]]:
+        values: dict[str, tuple[int, Token]] = {}
+        for parameter in tree.children if tree else ():
+            name, number = parameter.children
+            value = self.integer(number)
+            if str(name) in values:
+                self.error(name, f"parameter '{name}' is given twice")
+            elif value is not None:
+                values[str(name)] = (value, name)
+        return values
+
+    def distinct_levels(self, trees: Sequence[Node]) -> None:
+        known: dict[str, Token] = {}
+        for tree in trees:
+            name = tree.children[0]
+            first = known.setdefault(str(name), name)
+            if first is not name:
+                here = note(f"level '{name}' is first defined here", self.position(first))
+                self.error(name, f"level '{name}' is defined twice", here)
+
+    def level(self, tree: Node, parameters: dict[str, tuple[int, Token]]) -> LevelAttr | None:
+        name, size_token, *settings = tree.children
+        size_from = ""
+        if size_token.type == "NUMBER":
+            size = self.integer(size_token)
+        elif str(size_token) in parameters:
+            size_from = str(size_token)
+            size = parameters[size_from][0]
+        else:
+            hint = suggest(size_token, list(parameters)) or (
+                f": declare it behind the machine's name, as in `({size_token} = 4)`"
+            )
+            self.error(size_token, f"the machine has no parameter '{size_token}'{hint}")
+            size = None
+        found: dict[str, Any] = {}
+        for setting in settings:
+            key, value = setting.children
+            if str(key) in found:
+                self.error(key, f"'{key}' is set twice")
+            found[str(key)] = self.setting(key, value)
+        if size is None or None in found.values():
+            return None
+        for needed, example in (("port", "port = 8 GB/s"), ("latency", "latency = 20 us")):
+            if needed not in found:
+                self.error(name, f"level '{name}' has no {needed}: add `{example}`")
+                return None
+        try:
+            level = Level(str(name), size, **found)
+        except MachineError as error:
+            self.error(size_token if size < 1 else name, str(error))
+            return None
+        return LevelAttr.of(level, size_from)
+
+    def setting(self, key: Token, value: Node) -> float | LinkKind | None:
+        quantities = {"port": Quantity.BANDWIDTH, "latency": Quantity.TIME}
+        if key == "kind":
+            token = value if isinstance(value, Token) else value.children[0]
+            if str(token) in list(LinkKind):
+                return LinkKind(str(token))
+            hint = suggest(token, list(LinkKind))
+            self.error(token, f"'{token}' is not a kind: use {', '.join(LinkKind)}{hint}")
+        elif key not in quantities:
+            known = ["port", "latency", "kind"]
+            self.error(
+                key, f"a level has no '{key}': it has {', '.join(known)}{suggest(key, known)}"
+            )
+        elif isinstance(value, Token):
+            self.error(value, f"{key} needs {quantities[key].example}, not '{value}'")
+        else:
+            return self.quantity(value, quantities[key], str(key))
+        return None
+
+    def device(self, tree: Node) -> DeviceAttr | None:
+        rates: dict[str, float] = {}
+        memory = bandwidth = None
+        start: Token | None = None
+        seen: set[str] = set()
+        for item in tree.children:
+            if item is None:
+                continue
+            token = next(item.scan_values(lambda v: isinstance(v, Token)))
+            start = start or token
+            if item.data in seen:
+                self.error(token, f"{item.data} is given twice")
+            seen.add(item.data)
+            if item.data == "compute":
+                for rate in item.children:
+                    dtype, quantity = rate.children
+                    value = self.quantity(quantity, Quantity.COMPUTE, "a compute rate")
+                    if str(dtype) in rates:
+                        self.error(dtype, f"the compute rate of {dtype} is given twice")
+                    elif value is not None:
+                        rates[str(dtype)] = value
+            else:
+                _, size, speed = item.children
+                memory = self.quantity(size, Quantity.BYTES, "the memory size")
+                if speed:
+                    bandwidth = self.quantity(speed, Quantity.BANDWIDTH, "the memory bandwidth")
+        assert start is not None
+        try:
+            return DeviceAttr.of(Device(tuple(rates.items()), memory, bandwidth))
+        except MachineError as error:
+            self.error(start, str(error))
+            return None
+
+    def instance(self, tree: Node) -> MachineOp | None:
+        symbol, template_symbol, arguments, file = tree.children
+        self.instances.discard(bare(symbol))
+        before = len(self.errors)
+        given = self.parameters(arguments)
+        template = self.template(template_symbol, file)
+        if template is None or len(self.errors) > before:
+            return None
+        known = {p.parameter.data: p.value.data for p in template.parameters or ()}
+        for name, (_, token) in given.items():
+            if name not in known:
+                has = f"its parameters are {', '.join(known)}" if known else "it has none"
+                self.error(token, f"machine {template_symbol} has no parameter '{name}': {has}")
+                return None
+        sizes = known | {name: value for name, (value, _) in given.items()}
+        levels: list[LevelAttr] = []
+        for level in template.levels:
+            size = sizes.get(level.size_from.data, level.size.data)
+            if size < 1:
+                token = given[level.size_from.data][1]
+                name = level.level_name.data
+                self.error(token, f"level '{name}' needs at least one child, not {size}")
+                return None
+            levels.append(
+                LevelAttr(
+                    level.level_name,
+                    IntAttr(size),
+                    StringAttr(""),
+                    level.port,
+                    level.latency,
+                    level.kind,
+                )
+            )
+        properties: dict[str, Attribute] = {
+            "sym_name": StringAttr(bare(symbol)),
+            "levels": ArrayAttr(levels),
+            "reference": ReferenceAttr(
+                StringAttr(bare(template_symbol)),
+                parameter_list({name: value for name, (value, _) in given.items()}),
+                StringAttr(file[1:-1] if file else ""),
+            ),
+        }
+        if template.device:
+            properties["device"] = template.device
+        return self._finish_machine(symbol, MachineOp.create(properties=properties))
+
+    def template(self, symbol: Token, file: Token | None) -> MachineOp | None:
+        """The machine a reference speaks of: of this file, of another, or a shipped one."""
+        name = bare(symbol)
+        if file is None and name in self.machines:
+            return self.machines[name][0]
+        if file is not None:
+            path = Path(self.file).parent / file[1:-1]
+        elif name in shipped():
+            path = PRESETS / f"{name}.coll"
+        elif name in self.failed:
+            return None  # its own error says why
+        elif name in self.instances:
+            self.error(symbol, f"machine {symbol} is itself taken from another: write it above")
+            return None
+        else:
+            known = [*self.machines, *shipped()]
+            self.error(
+                symbol,
+                f"there is no machine {symbol} in this file, nor one shipped with collir "
+                f"({', '.join(shipped())}){suggest(name, known, '@')}",
+            )
+            return None
+        machines = self.machines_of(path, file or symbol)
+        if machines is None:
+            return None
+        if name not in machines:
+            has = (
+                f"its machines are {', '.join('@' + m for m in machines)}"
+                if machines
+                else ("it has no machines")
+            )
+            self.error(symbol, f"{path.name} has no machine {symbol}: {has}")
+            return None
+        return machines[name][0]
+
+    def machines_of(self, path: Path, token: Token) -> Machines | None:
+        """The machines of another file; its errors are reported there, with a note here."""
+        name = str(path)
+        if name == self.file:
+            self.error(token, f"{token} is this file: leave out `from {token}`")
+            return None
+        if name in self.including:
+            self.error(token, f"{token} takes machines from itself, through this file")
+            return None
+        if name not in self.files:
+            self.files[name] = self._read_machines(path, token)
+        return self.files[name]
+
+    def _read_machines(self, path: Path, token: Token) -> Machines | None:
+        name = str(path)
+        try:
+            text = decode(path.read_bytes(), name)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else None
+            self.error(token, f"cannot read {token}: {(reason or str(error)).lower()}")
+            return None
+        except DiagnosticError as error:
+            errors, machines = error.diagnostics, None
+        else:
+            self.sources.add(name, text)
+            other = MachineLowering(name, self.sources, self.including, self.files)
+            other.declare_machines(text)
+            errors, machines = other.errors, other.machines
+        here = note("the file is needed here", self.position(token))
+        self.errors += [replace(found, notes=(*found.notes, here)) for found in errors]
+        return None if errors else machines

@@ -1,0 +1,144 @@
+# pyright: basic
+"""Text to trees: Lark with the grammar of ``.coll``, and what is said of syntax errors."""
+
+import gc
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lark import Lark, Tree
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from collir.syntax.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position
+
+Node = Any
+"""A lark tree; what its children are, tokens or trees, is in the grammar."""
+
+_DECLARATION = re.compile(r"^(?:machine|mesh|func)[ \t]+@?(\w+)", re.MULTILINE)
+
+
+def decode(data: bytes, file: str) -> str:
+    """The text of a file.
+
+    Raises:
+        DiagnosticError: it is not UTF-8.
+    """
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        column = error.start - (before.rfind(b"\n") + 1) + 1
+        position = Position(file, before.count(b"\n") + 1, column)
+        message = f"the file is not UTF-8 text (byte 0x{data[error.start]:02x})"
+        raise DiagnosticError(Diagnostic(message, position)) from None
+
+
+@cache
+def parser() -> Lark:
+    grammar = Path(__file__).with_name("grammar.lark")
+    return Lark.open(
+        str(grammar), parser="lalr", lexer="contextual", maybe_placeholders=True, cache=False
+    )
+
+
+@contextmanager
+def no_gc() -> Generator[None]:
+    """A parse makes many objects and no garbage: collecting meanwhile doubles its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+_TERMINALS = {
+    "NAME": "a name",
+    "AXIS": "an axis",
+    "SYMBOL": "a name with @",
+    "VALUE": "a value with %",
+    "NUMBER": "a number",
+    "UNIT": "a unit",
+    "STRING": 'a file name in ""',
+    "KEYWORD": "a clause (dim, to, into, by, low, high, value, order, op)",
+    "OVER": "`over`",
+    "RETURN": "`return`",
+    "MEMORY": "`memory`",
+    "$END": "the end of the file",
+}
+
+
+def _expected(terminals: set[str]) -> str:
+    def shown(name: str) -> str:
+        if name in _TERMINALS:
+            return _TERMINALS[name]
+        pattern = parser().get_terminal(name).pattern.value
+        return f"`{pattern}`"
+
+    names = sorted({shown(name) for name in terminals})
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+_HINTS = {
+    ("VALUE", "NAME"): "operands come after the operation: `%y = all_reduce %x over data`",
+    ("VALUE", "RBRACE"): "nothing may follow `return`",
+    ("RBRACE", "RETURN"): "a function ends with `return %y`, or `return` if it has no results",
+    ("LBRACE", "ON"): "a function says which mesh it is on: `-> f32[8] on @m {`",
+    ("RPAR", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
+    ("COMMA", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
+    ("OVER", "VALUE"): "operands come before the clauses: `%y = all_reduce %x over data`",
+}
+"""What to say where a token is found and another would have been possible."""
+
+
+def _syntax_error(error: UnexpectedInput, file: str) -> Diagnostic:
+    assert isinstance(error, UnexpectedToken | UnexpectedCharacters)
+    allowed: set[str] = error.interactive_parser.accepts()  # type: ignore
+    if isinstance(error, UnexpectedCharacters):
+        position = Position(file, error.line, error.column)
+        name = error.char if error.char.isprintable() else f"U+{ord(error.char):04X}"
+        return Diagnostic(f"`{name}` is not possible here: expected {_expected(allowed)}", position)
+    found = error.token
+    position = Position(file, found.line or 1, found.column or 1)
+    if found.type == "$END":
+        return Diagnostic(f"the text ends here, but {_expected(allowed)} is missing", position)
+    name = str(found) if len(found) <= 40 else f"{found[:40]}..."
+    message = f"`{name}` is not possible here: expected {_expected(allowed)}"
+    hint = next((_HINTS[found.type, a] for a in sorted(allowed) if (found.type, a) in _HINTS), "")
+    return Diagnostic(message + (f" ({hint})" if hint else ""), position)
+
+
+def parse(text: str, file: str) -> tuple[Node, list[Diagnostic], set[str]]:
+    """The tree of a text; with syntax errors, the tree of the declarations that have none.
+
+    Also the syntax errors, one per declaration, and the names of the declarations they are in.
+    """
+    with no_gc():
+        try:
+            return parser().parse(text), [], set()
+        except UnexpectedInput as error:
+            first = error
+        errors: list[Diagnostic] = []
+        failed: set[str] = set()
+        children: list[Node] = []
+        found = [
+            (0, ""),
+            *((m.start(), m[1]) for m in _DECLARATION.finditer(text)),
+            (len(text), ""),
+        ]
+        for (start, name), (end, _) in pairwise(found):
+            # Blank out what stands before, so that positions stay right.
+            lead = "\n" * text.count("\n", 0, start)
+            try:
+                if len(errors) < MAX_ERRORS:
+                    children += parser().parse(lead + text[start:end]).children
+                    continue
+            except UnexpectedInput as error:
+                errors.append(_syntax_error(error, file))
+            failed.add(name)
+    return Tree("start", children), errors or [_syntax_error(first, file)], failed
