@@ -32,7 +32,7 @@ from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, rend
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
-from collir.syntax.writer import settle_names
+from collir.syntax.writer import settle_names, write
 from collir.targets.table import TARGETS
 from collir.tools.api import UsageError, unknown_target, usage_error, verify_after
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
@@ -178,8 +178,11 @@ class CollOpt(xDSLOptMain):
                 verify_after(previous, module)
         if previous and following and self.args.print_between_passes:
             print(f"// IR after {previous.name}:")
-            Printer(stream=sys.stdout).print_op(module)
-            print("\n")
+            if parse_spec(self.args.target).name == "mlir":
+                Printer(stream=sys.stdout).print_op(module)
+                print("\n")
+            else:
+                print(write(module))
 
     # --- input and output -------------------------------------------------------------------
 
@@ -279,8 +282,8 @@ class CollOpt(xDSLOptMain):
     def _printed(self, module: ModuleOp, target: str) -> str:
         if target == "mlir":
             settle_names(module)
-        text = self.output_resulting_program(module)
-        return text.rstrip("\n") + "\n"
+        text = self.output_resulting_program(module).rstrip("\n")
+        return f"{text}\n" if text else ""
 
 
 _XDSL_PASSES = {
