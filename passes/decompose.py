@@ -9,7 +9,7 @@ to send, or fewer devices that send, through the outer ports.
 Strategies (levels innermost last):
 
 - ``rs-ar-ag``: reduce_scatter from the innermost level outwards, all_reduce over the outermost,
-  all_gather back inwards. The outer ports carry 1/n of the bytes, n the devices inside.
+  all_gather back inwards. Every device sends 1/m of its buffer outside, m the devices inside.
 - ``reduce-ar-bcast``: reduce inwards to a root, all_reduce between the roots, broadcast back.
 - ``ar-per-level``: an all_reduce per level, from the innermost outwards.
 - ``flat``: leave it as one step.
@@ -26,11 +26,11 @@ cut off at the end, so the result is exact.
 
 When not: an all_reduce over one level only, or on a mesh that is not placed on levels.
 
-Cost (rings, D bytes per device, n children of the outermost level that the group fills): through
-the port of a child, ``rs-ar-ag`` and ``reduce-ar-bcast`` send 2 (1 - 1/n) D, where one flat ring
-over all G devices in hardware order sends 2 (1 - 1/G) D; ``ar-per-level`` sends 2 (1 - 1/n) D of
-every device below. All three have more steps than a flat all_reduce, so more latencies: small
-buffers may be faster flat.
+Cost (rings, D bytes per device, n children of the outermost level, a group of all G devices):
+through the port of a child, ``rs-ar-ag`` and ``reduce-ar-bcast`` send 2 (1 - 1/n) D, where one flat
+ring over all G devices sends 2 (1 - 1/G) D in hardware order, and up to the number of devices below
+as often in another; ``ar-per-level`` sends 2 (1 - 1/n) D of every device below. All three have more
+steps than a flat all_reduce, so more latencies: small buffers may be faster flat.
 """
 
 import math

@@ -82,5 +82,5 @@ def test_machine_and_layout_know_nothing_of_xdsl() -> None:
 
 def test_passes_cannot_be_imported_twice() -> None:
     source = (ROOT / "passes" / "__init__.py").read_text(encoding="utf-8")
-    with pytest.raises(ImportError, match="import collir.passes"):
+    with pytest.raises(ImportError, match=r"import collir\.passes"):
         exec(compile(source, "passes/__init__.py", "exec"), {"__name__": "passes"})

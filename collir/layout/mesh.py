@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from collir.machine import Machine
+from collir.machine.model import product, product_text
 
 
 class MeshError(ValueError):
@@ -37,7 +38,7 @@ class Axis:
     def placed(name: str, factors: Iterable[Factor]) -> "Axis":
         """An axis whose size is the product of its factors."""
         factors = tuple(factors)
-        return Axis(name, math.prod(factor.size for factor in factors), factors)
+        return Axis(name, product(factor.size for factor in factors), factors)
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,11 @@ class Mesh:
     def __post_init__(self) -> None:
         if not self.axes:
             raise MeshError(f"mesh @{self.name} has no axes")
-        names = [axis.name for axis in self.axes]
+        names: set[str] = set()
         for axis in self.axes:
-            if names.count(axis.name) > 1:
+            if axis.name in names:
                 raise MeshError(f"mesh @{self.name} has two axes named '{axis.name}'", axis.name)
+            names.add(axis.name)
             if axis.size < 1 or any(factor.size < 1 for factor in axis.factors or ()):
                 raise MeshError(f"axis '{axis.name}' needs sizes of at least 1", axis.name)
             if (axis.factors is None) != (self.axes[0].factors is None):
@@ -92,17 +94,18 @@ class Mesh:
                 )
         if self.placed:
             self._check_placement()
-        elif (total := math.prod(axis.size for axis in self.axes)) != self.machine.devices:
+        elif (total := product(axis.size for axis in self.axes)) != self.machine.devices:
             raise MeshError(
-                f"the axes of mesh @{self.name} multiply to {total}, "
+                f"the axes of mesh @{self.name} multiply to {product_text(total)}, "
                 f"but machine @{self.machine.name} has {self.machine.devices} devices"
             )
 
     def _check_placement(self) -> None:
-        order = [level.name for level in self.machine.levels]
+        order = {level.name: place for place, level in enumerate(self.machine.levels)}
         for axis in self.axes:
-            levels = [factor.level for factor in axis.factors or ()]
-            for level in levels:
+            factors = axis.factors or ()
+            seen: set[str] = set()
+            for level in (factor.level for factor in factors):
                 if level not in order:
                     raise MeshError(
                         f"machine @{self.machine.name} has no level '{level}' "
@@ -110,34 +113,28 @@ class Mesh:
                         axis.name,
                         level,
                     )
-                if levels.count(level) > 1:
+                if level in seen:
                     raise MeshError(
                         f"axis '{axis.name}' names level '{level}' twice", axis.name, level
                     )
-            if levels != sorted(levels, key=order.index):
-                right = " * ".join(
-                    f"{factor.level}:{factor.size}"
-                    for factor in sorted(axis.factors or (), key=lambda f: order.index(f.level))
-                )
+                seen.add(level)
+            outermost_first = tuple(sorted(factors, key=lambda factor: order[factor.level]))
+            if factors != outermost_first:
+                right = " * ".join(f"{factor.level}:{factor.size}" for factor in outermost_first)
                 raise MeshError(
                     f"write the levels of axis '{axis.name}' outermost first: {right}", axis.name
                 )
         for level in self.machine.levels:
-            sizes = [
-                factor.size
-                for axis in self.axes
-                for factor in axis.factors or ()
-                if factor.level == level.name
-            ]
+            sizes = [size for _, size in self._on_level.get(level.name, ())]
             if not sizes and level.size > 1:
                 raise MeshError(
                     f"no axis of mesh @{self.name} is on level '{level.name}', which has "
                     f"{level.size} children: give one of them the factor {level.name}:{level.size}"
                 )
-            if (total := math.prod(sizes)) != level.size:
+            if (total := product(sizes)) != level.size:
                 raise MeshError(
                     f"the factors of mesh @{self.name} on level '{level.name}' multiply to "
-                    f"{total}, but the level has {level.size} children"
+                    f"{product_text(total)}, but the level has {level.size} children"
                 )
 
     @property
@@ -170,10 +167,17 @@ class Mesh:
                 yield axis.name, None, axis.size
             return
         for level in self.machine.levels:
-            for axis in self.axes:
-                for factor in axis.factors or ():
-                    if factor.level == level.name:
-                        yield axis.name, level.name, factor.size
+            for axis, size in self._on_level.get(level.name, ()):
+                yield axis, level.name, size
+
+    @cached_property
+    def _on_level(self) -> dict[str, list[tuple[str, int]]]:
+        """For every level the axes that are placed on it, with the sizes of their factors."""
+        found: dict[str, list[tuple[str, int]]] = {}
+        for axis in self.axes:
+            for factor in axis.factors or ():
+                found.setdefault(factor.level, []).append((axis.name, factor.size))
+        return found
 
     @cached_property
     def by_name(self) -> dict[str, SubAxis]:

@@ -5,6 +5,8 @@ the result or raises ``LayoutError``. A function whose body type-checks implemen
 its signature promises. The rules look at sub-axes and sizes only, never at devices, so checking a
 step costs the same on 8 devices and on 100,000.
 
+Integer steps are typed as if none wrapped around: a wrapped scale of a partial max, for one, is not
+monotone.
 Operand types are expected to be valid on the mesh (``check_type``). Every listed sub-axis must be
 in the state a step needs; all other sub-axes pass unchanged.
 """
@@ -16,7 +18,7 @@ from dataclasses import replace
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
-from collir.layout.types import Dim, DistType, check_type, unknown_axis
+from collir.layout.types import MAX_DIMS, Dim, DistType, check_type, unknown_axis
 
 Axes = tuple[str, ...]
 
@@ -153,6 +155,11 @@ def _require_divides(
 
 
 def _require_sizes(op: str, sizes: Sequence[int], parameter: str) -> None:
+    if len(sizes) > MAX_DIMS:
+        raise LayoutError(
+            f"{op} makes {len(sizes)} dimensions; at most {MAX_DIMS} are possible",
+            parameter=parameter,
+        )
     if any(size < 1 for size in sizes):
         raise LayoutError(
             f"{op} to sizes {list(sizes)} is not possible: sizes are at least 1",
@@ -384,7 +391,7 @@ def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, int]) -> DistType
         shards = mesh.group_size(major)
         fits = outer % shards == 0 if not minor else shards == outer
         if fits and inner % mesh.group_size(minor) == 0:
-            return _with_dim(x, dim, Dim(outer, major), Dim(inner, minor))
+            return _checked(mesh, _with_dim(x, dim, Dim(outer, major), Dim(inner, minor)))
     raise LayoutError(
         f"dimension {dim} of {{0}} is sharded over {', '.join(mesh.short(axes))} "
         f"({mesh.group_size(axes)} shards); split into [{outer}, {inner}] would cut across its "

@@ -8,6 +8,9 @@ from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
 
+MAX_DIMS = 32
+"""The most dimensions a tensor may have: as in older versions of numpy."""
+
 MAX_BYTES = 2**63 - 1
 """The most bytes a tensor may have: sizes are signed 64-bit integers in what we emit."""
 
@@ -109,9 +112,14 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
     """Whether a type as written can exist on a mesh, in time independent of the devices.
 
     Raises:
-        LayoutError: a sub-axis the mesh does not have or that is used twice, a dimension that its
-            shards do not divide, a size below 1, an average of integers, too many bytes.
+        LayoutError: too many dimensions, a sub-axis the mesh does not have or that is used twice,
+            a dimension that its shards do not divide, a size below 1, an average of integers, too
+            many bytes.
     """
+    if len(tensor.dims) > MAX_DIMS:
+        raise LayoutError(
+            f"the tensor has {len(tensor.dims)} dimensions; at most {MAX_DIMS} are possible"
+        )
     axes = tensor.axes
     for axis in axes:
         if axis not in mesh.by_name:

@@ -5,12 +5,31 @@ full-duplex port that all the devices below that child share.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
 MAX_DEVICES = 2**31 - 1
 """The most devices a machine may have: ranks are C ints in MPI and NCCL."""
+
+
+_LARGE = 2**64
+
+
+def product(sizes: Iterable[int]) -> int:
+    """The product of positive sizes, or 2^64 if it is more: then it is too large anyway."""
+    total = 1
+    for size in sizes:
+        total *= size
+        if total >= _LARGE:
+            return _LARGE
+    return total
+
+
+def product_text(total: int) -> str:
+    """A product in a message."""
+    return str(total) if total < _LARGE else "2^64 or more"
 
 
 class MachineError(ValueError):
@@ -102,19 +121,21 @@ class Machine:
     def __post_init__(self) -> None:
         if not self.levels:
             raise MachineError(f"machine @{self.name} has no levels")
-        names = [level.name for level in self.levels]
-        for name in names:
-            if names.count(name) > 1:
-                raise MachineError(f"machine @{self.name} has two levels named '{name}'")
+        names: set[str] = set()
+        for level in self.levels:
+            if level.name in names:
+                raise MachineError(f"machine @{self.name} has two levels named '{level.name}'")
+            names.add(level.name)
         if self.devices > MAX_DEVICES:
             raise MachineError(
-                f"machine @{self.name} has {self.devices} devices; at most 2^31 - 1 are possible"
+                f"machine @{self.name} has {product_text(self.devices)} devices; "
+                "at most 2^31 - 1 are possible"
             )
 
     @cached_property
     def devices(self) -> int:
         """The number of devices: the product of the levels' sizes."""
-        return math.prod(level.size for level in self.levels)
+        return product(level.size for level in self.levels)
 
     def level(self, name: str) -> Level | None:
         """The level of this name, if there is one."""

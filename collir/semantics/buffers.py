@@ -76,32 +76,37 @@ def _parts(
         return
     if reduction in (Reduction.MAX, Reduction.MIN):
         sign = 1 if reduction is Reduction.MIN else -1
-        away = rng.integers(0, 4, size=(count, *tensor.shape))
-        true = rng.integers(0, count, size=tensor.shape)
-        away[true, *np.indices(tensor.shape)] = 0
-        for one in away:
-            yield (tensor + (sign * one).astype(dtype)).astype(dtype)
-    elif reduction is Reduction.PROD:
-        signs = rng.choice(np.array([-1, 1]), size=(count, *tensor.shape)).astype(dtype)
-        signs[0] = combine(list(signs[1:]), Reduction.PROD)
         owner = rng.integers(0, count, size=tensor.shape)
-        for index, sign in enumerate(signs):
+        for index in range(count):
+            away = sign * rng.integers(0, 4, size=tensor.shape)
+            yield tensor + np.where(owner == index, 0, away).astype(dtype)
+    elif reduction is Reduction.PROD:
+        owner = rng.integers(0, count, size=tensor.shape)
+        product = np.ones(tensor.shape, dtype)
+        for index in range(count):
+            last = index == count - 1
+            sign = product if last else rng.choice(np.array([-1, 1], dtype), size=tensor.shape)
+            product = product * sign
             yield np.where(owner == index, tensor * sign, sign)
     elif reduction is Reduction.AVG:
         # Multiples of count around the mean: averages over parts of the devices stay integers.
-        shifts = np.zeros((count, *tensor.shape), dtype=np.int64)
-        for _ in range(2):
-            one, other = (rng.integers(0, count, size=tensor.shape) for _ in range(2))
-            where = np.indices(tensor.shape)
-            shifts[one, *where] += count
-            shifts[other, *where] -= count
-        for shift in shifts:
-            yield tensor + shift.astype(dtype)
+        owners = [rng.integers(0, count, size=tensor.shape) for _ in range(4)]
+        for index in range(count):
+            up, down, up_too, down_too = (np.equal(owner, index).astype(dtype) for owner in owners)
+            yield tensor + dtype.type(count) * (up - down + up_too - down_too)
     else:
         bound = max(1, min(3, 48 // count))
         rest = rng.integers(-bound, bound + 1, size=(count - 1, *tensor.shape)).astype(dtype)
         yield from rest
         yield tensor - combine(list(rest), Reduction.SUM)
+
+
+def equal(one: Array, other: Array) -> bool:
+    """Whether two arrays hold the same values; what is not a number is equal to itself."""
+    return bool(
+        np.array_equal(one, other)
+        or np.array_equal(one.astype(np.float64), other.astype(np.float64), equal_nan=True)
+    )
 
 
 def assemble(mesh: Mesh, xs: Buffers, x: DistType) -> Array:
@@ -124,7 +129,7 @@ def assemble(mesh: Mesh, xs: Buffers, x: DistType) -> Array:
         block = block_of(mesh, rank, x.dims)
         where[block] = _block(mesh, rank, x)
         key = (block, tuple(coordinate(mesh, rank, axis) for axis in partial))
-        if not np.array_equal(held.setdefault(key, buffer), buffer):
+        if not equal(held.setdefault(key, buffer), buffer):
             raise InconsistentError(f"rank {rank} holds another copy of block {block}")
     out = np.empty(x.shape, dtype=NUMPY[x.dtype])
     for block, place in where.items():

@@ -1,6 +1,5 @@
 """Runs functions on the numpy buffers of every device, on xDSL's interpreter."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,29 +37,19 @@ def execute(module: ModuleOp, function: FuncOp, arguments: Sequence[Buffers]) ->
         return list(interpreter.call_op(function, tuple(arguments)))
 
 
+_ARRAY = 200
+"""Bytes of an array beside its elements."""
+
+
 def memory_needed(function: FuncOp) -> int:
-    """An upper bound of the bytes that ``execute`` holds at once, over all devices."""
+    """An upper bound of the bytes that ``execute`` holds at once, over all devices.
+
+    The interpreter keeps every value until the function returns; making the inputs takes as much
+    as the arguments once more.
+    """
     mesh = mesh_of(function)
-
-    def size(value: SSAValue) -> int:
-        return dist_type(value).local_bytes(mesh) * mesh.devices
-
-    last_use: dict[SSAValue, int] = {}
-    ops = list(function.body.ops)
-    for index, op in enumerate(ops):
-        for operand in op.operands:
-            last_use[operand] = index
-    live = sum(size(argument) for argument in function.args)
-    peak = live
-    for index, op in enumerate(ops):
-        live += sum(size(result) for result in op.results)
-        peak = max(peak, live)
-        live -= sum(
-            size(value)
-            for value in set(op.operands)
-            if last_use[value] == index and isinstance(value.owner, coll.CollOp)
-        )
-    return peak
+    values = [*function.args, *function.args, *(r for op in function.body.ops for r in op.results)]
+    return sum((dist_type(value).local_bytes(mesh) + _ARRAY) * mesh.devices for value in values)
 
 
 def _reduction(value: SSAValue) -> Reduction:
@@ -73,6 +62,17 @@ def _reduction(value: SSAValue) -> Reduction:
 def _local(xs: Buffers, function: Callable[[Array], Array]) -> tuple[Buffers]:
     """A function of one array on every device that holds one."""
     return ([None if x is None else function(x) for x in xs],)
+
+
+def _together(operands: Args, function: Callable[[list[Array]], Array]) -> Buffers:
+    """A function of the arrays of several operands, on every device that holds all of them."""
+    out: Buffers = []
+    for rank, parts in enumerate(zip(*operands, strict=True)):
+        held = [part for part in parts if part is not None]
+        if held and len(held) < len(parts):
+            raise ExecutionError(f"rank {rank} holds only some of the operands")
+        out.append(function(held) if held else None)
+    return out
 
 
 def _as_shape(op: coll.UnaryOp, xs: Buffers) -> tuple[Buffers]:
@@ -179,29 +179,9 @@ class CollFunctions(InterpreterFunctions):
 
     @impl(coll.AddOp)
     def add(self, _: Interpreter, op: coll.AddOp, args: Args) -> Args:
-        pairs = zip(*args, strict=True)
-        return ([None if x is None or y is None else x + y for x, y in pairs],)
+        return (_together(args, lambda parts: parts[0] + parts[1]),)
 
     @impl(coll.ConcatOp)
     def concat(self, _: Interpreter, op: coll.ConcatOp, args: Args) -> Args:
-        def joined(parts: tuple[Array | None, ...]) -> Array | None:
-            held = [part for part in parts if part is not None]
-            return np.concatenate(held, axis=op.dim.value.data) if held else None
-
-        return ([joined(parts) for parts in zip(*args, strict=True)],)
-
-
-def exact(function: FuncOp) -> bool:
-    """Whether the steps of a function are exact on small integers.
-
-    Scaling by other than a power of two and narrowing casts round, so that the order of a
-    reduction shows in the last bits.
-    """
-    for op in function.body.ops:
-        if isinstance(op, coll.ScaleOp) and abs(math.frexp(op.factor.data)[0]) not in (0, 0.5):
-            return not dist_type(op.input).dtype.is_float
-        if isinstance(op, coll.CastOp):
-            source, target = dist_type(op.input).dtype, dist_type(op.result).dtype
-            if not target.holds(source) and target.is_float:
-                return False
-    return True
+        dim = op.dim.value.data
+        return (_together(args, lambda parts: np.concatenate(parts, axis=dim)),)

@@ -45,7 +45,7 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     block = Block(arg_types=[_type(value) for value in function.args])
     values: dict[SSAValue, SSAValue] = dict(zip(function.args, block.args, strict=True))
     for old, new in zip(function.args, block.args, strict=True):
-        new.name_hint = old.name_hint
+        _rename(new, old)
     for op in function.body.ops:
         operands = [values[operand] for operand in op.operands]
         if isinstance(op, _NOTHING):
@@ -54,7 +54,7 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
             copy = type(op).create(
                 operands=operands, properties=op.properties, result_types=[_type(op.result)]
             )
-            copy.result.name_hint = op.result.name_hint
+            _rename(copy.result, op.result)
             values[op.result] = copy.result
             block.add_op(copy)
         else:
@@ -65,6 +65,11 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     alone = FuncOp(function.sym_name.data, (inputs, outputs), Region(block))
     alone.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(f"{_ALONE}_mesh")
     return ModuleOp([machine, mesh, alone]), alone
+
+
+def _rename(value: SSAValue, old: SSAValue) -> None:
+    """Gives a value the whole name of another; the setter would cut a suffix like `_1` off."""
+    value._name = old.name_hint  # pyright: ignore[reportPrivateUsage]
 
 
 def _type(value: SSAValue) -> DistTensorType:

@@ -18,6 +18,10 @@ MAX_ERRORS = 20
 """Errors shown for one input; the rest is only counted."""
 
 
+MAX_MESSAGE = 2000
+"""Characters shown of one message."""
+
+
 @dataclass(frozen=True)
 class Position:
     """A place in a source text; line and column count from 1."""
@@ -115,10 +119,18 @@ def _snippet(line: str, column: int) -> str:
     return f"{shown}\n{before}^{tail}"
 
 
+def _shown(message: str) -> str:
+    """A message in one line, without the middle of a name or type of thousands of characters."""
+    if len(message) > MAX_MESSAGE:
+        message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 2 :]}"
+    line = message.replace("\n", " ")
+    return "".join(c if c.isprintable() else f"U+{ord(c):04X}" for c in line)
+
+
 def render(diagnostic: Diagnostic, sources: Sources) -> str:
     """A diagnostic with its source line, its caret and its notes, ending in a newline."""
     where = f"{diagnostic.position}: " if diagnostic.position else ""
-    text = f"{where}{diagnostic.severity}: {diagnostic.message}\n"
+    text = f"{where}{diagnostic.severity}: {_shown(diagnostic.message)}\n"
     if diagnostic.position and (line := sources.line(diagnostic.position)) is not None:
         text += _snippet(line, diagnostic.position.column) + "\n"
     return text + "".join(render(n, sources) for n in diagnostic.notes)

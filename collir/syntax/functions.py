@@ -15,7 +15,7 @@ from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, ch
 from collir.layout.types import unknown_axis
 from collir.syntax.diagnostics import Diagnostic, note
 from collir.syntax.explain import origin_notes, return_mismatch
-from collir.syntax.lowering import Lowering, bare, suggest
+from collir.syntax.lowering import Lowering, bare
 from collir.syntax.operations import SIGNATURES, Kind, Signature
 from collir.syntax.parsing import Node
 
@@ -84,7 +84,7 @@ class FunctionLowering(Lowering):
     def use(self, token: Token) -> SSAValue | None:
         name = bare(token)
         if name not in self.values:
-            hint = suggest(name, list(self.values), "%")
+            hint = self.suggest(name, self.values, "%")
             self.error(token, f"{token} is not defined before this use{hint}")
             return None
         return self.values[name]
@@ -114,7 +114,7 @@ class FunctionLowering(Lowering):
         name, *rest = tree.children
         before = len(self.errors)
         if str(name) not in list(DType):
-            hint = suggest(name, list(DType))
+            hint = self.suggest(name, list(DType))
             self.error(name, f"'{name}' is not a dtype: use {', '.join(DType)}{hint}")
         dims: list[Dim] = []
         sizes: list[Token] = []
@@ -137,7 +137,7 @@ class FunctionLowering(Lowering):
                 if str(op) in list(Reduction):
                     reduction = Reduction(str(op))
                 else:
-                    hint = suggest(op, list(Reduction))
+                    hint = self.suggest(op, list(Reduction))
                     self.error(op, f"'{op}' is not a reduction: use {', '.join(Reduction)}{hint}")
             else:
                 root = self.axis_set(part.children[0])
@@ -173,7 +173,7 @@ class FunctionLowering(Lowering):
         target, name, operand_tree, *clauses, written = tree.children
         signature = SIGNATURES.get(str(name))
         if signature is None:
-            hint = suggest(name, list(SIGNATURES)) or f"; there are {', '.join(SIGNATURES)}"
+            hint = self.suggest(name, list(SIGNATURES)) or f"; there are {', '.join(SIGNATURES)}"
             self.error(name, f"there is no operation '{name}'{hint}")
             self.define(target, None)
             return

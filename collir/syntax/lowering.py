@@ -3,20 +3,16 @@
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
+from itertools import islice
 
 from lark import Token
 
-from collir.syntax.diagnostics import Diagnostic, Position
+from collir.syntax.diagnostics import MAX_ERRORS, Diagnostic, Position
 from collir.syntax.parsing import Node
 from collir.syntax.units import Quantity
 
 _MAX_DIGITS = 19
-
-
-def suggest(name: str, known: Sequence[str], sigil: str = "") -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {sigil}{close[0]}?" if close else ""
 
 
 def bare(token: Token) -> str:
@@ -37,6 +33,16 @@ class Lowering:
     def error(self, token: Token, message: str, *notes: Diagnostic) -> None:
         self.errors.append(Diagnostic(message, self.position(token), notes))
 
+    def suggest(self, name: str, known: Iterable[str], sigil: str = "") -> str:
+        """The nearest of the first thousand known names as a question.
+
+        Only for the errors that are shown: comparing every name with every other takes long.
+        """
+        if len(self.errors) >= MAX_ERRORS or len(name) > 100:
+            return ""
+        close = difflib.get_close_matches(name, list(islice(known, 1000)), n=1)
+        return f"; did you mean {sigil}{close[0]}?" if close else ""
+
     def integer(self, token: Token) -> int | None:
         """An integer of at most 19 digits."""
         if not token.lstrip("-").isdigit():
@@ -48,18 +54,21 @@ class Lowering:
         return None
 
     def number(self, token: Token) -> float | None:
-        """A finite number."""
+        """A finite number; zero only if it is written as one."""
         value = float(token)
         if value in (float("inf"), float("-inf")):
             self.error(token, "the number is too large for a double")
-            return None
-        return value
+        elif value == 0 and re.split("[eE]", token)[0].strip("-0."):
+            self.error(token, "the number is too small for a double")
+        else:
+            return value
+        return None
 
     def quantity(self, tree: Node, kind: Quantity, what: str) -> float | None:
         """What a number and a unit say, in SI; positive, or for a time not negative."""
         number, unit = tree.children
         if unit not in kind.units:
-            known = suggest(unit, list(kind.units))
+            known = self.suggest(unit, list(kind.units))
             self.error(unit, f"`{unit}` is not a unit here: write {kind.example}{known}")
             return None
         value = self.number(number)

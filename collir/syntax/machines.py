@@ -20,7 +20,7 @@ from collir.dialects.machine import (
 )
 from collir.machine import Device, Level, LinkKind, MachineError
 from collir.syntax.diagnostics import DiagnosticError, Sources, note
-from collir.syntax.lowering import Lowering, bare, suggest
+from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import Node, decode, parse
 from collir.syntax.units import Quantity
 
@@ -151,7 +151,7 @@ class MachineLowering(Lowering):
             size_from = str(size_token)
             size = parameters[size_from][0]
         else:
-            hint = suggest(size_token, list(parameters)) or (
+            hint = self.suggest(size_token, parameters) or (
                 f": declare it behind the machine's name, as in `({size_token} = 4)`"
             )
             self.error(size_token, f"the machine has no parameter '{size_token}'{hint}")
@@ -181,12 +181,12 @@ class MachineLowering(Lowering):
             token = value if isinstance(value, Token) else value.children[0]
             if str(token) in list(LinkKind):
                 return LinkKind(str(token))
-            hint = suggest(token, list(LinkKind))
+            hint = self.suggest(token, list(LinkKind))
             self.error(token, f"'{token}' is not a kind: use {', '.join(LinkKind)}{hint}")
         elif key not in quantities:
             known = ["port", "latency", "kind"]
             self.error(
-                key, f"a level has no '{key}': it has {', '.join(known)}{suggest(key, known)}"
+                key, f"a level has no '{key}': it has {', '.join(known)}{self.suggest(key, known)}"
             )
         elif isinstance(value, Token):
             self.error(value, f"{key} needs {quantities[key].example}, not '{value}'")
@@ -292,7 +292,7 @@ class MachineLowering(Lowering):
             self.error(
                 symbol,
                 f"there is no machine {symbol} in this file, nor one shipped with collir "
-                f"({', '.join(shipped())}){suggest(name, known, '@')}",
+                f"({', '.join(shipped())}){self.suggest(name, known, '@')}",
             )
             return None
         machines = self.machines_of(path, file or symbol)

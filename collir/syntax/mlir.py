@@ -5,6 +5,7 @@ xDSL's parser leaves every operation at an unknown location, cuts suffixes like 
 and its verifier stops at the first error and dumps the whole module.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 from xdsl.context import Context
@@ -14,7 +15,7 @@ from xdsl.ir import AttributeInvT, Operation, SSAValue
 from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import ParseError, VerifyException
-from xdsl.utils.lexer import Span
+from xdsl.utils.lexer import Input, Span
 
 from collir.dialects.coll import CollOp, DistTensorType, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
@@ -67,6 +68,22 @@ class LocatedParser(Parser):
                 value._name = name
 
 
+_STRING = re.compile(r'//[^\n]*|"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*("?)')
+
+
+def _check_strings(text: str, file: str) -> None:
+    """Whether every string ends on its line: where not, xDSL's lexer takes exponential time.
+
+    Raises:
+        DiagnosticError: at the first that does not.
+    """
+    for found in _STRING.finditer(text):
+        if found[0].startswith('"') and not found[1]:
+            span = Span(found.start(), found.start() + 1, Input(text, file))
+            message = "this string does not end on its line, or has an escape that is none"
+            raise DiagnosticError(Diagnostic(message, _at(span)))
+
+
 def read_mlir(
     ctx: Context, text: str, file: str, sources: Sources, *, implicit_module: bool = True
 ) -> ModuleOp:
@@ -76,7 +93,11 @@ def read_mlir(
         DiagnosticError: the text does not parse.
     """
     sources.add(file, text)
-    parser = LocatedParser(ctx, text, file)
+    _check_strings(text, file)
+    try:
+        parser = LocatedParser(ctx, text, file)  # which reads the first token
+    except ParseError as error:
+        raise DiagnosticError(Diagnostic(error.msg, _at(error.span))) from None
     try:
         return parser.parse_module(implicit_module)
     except ParseError as error:

@@ -131,12 +131,15 @@ def parse(text: str, file: str) -> tuple[Node, list[Diagnostic], set[str]]:
             *((m.start(), m[1]) for m in _DECLARATION.finditer(text)),
             (len(text), ""),
         ]
+        line = 1
         for (start, name), (end, _) in pairwise(found):
-            # Blank out what stands before, so that positions stay right.
-            lead = "\n" * text.count("\n", 0, start)
+            one = parser().parse_interactive(text[start:end])
+            state: Any = one.lexer_thread.state
+            state.line_ctr.line = line
+            line += text.count("\n", start, end)
             try:
                 if len(errors) < MAX_ERRORS:
-                    children += parser().parse(lead + text[start:end]).children
+                    children += one.resume_parse().children
                     continue
             except UnexpectedInput as error:
                 errors.append(_syntax_error(error, file))

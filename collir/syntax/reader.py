@@ -14,7 +14,7 @@ from collir.dialects.machine import AxisAttr, MachineOp, MeshOp
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.syntax.diagnostics import DiagnosticError, Position, Sources, note
 from collir.syntax.functions import FunctionLowering
-from collir.syntax.lowering import bare, suggest
+from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped
 from collir.syntax.parsing import Node, no_gc
 
@@ -93,7 +93,7 @@ class _ModuleLowering(MachineLowering):
         if name in self.machines:
             return self.machines[name][0]
         if name not in self.failed:
-            hint = suggest(name, list(self.machines), "@")
+            hint = self.suggest(name, self.machines, "@")
             if name in shipped():
                 hint = f"; to use the one shipped with collir, write `machine @mine = {symbol}`"
             self.error(symbol, f"there is no machine {symbol}{hint}")
@@ -108,7 +108,7 @@ class _ModuleLowering(MachineLowering):
         name = bare(mesh_symbol)
         if name not in self.meshes:
             if name not in self.failed:
-                hint = suggest(name, list(self.meshes), "@")
+                hint = self.suggest(name, self.meshes, "@")
                 if name in self.machines:
                     hint = f"; {mesh_symbol} is a machine"
                 self.error(mesh_symbol, f"there is no mesh {mesh_symbol}{hint}")

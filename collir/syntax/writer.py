@@ -27,7 +27,7 @@ from collir.dialects.machine import (
 from collir.layout import Mesh
 from collir.machine import LinkKind
 from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.operations import SIGNATURES, Kind
+from collir.syntax.operations import SIGNATURES
 from collir.syntax.units import Quantity, plain
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -222,26 +222,26 @@ def step_text(op: CollOp, mesh: Mesh) -> str:
 def _clauses(op: CollOp, mesh: Mesh) -> str:
     text = ""
     for clause in SIGNATURES[op.mnemonic].clauses:
-        argument, value = _argument(op.properties[clause.name], clause.kind, mesh)
-        if clause.default is None or value != clause.default:
+        argument = _argument(op.properties[clause.name], mesh)
+        if clause.default is None or argument != str(clause.default):  # -0 is not 0
             text += f" {clause.keyword} {argument}"
     return text
 
 
-def _argument(attribute: Attribute, kind: Kind, mesh: Mesh) -> tuple[str, object]:
-    """A property as text and as a value."""
+def _argument(attribute: Attribute, mesh: Mesh) -> str:
+    """A property as it is written."""
     match attribute:
         case AxesAttr():
-            return ", ".join(mesh.short(attribute.data)), attribute.data
+            return ", ".join(mesh.short(attribute.data))
         case SizesAttr():
-            return f"[{', '.join(map(str, attribute.data))}]", attribute.data
+            return f"[{', '.join(map(str, attribute.data))}]"
         case IntegerAttr():
-            return str(attribute.value.data), attribute.value.data
+            return str(attribute.value.data)
         case NumberAttr():
-            return plain(Decimal(repr(attribute.data))), attribute.data
+            return plain(Decimal(repr(attribute.data)))
         case StringAttr():
-            return attribute.data, attribute.data
+            return attribute.data
         case DistTensorType():
-            return attribute.data.text(mesh), attribute.data
+            return attribute.data.text(mesh)
         case _:
-            raise AssertionError(f"{kind} has no text for {attribute}")
+            raise AssertionError(f"there is no text for {attribute}")

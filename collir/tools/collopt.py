@@ -50,7 +50,8 @@ def _summary(item: type) -> str:
 def pass_page(found: type[ModulePass]) -> str:
     """The page of a pass: its module's docstring and its options."""
     module = inspect.getmodule(found)
-    text = inspect.getdoc(module) or inspect.getdoc(found) or ""
+    own = inspect.cleandoc(found.__doc__ or "")  # xDSL's passes may inherit one that says nothing
+    text = inspect.getdoc(module) or _XDSL_PASSES.get(found.name) or own
     lines = [f"{found.name}: {text}".rstrip(), ""]
     if options := get_pass_option_infos(found):
         lines.append("Options:")

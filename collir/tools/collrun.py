@@ -21,9 +21,11 @@ from xdsl.dialects.func import FuncOp
 import collir
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
-from collir.semantics.buffers import NUMPY, assemble, distribute, random_tensor
+from collir.layout import DType
+from collir.semantics.buffers import NUMPY, assemble, distribute, equal, random_tensor
 from collir.semantics.collectives import Array, Buffers
-from collir.semantics.executor import exact, execute, memory_needed
+from collir.semantics.exactness import exact, roundings
+from collir.semantics.executor import execute, memory_needed
 from collir.semantics.meaning import meaning
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.syntax.mlir import check_programs
@@ -32,6 +34,13 @@ from collir.targets.code.plan import plan
 from collir.tools import api
 from collir.tools.resize import dimensions, largest_dimension, resize
 from collir.tools.shell import BAD_INPUT, Arguments, run_tool
+
+
+def _seed(text: str) -> int:
+    """A seed of numpy's generators: an integer that is not negative."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"'{text}' is not an integer of at least 0")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-n", type=int, metavar="RANKS", help="run the functions on meshes of this many devices"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="of the inputs (default: 0)")
     parser.add_argument(
         "--input",
         metavar="ARG=FILE.npy",
@@ -75,7 +84,7 @@ class Case:
     function: FuncOp
     tensors: list[Array]
     arguments: list[Buffers]
-    tolerance: float
+    tolerance: int
     results: list[Buffers]
     seconds: float
 
@@ -83,6 +92,11 @@ class Case:
     def name(self) -> str:
         """The function's name."""
         return self.function.sym_name.data
+
+    @property
+    def rounding(self) -> str:
+        """How results are compared, where that is not bit by bit."""
+        return " up to rounding" if self.tolerance else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -108,7 +122,8 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     api.run_passes(module, options.passes)
     functions = _chosen(module, options)
     _check_memory(functions, options)
-    cases = [_numpy_case(module, function, options) for function in functions]
+    files = _inputs(functions, options)
+    cases = [_numpy_case(module, function, options.seed, files) for function in functions]
     verdicts = [_check_meaning(case, options) for case in cases]
     if options.engine == "mpi":
         verdicts += [_check_mpi(module, group) for group in _by_ranks(cases)]
@@ -158,14 +173,22 @@ def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
 
 
 def _available_memory() -> int:
-    """Bytes that can be used without swapping."""
+    """Bytes that can be used without swapping, on this computer and in this container."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            free = int(line.split()[1]) * 1024
+    limit, used = (_lines(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    if limit and used and limit[0].isdecimal():
+        free = min(free, int(limit[0]) - int(used[0]))
+    return free
+
+
+def _lines(path: str) -> list[str]:
     try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
+        return Path(path).read_text(encoding="ascii").splitlines()
     except OSError:
-        pass
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return []
 
 
 def _gib(size: int) -> str:
@@ -174,8 +197,9 @@ def _gib(size: int) -> str:
 
 def _check_memory(functions: Sequence[FuncOp], options: argparse.Namespace) -> None:
     available = _available_memory()
+    needed = 0
     for function in functions:
-        needed = memory_needed(function) * (2 if options.engine == "mpi" else 1)
+        needed += memory_needed(function) * (2 if options.engine == "mpi" else 1)
         if needed > available:
             where = Position.of(function)
             devices = mesh_of(function).devices
@@ -188,19 +212,24 @@ def _check_memory(functions: Sequence[FuncOp], options: argparse.Namespace) -> N
             )
 
 
-def _inputs(function: FuncOp, options: argparse.Namespace) -> dict[str, Path]:
-    """The .npy files given for arguments."""
-    known = {arg.name_hint or str(i) for i, arg in enumerate(function.args)}
+def _inputs(functions: Sequence[FuncOp], options: argparse.Namespace) -> dict[str, Path]:
+    """The .npy files given for arguments, which some of the functions must have."""
+    known = {name for function in functions for name in _argument_names(function)}
     given: dict[str, Path] = {}
     for text in options.input:
         name, equals, path = text.partition("=")
         if not equals or name.removeprefix("%") not in known:
             raise api.UsageError(
-                f"--input {text}: write ARG=FILE.npy, with an argument of "
-                f"@{function.sym_name.data} ({', '.join(sorted(known))})"
+                f"--input {text}: write ARG=FILE.npy, with one of the arguments "
+                f"{', '.join(sorted(known))}"
             )
         given[name.removeprefix("%")] = Path(path)
     return given
+
+
+def _argument_names(function: FuncOp) -> list[str]:
+    """Names of the arguments; those without are numbered."""
+    return [arg.name_hint or str(index) for index, arg in enumerate(function.args)]
 
 
 def _load(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> Array:
@@ -216,17 +245,21 @@ def _load(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         raise DiagnosticError(
             Diagnostic(f"{path} has shape {list(tensor.shape)}, but {list(shape)} is needed")
         )
-    return tensor.astype(dtype)
+    if tensor.dtype.kind not in "bif" and tensor.dtype not in NUMPY.values():
+        raise DiagnosticError(Diagnostic(f"{path} holds {tensor.dtype}, not real numbers"))
+    with np.errstate(all="ignore"):
+        cast = tensor.astype(dtype)
+    if dtype.kind == "i" and not np.array_equal(cast, tensor):
+        raise DiagnosticError(Diagnostic(f"{path} holds numbers that are not of type {dtype}"))
+    return cast
 
 
-def _numpy_case(module: ModuleOp, function: FuncOp, options: argparse.Namespace) -> Case:
-    rng = np.random.default_rng(options.seed)
+def _numpy_case(module: ModuleOp, function: FuncOp, seed: int, files: dict[str, Path]) -> Case:
+    rng = np.random.default_rng(seed)
     mesh = mesh_of(function)
-    files = _inputs(function, options)
     tensors: list[Array] = []
-    for index, arg in enumerate(function.args):
-        x = dist_type(arg)
-        path = files.get(arg.name_hint or str(index))
+    for name, arg in zip(_argument_names(function), function.args, strict=True):
+        x, path = dist_type(arg), files.get(name)
         tensors.append(_load(path, x.shape, NUMPY[x.dtype]) if path else random_tensor(x, rng))
     arguments = [
         distribute(mesh, tensor, dist_type(arg), rng)
@@ -235,19 +268,21 @@ def _numpy_case(module: ModuleOp, function: FuncOp, options: argparse.Namespace)
     start = time.perf_counter()
     results = execute(module, function, arguments)
     seconds = time.perf_counter() - start
-    tolerance = 0.0 if exact(function) and not files else float(4 * mesh.devices)
+    tolerance = 0 if exact(function) and not files else roundings(function)
     return Case(function, tensors, arguments, tolerance, results, seconds)
 
 
-def _same(found: Array, expected: Array, epsilons: float, epsilon: float) -> bool:
-    """Whether two arrays are equal, up to some epsilons of their dtype and magnitude."""
+def _same(found: Array, expected: Array, roundings: int, dtype: DType) -> bool:
+    """Whether two arrays are equal, up to some roundings of their largest element."""
     if found.shape != expected.shape:
         return False
-    if not epsilons or not epsilon:
-        return bool(np.array_equal(found, expected))
-    scale = np.maximum(1.0, np.abs(expected.astype(np.float64)).max(initial=0.0))
-    off = np.abs(found.astype(np.float64) - expected.astype(np.float64))
-    return bool((off <= epsilons * epsilon * scale).all())
+    if equal(found, expected):
+        return True
+    epsilon = dtype.epsilon or DType.BF16.epsilon  # an integer may be a rounded float
+    wide = expected.astype(np.float64)
+    scale = max(1.0, float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0)))
+    tolerance = roundings * epsilon * scale
+    return bool(np.allclose(found.astype(np.float64), wide, 0, tolerance, equal_nan=True))
 
 
 def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
@@ -261,13 +296,21 @@ def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
         found = assemble(mesh, case.results[index], x)
         true = expected[index][0]
         assert true is not None
-        right &= _same(found, true, case.tolerance, x.dtype.epsilon)
+        right &= _same(found, true, case.tolerance, x.dtype)
         if options.output:
-            options.output.mkdir(parents=True, exist_ok=True)
-            np.save(options.output / f"{case.name}.{index}.npy", found)
-    verdict = "ok" if right else "WRONG: not what the function means on one device"
+            _save(options.output, f"{case.name}.{index}.npy", found)
+    verdict = f"ok{case.rounding}" if right else "WRONG: not what the function means on one device"
     print(f"{case.name}: {verdict} on {mesh.devices} devices (numpy, {case.seconds * 1e3:.1f} ms)")
     return right
+
+
+def _save(folder: Path, name: str, tensor: Array) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(folder / name, tensor)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DiagnosticError(Diagnostic(f"cannot write to {folder}: {reason}")) from error
 
 
 def _by_ranks(cases: Sequence[Case]) -> list[list[Case]]:
@@ -293,7 +336,8 @@ def _check_mpi(module: ModuleOp, cases: Sequence[Case]) -> bool:
         wrong = differing_ranks(case, results)
         right &= not wrong
         ranks = mesh_of(case.function).devices
-        verdict = f"WRONG on ranks {wrong}" if wrong else "ok, every rank's buffers are equal"
+        equal_text = f"ok, every rank's buffers are equal{case.rounding}"
+        verdict = f"WRONG on ranks {wrong}" if wrong else equal_text
         print(f"{case.name}: {verdict} on {ranks} ranks (MPI, {seconds * 1e3:.1f} ms)")
     return right
 
@@ -304,12 +348,12 @@ def differing_ranks(case: Case, results: Sequence[Buffers]) -> list[int]:
     for value, found, expected in zip(
         plan(case.function).returned, results, case.results, strict=True
     ):
-        epsilon = dist_type(value).dtype.epsilon
+        dtype = dist_type(value).dtype
         for rank, (mine, right) in enumerate(zip(found, expected, strict=True)):
             if (mine is None) != (right is None) or (
                 mine is not None
                 and right is not None
-                and not _same(mine, right, case.tolerance, epsilon)
+                and not _same(mine, right, case.tolerance, dtype)
             ):
                 wrong.add(rank)
     return sorted(wrong)

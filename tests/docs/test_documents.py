@@ -28,9 +28,9 @@ from pathlib import Path
 import pytest
 
 from collir.syntax.diagnostics import DiagnosticError, Sources, render_all
+from collir.syntax.machines import PRESETS
 from collir.syntax.mlir import verify
 from collir.syntax.operations import SIGNATURES
-from collir.syntax.machines import PRESETS
 from collir.syntax.reader import read
 from collir.syntax.writer import write
 from collir.tools import collopt, collrun

@@ -1,6 +1,7 @@
 """Meshes: placements, sub-axes, and where a device stands."""
 
 import itertools
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -60,8 +61,8 @@ def test_whole_axes_are_written_by_their_name() -> None:
 
 @given(rng=RANDOM)
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_coordinates_are_a_bijection_and_groups_a_partition(rng: object) -> None:
-    mesh = random_mesh(rng)  # type: ignore[arg-type]
+def test_coordinates_are_a_bijection_and_groups_a_partition(rng: random.Random) -> None:
+    mesh = random_mesh(rng)
     names = list(mesh.by_name)
     places = {tuple(coordinate(mesh, r, a) for a in names) for r in range(mesh.devices)}
     sizes = [range(mesh.by_name[a].size) for a in names]

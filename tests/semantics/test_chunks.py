@@ -35,7 +35,7 @@ def chunked(mesh: Mesh, state: State, op: str, axes: tuple[str, ...]) -> State:
 
 
 def state_of(mesh: Mesh, x: DistType) -> State:
-    """What a type says of chunks: which rows a device holds, and whose contributions are in them."""
+    """What a type says of chunks: the rows a device holds, and whose contributions are in them."""
     k = mesh.devices
     state = np.zeros((k, k, k), dtype=np.bool_)
     rows = k // mesh.group_size(x.dims[0].axes)

@@ -11,7 +11,8 @@ from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
 from collir.semantics.buffers import distribute, random_tensor
 from collir.semantics.collectives import Array, Buffers
-from collir.semantics.executor import exact, execute
+from collir.semantics.exactness import exact, roundings
+from collir.semantics.executor import execute
 from collir.targets.code.plan import plan
 from collir.tools.mpi_run import run
 
@@ -54,7 +55,7 @@ def differences(
     wrong: list[str] = []
     for function, results in zip(functions, found, strict=True):
         expected = execute(module, function, arguments_of(function))
-        epsilons = 0 if exact(function) else 4 * mesh_of(function).devices
+        epsilons = 0 if exact(function) else roundings(function)
         assert len(results) == len(expected) == len(plan(function).returned)
         for index, (buffers, right) in enumerate(zip(results, expected, strict=True)):
             wrong += [

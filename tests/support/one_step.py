@@ -149,11 +149,11 @@ def operand(rng: random.Random, kind: Kind, place: Place, other: int) -> DistTyp
         root |= set(axes)
     else:
         sharded[place.dim] += axes
-    cut = {
-        coll.ReduceScatterOp: place.dim,
-        coll.ScatterOp: place.dim,
-        coll.AllToAllOp: other,
-    }.get(kind.op)
+    cut = None  # the dimension that the operand must have a block of for each of the group
+    if kind.op in (coll.ReduceScatterOp, coll.ScatterOp):
+        cut = place.dim
+    elif kind.op is coll.AllToAllOp:
+        cut = other
     dims = [
         Dim(mesh.group_size(names + axes * (d == cut)) * rng.randint(1, 3), names)
         for d, names in enumerate(sharded)
@@ -192,10 +192,11 @@ def collectives(devices: int, rounds: int = 1) -> Iterator[FuncOp]:
         yield collective(rng, kind, next(turn), f"{kind}_{index}")
 
 
-def collectives_everywhere(devices: int) -> Iterator[FuncOp]:
-    """Every kind of collective at every place."""
+def collectives_everywhere(devices: int, at_most: int) -> Iterator[FuncOp]:
+    """Every kind of collective at every place, or so many of them."""
     rng = random.Random(devices)
-    for index, (kind, place) in enumerate(itertools.product(KINDS, places_of(devices))):
+    every = list(itertools.product(KINDS, places_of(devices)))
+    for index, (kind, place) in enumerate(rng.sample(every, min(at_most, len(every)))):
         yield collective(rng, kind, place, f"{kind}_{index}")
 
 

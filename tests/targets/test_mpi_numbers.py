@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 import collir
 from collir.layout import DType
 from collir.semantics.buffers import NUMPY
-from collir.semantics.collectives import Array
+from collir.semantics.collectives import Array, Buffers
 from collir.tools.mpi_run import run
 
 HALVES = [DType.F16, DType.BF16]
@@ -128,7 +128,7 @@ def on_one_rank(
 ) -> list[Array]:
     """The result of each function of one result."""
     module: ModuleOp = collir.parse(PROGRAM.format(functions="\n".join(functions)))
-    arguments = [[[x] for x in arrays] for arrays in given]
+    arguments: list[list[Buffers]] = [[[x] for x in arrays] for arrays in given]
     done = run(module, functions_of(module), arguments, folder, flags, HANG)
     return [result[0][0] for result, _ in done if result[0][0] is not None]
 

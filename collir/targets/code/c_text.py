@@ -103,6 +103,11 @@ def variables(names: Sequence[str]) -> list[str]:
     return out
 
 
+def comment(text: str) -> str:
+    """Text that cannot end a comment: in MLIR, machines and axes may have any name."""
+    return re.sub(r"\*/|/\*|[^ -~]|\\", "_", text)
+
+
 def size_text(count: int) -> str:
     """A count as a C expression of a type that holds it."""
     return str(count) if count < 2**31 else f"(size_t){count}"
@@ -232,7 +237,8 @@ def local_operation(op: CollOp, names: Names) -> tuple[list[str], set[str]]:
             index = names.mesh.index_over(op.axes.data)
             index = f"({index})" if " " in index else index
             start = f"{operand} + (size_t){index} * {size_text(piece)}"
-            return [_rows(out, piece, start, piece * group, rows, piece, size)], {"copy_rows"}
+            copy = _rows(out, piece, start, piece * group, rows, piece, size)
+            return [copy], {"copy_rows"} if rows > 1 else set()
         case coll.ConcatOp():
             return _concat(op, mesh, names)
         case coll.PadOp():
@@ -256,7 +262,9 @@ def _converted(value: str, source: DType, target: DType) -> tuple[str, set[str]]
 def _rows(
     to: str, to_stride: int, start: str, from_stride: int, rows: int, count: int, size: int
 ) -> str:
-    """A call of copy_rows; strides and count in elements."""
+    """A copy of rows; strides and count in elements."""
+    if rows == 1:
+        return f"memcpy({to}, {start}, {size_text(count * size)});"
     return (
         f"copy_rows({to}, {size_text(to_stride * size)}, {start}, {size_text(from_stride * size)}, "
         f"{size_text(rows)}, {size_text(count * size)});"
@@ -282,7 +290,7 @@ def _concat(op: coll.ConcatOp, mesh: Mesh, names: Names) -> tuple[list[str], set
         to = f"{names.result} + {offset}" if offset else names.result
         lines.append(_rows(to, row, name, piece, rows, piece, x.dtype.bytes))
         offset += piece
-    return lines, {"copy_rows"}
+    return lines, {"copy_rows"} if rows > 1 else set()
 
 
 def _pad(op: coll.PadOp, mesh: Mesh, names: Names) -> tuple[list[str], set[str]]:
@@ -292,7 +300,7 @@ def _pad(op: coll.PadOp, mesh: Mesh, names: Names) -> tuple[list[str], set[str]]
     rows, inner = math.prod(before[:dim]), math.prod(before[dim + 1 :])
     old, new = before[dim] * inner, after[dim] * inner
     lines: list[str] = []
-    needs = {"copy_rows"}
+    needs = {"copy_rows"} if rows > 1 else set[str]()
     if low > 0 or high > 0:
         count = math.prod(after)
         value = op.value.data

@@ -32,6 +32,7 @@ from collir.targets.code.c_text import (
     C_TYPES,
     MeshNames,
     Names,
+    comment,
     element_count,
     load,
     local_operation,
@@ -116,7 +117,8 @@ def _mesh_text(names: MeshNames) -> list[str]:
         for axis in mesh.axes
     )
     lines = [
-        f"/* mesh @{mesh.name} on @{mesh.machine.name}: {mesh.devices} ranks, {axes}. */",
+        f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
+        f"{comment(axes)}. */",
         "static struct {",
         "  MPI_Comm comm;",
         "  int rank;",
@@ -125,7 +127,7 @@ def _mesh_text(names: MeshNames) -> list[str]:
         coordinates = ", ".join(names.members[sub.name] for sub in mesh.sub_axes)
         lines.append(f"  int {coordinates}; /* this rank's coordinates */")
     lines += [
-        f"  MPI_Comm {name}; /* ranks that differ in {', '.join(over)} only */"
+        f"  MPI_Comm {name}; /* ranks that differ in {comment(', '.join(over))} only */"
         for over, name in names.communicators.items()
     ]
     lines += [f"  MPI_Op {name};" for name in names.operators.values()]
@@ -274,7 +276,7 @@ class FunctionText:
         def shown(value: SSAValue, name: str) -> str:
             x = dist_type(value)
             where = f", at {self._holds(x)}" if x.root else ""
-            return f"{name}[{element_count(x, self.mesh)}] is {x.text(self.mesh)}{where}"
+            return f"{name}[{element_count(x, self.mesh)}] is {comment(x.text(self.mesh))}{where}"
 
         parts = [shown(arg, self.variable[arg]) for arg in self.function.args]
         parts += [shown(v, n) for v, n in zip(self.plan.returned, self.results, strict=True)]
@@ -304,7 +306,7 @@ class FunctionText:
         condition = self.names.at_zero(taking_part)
         shown = ", ".join(f"%{self.plan.names[operand]}" for operand in op.operands)
         step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
-        lines = [f"  // %{self.plan.names[op.result]} = {step}"]
+        lines = [f"  // %{self.plan.names[op.result]} = {comment(step)}"]
         if condition or isinstance(op, coll.PermuteOp):  # which has variables of its own
             head = f"if ({condition}) {{" if condition else "{"
             lines += [f"  {head}", *(f"    {line}" for line in statements), "  }"]
@@ -523,9 +525,15 @@ _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdlib.h", "string.h")
 
 
 def emit_c(
-    module: ModuleOp, static: Iterable[FuncOp] = (), includes: Iterable[str] = _INCLUDES
+    module: ModuleOp,
+    static: Iterable[FuncOp] = (),
+    includes: Iterable[str] = _INCLUDES,
+    sections: Iterable[str] = (),
 ) -> str:
     """The C of all functions of a module; those in ``static`` are for this file only.
+
+    Args:
+        sections: of the runtime, to be there in any case.
 
     Raises:
         DiagnosticError: names that C cannot have, operations that are not collectives.
@@ -543,7 +551,7 @@ def emit_c(
         for function in functions
     ]
     bodies = [text.text() for text in texts]
-    needs = {name for text in texts for name in text.needs}
+    needs = {*sections, *(name for text in texts for name in text.needs)}
     interface = [f"int  {names.mesh.name}_init(MPI_Comm comm);" for names in needed]
     interface += [f"void {names.mesh.name}_finalize(void);" for names in needed]
     interface += [f"{t.signature().replace('int ', 'int  ', 1)};" for t in texts if not t.static]

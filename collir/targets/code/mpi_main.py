@@ -16,8 +16,8 @@ from xdsl.ir import Block, Region
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, dist_type
 from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of
-from collir.layout import DistType, Reduction
-from collir.semantics.executor import exact
+from collir.layout import DistType, DType, Reduction
+from collir.semantics.exactness import exact, roundings
 from collir.semantics.meaning import meaning
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs
@@ -132,7 +132,7 @@ def emit_with_main(module: ModuleOp) -> str:
     most_dims = max([1, *(len(x.dims) for x in types)])
     return "\n".join(
         [
-            emit_c(whole, hidden, _INCLUDES),
+            emit_c(whole, hidden, _INCLUDES, {x.dtype.value for x in types if x.dtype in AS_BITS}),
             f"#define MOST_DIMS {most_dims}",
             "",
             _SUPPORT,
@@ -350,11 +350,11 @@ class _Run:
     def _compare(self, variable: str, x: DistType) -> list[str]:
         done = f"total_{variable}" if x.partial else variable
         mine, right = load(f"{done}[i]", x.dtype), load(f"whole_{variable}[at]", x.dtype)
-        few = self.mesh.devices <= 64 or x.dtype not in AS_BITS  # that their sum is exact
-        if not x.dtype.is_float or (exact(self.function) and few):
+        if exact(self.function):
             off = f"{mine} != {right}"
         else:
-            off = f"differ({mine}, {right}, {x.dtype.epsilon * self.mesh.devices!r})"
+            epsilon = x.dtype.epsilon or DType.BF16.epsilon  # an integer may be a rounded float
+            off = f"differ({mine}, {right}, {epsilon * roundings(self.function)!r})"
         holds = self.names.at_zero(x.root)
         return [
             f"if ({holds}) {{" if holds else "{",

@@ -47,7 +47,7 @@ def plan(function: FuncOp) -> Plan:
     last_use: dict[SSAValue, Operation] = {}
     returned: tuple[SSAValue, ...] = ()
     for op in function.body.ops:
-        for operand in op.operands:
+        for operand in op.operands if not isinstance(op, VIEWS) else ():
             last_use[owner[operand]] = op
         for result in op.results:
             owner[result] = owner[op.operands[0]] if isinstance(op, VIEWS) else result

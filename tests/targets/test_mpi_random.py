@@ -1,0 +1,127 @@
+"""Random programs, and decomposed ones, on real MPI ranks."""
+
+import random
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from checks import functions_of
+from on_ranks import FLAGS, arguments_of, differences, results_on_ranks, same
+from programs import FunctionBuilder, module_of, random_function, random_layout, random_mesh
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
+
+from collir.dialects import coll
+from collir.dialects.coll import AxesAttr
+from collir.layout import DType, Mesh
+from collir.passes.decompose import Strategy
+from collir.semantics.collectives import Buffers
+from collir.semantics.executor import execute
+from collir.tools.api import run_passes
+from collir.tools.mpi_run import compile_c
+
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+
+
+@pytest.mark.parametrize(("ranks", "seed"), [(1, 0), (4, 1), (6, 2), (8, 3), (9, 4), (12, 5)])
+def test_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
+    assert_random_programs_run(ranks, seed, 25, tmp_path)
+
+
+SANITIZED = (*FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def sanitizers_work(folder: Path) -> bool:
+    """Whether the C compiler has the libraries that find misuse of memory."""
+    source = folder / "empty.c"
+    source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
+    try:
+        compile_c(source, folder / "empty", SANITIZED)
+    except RuntimeError:
+        return False
+    return True
+
+
+def test_no_memory_is_misused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that hold nothing of a value have no buffer for it; calls of MPI are cut in pieces."""
+    if not sanitizers_work(tmp_path):
+        pytest.skip("the C compiler has no sanitizers")
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # MPI's own
+    rng = random.Random(7)
+    meshes = [random_mesh(rng, 6, f"m{index}") for index in range(3)]
+    functions = [random_function(rng, rng.choice(meshes), 8, f"f{index}") for index in range(25)]
+    flags = (*SANITIZED, "-DCOLLIR_MAX_COUNT=5")
+    assert differences(module_of(meshes, functions), functions, tmp_path, flags) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16])
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_many_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
+    assert_random_programs_run(ranks, seed, 150, tmp_path)
+
+
+def assert_random_programs_run(ranks: int, seed: int, count: int, folder: Path) -> None:
+    rng = random.Random(seed)
+    meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
+    functions = [
+        random_function(rng, rng.choice(meshes), rng.randint(1, 10), f"f{index}")
+        for index in range(count)
+    ]
+    assert differences(module_of(meshes, functions), functions, folder) == []
+
+
+def awkward_all_reduces(rng: random.Random, devices: int, count: int) -> ModuleOp:
+    """All_reduces over all that is partial, in any order, of shapes that seldom divide."""
+    meshes: list[Mesh] = []
+    while len(meshes) < 3:
+        mesh = random_mesh(rng, devices, f"m{len(meshes)}")
+        if len({sub_axis.level for sub_axis in mesh.sub_axes}) > 1:
+            meshes.append(mesh)
+    functions: list[FuncOp] = []
+    while len(functions) < count:
+        mesh = rng.choice(meshes)
+        x = random_layout(rng, mesh, rng.choice(list(DType)))
+        if len(x.partial) < 2 or x.elements > 2048:
+            continue
+        builder = FunctionBuilder(mesh, [x], f"f{len(functions)}")
+        axes = list(mesh.ordered(x.partial))
+        rng.shuffle(axes)
+        made = builder.try_op(coll.AllReduceOp, builder.values, {"axes": AxesAttr(tuple(axes))})
+        assert made is not None
+        functions.append(builder.function([made]))
+    return module_of(meshes, functions)
+
+
+@pytest.mark.parametrize(("ranks", "seed"), [(4, 0), (8, 1), (12, 2), (16, 3)])
+def test_decomposed_all_reduces_are_equal_to_the_whole_ones(
+    ranks: int, seed: int, tmp_path: Path
+) -> None:
+    """All strategies, and the undecomposed program, in one launch."""
+    original = awkward_all_reduces(random.Random(seed), ranks, 20)
+    every = original.clone()
+    for strategy in STRATEGIES:
+        decomposed = run_passes(original.clone(), f"decompose{{strategy={strategy}}}")
+        for function in functions_of(decomposed):
+            name = f"{function.sym_name.data}_{strategy.replace('-', '_')}"
+            function.properties["sym_name"] = StringAttr(name)
+            function.detach()
+            every.body.block.add_op(function)
+    functions = functions_of(every)
+    found = results_on_ranks(every, functions, tmp_path)
+    names = [function.sym_name.data for function in functions]
+    results = dict(zip(names, found, strict=True))
+    for function in functions_of(original):
+        name = function.sym_name.data
+        whole = results[name]
+        assert_same(whole, execute(original, function, arguments_of(function)), name)
+        for strategy in STRATEGIES:
+            variant = f"{name}_{strategy.replace('-', '_')}"
+            assert_same(results[variant], whole, variant)
+
+
+def assert_same(found: list[Buffers], expected: list[Buffers], what: str) -> None:
+    """The same bits on every rank."""
+    for one, other in zip(found, expected, strict=True):
+        wrong = [rank for rank, pair in enumerate(zip(one, other, strict=True)) if not same(*pair)]
+        assert wrong == [], f"{what} on ranks {wrong}"

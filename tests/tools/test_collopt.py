@@ -1,0 +1,160 @@
+"""collopt as a command: help, usage errors, input and output."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collir.tools import collopt
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = str(ROOT / "examples" / "sync_gradients.coll")
+BROKEN = "mesh @m on @nothing { data = 8 }\n"
+
+
+def test_version_names_both_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        collopt.main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith("collopt 0.")
+
+
+def test_help_lists_passes_and_targets_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        collopt.main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    for name in ("decompose", "canonicalize", "cse", "dce", "coll", "mpi", "mlir"):
+        assert len([line for line in lines if line.startswith(f"  {name} ")]) == 1, name
+
+
+def test_help_pass_prints_the_docstring_and_the_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert collopt.main(["--help-pass", "decompose"]) == 0
+    page = capsys.readouterr().out
+    assert "Horovod" not in page
+    assert "%0 = reduce_scatter %g over data.gpu dim 0" in page
+    assert "strategy: str (default rs-ar-ag)" in page
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-p", "decompos"],
+        ["-p", "decompose{strategy=best}"],
+        ["-p", "decompose{"],
+        ["-p", "decompose{colour=red}"],
+        ["-t", "mpi{main=3}"],
+        ["-t", "mpi{colour=red}"],
+        ["-t", "mpi{"],
+        ["--help-pass", "nothing"],
+        ["-t", "cobol"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_is_one_line_and_status_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert collopt.main([EXAMPLE, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("collopt: error: ")
+    assert len(captured.err.splitlines()) == 1
+
+
+def test_standard_input_is_coll(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = Path(EXAMPLE).read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert collopt.main([]) == 0
+    assert "all_reduce %g over data" in capsys.readouterr().out
+
+
+def test_an_output_file_is_written_whole(tmp_path: Path) -> None:
+    target = tmp_path / "out.coll"
+    assert collopt.main([EXAMPLE, "-p", "decompose", "-o", str(target)]) == 0
+    assert "reduce_scatter" in target.read_text()
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_failure_leaves_the_output_file_as_it_was(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.coll", tmp_path / "out.coll"
+    source.write_text(BROKEN)
+    target.write_text("before")
+    assert collopt.main([str(source), "-o", str(target)]) == 1
+    assert target.read_text() == "before"
+    assert sorted(tmp_path.iterdir()) == [source, target]
+
+
+def test_an_output_file_that_cannot_be_written_is_a_diagnostic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert collopt.main([EXAMPLE, "-o", str(tmp_path / "missing" / "out")]) == 1
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_a_device_can_be_the_output() -> None:
+    assert collopt.main([EXAMPLE, "-o", os.devnull]) == 0
+    assert not Path(os.devnull).is_file()
+
+
+def test_split_files_keep_their_line_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "in.coll"
+    source.write_text("// one\n// -----\n\n" + BROKEN)
+    assert collopt.main([str(source), "--split-input-file"]) == 1
+    assert f"{source}:4:12: error: there is no machine @nothing" in capsys.readouterr().err
+
+
+def test_verify_diagnostics_prints_errors_and_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "in.coll"
+    source.write_text(BROKEN + "// -----\n" + Path(EXAMPLE).read_text())
+    assert collopt.main([str(source), "--split-input-file", "--verify-diagnostics"]) == 0
+    out = capsys.readouterr().out
+    assert "there is no machine @nothing" in out
+    assert "func @sync_gradients" in out
+
+
+def test_between_passes_the_program_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert collopt.main([EXAMPLE, "-p", "decompose,cse", "--print-between-passes"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("// IR after decompose:") == 1
+    assert out.count("reduce_scatter %g") == 2
+
+
+def test_an_internal_error_says_so_and_shows_the_traceback_only_on_request(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(collopt.CollOpt, "apply_passes", broken)
+    assert collopt.main([EXAMPLE]) == 70
+    err = capsys.readouterr().err
+    assert "internal error: ZeroDivisionError: oops" in err
+    assert "Traceback" not in err
+    assert collopt.main([EXAMPLE, "--debug"]) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    program = (
+        "import sys; sys.argv = ['collopt', *sys.argv[1:]]\n"
+        "from collir.tools.collopt import script; script()"
+    )
+    done = subprocess.run(
+        f'"{sys.executable}" -c "{program}" {EXAMPLE} -t mpi | head -1',
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1

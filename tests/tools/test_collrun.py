@@ -1,0 +1,143 @@
+"""collrun as a command: engines, inputs and outputs, sizes, and what it refuses."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collir.tools import collrun, mpi_run
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = str(ROOT / "examples" / "sync_gradients.coll")
+SMALL = ["--set-size", "4096"]
+
+TWO = """
+machine @c {
+  level node[2] { port = 1 GB/s, latency = 1 us }
+  level gpu[2]  { port = 1 GB/s, latency = 0 s }
+}
+mesh @m on @c { data = node:2 * gpu:2 }
+func @sum(%g: f32[4, 6] partial(sum: data)) -> f32[4, 6] on @m {
+  %r = all_reduce %g over data
+  return %r
+}
+func @rows(%x: i32[4@data.gpu, 6]) -> i32[4, 6@data.gpu] on @m {
+  %y = all_to_all %x over data.gpu dim 0 to 1
+  return %y
+}
+"""
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> str:
+    path = tmp_path / "two.coll"
+    path.write_text(TWO)
+    return str(path)
+
+
+def test_the_numpy_engine_runs_every_function(
+    two: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert collrun.main([two]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(" (")[0] for line in lines] == [
+        "sum: ok on 4 devices",
+        "rows: ok on 4 devices",
+    ]
+
+
+def test_one_function_by_name(two: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert collrun.main([two, "--function", "@rows"]) == 0
+    assert capsys.readouterr().out.startswith("rows: ok")
+    assert collrun.main([two, "--function", "colums"]) == 2
+
+
+def test_the_mpi_engine_compares_every_rank(two: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert collrun.main([two, "--engine", "mpi", "-n", "4", "-p", "decompose"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("every rank's buffers are equal on 4 ranks") == 2
+
+
+def test_a_wrong_number_of_ranks_is_refused(
+    two: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert collrun.main([two, "-n", "8"]) == 1
+    assert "meshes of 4 devices" in capsys.readouterr().err
+
+
+def test_an_input_file_gives_the_global_tensor(two: str, tmp_path: Path) -> None:
+    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
+    np.save(tmp_path / "g.npy", whole)
+    out = tmp_path / "out"
+    arguments = [two, "--function", "sum", "--input", f"g={tmp_path / 'g.npy'}"]
+    assert collrun.main([*arguments, "--output", str(out)]) == 0
+    assert np.array_equal(np.load(out / "sum.0.npy"), whole)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [(np.zeros((2, 2)), "has shape [2, 2], but [4, 6] is needed"), (None, "is not a .npy file")],
+)
+def test_an_input_file_that_does_not_fit(
+    two: str,
+    tmp_path: Path,
+    array: np.ndarray | None,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "g.npy"
+    path.write_text("no array") if array is None else np.save(path, array)
+    assert collrun.main([two, "--function", "sum", "--input", f"g={path}"]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_an_input_for_no_argument_is_a_usage_error(two: str) -> None:
+    assert collrun.main([two, "--function", "sum", "--input", "h=x.npy"]) == 2
+
+
+def test_the_seed_decides_the_inputs(two: str, tmp_path: Path) -> None:
+    found: list[np.ndarray] = []
+    for seed, name in ((1, "a"), (1, "b"), (2, "c")):
+        out = tmp_path / name
+        assert collrun.main([two, "--seed", str(seed), "--output", str(out)]) == 0
+        found.append(np.load(out / "sum.0.npy"))
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+
+
+def test_sizes_can_be_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert collrun.main([EXAMPLE, *SMALL, "-p", "decompose", "--output", str(out)]) == 0
+    assert np.load(out / "sync_gradients.0.npy").shape == (4096,)
+    assert collrun.main([EXAMPLE, "--set-size", "1048576=10", "-p", "decompose"]) == 0
+    assert collrun.main([EXAMPLE, "--set-size", "many"]) == 2
+
+
+def test_a_size_that_does_not_divide_is_a_diagnostic(
+    two: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert collrun.main([two, "--set-size", "4=5", "--function", "rows"]) == 1
+    assert "does not divide" in capsys.readouterr().err
+
+
+def test_what_does_not_fit_into_memory_is_refused_with_the_figure(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert collrun.main([EXAMPLE, "--set-size", "1000000000000"]) == 1
+    err = capsys.readouterr().err
+    assert "GiB for the buffers of its 8 devices" in err
+    assert "try --set-size" in err
+
+
+def test_without_mpi_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mpi_run.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert collrun.main([EXAMPLE, *SMALL, "--engine", "mpi"]) == 1
+    assert "pip install 'collir[mpi]'" in capsys.readouterr().err
+
+
+def test_a_missing_file_is_a_diagnostic(capsys: pytest.CaptureFixture[str]) -> None:
+    assert collrun.main(["nothing.coll"]) == 1
+    assert "cannot read nothing.coll" in capsys.readouterr().err
