@@ -69,13 +69,13 @@ class DType(StrEnum):
     def represents(self, value: float) -> bool:
         """Whether a finite constant can be written in this type.
 
-        Integers must be whole, in range, and exact as a double. Floats may round (0.1 is fine as
-        f16); they may not overflow to infinity.
+        Integers must be whole and in range. Floats may round (0.1 is fine as f16); they may not
+        overflow to infinity.
         """
         if not math.isfinite(value):
             return False
         if not self.is_float:
-            limit = min(2 ** (self.bits - 1), 2**53)
+            limit = 2 ** (self.bits - 1)
             return value == int(value) and -limit <= value < limit
         return abs(value) <= _LARGEST[self]
 

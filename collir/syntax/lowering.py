@@ -60,6 +60,8 @@ class Lowering:
             self.error(token, "the number is too large for a double")
         elif value == 0 and re.split("[eE]", token)[0].strip("-0."):
             self.error(token, "the number is too small for a double")
+        elif token.lstrip("-").isdecimal() and value != int(token):
+            self.error(token, f"a double does not hold this integer; the nearest is {int(value)}")
         else:
             return value
         return None

@@ -116,8 +116,6 @@ def size_text(count: int) -> str:
 def number_text(value: float, dtype: DType) -> str:
     """A constant, rounded to a dtype, as C computes with it (as a float for f16 and bf16)."""
     if not dtype.is_float:
-        if value == -(2**63):
-            return "INT64_MIN"
         return f"{int(value)}" + ("LL" if abs(value) >= 2**31 else "")
     rounded = NUMPY[dtype].type(value)
     return str(float(rounded)) if dtype is DType.F64 else f"{np.float32(rounded)}f"
