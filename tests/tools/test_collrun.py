@@ -35,9 +35,7 @@ def two(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_numpy_engine_runs_every_function(
-    two: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_numpy_engine_runs_every_function(two: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert collrun.main([two]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" (")[0] for line in lines] == [
@@ -58,9 +56,7 @@ def test_the_mpi_engine_compares_every_rank(two: str, capsys: pytest.CaptureFixt
     assert out.count("every rank's buffers are equal on 4 ranks") == 2
 
 
-def test_a_wrong_number_of_ranks_is_refused(
-    two: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_number_of_ranks_is_refused(two: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert collrun.main([two, "-n", "8"]) == 1
     assert "meshes of 4 devices" in capsys.readouterr().err
 
