@@ -18,7 +18,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span
 
 from collir.dialects.coll import CollOp, DistTensorType, dist_type
-from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.machine import MachineOp, MeshOp, mesh_of, meshes_remembered
 from collir.layout import LayoutError, MeshError, check_type
 from collir.machine import MachineError
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources, note
@@ -136,9 +136,14 @@ def verify(module: ModuleOp) -> None:
     """
     errors: list[Diagnostic] = []
     failed: set[Operation | None] = set()
+    ops = list(module.walk())
+    for kind in (MachineOp, MeshOp):
+        errors += [found for op in ops if isinstance(op, kind) for found in _verify_one(op)]
+        if errors:  # of what is on them nothing can be said
+            raise DiagnosticError(errors)
     with meshes_remembered():
-        for op in module.walk():
-            if op.parent_op() in failed:
+        for op in ops:
+            if op.parent_op() in failed or isinstance(op, MachineOp | MeshOp):
                 continue  # in a function of a wrong type or mesh nothing can be right
             found = _verify_one(op)
             errors += found
@@ -179,8 +184,9 @@ def _verify_one(op: Operation) -> list[Diagnostic]:
             case ModuleOp():
                 found = _defined_twice(op)
             case FuncOp():
+                op.verify(verify_nested_ops=False)
                 _verify_signature(op)
-                found = _used_before(op)
+                return _used_before(op)
             case ReturnOp():
                 found = _wrongly_returned(op)
             case _:

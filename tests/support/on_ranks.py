@@ -49,7 +49,7 @@ def differences(
 ) -> list[str]:
     """Where ranks hold other results than the numpy executor gives them: 'function: result, rank'.
 
-    Bits are compared, but for functions whose steps round, where some of the last ones may differ.
+    Where the steps of a function round, the last bits may differ.
     """
     found = results_on_ranks(module, functions, folder, flags)
     wrong: list[str] = []
@@ -67,12 +67,15 @@ def differences(
 
 
 def same(found: Array | None, expected: Array | None, epsilons: int = 0) -> bool:
-    """Whether two buffers have the same bits, or are within some epsilons of their magnitude."""
+    """Whether two buffers are equal, or within some epsilons of their magnitude.
+
+    The maximum of 0 and -0 is either, so the sign of a zero does not count.
+    """
     if found is None or expected is None:
         return found is expected
     if found.dtype != expected.dtype or found.shape != expected.shape:
         return False
-    if found.tobytes() == expected.tobytes():
+    if np.array_equal(found, expected):
         return True
     if not epsilons or np.issubdtype(found.dtype, np.integer):
         return False

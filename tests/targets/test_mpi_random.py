@@ -121,7 +121,7 @@ def test_decomposed_all_reduces_are_equal_to_the_whole_ones(
 
 
 def assert_same(found: list[Buffers], expected: list[Buffers], what: str) -> None:
-    """The same bits on every rank."""
+    """Equal buffers on every rank."""
     for one, other in zip(found, expected, strict=True):
         wrong = [rank for rank, pair in enumerate(zip(one, other, strict=True)) if not same(*pair)]
         assert wrong == [], f"{what} on ranks {wrong}"
