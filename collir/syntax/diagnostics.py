@@ -123,7 +123,7 @@ def _shown(message: str) -> str:
     """A message in one line, without the middle of a name or type of thousands of characters."""
     if len(message) > MAX_MESSAGE:
         message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 2 :]}"
-    line = message.replace("\n", " ")
+    line = message.translate({ord("\n"): " ", ord("\t"): " "})
     return "".join(c if c.isprintable() else f"U+{ord(c):04X}" for c in line)
 
 

@@ -188,7 +188,8 @@ class CollOpt(xDSLOptMain):
     # --- input and output -------------------------------------------------------------------
 
     def get_input_name(self) -> str:
-        return self.args.input_file or "<stdin>"
+        name = self.args.input_file
+        return "<stdin>" if name in (None, "-") else name
 
     def get_input_stream(self) -> tuple[IO[bytes], str]:
         if self.args.input_file is None or self.args.input_file == "-":
@@ -276,14 +277,21 @@ class CollOpt(xDSLOptMain):
         if not inspect.signature(factory).parameters:  # not one of xDSL's old kind
             try:
                 cast(Callable[[], type[Target]], factory)().from_spec(spec)
-            except ValueError as error:
+            except (ValueError, ImportError) as error:
                 raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
         return spec.name
 
     def _printed(self, module: ModuleOp, target: str) -> str:
         if target == "mlir":
             settle_names(module)
-        text = self.output_resulting_program(module).rstrip("\n")
+        try:
+            text = self.output_resulting_program(module).rstrip("\n")
+        except Exception as error:
+            if target in TARGETS or target == "mlir" or isinstance(error, DiagnosticError):
+                raise
+            reason = str(error).partition("\n")[0]
+            message = f"xDSL's target {target} cannot print this ({type(error).__name__}: {reason})"
+            raise DiagnosticError(Diagnostic(message)) from error
         return f"{text}\n" if text else ""
 
 

@@ -1,6 +1,7 @@
 """What the commands share: exit statuses, errors in one place, and output that appears whole."""
 
 import argparse
+import errno
 import os
 import sys
 import tempfile
@@ -38,10 +39,16 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
     except UsageError as error:
         sys.stderr.write(f"{name}: error: {error}\n")
         return USAGE
-    except BrokenPipeError:
-        # The reader of our output has gone; keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output has gone
+        _drop_output()
         return 0
+    except OSError as error:
+        if debug:
+            traceback.print_exception(error)
+        sys.stderr.write(f"{name}: error: {error}\n")
+        if error.errno == errno.ENOSPC:
+            _drop_output()
+        return BAD_INPUT
     except KeyboardInterrupt:
         sys.stderr.write(f"{name}: interrupted\n")
         return 130
@@ -56,6 +63,11 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
         hint = "" if debug else " (--debug shows where)"
         sys.stderr.write(f"{name}: internal error: {type(error).__name__}: {error}{hint}\n")
         return INTERNAL
+
+
+def _drop_output() -> None:
+    """Keeps Python from complaining at exit of output that cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_whole(path: str, text: str) -> None:

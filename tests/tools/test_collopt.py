@@ -52,6 +52,10 @@ def test_help_pass_prints_the_docstring_and_the_options(
         ["-t", "mpi{"],
         ["--help-pass", "nothing"],
         ["-t", "cobol"],
+        ["-f", "json"],
+        ["--strategy", "flat"],
+        ["second.coll"],
+        ["-p", ","],
     ],
     ids=" ".join,
 )
@@ -72,6 +76,45 @@ def test_standard_input_is_coll(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     assert collopt.main([]) == 0
     assert "all_reduce %g over data" in capsys.readouterr().out
+
+
+def test_standard_input_can_be_mlir_and_is_called_stdin(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"builtin.modul {\n}\n")))
+    assert collopt.main(["-", "-f", "mlir"]) == 1
+    assert capsys.readouterr().err.startswith("<stdin>:1:")
+
+
+def test_a_folder_is_no_file_whatever_its_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "folder.coll"
+    folder.mkdir()
+    assert collopt.main([str(folder)]) == 1
+    assert f"cannot read {folder}: is a directory" in capsys.readouterr().err
+
+
+def test_a_target_of_xdsl_that_cannot_print_our_operations_is_a_diagnostic(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert collopt.main([EXAMPLE, "-t", "riscv-asm"]) == 1
+    assert "error: xDSL's target riscv-asm cannot print this" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_no_internal_error() -> None:
+    code = "from collir.tools.collopt import script; script()"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code, EXAMPLE],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "No space left on device" in done.stderr
 
 
 def test_an_output_file_is_written_whole(tmp_path: Path) -> None:

@@ -87,6 +87,25 @@ def test_an_input_file_that_does_not_fit(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((4, 6), complex), "holds complex128, not real numbers"),
+        (np.full((4, 6), "one"), "holds <U3, not real numbers"),
+        (np.full((4, 6), 0.5), "holds numbers that are not of type int32"),
+        (np.full((4, 6), 2**40), "holds numbers that are not of type int32"),
+    ],
+    ids=["complex", "text", "fractions", "too large"],
+)
+def test_an_input_file_of_other_numbers(
+    two: str, tmp_path: Path, array: np.ndarray, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "x.npy", array)
+    arguments = ["--function", "rows", "--input", f"x={tmp_path / 'x.npy'}"]
+    assert collrun.main([two, *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
 def test_an_input_for_no_argument_is_a_usage_error(two: str) -> None:
     assert collrun.main([two, "--function", "sum", "--input", "h=x.npy"]) == 2
 
@@ -132,6 +151,40 @@ def test_without_mpi_it_says_what_to_install(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert collrun.main([EXAMPLE, *SMALL, "--engine", "mpi"]) == 1
     assert "pip install 'collir[mpi]'" in capsys.readouterr().err
+
+
+def test_without_a_c_compiler_it_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiler = tmp_path / "mpicc"
+    compiler.write_text("#!/bin/sh\necho 'mpicc: cc: not found' >&2\nexit 127\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(mpi_run.sys, "executable", str(tmp_path / "python"))
+    assert collrun.main([EXAMPLE, *SMALL, "--engine", "mpi"]) == 1
+    assert capsys.readouterr().err == "error: mpicc has no C compiler: mpicc: cc: not found\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--engine", "cuda"], ["--seed", "x"], ["--seed", "-1"], ["-p", "decompos"], ["--inptu", "x"]],
+    ids=" ".join,
+)
+def test_wrong_use_is_one_line_and_status_2(
+    two: str, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert collrun.main([two, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("collrun: error: ")
+    assert len(captured.err.splitlines()) == 1
+
+
+def test_results_cannot_be_written_where_a_file_is(
+    two: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("")
+    assert collrun.main([two, "--output", str(tmp_path / "out")]) == 1
+    assert "cannot write" in capsys.readouterr().err
 
 
 def test_a_missing_file_is_a_diagnostic(capsys: pytest.CaptureFixture[str]) -> None:
