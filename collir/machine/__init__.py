@@ -3,10 +3,11 @@
 from collir.machine.model import (
     MAX_DEVICES,
     Device,
+    Fabric,
     Level,
     LinkKind,
     Machine,
     MachineError,
 )
 
-__all__ = ["MAX_DEVICES", "Device", "Level", "LinkKind", "Machine", "MachineError"]
+__all__ = ["MAX_DEVICES", "Device", "Fabric", "Level", "LinkKind", "Machine", "MachineError"]

@@ -42,9 +42,19 @@ class LinkKind(StrEnum):
     SWITCH = "switch"
     """Every child reaches every other through its own port."""
     RING = "ring"
-    """Each child is linked to its two neighbours."""
+    """Each child is linked to its two neighbours; the port is shared out over the two links."""
     FULL = "full"
     """A link between every two children; the port is shared out over the links."""
+    BUS = "bus"
+    """One medium that all children share: its bandwidth is that of a port."""
+
+
+class Fabric(StrEnum):
+    """What the links of a level are made of; runtimes such as NCCL treat them differently."""
+
+    NVLINK = "nvlink"
+    PCI = "pci"
+    NETWORK = "network"
 
 
 def _check_positive(what: str, value: float) -> None:
@@ -58,8 +68,14 @@ class Level:
 
     ``port`` is in bytes/second per direction and child, ``latency`` in seconds per message.
 
+    ``taper`` says how many times less than all ports together the interconnect carries.
+    ``rails`` is the number of links a port consists of: the devices below a child are dealt out to
+    them in blocks of consecutive ranks, and each uses its own.
+    ``fabric`` is what the links are made of, where that is known.
+
     Raises:
-        MachineError: a size below 1, a bandwidth that is not positive, a negative latency.
+        MachineError: a size or a number of rails below 1, a bandwidth that is not positive, a
+            negative latency, a taper below 1.
     """
 
     name: str
@@ -67,6 +83,9 @@ class Level:
     port: float
     latency: float
     kind: LinkKind = LinkKind.SWITCH
+    taper: float = 1.0
+    rails: int = 1
+    fabric: Fabric | None = None
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -76,6 +95,12 @@ class Level:
             raise MachineError(
                 f"the latency of level '{self.name}' must not be negative, not {self.latency:g}"
             )
+        if not (self.taper >= 1 and math.isfinite(self.taper)):
+            raise MachineError(
+                f"the taper of level '{self.name}' must be at least 1, not {self.taper:g}"
+            )
+        if self.rails < 1:
+            raise MachineError(f"level '{self.name}' needs at least one rail, not {self.rails}")
 
 
 @dataclass(frozen=True)
@@ -83,7 +108,9 @@ class Device:
     """What hangs at the leaves.
 
     ``compute`` maps a dtype's name to FLOP/s, in the order written; ``memory`` is in bytes,
-    ``memory_bandwidth`` in bytes/second. What is unknown is ``None`` or absent.
+    ``memory_bandwidth`` in bytes/second. ``reduction`` is the rate in bytes/second at which a device
+    adds a message it received to what it holds, where that is not hidden behind the receiving.
+    What is unknown is ``None`` or absent.
 
     Raises:
         MachineError: a rate or a size that is not positive, a dtype named twice.
@@ -92,6 +119,7 @@ class Device:
     compute: tuple[tuple[str, float], ...] = ()
     memory: float | None = None
     memory_bandwidth: float | None = None
+    reduction: float | None = None
 
     def __post_init__(self) -> None:
         for dtype, rate in self.compute:
@@ -102,6 +130,8 @@ class Device:
             _check_positive("the memory size", self.memory)
         if self.memory_bandwidth is not None:
             _check_positive("the memory bandwidth", self.memory_bandwidth)
+        if self.reduction is not None:
+            _check_positive("the reduction rate", self.reduction)
 
 
 @dataclass(frozen=True)
@@ -111,7 +141,8 @@ class Machine:
     The rank of a device is its mixed-radix index over the levels, outermost most significant.
 
     Raises:
-        MachineError: no levels, two levels of one name, more than ``MAX_DEVICES`` devices.
+        MachineError: no levels, two levels of one name, more than ``MAX_DEVICES`` devices, rails that
+            the devices below do not divide into.
     """
 
     name: str
@@ -131,6 +162,14 @@ class Machine:
                 f"machine @{self.name} has {product_text(self.devices)} devices; "
                 "at most 2^31 - 1 are possible"
             )
+        below = self.devices
+        for level in self.levels:
+            below //= level.size
+            if below % level.rails:
+                raise MachineError(
+                    f"the {below} devices below a port of level '{level.name}' do not divide into "
+                    f"its {level.rails} rails"
+                )
 
     @cached_property
     def devices(self) -> int:
