@@ -18,6 +18,7 @@ from xdsl.irdl import (
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,
+    opt_prop_def,
     prop_def,
     result_def,
     traits_def,
@@ -40,6 +41,7 @@ from collir.layout import (
     check_type,
     rules,
 )
+from collir.layout.algorithms import check_algorithm
 from collir.machine import MachineError
 
 # ---------------------------------------------------------------------------------------------
@@ -184,10 +186,23 @@ class CollOp(IRDLOperation, ABC):
         Raises:
             LayoutError: the step is not well typed.
         """
-        result = cls.rule(mesh, [dist_type(operand) for operand in operands], properties)
+        result = cls.checked(mesh, [dist_type(operand) for operand in operands], properties)
         return cls.create(
             operands=operands, properties=properties, result_types=[DistTensorType(result)]
         )
+
+    @classmethod
+    def checked(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
+        """The type of the result, once the algorithm that is asked for is known.
+
+        Raises:
+            LayoutError: the step is not well typed, or there is no such algorithm.
+        """
+        result = cls.rule(mesh, operands, properties)
+        if (algorithm := properties.get("algorithm")) is not None:
+            assert isinstance(algorithm, StringAttr)
+            check_algorithm(cls.name.partition(".")[2], algorithm.data)
+        return result
 
     def infer(self) -> DistType:
         """What the rule says of this operation where it stands.
@@ -201,7 +216,7 @@ class CollOp(IRDLOperation, ABC):
         for operand, x in zip(self.operands, types, strict=True):
             if not isinstance(operand.owner, Operation):
                 check_type(mesh, x)
-        return self.rule(mesh, types, self.properties)
+        return self.checked(mesh, types, self.properties)
 
     def verify_(self) -> None:
         try:
@@ -244,6 +259,30 @@ class OverDimOp(UnaryOp, ABC):
     dim = prop_def(IntegerAttr[I64])
 
     assembly_format = "$input `over` $axes `dim` $dim attr-dict `:` type($input) `->` type($result)"
+
+
+class SendOverOp(UnaryOp, ABC):
+    """A collective over an ordered list of sub-axes; ``algorithm`` is what it should run as."""
+
+    axes = prop_def(AxesAttr)
+    algorithm = opt_prop_def(StringAttr)
+
+    assembly_format = (
+        "$input `over` $axes (`using` $algorithm^)? attr-dict `:` type($input) `->` type($result)"
+    )
+
+
+class SendOverDimOp(UnaryOp, ABC):
+    """A collective over an ordered list of sub-axes and one dimension."""
+
+    axes = prop_def(AxesAttr)
+    dim = prop_def(IntegerAttr[I64])
+    algorithm = opt_prop_def(StringAttr)
+
+    assembly_format = (
+        "$input `over` $axes `dim` $dim (`using` $algorithm^)? attr-dict "
+        "`:` type($input) `->` type($result)"
+    )
 
 
 def _axes(properties: Properties) -> tuple[str, ...]:
@@ -290,7 +329,7 @@ def _dtype(value: str) -> DType:
 
 
 @irdl_op_definition
-class AllReduceOp(OverOp):
+class AllReduceOp(SendOverOp):
     """partial -> replicated."""
 
     name = "coll.all_reduce"
@@ -301,7 +340,7 @@ class AllReduceOp(OverOp):
 
 
 @irdl_op_definition
-class ReduceOp(OverOp):
+class ReduceOp(SendOverOp):
     """partial -> root."""
 
     name = "coll.reduce"
@@ -312,7 +351,7 @@ class ReduceOp(OverOp):
 
 
 @irdl_op_definition
-class BroadcastOp(OverOp):
+class BroadcastOp(SendOverOp):
     """root -> replicated."""
 
     name = "coll.broadcast"
@@ -323,7 +362,7 @@ class BroadcastOp(OverOp):
 
 
 @irdl_op_definition
-class ReduceScatterOp(OverDimOp):
+class ReduceScatterOp(SendOverDimOp):
     """partial -> sharded."""
 
     name = "coll.reduce_scatter"
@@ -334,7 +373,7 @@ class ReduceScatterOp(OverDimOp):
 
 
 @irdl_op_definition
-class AllGatherOp(OverDimOp):
+class AllGatherOp(SendOverDimOp):
     """sharded -> replicated."""
 
     name = "coll.all_gather"
@@ -345,7 +384,7 @@ class AllGatherOp(OverDimOp):
 
 
 @irdl_op_definition
-class ScatterOp(OverDimOp):
+class ScatterOp(SendOverDimOp):
     """root -> sharded."""
 
     name = "coll.scatter"
@@ -356,7 +395,7 @@ class ScatterOp(OverDimOp):
 
 
 @irdl_op_definition
-class GatherOp(OverDimOp):
+class GatherOp(SendOverDimOp):
     """sharded -> root."""
 
     name = "coll.gather"
@@ -375,9 +414,10 @@ class AllToAllOp(UnaryOp):
     axes = prop_def(AxesAttr)
     source = prop_def(IntegerAttr[I64])
     target = prop_def(IntegerAttr[I64])
+    algorithm = opt_prop_def(StringAttr)
 
     assembly_format = (
-        "$input `over` $axes `dim` $source `to` $target attr-dict "
+        "$input `over` $axes `dim` $source `to` $target (`using` $algorithm^)? attr-dict "
         "`:` type($input) `->` type($result)"
     )
 

@@ -4,9 +4,10 @@ Both are symbols of a module; functions name their mesh in the attribute ``coll.
 attributes mirror the plain values of ``collir.machine`` and ``collir.layout`` and convert to them.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 from xdsl.dialects.builtin import (
@@ -17,7 +18,7 @@ from xdsl.dialects.builtin import (
     SymbolRefAttr,
     UnitAttr,
 )
-from xdsl.ir import Data, Dialect, Operation, ParametrizedAttribute
+from xdsl.ir import Attribute, Data, Dialect, Operation, ParametrizedAttribute
 from xdsl.irdl import (
     IRDLOperation,
     irdl_attr_definition,
@@ -33,7 +34,7 @@ from xdsl.traits import SymbolOpInterface, SymbolTable
 from xdsl.utils.exceptions import VerifyException
 
 from collir.layout import Axis, Factor, Mesh, MeshError
-from collir.machine import Device, Level, LinkKind, Machine, MachineError
+from collir.machine import Device, Fabric, Level, LinkKind, Machine, MachineError
 
 MESH_ATTRIBUTE = "coll.mesh"
 """The attribute of a ``func.func`` that names the mesh its tensors are distributed over."""
@@ -62,11 +63,38 @@ class NumberAttr(Data[float]):
             printer.print_string(mantissa + point + (f"e{exponent}" if exponent else ""))
 
 
+class TrailingDefaults(ParametrizedAttribute):
+    """Its last parameters have defaults, and are left out of the text from where all are these."""
+
+    DEFAULTS: ClassVar[tuple[Attribute, ...]]
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
+        given = parser.parse_paramattr_parameters()
+        missing = len(cls.get_irdl_definition().parameters) - len(given)
+        if not 0 <= missing <= len(cls.DEFAULTS):
+            parser.raise_error(f"{cls.name} has another number of parameters")
+        return [*given, *cls.DEFAULTS[len(cls.DEFAULTS) - missing :]]
+
+    def print_parameters(self, printer: Printer) -> None:
+        shown = list(self.parameters)
+        for default in reversed(self.DEFAULTS):
+            if shown[-1] != default:
+                break
+            shown.pop()
+        printer.print_paramattr_parameters(shown)
+
+
 @irdl_attr_definition
-class LevelAttr(ParametrizedAttribute):
-    """One level. ``size_from`` names the parameter its size comes from, or is empty."""
+class LevelAttr(TrailingDefaults):
+    """One level.
+
+    ``size_from`` names the parameter its size comes from, or is empty; so is ``fabric`` where it is
+    not known.
+    """
 
     name = "machine.level"
+    DEFAULTS = (NumberAttr(1.0), IntAttr(1), StringAttr(""))
 
     level_name: StringAttr = param_def()
     size: IntAttr = param_def()
@@ -74,6 +102,9 @@ class LevelAttr(ParametrizedAttribute):
     port: NumberAttr = param_def()
     latency: NumberAttr = param_def()
     kind: StringAttr = param_def()
+    taper: NumberAttr = param_def()
+    rails: IntAttr = param_def()
+    fabric: StringAttr = param_def()
 
     @staticmethod
     def of(level: Level, size_from: str = "") -> "LevelAttr":
@@ -85,22 +116,30 @@ class LevelAttr(ParametrizedAttribute):
             NumberAttr(level.port),
             NumberAttr(level.latency),
             StringAttr(level.kind.value),
+            NumberAttr(level.taper),
+            IntAttr(level.rails),
+            StringAttr(level.fabric.value if level.fabric else ""),
         )
 
     def value(self) -> Level:
         """The plain level.
 
         Raises:
-            MachineError: a level that cannot exist, an unknown kind.
+            MachineError: a level that cannot exist, an unknown kind or fabric.
         """
         if self.kind.data not in list(LinkKind):
             raise MachineError(f"'{self.kind.data}' is not a kind of link")
+        if self.fabric.data and self.fabric.data not in list(Fabric):
+            raise MachineError(f"'{self.fabric.data}' is not a fabric")
         return Level(
             self.level_name.data,
             self.size.data,
             self.port.data,
             self.latency.data,
             LinkKind(self.kind.data),
+            self.taper.data,
+            self.rails.data,
+            Fabric(self.fabric.data) if self.fabric.data else None,
         )
 
 
@@ -115,14 +154,16 @@ class RateAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class DeviceAttr(ParametrizedAttribute):
+class DeviceAttr(TrailingDefaults):
     """What hangs at the leaves; ``unit`` stands for what is not known."""
 
     name = "machine.device"
+    DEFAULTS = (UnitAttr(),)
 
     compute: ArrayAttr[RateAttr] = param_def()
     memory: NumberAttr | UnitAttr = param_def()
     memory_bandwidth: NumberAttr | UnitAttr = param_def()
+    reduction: NumberAttr | UnitAttr = param_def()
 
     @staticmethod
     def of(device: Device) -> "DeviceAttr":
@@ -133,7 +174,10 @@ class DeviceAttr(ParametrizedAttribute):
 
         rates = [RateAttr(StringAttr(dtype), NumberAttr(rate)) for dtype, rate in device.compute]
         return DeviceAttr(
-            ArrayAttr(rates), optional(device.memory), optional(device.memory_bandwidth)
+            ArrayAttr(rates),
+            optional(device.memory),
+            optional(device.memory_bandwidth),
+            optional(device.reduction),
         )
 
     def value(self) -> Device:
@@ -146,6 +190,7 @@ class DeviceAttr(ParametrizedAttribute):
             tuple((rate.dtype.data, rate.rate.data) for rate in self.compute),
             optional(self.memory),
             optional(self.memory_bandwidth),
+            optional(self.reduction),
         )
 
 

@@ -108,8 +108,8 @@ class Device:
     """What hangs at the leaves.
 
     ``compute`` maps a dtype's name to FLOP/s, in the order written; ``memory`` is in bytes,
-    ``memory_bandwidth`` in bytes/second. ``reduction`` is the rate in bytes/second at which a device
-    adds a message it received to what it holds, where that is not hidden behind the receiving.
+    ``memory_bandwidth`` in bytes/second. ``reduction`` is the rate in bytes/second at which a
+    device adds a message it received to what it holds, where receiving does not hide that.
     What is unknown is ``None`` or absent.
 
     Raises:
@@ -141,8 +141,8 @@ class Machine:
     The rank of a device is its mixed-radix index over the levels, outermost most significant.
 
     Raises:
-        MachineError: no levels, two levels of one name, more than ``MAX_DEVICES`` devices, rails that
-            the devices below do not divide into.
+        MachineError: no levels, two levels of one name, more than ``MAX_DEVICES`` devices, rails
+            that the devices below do not divide into.
     """
 
     name: str

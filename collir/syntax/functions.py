@@ -258,6 +258,8 @@ class FunctionLowering(Lowering):
                 value = self.argument(keyword, argument, clause.kind, signature, name)
                 if value is not None:
                     properties[clause.name] = value
+            elif clause.optional:
+                continue
             elif clause.default is None:
                 missing.append(f"`{clause.keyword}`")
             elif clause.kind is Kind.NUMBER:

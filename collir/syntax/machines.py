@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lark import Token
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, Operation
 
 from collir.dialects.machine import (
@@ -18,7 +18,7 @@ from collir.dialects.machine import (
     ReferenceAttr,
     parameter_list,
 )
-from collir.machine import Device, Level, LinkKind, MachineError
+from collir.machine import Device, Fabric, Level, LinkKind, MachineError
 from collir.syntax.diagnostics import DiagnosticError, Sources, note
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import Node, decode, parse
@@ -28,6 +28,11 @@ PRESETS = Path(__file__).parent.parent / "machine" / "presets"
 """Where the machines that ship with collir are."""
 
 Machines = dict[str, tuple[MachineOp, Token]]
+
+_QUANTITIES = {"port": Quantity.BANDWIDTH, "latency": Quantity.TIME}
+_WORDS: dict[str, type[LinkKind] | type[Fabric]] = {"kind": LinkKind, "fabric": Fabric}
+_NUMBERS = ("taper", "rails")
+_SETTINGS = ("port", "latency", "kind", "taper", "rails", "fabric")
 
 
 @cache
@@ -175,28 +180,42 @@ class MachineLowering(Lowering):
             return None
         return LevelAttr.of(level, size_from)
 
-    def setting(self, key: Token, value: Node) -> float | LinkKind | None:
-        quantities = {"port": Quantity.BANDWIDTH, "latency": Quantity.TIME}
-        if key == "kind":
-            token = value if isinstance(value, Token) else value.children[0]
-            if str(token) in list(LinkKind):
-                return LinkKind(str(token))
-            hint = self.suggest(token, list(LinkKind))
-            self.error(token, f"'{token}' is not a kind: use {', '.join(LinkKind)}{hint}")
-        elif key not in quantities:
-            known = ["port", "latency", "kind"]
-            self.error(
-                key, f"a level has no '{key}': it has {', '.join(known)}{self.suggest(key, known)}"
-            )
-        elif isinstance(value, Token):
-            self.error(value, f"{key} needs {quantities[key].example}, not '{value}'")
+    def setting(self, key: Token, value: Node) -> float | LinkKind | Fabric | None:
+        token = value if isinstance(value, Token) else value.children[0]
+        if words := _WORDS.get(key):
+            if token is value and str(token) in list(words):
+                return words(str(token))
+            hint = self.suggest(token, list(words))
+            self.error(token, f"'{token}' is not a {key}: use {', '.join(words)}{hint}")
+        elif key in _NUMBERS:
+            return self.plain_number(key, value)
+        elif key not in _QUANTITIES:
+            hint = self.suggest(key, _SETTINGS)
+            self.error(key, f"a level has no '{key}': it has {', '.join(_SETTINGS)}{hint}")
+        elif token is value:
+            self.error(token, f"{key} needs {_QUANTITIES[key].example}, not '{token}'")
         else:
-            return self.quantity(value, quantities[key], str(key))
+            return self.quantity(value, _QUANTITIES[key], str(key))
         return None
+
+    def plain_number(self, key: Token, value: Node) -> float | None:
+        """The value of a taper, or of rails."""
+        if not isinstance(value, Token):
+            _, unit = value.children
+            self.error(unit, f"{key} is a number without a unit, as in `{key} = 2`")
+            return None
+        if value.type != "NUMBER":
+            self.error(value, f"{key} needs a number, as in `{key} = 2`, not '{value}'")
+            return None
+        found = self.integer(value) if key == "rails" else self.number(value)
+        if found is not None and found < 1:
+            self.error(value, f"{key} must be at least 1, not {value}")
+            return None
+        return found
 
     def device(self, tree: Node) -> DeviceAttr | None:
         rates: dict[str, float] = {}
-        memory = bandwidth = None
+        memory = bandwidth = reduction = None
         start: Token | None = None
         seen: set[str] = set()
         for item in tree.children:
@@ -215,6 +234,10 @@ class MachineLowering(Lowering):
                         self.error(dtype, f"the compute rate of {dtype} is given twice")
                     elif value is not None:
                         rates[str(dtype)] = value
+            elif item.data == "reduction":
+                reduction = self.quantity(
+                    item.children[1], Quantity.BANDWIDTH, "the reduction rate"
+                )
             else:
                 _, size, speed = item.children
                 memory = self.quantity(size, Quantity.BYTES, "the memory size")
@@ -222,7 +245,7 @@ class MachineLowering(Lowering):
                     bandwidth = self.quantity(speed, Quantity.BANDWIDTH, "the memory bandwidth")
         assert start is not None
         try:
-            return DeviceAttr.of(Device(tuple(rates.items()), memory, bandwidth))
+            return DeviceAttr.of(Device(tuple(rates.items()), memory, bandwidth, reduction))
         except MachineError as error:
             self.error(start, str(error))
             return None
@@ -250,16 +273,7 @@ class MachineLowering(Lowering):
                 name = level.level_name.data
                 self.error(token, f"level '{name}' needs at least one child, not {size}")
                 return None
-            levels.append(
-                LevelAttr(
-                    level.level_name,
-                    IntAttr(size),
-                    StringAttr(""),
-                    level.port,
-                    level.latency,
-                    level.kind,
-                )
-            )
+            levels.append(LevelAttr.of(replace(level.value(), size=size)))
         properties: dict[str, Attribute] = {
             "sym_name": StringAttr(bare(symbol)),
             "levels": ArrayAttr(levels),
@@ -292,7 +306,7 @@ class MachineLowering(Lowering):
             self.error(
                 symbol,
                 f"there is no machine {symbol} in this file, nor one shipped with collir "
-                f"({', '.join(shipped())}){self.suggest(name, known, '@')}",
+                f"(see `collir machine --list`){self.suggest(name, known, '@')}",
             )
             return None
         machines = self.machines_of(path, file or symbol)

@@ -22,12 +22,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Clause:
-    """``keyword argument``, kept in the property ``name``; optional if it has a default."""
+    """``keyword argument``, kept in the property ``name``; optional if it has a default, or
+    is said to be: then there is no property without it."""
 
     keyword: str
     name: str
     kind: Kind
     default: int | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Signature:
         )
         parts = [
             f"[{c.keyword} {shown[c.kind]}]"
-            if c.default is not None
+            if c.default is not None or c.optional
             else f"{c.keyword} {shown[c.kind]}"
             for c in self.clauses
         ]
@@ -64,18 +66,24 @@ class Signature:
 
 _OVER = Clause("over", "axes", Kind.AXES)
 _DIM = Clause("dim", "dim", Kind.INTEGER)
+_USING = Clause("using", "algorithm", Kind.NAME, optional=True)
 
 SIGNATURES: dict[str, Signature] = {
-    "all_reduce": Signature(coll.AllReduceOp, (_OVER,)),
-    "reduce": Signature(coll.ReduceOp, (_OVER,)),
-    "broadcast": Signature(coll.BroadcastOp, (_OVER,)),
-    "reduce_scatter": Signature(coll.ReduceScatterOp, (_OVER, _DIM)),
-    "all_gather": Signature(coll.AllGatherOp, (_OVER, _DIM)),
-    "scatter": Signature(coll.ScatterOp, (_OVER, _DIM)),
-    "gather": Signature(coll.GatherOp, (_OVER, _DIM)),
+    "all_reduce": Signature(coll.AllReduceOp, (_OVER, _USING)),
+    "reduce": Signature(coll.ReduceOp, (_OVER, _USING)),
+    "broadcast": Signature(coll.BroadcastOp, (_OVER, _USING)),
+    "reduce_scatter": Signature(coll.ReduceScatterOp, (_OVER, _DIM, _USING)),
+    "all_gather": Signature(coll.AllGatherOp, (_OVER, _DIM, _USING)),
+    "scatter": Signature(coll.ScatterOp, (_OVER, _DIM, _USING)),
+    "gather": Signature(coll.GatherOp, (_OVER, _DIM, _USING)),
     "all_to_all": Signature(
         coll.AllToAllOp,
-        (_OVER, Clause("dim", "source", Kind.INTEGER), Clause("to", "target", Kind.INTEGER)),
+        (
+            _OVER,
+            Clause("dim", "source", Kind.INTEGER),
+            Clause("to", "target", Kind.INTEGER),
+            _USING,
+        ),
     ),
     "permute": Signature(coll.PermuteOp, (Clause("to", "to", Kind.TYPE),)),
     "slice": Signature(coll.SliceOp, (_OVER, _DIM)),

@@ -65,10 +65,11 @@ _TERMINALS = {
     "NUMBER": "a number",
     "UNIT": "a unit",
     "STRING": 'a file name in ""',
-    "KEYWORD": "a clause (dim, to, into, by, low, high, value, order, op)",
+    "KEYWORD": "a clause (dim, to, into, by, low, high, value, order, op, using)",
     "OVER": "`over`",
     "RETURN": "`return`",
     "MEMORY": "`memory`",
+    "REDUCTION": "`reduction`",
     "$END": "the end of the file",
 }
 

@@ -72,6 +72,10 @@ class Quantity(Enum):
 
 
 def plain(number: Decimal) -> str:
-    """A decimal without an exponent where that stays short, without trailing zeros."""
+    """A decimal without an exponent where that stays short, without trailing zeros.
+
+    An integer that no double is keeps its exponent: written out, the reader would refuse it.
+    """
     text = f"{number.normalize():f}"
-    return text if len(text) <= 25 else str(number.normalize())
+    short = len(text) <= 25 and ("." in text or float(text) == int(text))
+    return text if short else str(number.normalize())

@@ -147,17 +147,27 @@ def _device(device: DeviceAttr) -> str:
         if isinstance(device.memory_bandwidth, NumberAttr):
             text += f" @ {Quantity.BANDWIDTH.format(device.memory_bandwidth.data)}"
         parts.append(text)
+    if isinstance(device.reduction, NumberAttr):
+        parts.append(f"reduction = {Quantity.BANDWIDTH.format(device.reduction.data)}")
     return "; ".join(parts)
 
 
 def _level(level: LevelAttr) -> str:
     size = level.size_from.data or str(level.size.data)
-    kind = "" if level.kind.data == LinkKind.SWITCH else f", kind = {level.kind.data}"
-    return (
-        f"level {level.level_name.data}[{size}] {{ "
-        f"port = {Quantity.BANDWIDTH.format(level.port.data)}, "
-        f"latency = {Quantity.TIME.format(level.latency.data)}{kind} }}"
-    )
+    settings = {
+        "port": Quantity.BANDWIDTH.format(level.port.data),
+        "latency": Quantity.TIME.format(level.latency.data),
+    }
+    if level.kind.data != LinkKind.SWITCH:
+        settings["kind"] = level.kind.data
+    if level.taper.data != 1:
+        settings["taper"] = plain(Decimal(repr(level.taper.data)))
+    if level.rails.data != 1:
+        settings["rails"] = str(level.rails.data)
+    if level.fabric.data:
+        settings["fabric"] = level.fabric.data
+    listed = ", ".join(f"{key} = {value}" for key, value in settings.items())
+    return f"level {level.level_name.data}[{size}] {{ {listed} }}"
 
 
 def _mesh(op: MeshOp) -> str:
@@ -222,7 +232,9 @@ def step_text(op: CollOp, mesh: Mesh) -> str:
 def _clauses(op: CollOp, mesh: Mesh) -> str:
     text = ""
     for clause in SIGNATURES[op.mnemonic].clauses:
-        argument = _argument(op.properties[clause.name], mesh)
+        if (value := op.properties.get(clause.name)) is None:
+            continue
+        argument = _argument(value, mesh)
         if clause.default is None or argument != str(clause.default):  # -0 is not 0
             text += f" {clause.keyword} {argument}"
     return text

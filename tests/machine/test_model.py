@@ -55,3 +55,22 @@ def test_a_device_has_positive_rates() -> None:
         Device((), memory=-1)
     with pytest.raises(MachineError, match="given twice"):
         Device((("f32", 1.0), ("f32", 2.0)))
+    with pytest.raises(MachineError, match="the reduction rate must be positive"):
+        Device(reduction=0)
+
+
+@pytest.mark.parametrize("taper", [0.5, 0.0, -1.0, float("inf"), float("nan")])
+def test_a_taper_is_at_least_one(taper: float) -> None:
+    with pytest.raises(MachineError, match="taper of level 'gpu' must be at least 1"):
+        Level("gpu", 4, 1e9, 1e-6, taper=taper)
+
+
+def test_rails_divide_the_devices_below_a_port() -> None:
+    def node(rails: int) -> Level:
+        return Level("node", 2, 1e9, 1e-6, rails=rails)
+
+    assert Machine("m", (node(4), level("gpu", 8))).devices == 16
+    with pytest.raises(MachineError, match="8 devices below a port of level 'node' do not divide"):
+        Machine("m", (node(3), level("gpu", 8)))
+    with pytest.raises(MachineError, match="at least one rail"):
+        node(0)

@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, StringAttr, SymbolRefAttr, i64
@@ -16,13 +17,16 @@ from collir.dialects.coll import AxesAttr, CollOp, DistTensorType, SizesAttr, di
 from collir.dialects.machine import (
     MESH_ATTRIBUTE,
     AxisAttr,
+    DeviceAttr,
     LevelAttr,
     MachineOp,
     MeshOp,
     NumberAttr,
 )
 from collir.layout import Axis, Dim, DistType, DType, Factor, LayoutError, Mesh, Reduction
-from collir.machine import Level, Machine
+from collir.machine import Device, Fabric, Level, LinkKind, Machine
+
+T = TypeVar("T")
 
 SIZES = [
     sizes
@@ -44,6 +48,36 @@ def mesh_of_sizes(sizes: Sequence[int], name: str = "m") -> Mesh:
     return Mesh(name, Machine(f"{name}_machine", levels), axes)
 
 
+def random_machine(rng: random.Random, sizes: Sequence[int], name: str) -> Machine:
+    """A machine with levels l0, l1, ... of these sizes; its settings are mostly the defaults."""
+
+    def rarely(default: T, *others: T) -> T:
+        return rng.choice(others) if rng.random() < 0.3 else default
+
+    levels: list[Level] = []
+    for i, size in enumerate(sizes):
+        below = math.prod(sizes[i + 1 :])
+        levels.append(
+            Level(
+                f"l{i}",
+                size,
+                port=rarely(1e9, 12.5e9, rng.uniform(1, 1e12)),
+                latency=rarely(1e-6, 0.0, rng.uniform(0, 1e-3)),
+                kind=rarely(LinkKind.SWITCH, *LinkKind),
+                taper=rarely(1.0, 2.0, 1e23, rng.uniform(1, 9)),
+                rails=rarely(1, *(n for n in range(1, below + 1) if below % n == 0)),
+                fabric=rarely(None, *Fabric),
+            )
+        )
+    device = Device(
+        (("f32", 1e12),),
+        memory=rarely(None, 1e9, 2.0**34),
+        memory_bandwidth=None,
+        reduction=rarely(None, 2e10, rng.uniform(1, 1e12)),
+    )
+    return Machine(name, tuple(levels), rarely(None, device))
+
+
 def random_mesh(rng: random.Random, devices: int | None = None, name: str = "m") -> Mesh:
     """A mesh of up to 16 devices: up to 3 levels, up to 3 axes, factors anywhere, or unplaced."""
     factors: list[tuple[int, int, int]] = []  # level, axis, size
@@ -58,13 +92,8 @@ def random_mesh(rng: random.Random, devices: int | None = None, name: str = "m")
         for level in range(levels)
         for axis in range(axes)
     }
-    machine = Machine(
-        f"{name}_machine",
-        tuple(
-            Level(f"l{i}", math.prod(size_of[i, j] for j in range(axes)), 1e9, 1e-6)
-            for i in range(levels)
-        ),
-    )
+    sizes = [math.prod(size_of[i, j] for j in range(axes)) for i in range(levels)]
+    machine = random_machine(rng, sizes, f"{name}_machine")
     if rng.random() < 0.2:
         totals = [math.prod(size_of[i, j] for i in range(levels)) for j in range(axes)]
         return Mesh(name, machine, tuple(Axis("xyz"[j], n) for j, n in enumerate(totals)))
@@ -209,10 +238,15 @@ def permutes(mesh: Mesh, x: DistType) -> Iterator[Move]:
 
 def mesh_ops(mesh: Mesh) -> list[MachineOp | MeshOp]:
     """The operations that declare a mesh and its machine."""
-    levels = ArrayAttr([LevelAttr.of(level) for level in mesh.machine.levels])
+    machine: dict[str, Attribute] = {
+        "sym_name": StringAttr(mesh.machine.name),
+        "levels": ArrayAttr([LevelAttr.of(level) for level in mesh.machine.levels]),
+    }
+    if mesh.machine.device:
+        machine["device"] = DeviceAttr.of(mesh.machine.device)
     axes = ArrayAttr([AxisAttr.of(axis) for axis in mesh.axes])
     return [
-        MachineOp.create(properties={"sym_name": StringAttr(mesh.machine.name), "levels": levels}),
+        MachineOp.create(properties=machine),
         MeshOp.create(
             properties={
                 "sym_name": StringAttr(mesh.name),

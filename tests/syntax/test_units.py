@@ -1,10 +1,12 @@
 """Quantities: exact both ways."""
 
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collir.syntax.units import Quantity
+from collir.syntax.units import Quantity, plain
 
 positive = st.floats(min_value=1e-30, max_value=1e30, allow_nan=False, allow_subnormal=False)
 
@@ -34,3 +36,18 @@ def test_what_is_printed_reads_back_as_the_same_double(kind: Quantity, value: fl
 def test_examples(kind: Quantity, number: str, unit: str, value: float, shown: str) -> None:
     assert kind.parse(number, unit) == value
     assert kind.format(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (2.0, "2"),
+        (1.5, "1.5"),
+        (1e22, "1" + 22 * "0"),
+        (1e23, "1E+23"),
+        (2.0**60, "1.152921504606847E+18"),
+    ],
+)
+def test_an_integer_that_no_double_is_keeps_its_exponent(number: float, text: str) -> None:
+    assert plain(Decimal(repr(number))) == text
+    assert float(text) == number

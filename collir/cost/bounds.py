@@ -1,0 +1,130 @@
+"""What no algorithm beats on a machine, unless switches reduce: latency and bandwidth.
+
+Bandwidth: whatever must get into what lies below a port has to go through it. For an
+all_reduce, all parts that a level cuts the machine into together send 2 (m - 1) n bytes (m parts;
+ForestColl). Latency: in k messages, what one device knows reaches 2^k devices, and what one child
+of a level knows (1 + d)^k children, d the devices below it (one port each: Chan et al. 2007).
+Where a value is replicated over other sub-axes, the copies below a child need to arrive only once.
+"""
+
+import math
+from dataclasses import dataclass
+
+from collir.cost.collective import Collective
+from collir.cost.group import Group
+from collir.cost.permutation import missing_blocks
+from collir.machine import LinkKind
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Seconds that no algorithm is below: for its messages, and for its bytes."""
+
+    latency: float
+    bandwidth: float
+
+    @property
+    def time(self) -> float:
+        """The larger of the two."""
+        return max(self.latency, self.bandwidth)
+
+
+def bound(collective: Collective) -> Bound:
+    """The bound of a collective on its machine, all of its groups at the same time.
+
+    Raises:
+        CostError: the mesh is not placed on levels.
+    """
+    group = Group.of(collective.mesh, collective.axes, collective.at_root)
+    distinct = Group.of(
+        collective.mesh, collective.axes, collective.at_root | collective.replicated
+    )
+    return Bound(_latency(collective, group), _bandwidth(collective, group, distinct))
+
+
+def _latency(collective: Collective, group: Group) -> float:
+    levels = [index for index in range(len(group.levels)) if group.levels[index].size > 1]
+    crossed = [index for index in levels if group.spread(index) > 1]
+    if collective.kind == "permute":
+        blocks = missing_blocks(collective, group)
+        return max((group.latencies[i] for i in levels if blocks[i]), default=0.0)
+    fastest = min((group.latencies[index] for index in levels), default=0.0)
+    rounds = (group.size - 1).bit_length()
+    return max(
+        rounds * fastest,
+        max((_rounds(group, index) * group.latencies[index] for index in crossed), default=0.0),
+    )
+
+
+def _rounds(group: Group, level: int) -> int:
+    """In how many messages the children of a level can know of one of them."""
+    ports = math.prod(inner.size for inner in group.levels[level + 1 :])
+    rounds, reached = 0, 1
+    while reached < group.spread(level):
+        rounds, reached = rounds + 1, reached * (1 + ports)
+    return rounds
+
+
+def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
+    if collective.kind == "permute":
+        each = missing_blocks(collective, group)
+        return max(
+            (
+                each[index] * collective.size * distinct.beside[index] / level.port
+                for index, level in enumerate(group.levels)
+            ),
+            default=0.0,
+        )
+    found = [0.0]
+    for index, level in enumerate(group.levels):
+        if group.spread(index) == 1:
+            continue
+        copied = _copies_outside(collective, index)
+        into = _into(collective, group, index, copied) * distinct.beside[index]
+        found.append(into / level.port)
+        alone = index == 0 or group.spread(index - 1) == 1
+        if alone and not copied:
+            everyone = _everyone(collective, group, index) * distinct.beside[index]
+            inside = everyone * distinct.groups_across[index]
+            found.append(inside * level.taper / (level.size * level.port))
+            if level.kind is LinkKind.BUS:
+                found.append(inside / level.port)
+    return max(found)
+
+
+def _copies_outside(collective: Collective, level: int) -> bool:
+    """Whether other children of a level, or of one further out, hold copies of the operand."""
+    names = {entry.name: index for index, entry in enumerate(collective.mesh.machine.levels)}
+    subs = collective.mesh.by_name
+    return any(names.get(subs[axis].level or "", 0) <= level for axis in collective.replicated)
+
+
+def _into(collective: Collective, group: Group, level: int, copied: bool) -> float:
+    """Bytes that one group's data must send into (or out of) one child of a level at least."""
+    size, parts = collective.size, group.spread(level)
+    rest = (parts - 1) / parts
+    match collective.kind:
+        case "all_reduce":
+            return size if copied else 2 * rest * size
+        case "reduce_scatter" | "scatter":
+            return size / parts if copied else rest * size
+        case "all_gather" | "gather":
+            return rest * size
+        case "all_to_all":
+            return group.below[level] * rest * size
+        case _:  # broadcast, reduce
+            return size
+
+
+def _everyone(collective: Collective, group: Group, level: int) -> float:
+    """Bytes that the children of a level together must send each other for one group."""
+    size, parts = collective.size, group.spread(level)
+    match collective.kind:
+        case "all_reduce":
+            return 2 * (parts - 1) * size
+        case "scatter" | "gather":
+            return (parts - 1) / parts * size
+        case "all_to_all":
+            return group.below[level] * (parts - 1) * size
+        case _:
+            return (parts - 1) * size

@@ -1,0 +1,153 @@
+"""The cost of one collective under a model: which algorithm, how long, which bytes, which bound.
+
+- ``alpha-beta``: latency + bytes / bandwidth per round (algorithms.py). The algorithm is the one
+  the program asks for, else the ``cheapest``, or that of the ``runtime`` (MPICH), or one by name.
+- ``p2``: the bandwidths of P² (Xie et al., MLSys 2022): a ring in hardware order, no latency.
+- ``nccl``: NCCL's own estimate (nccl.py).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+from collir.cost import mpich, nccl
+from collir.cost.algorithms import ALGORITHMS, Estimate, Meter
+from collir.cost.bounds import bound
+from collir.cost.collective import Collective
+from collir.cost.group import CostError, Group
+from collir.cost.permutation import pattern
+from collir.cost.traffic import Shift
+from collir.layout.algorithms import ALGORITHMS as NAMES
+
+ModelName = Literal["alpha-beta", "p2", "nccl"]
+Order = Literal["written", "hardware"]
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """How to cost.
+
+    ``algorithm`` is ``cheapest``, ``runtime`` or the name of one, for collectives that have it and
+    do not say themselves. ``order`` is that of the ranks in a group: as ``written`` behind
+    ``over`` (the communicators of the emitted code), or that of the ``hardware``. The models ``p2``
+    and ``nccl`` take the hardware's, as NCCL's rings do.
+
+    Raises:
+        ValueError: an unknown model, algorithm or order.
+    """
+
+    model: str = "alpha-beta"
+    algorithm: str = "cheapest"
+    order: str = "written"
+
+    def __post_init__(self) -> None:
+        names = sorted({name for each in NAMES.values() for name in each})
+        for what, value, known in (
+            ("model", self.model, list(get_args(ModelName))),
+            ("algorithm", self.algorithm, ["cheapest", "runtime", *names]),
+            ("order", self.order, list(get_args(Order))),
+        ):
+            if value not in known:
+                raise ValueError(f"{what} is one of {', '.join(known)}, not '{value}'")
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """What a collective costs.
+
+    ``time`` and ``bound`` are in seconds; ``port_bytes`` are the bytes through the busiest port of
+    every level, outermost first.
+    """
+
+    collective: Collective
+    algorithm: str
+    time: float
+    port_bytes: tuple[float, ...]
+    bound: float
+
+
+@lru_cache(maxsize=4096)
+def step_cost(collective: Collective, model: CostModel) -> StepCost:
+    """The cost of a collective, with all of its groups at the same time.
+
+    Raises:
+        CostError: the mesh is not placed on levels, or an algorithm does not fit the group.
+    """
+    lowest = bound(collective)
+    if model.model == "alpha-beta":
+        name, estimate = _alpha_beta(collective, model)
+        return StepCost(collective, name, estimate.time, estimate.port_bytes, lowest.time)
+    name, estimate = (_p2 if model.model == "p2" else _nccl)(collective)
+    return StepCost(collective, name, estimate.time, estimate.port_bytes, lowest.bandwidth)
+
+
+def run(collective: Collective, group: Group, algorithm: str) -> Estimate:
+    """The cost of a collective by an algorithm of ``ALGORITHMS`` on a group.
+
+    Raises:
+        CostError: the algorithm does not fit the group.
+    """
+    meter = Meter(group)
+    ALGORITHMS[collective.kind][algorithm](meter, collective.size)
+    return meter.estimate
+
+
+def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
+    group = Group.of(collective.mesh, collective.axes, collective.at_root, model.order)
+    if collective.kind == "permute":
+        meter = Meter(group)
+        meter.round(pattern(collective), collective.size)
+        return "direct", meter.estimate
+    known = ALGORITHMS[collective.kind]
+    wanted = collective.algorithm or (model.algorithm if model.algorithm in known else None)
+    if wanted is None and model.algorithm == "runtime":
+        wanted = mpich.choice(collective.kind, group, collective.size)
+    if wanted is not None:
+        return wanted, run(collective, group, wanted)
+    found: dict[str, Estimate] = {}
+    for name in known:
+        try:
+            found[name] = run(collective, group, name)
+        except CostError:  # not for this number of ranks
+            continue
+    best = min(found, key=lambda name: found[name].time)
+    return best, found[best]
+
+
+def _p2(collective: Collective) -> tuple[str, Estimate]:
+    """Bytes over bandwidth: a ring in hardware order; beside P²'s collectives, direct messages."""
+    if collective.kind == "permute":
+        name, estimate = _alpha_beta(collective, CostModel(order="hardware"))
+        group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
+        return name, _without_latency(group, estimate)
+    group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
+    if collective.kind in ("broadcast", "reduce"):
+        meter = Meter(group)
+        meter.pipeline(0.0, [(Shift(1), collective.size)])
+        return "ring", meter.estimate
+    name = "ring" if "ring" in ALGORITHMS[collective.kind] else "direct"
+    return name, _without_latency(group, run(collective, group, name))
+
+
+def _without_latency(group: Group, estimate: Estimate) -> Estimate:
+    """Only what the busiest port takes, of P²'s links: no latency, no reduction."""
+    ports = zip(estimate.port_bytes, group.ports, strict=True)
+    return Estimate(max(size / port for size, port in ports), estimate.port_bytes)
+
+
+def _nccl(collective: Collective) -> tuple[str, Estimate]:
+    group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
+    if collective.kind == "permute":
+        _, estimate = _alpha_beta(collective, CostModel())
+    elif collective.kind in ("all_to_all", "gather", "scatter"):
+        estimate = run(collective, group, "direct")
+    else:
+        found = nccl.estimate(collective.kind, group, collective.size, collective.algorithm)
+        tree = found.algorithm.startswith("double")
+        if collective.kind in ("broadcast", "reduce"):
+            ports = _p2(collective)[1].port_bytes
+        else:
+            ports = run(collective, group, "double_binary_tree" if tree else "ring").port_bytes
+        return found.algorithm, Estimate(found.time, ports)
+    time = nccl.send_latency(group) + _without_latency(group, estimate).time
+    return "send/recv", Estimate(time, estimate.port_bytes)

@@ -1,0 +1,352 @@
+"""What algorithms send, device by device: the oracle for the closed forms of ``collir.cost``.
+
+Nothing here is clever: every message of every group is listed, and every port counted. It shares
+only the plain values of machines and meshes with what it checks.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from collir.layout import Mesh
+from collir.machine import LinkKind
+
+Key = TypeVar("Key")
+Loads = defaultdict[Key, float]
+"""Bytes by port, wire or interconnect."""
+
+Messages = list[tuple[int, int, float]]
+"""(rank in the group, rank in the group, bytes)."""
+
+
+def coordinates(mesh: Mesh, device: int) -> dict[str, int]:
+    return {sub.name: device // sub.stride % sub.size for sub in mesh.sub_axes}
+
+
+def groups(mesh: Mesh, axes: tuple[str, ...], at_root: frozenset[str]) -> list[list[int]]:
+    """The devices of every group, in the order of its ranks."""
+    found: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for device in range(mesh.devices):
+        at = coordinates(mesh, device)
+        if any(at[axis] for axis in at_root):
+            continue
+        index = 0
+        for axis in axes:
+            index = index * mesh.by_name[axis].size + at[axis]
+        key = tuple(x for axis, x in at.items() if axis not in axes)
+        found.setdefault(key, []).append((index, device))
+    return [[device for _, device in sorted(group)] for group in found.values()]
+
+
+@dataclass
+class Network:
+    """Counts what messages put on a machine, and says how long that takes."""
+
+    mesh: Mesh
+    members: list[list[int]]
+
+    def __post_init__(self) -> None:
+        self.levels = self.mesh.machine.levels
+        self.inside = [1] * len(self.levels)
+        for i in reversed(range(len(self.levels) - 1)):
+            self.inside[i] = self.inside[i + 1] * self.levels[i + 1].size
+        self.active = {device for group in self.members for device in group}
+        self.totals: Loads[tuple[int, int, str]] = defaultdict(float)
+
+    def latency(self, a: int, b: int) -> float:
+        """Of a message between two devices."""
+        top = self._top(a, b)
+        return max(level.latency for level in self.levels[top:])
+
+    def _top(self, a: int, b: int) -> int:
+        return next(i for i, n in enumerate(self.inside) if a // n != b // n)
+
+    def load(self, messages: Messages) -> tuple[float, float]:
+        """Counts messages of every group at once: (most loaded link in seconds, latency)."""
+        ports: Loads[tuple[int, int, str]] = defaultdict(float)
+        wires: Loads[tuple[int, int, str]] = defaultdict(float)
+        core: Loads[tuple[int, int]] = defaultdict(float)
+        slowest = 0.0
+        for group in self.members:
+            for source, target, size in messages:
+                a, b = group[source], group[target]
+                if a == b or not size:
+                    continue
+                slowest = max(slowest, self.latency(a, b))
+                top = self._top(a, b)
+                for i, n in enumerate(self.inside):
+                    if i >= top:
+                        ports[i, a // n, "out"] += size
+                        ports[i, b // n, "in"] += size
+                    parents = {a // n // self.levels[i].size, b // n // self.levels[i].size}
+                    if i >= top and self.levels[i].kind is LinkKind.BUS:
+                        for parent in parents:
+                            core[i, -1 - parent] += size
+                core[top, a // self.inside[top] // self.levels[top].size] += size
+                self._wire(wires, top, a // self.inside[top], b // self.inside[top], size)
+        for port, size in ports.items():
+            self.totals[port] += size
+        times = [0.0]
+        for (i, child, _), size in ports.items():
+            times.append(size / self._port(i, child))
+        for (i, _, name), size in wires.items():
+            level = self.levels[i]
+            share = 2 if name != "full" else level.size - 1
+            times.append(size * share / level.port)
+        for (i, parent), size in core.items():
+            level = self.levels[i]
+            if parent < 0:
+                times.append(size / level.port)
+            elif level.taper > 1:
+                times.append(size * level.taper / (level.size * level.port))
+        return max(times), slowest
+
+    def _port(self, i: int, child: int) -> float:
+        level, n = self.levels[i], self.inside[i]
+        used = {d % n // (n // level.rails) for d in self.active if d // n == child}
+        return level.port * len(used) / level.rails
+
+    def _wire(
+        self, wires: Loads[tuple[int, int, str]], i: int, a: int, b: int, size: float
+    ) -> None:
+        level = self.levels[i]
+        base = a // level.size * level.size
+        a, b = a % level.size, b % level.size
+        if level.kind is LinkKind.FULL:
+            wires[i, (base + a) * level.size + b, "full"] += size
+        elif level.kind is LinkKind.RING:
+            ahead = (b - a) % level.size
+            ways: list[tuple[int, int, int]] = []
+            if 2 * ahead <= level.size:
+                ways.append((1, a, ahead))
+            if 2 * ahead >= level.size:
+                ways.append((-1, a, level.size - ahead))
+            for step, at, hops in ways:
+                for hop in range(hops):
+                    link = base + (at + step * hop) % level.size
+                    wires[i, link, "ring" + "-+"[step > 0]] += size / len(ways)
+
+    def port_bytes(self) -> tuple[float, ...]:
+        """Through the busiest port of every level, all messages together."""
+        return tuple(
+            max((size for (level, _, _), size in self.totals.items() if level == i), default=0.0)
+            for i in range(len(self.levels))
+        )
+
+
+def rounds(network: Network, each: Iterable[tuple[Messages, float]]) -> float:
+    """The time of rounds: messages, and the seconds that a rank reduces after them."""
+    time = 0.0
+    for messages, reducing in each:
+        busy, latency = network.load(messages)
+        time += busy + latency + reducing
+    return time
+
+
+def pipelined(network: Network, messages: Messages, latency: float, reducing: float) -> float:
+    """The time of messages that overlap."""
+    busy, _ = network.load(messages)
+    return busy + latency + reducing
+
+
+# ---------------------------------------------------------------------------------------------
+# The algorithms, in the words of their papers
+# ---------------------------------------------------------------------------------------------
+
+
+def time_of(network: Network, kind: str, name: str, n: float, g: float) -> float | None:
+    """The time of a collective on ``n`` bytes, ``g`` seconds per byte reduced, if known here."""
+    p = len(network.members[0])
+    found = _TIMES.get((kind, name))
+    return None if found is None else found(network, p, n, g)
+
+
+def _ring_latency(network: Network, p: int) -> float:
+    """All hops of the slowest ring but the fastest."""
+    each = [
+        [network.latency(group[i], group[(i + 1) % p]) for i in range(p)]
+        for group in network.members
+    ]
+    return max(sum(hops) - min(hops) for hops in each)
+
+
+def _ring(network: Network, p: int, n: float, g: float) -> float:
+    part = n * (p - 1) / p / 2
+    messages = [(i, (i + step) % p, part) for i in range(p) for step in (1, p - 1)]
+    return pipelined(network, messages, _ring_latency(network, p), g * n * (p - 1) / p)
+
+
+def _exchanges(p: int, parts: Iterable[tuple[int, float]]) -> list[Messages]:
+    return [[(i, i ^ distance, size) for i in range(p)] for distance, size in parts]
+
+
+def _distances(p: int) -> list[int]:
+    return [1 << k for k in range((p - 1).bit_length())]
+
+
+def _doubling_all_reduce(network: Network, p: int, n: float, g: float) -> float:
+    return _folded(network, p, n, g, [(d, n, n) for d in _distances(1 << p.bit_length() - 1)])
+
+
+def _halving_doubling(network: Network, p: int, n: float, g: float) -> float:
+    down = [(d, n / (2 * d), n / (2 * d)) for d in _distances(1 << p.bit_length() - 1)]
+    up = [(d, size, 0.0) for d, size, _ in reversed(down)]
+    return _folded(network, p, n, g, down + up)
+
+
+def _folded(
+    network: Network, p: int, n: float, g: float, steps: list[tuple[int, float, float]]
+) -> float:
+    """MPICH: of the first 2r ranks, the even ones give their data to the odd ones and wait."""
+    core = 1 << p.bit_length() - 1
+    extra = p - core
+    ranks = [2 * i + 1 if i < extra else i + extra for i in range(core)]
+    each: list[tuple[Messages, float]] = []
+    if extra:
+        each.append(([(2 * i, 2 * i + 1, n) for i in range(extra)], g * n))
+    for distance, size, reduced in steps:
+        messages = [(ranks[i], ranks[i ^ distance], size) for i in range(core)]
+        each.append((messages, g * reduced))
+    if extra:
+        each.append(([(2 * i + 1, 2 * i, n) for i in range(extra)], 0.0))
+    return rounds(network, each)
+
+
+def _doubling_all_gather(network: Network, p: int, n: float, g: float) -> float:
+    parts = [(d, n / p * d) for d in _distances(p)]
+    return rounds(network, [(m, 0.0) for m in _exchanges(p, parts)])
+
+
+def _halving_reduce_scatter(network: Network, p: int, n: float, g: float) -> float:
+    parts = [(d, n / p * d) for d in reversed(_distances(p))]
+    each = zip(_exchanges(p, parts), parts, strict=True)
+    return rounds(network, [(m, g * size) for m, (_, size) in each])
+
+
+def _bruck_all_gather(network: Network, p: int, n: float, g: float) -> float:
+    held, each = 1, list[tuple[Messages, float]]()
+    while held < p:
+        sent = min(held, p - held)
+        each.append(([(i, (i - held) % p, sent * n / p) for i in range(p)], 0.0))
+        held += sent
+    return rounds(network, each)
+
+
+def _bruck_all_to_all(network: Network, p: int, n: float, g: float) -> float:
+    each: list[tuple[Messages, float]] = []
+    for d in _distances(p):
+        blocks = sum(1 for block in range(p) if block & d)
+        each.append(([(i, (i + d) % p, blocks * n / p) for i in range(p)], 0.0))
+    return rounds(network, each)
+
+
+def _pat(network: Network, p: int, n: float, g: float) -> float:
+    """Every block spreads down a binomial tree, all trees at once, far ranks first."""
+    each: list[tuple[Messages, float]] = []
+    have = {0}
+    for d in reversed(_distances(p)):
+        new = {x + d for x in have if x + d < p}
+        each.append(([(i, (i + d) % p, len(new) * n / p) for i in range(p)], g * len(new) * n / p))
+        have |= new
+    assert have == set(range(p))
+    return rounds(network, each)
+
+
+def _pairwise(network: Network, p: int, n: float, g: float) -> float:
+    """Rank i and offset s, digit by digit: what the groups' coordinates say."""
+    mesh, group = network.mesh, network.members[0]
+    at = [coordinates(mesh, device) for device in group]
+    axes = [axis for axis in at[0] if len({c[axis] for c in at}) > 1]
+    sizes = {axis: mesh.by_name[axis].size for axis in axes}
+    index = {tuple(c[axis] for axis in axes): i for i, c in enumerate(at)}
+    each: list[tuple[Messages, float]] = []
+    for offset in list(index)[:]:
+        if not any(offset):
+            continue
+        messages = [
+            (
+                i,
+                index[tuple((x + o) % sizes[a] for a, x, o in zip(axes, c, offset, strict=True))],
+                n / p,
+            )
+            for c, i in index.items()
+        ]
+        each.append((messages, g * n / p))
+    return rounds(network, each)
+
+
+def _direct(network: Network, p: int, n: float, g: float) -> float:
+    messages = [(i, j, n / p) for i in range(p) for j in range(p) if i != j]
+    latency = max(
+        sum(network.latency(group[0], group[j]) for j in range(1, p)) for group in network.members
+    )
+    return pipelined(network, messages, latency, g * n * (p - 1) / p)
+
+
+def _star(network: Network, p: int, n: float, g: float) -> float:
+    messages = [(0, j, n / p) for j in range(1, p)]
+    latency = max(
+        sum(network.latency(group[0], group[j]) for j in range(1, p)) for group in network.members
+    )
+    return pipelined(network, messages, latency, 0.0)
+
+
+def _binomial(p: int, size: Callable[[int], float]) -> list[Messages]:
+    """From the root outwards: whoever has it sends it on, the farthest first."""
+    each: list[Messages] = []
+    have = [0]
+    for d in reversed(_distances(p)):
+        new = [(x, x + d) for x in have if x + d < p]
+        each.append([(a, b, size(min(d, p - b))) for a, b in new])
+        have += [b for _, b in new]
+    assert sorted(have) == list(range(p))
+    return each
+
+
+def _broadcast(network: Network, p: int, n: float, g: float) -> float:
+    return rounds(network, [(m, 0.0) for m in _binomial(p, lambda _: n)])
+
+
+def _reduce(network: Network, p: int, n: float, g: float) -> float:
+    back = [[(b, a, size) for a, b, size in m] for m in reversed(_binomial(p, lambda _: n))]
+    return rounds(network, [(m, g * n) for m in back])
+
+
+def _scatter(network: Network, p: int, n: float, g: float) -> float:
+    return rounds(network, [(m, 0.0) for m in _binomial(p, lambda ranks: ranks * n / p)])
+
+
+def _twice(
+    first: Callable[[Network, int, float, float], float],
+    second: Callable[[Network, int, float, float], float],
+) -> Callable[[Network, int, float, float], float]:
+    return lambda network, p, n, g: first(network, p, n, g) + second(network, p, n, 0.0)
+
+
+_TIMES: dict[tuple[str, str], Callable[[Network, int, float, float], float]] = {
+    ("all_reduce", "ring"): _twice(_ring, _ring),
+    ("all_reduce", "recursive_doubling"): _doubling_all_reduce,
+    ("all_reduce", "halving_doubling"): _halving_doubling,
+    ("all_reduce", "direct"): _twice(_direct, _direct),
+    ("reduce_scatter", "ring"): _ring,
+    ("reduce_scatter", "recursive_halving"): _halving_reduce_scatter,
+    ("reduce_scatter", "pat"): _pat,
+    ("reduce_scatter", "pairwise"): _pairwise,
+    ("reduce_scatter", "direct"): _direct,
+    ("all_gather", "ring"): lambda network, p, n, g: _ring(network, p, n, 0.0),
+    ("all_gather", "recursive_doubling"): _doubling_all_gather,
+    ("all_gather", "bruck"): _bruck_all_gather,
+    ("all_gather", "pat"): lambda network, p, n, g: _pat(network, p, n, 0.0),
+    ("all_gather", "direct"): lambda network, p, n, g: _direct(network, p, n, 0.0),
+    ("broadcast", "binomial"): _broadcast,
+    ("broadcast", "scatter_all_gather"): _twice(_scatter, _ring),
+    ("reduce", "binomial"): _reduce,
+    ("scatter", "binomial"): _scatter,
+    ("scatter", "direct"): _star,
+    ("gather", "binomial"): _scatter,
+    ("gather", "direct"): _star,
+    ("all_to_all", "pairwise"): lambda network, p, n, g: _pairwise(network, p, n, 0.0),
+    ("all_to_all", "bruck"): _bruck_all_to_all,
+    ("all_to_all", "direct"): lambda network, p, n, g: _direct(network, p, n, 0.0),
+}
