@@ -1,22 +1,26 @@
 """collir: a compiler for distributed communication.
 
-The functions of ``collir.tools.api`` are here too: ``parse``, ``run_passes``, ``emit``.
+The functions of ``collir.tools.api`` are here too: ``parse``, ``run_passes``, ``cost``, ``emit``.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collir.cost import CostPackage
     from collir.syntax.diagnostics import DiagnosticError as DiagnosticError
     from collir.tools.api import UsageError as UsageError
     from collir.tools.api import emit as emit
     from collir.tools.api import parse as parse
     from collir.tools.api import run_passes as run_passes
 
+    cost: CostPackage
+
 __version__ = "0.1.0"
 
 _API = ("UsageError", "emit", "parse", "run_passes")
 
-__all__ = ["DiagnosticError", "UsageError", "__version__", "emit", "parse", "run_passes"]
+__all__ = ["DiagnosticError", "UsageError", "__version__", "cost", "emit", "parse", "run_passes"]
 
 
 def __getattr__(name: str) -> object:
@@ -25,6 +29,8 @@ def __getattr__(name: str) -> object:
         from collir.tools import api
 
         return getattr(api, name)
+    if name == "cost":
+        return importlib.import_module("collir.cost")
     if name == "DiagnosticError":
         from collir.syntax.diagnostics import DiagnosticError
 

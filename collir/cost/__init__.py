@@ -1,0 +1,38 @@
+"""What programs cost, in closed form. ``collir.cost(module)`` costs a module.
+
+The package is callable so that the Python API mirrors the tools (docs/decisions/0016).
+"""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xdsl.dialects.builtin import ModuleOp
+
+    from collir.cost.program import FunctionCost
+
+
+class CostPackage(ModuleType):
+    """The package as a function."""
+
+    def __call__(
+        self,
+        module: "ModuleOp",
+        model: str = "alpha-beta",
+        algorithm: str = "cheapest",
+        order: str = "written",
+    ) -> "list[FunctionCost]":
+        """What every function of a module costs; the options are those of the target ``cost``.
+
+        Raises:
+            ValueError: an unknown model, algorithm or order.
+            DiagnosticError: see ``collir.cost.program.cost``.
+        """
+        from collir.cost.model import CostModel
+        from collir.cost.program import cost
+
+        return cost(module, CostModel(model, algorithm, order))
+
+
+sys.modules[__name__].__class__ = CostPackage

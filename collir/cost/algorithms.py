@@ -25,10 +25,12 @@ from collir.cost.traffic import (
     Shift,
     Star,
     Tree,
+    check_wired_pairs,
     port_bytes,
     seconds,
     total,
 )
+from collir.machine import LinkKind
 
 
 @dataclass(frozen=True)
@@ -299,7 +301,9 @@ def _pairwise(meter: Meter, size: float, reducing: bool) -> None:
     part = size / group.size
     for level, across in enumerate(group.across):
         inside = group.below[level]
-        wired = group.levels[level].kind in ("ring", "full")
+        wired = group.levels[level].kind in (LinkKind.RING, LinkKind.FULL)
+        if wired:
+            check_wired_pairs(group, level)
         offsets = range(1, across if wired else min(across, 2))
         for offset in offsets:
             times = inside * (1 if wired else across - 1)
@@ -419,6 +423,11 @@ class _PipelinedTrees:
 
     def __call__(self, meter: Meter, size: float) -> None:
         group = meter.group
+        for level, across in zip(group.levels, group.across, strict=True):
+            if across > 1 and level.kind in (LinkKind.RING, LinkKind.FULL):
+                raise CostError(
+                    f"trees are not costed on level '{level.name}', whose links are a {level.kind}"
+                )
         latency, passing = 0.0, 0.0
         loads: list[Load] = []
         for level, across in enumerate(group.across):

@@ -105,11 +105,14 @@ def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate
     if wanted is not None:
         return wanted, run(collective, group, wanted)
     found: dict[str, Estimate] = {}
+    reasons: list[CostError] = []
     for name in known:
         try:
             found[name] = run(collective, group, name)
-        except CostError:  # not for this number of ranks
-            continue
+        except CostError as error:  # not for this number of ranks, or these links
+            reasons.append(error)
+    if not found:
+        raise reasons[0]
     best = min(found, key=lambda name: found[name].time)
     return best, found[best]
 

@@ -23,8 +23,11 @@ Array = npt.NDArray[Any]
 MAX_LISTED = 2**22
 """The most ranks of a group whose messages are listed, where they follow no symmetry."""
 
-MAX_WIRED = 2**12
-"""The most children of a ring or of a full mesh."""
+MAX_WIRED = {LinkKind.RING: 2**16, LinkKind.FULL: 2**12}
+"""The most children of a ring, and of a full mesh, that have links of their own."""
+
+MAX_WIRED_PAIRS = 512
+"""The most of them that all send to all."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +232,7 @@ class AllPairs(UniformPattern):
 
     def pairs(self, group: Group, level: int) -> Pairs:
         places = [source for source, _ in _places(group.digits, level)]
+        check_wired_pairs(group, level)
         for source in places:
             for target in places:
                 if source != target:
@@ -405,6 +409,20 @@ def _is_wired(group: Group, level: int) -> bool:
     return group.levels[level].kind in (LinkKind.RING, LinkKind.FULL)
 
 
+def check_wired_pairs(group: Group, level: int) -> None:
+    """Whether the links between all children of a level can be counted pair by pair.
+
+    Raises:
+        CostError: there are more than ``MAX_WIRED_PAIRS`` children.
+    """
+    if group.across[level] > MAX_WIRED_PAIRS:
+        entry = group.levels[level]
+        raise CostError(
+            f"messages between all {entry.size} children of level '{entry.name}' are counted for "
+            f"{MAX_WIRED_PAIRS} at most on a {entry.kind}: use another algorithm"
+        )
+
+
 def link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
     """The messages over each link of a level that is a ring or a full mesh.
 
@@ -415,9 +433,10 @@ def link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
     """
     machine = group.levels[level]
     size = machine.size
-    if size > MAX_WIRED:
+    if size > (most := MAX_WIRED[machine.kind]):
         raise CostError(
-            f"level '{machine.name}' has {size} children: {machine.kind} is for at most {MAX_WIRED}"
+            f"level '{machine.name}' has {size} children: a {machine.kind} is costed for {most} at "
+            "most; say kind = switch"
         )
     offsets = [place for place, _ in _places(group.others, level)]
     listed = [pair for pairs in lists for pair in pairs]

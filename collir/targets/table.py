@@ -17,5 +17,50 @@ def _mpi() -> type[Target]:
     return MpiTarget
 
 
-TARGETS: dict[str, Callable[[], type[Target]]] = {"coll": _coll, "mpi": _mpi}
+def _mpi4py() -> type[Target]:
+    from collir.targets.code.mpi4py import Mpi4pyTarget
+
+    return Mpi4pyTarget
+
+
+def _nccl() -> type[Target]:
+    from collir.targets.code.nccl import NcclTarget
+
+    return NcclTarget
+
+
+def _torch() -> type[Target]:
+    from collir.targets.code.torch import TorchTarget
+
+    return TorchTarget
+
+
+def _cost() -> type[Target]:
+    from collir.targets.reports.cost import CostTarget
+
+    return CostTarget
+
+
+def _cost_json() -> type[Target]:
+    from collir.targets.reports.cost import CostJsonTarget
+
+    return CostJsonTarget
+
+
+def _crossover() -> type[Target]:
+    from collir.targets.reports.crossover import CrossoverTarget
+
+    return CrossoverTarget
+
+
+TARGETS: dict[str, Callable[[], type[Target]]] = {
+    "coll": _coll,
+    "cost": _cost,
+    "cost-json": _cost_json,
+    "crossover": _crossover,
+    "mpi": _mpi,
+    "mpi4py": _mpi4py,
+    "nccl": _nccl,
+    "torch": _torch,
+}
 """Name -> a function that imports the target."""

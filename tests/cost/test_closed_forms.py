@@ -72,8 +72,8 @@ def test_a_closed_form_is_what_its_messages_take(
     meter = Meter(Group.of(mesh, axes, root))
     try:
         ALGORITHMS[kind][name](meter, n)
-    except CostError:
-        assert not meter.group.is_power_of_two
+    except CostError as error:
+        assert not meter.group.is_power_of_two or "trees are not costed" in str(error)
         return
     network = Network(mesh, groups(mesh, axes, root))
     g = 1 / device.reduction if device and device.reduction else 0.0

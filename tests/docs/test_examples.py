@@ -7,8 +7,8 @@ import pytest
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
-from collir.passes.decompose import Strategy
 from collir.syntax.writer import write
+from collir.synthesis.strategies import Strategy
 from collir.tools import collrun
 from collir.tools.api import parse
 

@@ -14,9 +14,9 @@ from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DType
-from collir.passes.decompose import Strategy
 from collir.syntax.reader import read
 from collir.syntax.writer import write
+from collir.synthesis.strategies import Strategy
 from collir.tools.api import run_passes
 
 PASSES = [

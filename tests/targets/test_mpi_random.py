@@ -14,9 +14,9 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr
 from collir.layout import DType, Mesh
-from collir.passes.decompose import Strategy
 from collir.semantics.collectives import Buffers
 from collir.semantics.executor import execute
+from collir.synthesis.strategies import Strategy
 from collir.tools.api import run_passes
 from collir.tools.mpi_run import compile_c
 

@@ -57,6 +57,19 @@ _RESERVED = re.compile(r"MPIX?_|PMPI_|nccl|cuda|COLLIR_|collir_|mesh_|_")
 """What no name starts with."""
 
 
+@dataclass(frozen=True)
+class Words:
+    """The names that a language and the code emitted in it leave no room for."""
+
+    language: str
+    keywords: frozenset[str]
+    used: frozenset[str]
+    reserved: re.Pattern[str]
+
+
+C = Words("C", KEYWORDS, USED, _RESERVED)
+
+
 @cache
 def _library() -> frozenset[str]:
     """The names of the C library, and of what MPI needs."""
@@ -65,23 +78,23 @@ def _library() -> frozenset[str]:
     return frozenset(word for line in lines for word in line.split())
 
 
-def name_problem(name: str) -> str | None:
-    """Why C code cannot have an external function of this name, or None if it can."""
-    if name in KEYWORDS:
-        return f"'{name}' is a keyword of C"
-    if name in USED:
+def name_problem(name: str, words: Words = C) -> str | None:
+    """Why the code cannot have an external function of this name, or None if it can."""
+    if name in words.keywords:
+        return f"'{name}' is a keyword of {words.language}"
+    if name in words.used:
         return f"'{name}' is a name of the emitted code"
     if name in _library():
         return f"'{name}' is a name of the C library"
-    if reserved := _RESERVED.match(name):
+    if reserved := words.reserved.match(name):
         return f"names that start with '{reserved.group()}' are reserved"
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
-        return "names in C are letters, digits and _"
+        return f"names in {words.language} are letters, digits and _"
     return None
 
 
-def variables(names: Sequence[str]) -> list[str]:
-    """A distinct C variable for each of the names of values.
+def variables(names: Sequence[str], words: Words = C) -> list[str]:
+    """A distinct variable for each of the names of values.
 
     They may hide functions of the C library, but no macros, and nothing that the code uses.
     """
@@ -90,9 +103,11 @@ def variables(names: Sequence[str]) -> list[str]:
     for name in names:
         base = re.sub(r"\W", "_", name, flags=re.ASCII)
         macro = base.isupper() and base in _library()
-        if base in KEYWORDS | USED or macro or re.fullmatch(r"i\d+", base):  # i0, i1: loops
+        if (
+            base in words.keywords | words.used or macro or re.fullmatch(r"i\d+", base)
+        ):  # i0, i1: loops
             base = f"{base}_"
-        elif base[0].isdigit() or _RESERVED.match(base):
+        elif base[0].isdigit() or words.reserved.match(base):
             base = f"v{base}"
         candidate, suffix = base, 1
         while candidate in taken:
@@ -155,14 +170,17 @@ class MeshNames:
 
     @staticmethod
     def of(
-        mesh: Mesh, sent_over: Iterable[tuple[str, ...]], operators: Iterable[str]
+        mesh: Mesh,
+        sent_over: Iterable[tuple[str, ...]],
+        operators: Iterable[str] = (),
+        words: Words = C,
     ) -> "MeshNames":
         """Distinct names, also where ``a_b.c`` and ``a.b_c`` would look the same."""
         axes = [sub.name for sub in mesh.sub_axes]
         lists = list(sent_over)
         wanted = [*axes, *("over_" + "_".join(over) for over in lists)]
         # `rank` and `comm` are members of every mesh.
-        names = iter(variables(["rank", "comm", *wanted])[2:])
+        names = iter(variables(["rank", "comm", *wanted], words)[2:])
         members = {axis: next(names) for axis in axes}
         communicators = {over: next(names) for over in lists}
         # The names of operators are among those that no axis gets.

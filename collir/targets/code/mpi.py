@@ -7,26 +7,30 @@ Dimensions other than the first are packed, so that every block is contiguous.
 """
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
-from typing import IO
+from typing import IO, ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
 from xdsl.utils.target import Target
 
 import collir
 from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
-from collir.dialects.machine import MeshOp, mesh_of
+from collir.dialects.machine import mesh_of
 from collir.layout import DistType, DType, Mesh, Reduction
-from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs
 from collir.syntax.writer import step_text
+from collir.targets.code.c_function import (
+    FunctionBase,
+    OverList,
+    axes_text,
+    check_names,
+    functions_of,
+    runtime,
+)
 from collir.targets.code.c_text import (
     AS_BITS,
     C_TYPES,
@@ -37,13 +41,11 @@ from collir.targets.code.c_text import (
     load,
     local_operation,
     loop,
-    name_problem,
     number_text,
     size_text,
     store,
-    variables,
 )
-from collir.targets.code.plan import VIEWS, Plan, plan
+from collir.targets.code.plan import VIEWS
 
 MPI_TYPES = {
     DType.F16: "MPI_UINT16_T",
@@ -71,37 +73,6 @@ _ON_FLOATS = {
     Reduction.MIN: "a < b ? a : b",
 }
 
-OverList = tuple[str, ...]
-
-
-# ---------------------------------------------------------------------------------------------
-# The runtime
-# ---------------------------------------------------------------------------------------------
-
-
-@cache
-def _sections() -> dict[str, tuple[tuple[str, ...], str]]:
-    """The sections of the runtime: name -> (what it needs, text), in the order of the file."""
-    sections: dict[str, tuple[tuple[str, ...], str]] = {}
-    text = Path(__file__).with_name("mpi_runtime.c").read_text(encoding="utf-8")
-    for part in text.split("\n//: ")[1:]:
-        head, _, body = part.partition("\n")
-        name, _, needs = head.partition(" needs ")
-        sections[name] = (tuple(n.strip() for n in needs.split(",") if n), body.strip())
-    return sections
-
-
-def _runtime(needs: Iterable[str]) -> list[str]:
-    """The text of the sections needed, and of those they need."""
-    wanted: set[str] = set()
-    stack = list(needs)
-    while stack:
-        if (name := stack.pop()) not in wanted:
-            wanted.add(name)
-            stack += _sections()[name][0]
-    return [body for name, (_, body) in _sections().items() if name in wanted]
-
-
 # ---------------------------------------------------------------------------------------------
 # One mesh
 # ---------------------------------------------------------------------------------------------
@@ -110,15 +81,9 @@ def _runtime(needs: Iterable[str]) -> list[str]:
 def _mesh_text(names: MeshNames) -> list[str]:
     """The struct of a mesh, and the functions that fill and empty it."""
     mesh = names.mesh
-    axes = ", ".join(
-        f"{axis.name} = {axis.size}"
-        if axis.factors is None
-        else f"{axis.name} = {' * '.join(f'{f.level}:{f.size}' for f in axis.factors)}"
-        for axis in mesh.axes
-    )
     lines = [
         f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
-        f"{comment(axes)}. */",
+        f"{axes_text(mesh)}. */",
         "static struct {",
         "  MPI_Comm comm;",
         "  int rank;",
@@ -194,39 +159,13 @@ def _custom_op(name: str) -> list[str]:
 
 
 @dataclass
-class FunctionText:
+class FunctionText(FunctionBase):
     """The C of one function, and what it needs from the rest of the file."""
 
-    function: FuncOp
-    names: MeshNames
+    success: ClassVar[str] = "MPI_SUCCESS"
+
     static: bool = False
     needs: set[str] = field(default_factory=lambda: {"check"})
-
-    def __post_init__(self) -> None:
-        self.mesh = self.names.mesh
-        self.plan: Plan = plan(self.function)
-        results = self._result_names()
-        owners = [
-            value
-            for value, owner in self.plan.owner.items()
-            if owner is value and value not in self.plan.result_of
-        ]
-        wanted = [*results, *(self.plan.names[value] for value in owners)]
-        # The first name is taken: a variable must not hide the function itself.
-        chosen = variables([self.function.sym_name.data, *wanted])[1:]
-        self.results = chosen[: len(results)]
-        memory = dict(zip(owners, chosen[len(results) :], strict=True))
-        memory |= {owner: self.results[index] for owner, index in self.plan.result_of.items()}
-        self.variable = {value: memory[owner] for value, owner in self.plan.owner.items()}
-
-    def _result_names(self) -> list[str]:
-        """A result is called as the value that is written there, or ``out`` where copied."""
-        owners = {index: owner for owner, index in self.plan.result_of.items()}
-        returned = self.plan.returned
-        return [
-            self.plan.names[value] if i in owners else f"out{i if len(returned) > 1 else ''}"
-            for i, value in enumerate(returned)
-        ]
 
     # --- pieces -----------------------------------------------------------------------------
 
@@ -243,10 +182,6 @@ class FunctionText:
         prefix = "static " if self.static else ""
         return f"{prefix}int {self.function.sym_name.data}({', '.join(inputs + outputs) or 'void'})"
 
-    def _holds(self, x: DistType) -> str:
-        """The condition under which this rank holds a value of a type; empty if all do."""
-        return self.names.at_zero(x.root)
-
     def text(self) -> list[str]:
         """The whole function with a comment that says what it is in ``.coll``."""
         function = self.function
@@ -256,7 +191,7 @@ class FunctionText:
                 body += self._step(op)
         body += self._copy_results()
         temporaries = [value for value in self.plan.owner if self.plan.is_temporary(value)]
-        lines = [self._comment(), self.signature(), "{", "  int err = MPI_SUCCESS;"]
+        lines = [self.comment(), self.signature(), "{", f"  int err = {self.success};"]
         lines += [
             f"  {C_TYPES[dist_type(value).dtype]} *{self.variable[value]} = NULL;"
             for value in temporaries
@@ -271,16 +206,6 @@ class FunctionText:
             lines.append("done:")
         lines += [f"  free({self.variable[value]});" for value in temporaries]
         return [*lines, "  return err;", "}", ""]
-
-    def _comment(self) -> str:
-        def shown(value: SSAValue, name: str) -> str:
-            x = dist_type(value)
-            where = f", at {self._holds(x)}" if x.root else ""
-            return f"{name}[{element_count(x, self.mesh)}] is {comment(x.text(self.mesh))}{where}"
-
-        parts = [shown(arg, self.variable[arg]) for arg in self.function.args]
-        parts += [shown(v, n) for v, n in zip(self.plan.returned, self.results, strict=True)]
-        return "/* " + ";\n * ".join(parts) + ". */"
 
     # --- steps ------------------------------------------------------------------------------
 
@@ -331,19 +256,11 @@ class FunctionText:
             x = dist_type(value)
             size = size_text(element_count(x, self.mesh) * x.dtype.bytes)
             copy = f"memcpy({name}, {self.variable[value]}, {size});"
-            holds = self._holds(x)
+            holds = self.holds(x)
             lines.append(f"  if ({holds}) {copy}" if holds else f"  {copy}")
         return lines
 
     # --- collectives ------------------------------------------------------------------------
-
-    @staticmethod
-    def over(op: CollOp) -> OverList:
-        axes = op.properties.get("axes")
-        return axes.data if isinstance(axes, coll.AxesAttr) else ()
-
-    def _communicator(self, op: CollOp) -> str:
-        return f"{self.names.variable}.{self.names.communicators[self.over(op)]}"
 
     def _operator(self, x: DistType) -> str:
         assert x.reduction is not None
@@ -357,7 +274,7 @@ class FunctionText:
         kind = MPI_TYPES[x.dtype]
         if isinstance(op, coll.PermuteOp):
             return self._permute(op, operand, out)
-        comm = self._communicator(op)
+        comm = self.communicator(op)
         group = self.mesh.group_size(self.over(op))
         count = element_count(y, self.mesh)
         match op:
@@ -419,79 +336,16 @@ class FunctionText:
         kind = MPI_TYPES[x.dtype]
         self.needs.add("permute")
         return [
-            *self._partner("to", x, y),
-            *self._partner("from", y, x),
+            *self.partner("to", x, y),
+            *self.partner("from", y, x),
             f"TRY(permute({operand}, to, {out}, from, {count}, {kind}, "
             f"{self.names.variable}.comm));",
         ]
-
-    def _partner(self, name: str, x: DistType, y: DistType) -> list[str]:
-        """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``."""
-        sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}
-        moving = [sub.name for sub in self.mesh.sub_axes if sub.name in sharded]
-        lists = [(a.axes, b.axes) for a, b in zip(x.dims, y.dims, strict=True)]
-        copies = [tuple(a for a in moving if z.dim_of(a) is None) for z in (x, y)]
-        lists.append((copies[0], copies[1]))
-        terms = [f"int {name} = {self.names.variable}.rank"]
-        for here, there in lists:
-            for axis in there:
-                mine, theirs = self.names.coordinate(axis), self._digit(here, there, axis)
-                stride = self.mesh.by_name[axis].stride
-                if theirs != mine:
-                    times = f" * {stride}" if stride > 1 else ""
-                    terms.append(f"  + ({theirs} - {mine}){times}")
-        return [*terms[:-1], f"{terms[-1]};"]
-
-    def _digit(self, here: OverList, there: OverList, axis: str) -> str:
-        """The coordinate on ``axis``, one of ``there``, of the block with this rank's index over
-        ``here``: the two lists count the same blocks."""
-        size = self.mesh.by_name[axis].size
-        minor = self.mesh.group_size(there[there.index(axis) + 1 :])
-        for place, other in enumerate(here):
-            rest = self.mesh.group_size(here[place + 1 :])
-            if (self.mesh.by_name[other].size, rest) == (size, minor):
-                return self.names.coordinate(other)
-        index = self.names.index_over(here)
-        digit = f"({index})" if " " in index else index
-        digit += f" / {minor}" if minor > 1 else ""
-        return digit if axis == there[0] else f"{digit} % {size}"
 
 
 # ---------------------------------------------------------------------------------------------
 # The file
 # ---------------------------------------------------------------------------------------------
-
-
-def functions_of(module: ModuleOp) -> list[FuncOp]:
-    """The functions of a module that have a body, in order."""
-    return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
-
-
-def check_names(module: ModuleOp, initialised: Container[str]) -> None:
-    """Whether functions, and the meshes that are initialised, can have the same names in C.
-
-    Raises:
-        DiagnosticError: all those that cannot.
-    """
-    errors: list[DiagnosticError] = []
-    taken: dict[str, str] = {}
-    for op in module.ops:
-        if isinstance(op, MeshOp) and op.sym_name.data in initialised:
-            made = [f"{op.sym_name.data}_init", f"{op.sym_name.data}_finalize"]
-            what = f"mesh @{op.sym_name.data}"
-        elif isinstance(op, FuncOp):
-            made, what = [op.sym_name.data], f"function @{op.sym_name.data}"
-        else:
-            continue
-        for name in made:
-            problem = name_problem(name)
-            if name in taken:
-                problem = f"{taken[name]} makes a C function {name} too"
-            if problem:
-                errors.append(DiagnosticError.at(op, f"{what} cannot be C: {problem}; rename it"))
-            taken[name] = what
-    if errors:
-        raise DiagnosticError([d for error in errors for d in error.diagnostics])
 
 
 def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
@@ -561,7 +415,7 @@ def emit_c(
         ),
         *(f"#include <{name}>" for name in includes),
         "",
-        "\n\n".join(_runtime(needs)),
+        "\n\n".join(runtime("mpi_runtime.c", needs)),
         "",
     ]
     for custom in dict.fromkeys(name for names in needed for name in names.operators):

@@ -24,7 +24,9 @@ from collir.syntax.mlir import check_programs
 from collir.targets.code.c_text import (
     AS_BITS,
     C_TYPES,
+    C,
     MeshNames,
+    Words,
     element_count,
     load,
     size_text,
@@ -34,7 +36,7 @@ from collir.targets.code.plan import plan
 
 _INCLUDES = ("limits.h", "math.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 
-_SUPPORT = """\
+SUPPORT = """\
 /* ---- A main that runs and checks the functions above ---------------------------------------- */
 
 /* How a tensor lies: the sizes of a block and of the whole, and where the block starts. */
@@ -98,7 +100,7 @@ static inline int differ(double x, double y, double tolerance)
 }
 """
 
-_OP_LETTERS = {
+OP_LETTERS = {
     None: "s",
     Reduction.SUM: "s",
     Reduction.PROD: "p",
@@ -117,17 +119,17 @@ def emit_with_main(module: ModuleOp) -> str:
     whole = module.clone()
     functions = functions_of(whole)
     check_programs(functions, "has no form in MPI")
-    _check_one_size(functions)
-    _check_names(functions)
+    check_one_size(functions)
+    check_main_names(functions)
     names = mesh_names(functions)
     hidden: list[FuncOp] = []
     runs: list[str] = []
     for function in functions:
-        reference = _add_reference(whole, function)
-        total = _add_total(whole, function)
+        reference = add_reference(whole, function)
+        total = add_total(whole, function)
         hidden += [reference] if total is None else [reference, total]
         mesh = names[mesh_of(function).name]
-        runs.append(_Run(function, reference, total, mesh).text())
+        runs.append(Run(function, reference, total, mesh).text())
     types = [dist_type(v) for f in functions for v in (*f.args, *plan(f).returned)]
     most_dims = max([1, *(len(x.dims) for x in types)])
     return "\n".join(
@@ -135,14 +137,14 @@ def emit_with_main(module: ModuleOp) -> str:
             emit_c(whole, hidden, _INCLUDES, {x.dtype.value for x in types if x.dtype in AS_BITS}),
             f"#define MOST_DIMS {most_dims}",
             "",
-            _SUPPORT,
+            SUPPORT,
             *runs,
             _main_text(functions, list(names.values())),
         ]
     )
 
 
-def _check_one_size(functions: Sequence[FuncOp]) -> None:
+def check_one_size(functions: Sequence[FuncOp]) -> None:
     """One main runs on one number of ranks."""
     for function in functions[1:]:
         first, mesh = mesh_of(functions[0]), mesh_of(function)
@@ -160,7 +162,9 @@ _LOCALS = re.compile(
 """The variables of a function that runs another, which must not hide that."""
 
 
-def _check_names(functions: Sequence[FuncOp]) -> None:
+def check_main_names(
+    functions: Sequence[FuncOp], words: Words = C, more: re.Pattern[str] | None = None
+) -> None:
     """What a main adds has names of its own."""
     made = {
         f"{prefix}_{function.sym_name.data}"
@@ -169,16 +173,20 @@ def _check_names(functions: Sequence[FuncOp]) -> None:
     }
     errors = [
         DiagnosticError.at(
-            function, f"function @{name} cannot be C with a main, which uses '{name}'; rename it"
+            function,
+            f"function @{name} cannot be {words.language} with a main, which uses '{name}'; "
+            "rename it",
         )
         for function in functions
-        if (name := function.sym_name.data) in made or _LOCALS.fullmatch(name)
+        if (name := function.sym_name.data) in made
+        or _LOCALS.fullmatch(name)
+        or (more and more.fullmatch(name))
     ]
     if errors:
         raise DiagnosticError([d for error in errors for d in error.diagnostics])
 
 
-def _add_reference(module: ModuleOp, function: FuncOp) -> FuncOp:
+def add_reference(module: ModuleOp, function: FuncOp) -> FuncOp:
     """What the function means, on one device, as a function of the same module."""
     alone_module, alone = meaning(function)
     present = {op.sym_name for op in module.ops if isinstance(op, MachineOp | MeshOp)}
@@ -191,7 +199,7 @@ def _add_reference(module: ModuleOp, function: FuncOp) -> FuncOp:
     return alone
 
 
-def _add_total(module: ModuleOp, function: FuncOp) -> FuncOp | None:
+def add_total(module: ModuleOp, function: FuncOp) -> FuncOp | None:
     """A function that reduces the partial results of another, so that they can be compared."""
     mesh = mesh_of(function)
     partial = [value for value in plan(function).returned if dist_type(value).partial]
@@ -216,7 +224,8 @@ def _add_total(module: ModuleOp, function: FuncOp) -> FuncOp | None:
 # ---------------------------------------------------------------------------------------------
 
 
-def _bytes(count: int, x: DistType) -> str:
+def bytes_text(count: int, x: DistType) -> str:
+    """A number of bytes as a C expression."""
     return size_text(count * x.dtype.bytes)
 
 
@@ -224,12 +233,13 @@ def _braces(sizes: Sequence[object]) -> str:
     return "{" + ", ".join(map(str, sizes or [1])) + "}"
 
 
-def _indented(lines: Sequence[str], by: int) -> list[str]:
+def indented(lines: Sequence[str], by: int) -> list[str]:
+    """Lines further to the right."""
     return [" " * by + line for line in lines]
 
 
 @dataclass
-class _Run:
+class Run:
     """The C function that runs another, times it, and returns whether its results are right."""
 
     function: FuncOp
@@ -254,28 +264,30 @@ class _Run:
                 "{",
                 "  int err = MPI_SUCCESS, wrong = 0, anywhere = 0;",
                 "  double best = 1e300;",
-                *_indented(self._declarations(), 2),
-                *_indented(self._inputs(), 2),
-                *_indented(self._timed_calls(), 2),
+                *indented(self.declarations(), 2),
+                *indented(self.filled(), 2),
+                *indented(self._timed_calls(), 2),
                 "  if (check) {",
-                *_indented(self._check(), 4),
+                *indented(self.comparison(), 4),
                 "  }",
-                *_indented(self._report(), 2),
-                *_indented([f"free({variable});" for variable in self._buffers()], 2),
+                *indented(self._report(), 2),
+                *indented([f"free({variable});" for variable in self.all_buffers()], 2),
                 "  return anywhere;",
                 "}",
                 "",
             ]
         )
 
-    def _buffers(self) -> dict[str, DistType]:
+    def all_buffers(self) -> dict[str, DistType]:
+        """All buffers of the host."""
         mine = self.inputs | self.outputs
         return mine | self.totals | {f"whole_{variable}": x for variable, x in mine.items()}
 
-    def _declarations(self) -> list[str]:
-        return [f"{C_TYPES[x.dtype]} *{name} = NULL;" for name, x in self._buffers().items()]
+    def declarations(self) -> list[str]:
+        """A variable for each buffer."""
+        return [f"{C_TYPES[x.dtype]} *{name} = NULL;" for name, x in self.all_buffers().items()]
 
-    def _layout(self, x: DistType) -> str:
+    def layout(self, x: DistType) -> str:
         """A C value that says how this rank's block of a tensor lies in the whole."""
         local = x.local_shape(self.mesh)
         starts = [
@@ -285,20 +297,20 @@ class _Run:
         sizes = [_braces([size_text(n) for n in shape]) for shape in (local, x.shape)]
         return f"const layout lies = {{{len(local)}, {sizes[0]}, {sizes[1]}, {_braces(starts)}}};"
 
-    def _inputs(self) -> list[str]:
+    def filled(self) -> list[str]:
         """Fills this rank's blocks; what a rank at no root holds is never read."""
         lines: list[str] = []
         for variable, x in self.inputs.items():
             count = element_count(x, self.mesh)
             part = self.names.index_over(self.mesh.ordered(x.partial))
             parts = self.mesh.group_size(x.partial)
-            value = f"part_value(place(&lies, i), {part}, {parts}, '{_OP_LETTERS[x.reduction]}')"
+            value = f"part_value(place(&lies, i), {part}, {parts}, '{OP_LETTERS[x.reduction]}')"
             lines += [
-                f"NEW({variable}, {_bytes(count, x)});",
+                f"NEW({variable}, {bytes_text(count, x)});",
                 "{",
-                f"  {self._layout(x)}",
+                f"  {self.layout(x)}",
                 f"  for (size_t i = 0; i < {size_text(count)}; ++i)",
-                f"    {variable}[i] = {_stored(value, x)};",
+                f"    {variable}[i] = {stored(value, x)};",
                 "}",
             ]
         return lines
@@ -306,7 +318,7 @@ class _Run:
     def _timed_calls(self) -> list[str]:
         comm = f"{self.names.variable}.comm"
         new = [
-            f"NEW({variable}, {_bytes(element_count(x, self.mesh), x)});"
+            f"NEW({variable}, {bytes_text(element_count(x, self.mesh), x)});"
             for variable, x in self.outputs.items()
         ]
         return [
@@ -322,43 +334,46 @@ class _Run:
             "}",
         ]
 
-    def _check(self) -> list[str]:
+    def comparison(self) -> list[str]:
         """Computes the whole result on every rank, and compares this rank's block with it."""
         lines = [
-            f"NEW({variable}, {_bytes(element_count(x, self.mesh), x)});"
+            f"NEW({variable}, {bytes_text(element_count(x, self.mesh), x)});"
             for variable, x in self.totals.items()
         ]
         if self.total is not None:
             partial = [variable.removeprefix("total_") for variable in self.totals]
             lines.append(f"TRY(total_{self.name}({', '.join([*partial, *self.totals])}));")
         for variable, x in (self.inputs | self.outputs).items():
-            lines.append(f"NEW(whole_{variable}, {_bytes(x.elements, x)});")
+            lines.append(f"NEW(whole_{variable}, {bytes_text(x.elements, x)});")
         for variable, x in self.inputs.items():
             parts = self.mesh.group_size(x.partial)
-            value = f"whole_value(i, {parts}, '{_OP_LETTERS[x.reduction]}')"
+            value = f"whole_value(i, {parts}, '{OP_LETTERS[x.reduction]}')"
             lines += [
                 f"for (size_t i = 0; i < {size_text(x.elements)}; ++i)",
-                f"  whole_{variable}[i] = {_stored(value, x)};",
+                f"  whole_{variable}[i] = {stored(value, x)};",
             ]
         wholes = ", ".join(f"whole_{variable}" for variable in self.inputs | self.outputs)
         lines.append(f"TRY({self.reference.sym_name.data}({wholes}));")
         for variable, x in self.outputs.items():
-            lines += self._compare(variable, x)
+            lines += self.compare(variable, x)
         comm = f"{self.names.variable}.comm"
         return [*lines, f"TRY(MPI_Allreduce(&wrong, &anywhere, 1, MPI_INT, MPI_MAX, {comm}));"]
 
-    def _compare(self, variable: str, x: DistType) -> list[str]:
+    def epsilons(self) -> int:
+        """How far results may be off."""
+        return 0 if exact(self.function) else roundings(self.function)
+
+    def compare(self, variable: str, x: DistType) -> list[str]:
         done = f"total_{variable}" if x.partial else variable
         mine, right = load(f"{done}[i]", x.dtype), load(f"whole_{variable}[at]", x.dtype)
-        if exact(self.function):
-            off = f"{mine} != {right}"
-        else:
+        off = f"{mine} != {right}"
+        if epsilons := self.epsilons():
             epsilon = x.dtype.epsilon or DType.BF16.epsilon  # an integer may be a rounded float
-            off = f"differ({mine}, {right}, {epsilon * roundings(self.function)!r})"
+            off = f"differ({mine}, {right}, {epsilon * epsilons!r})"
         holds = self.names.at_zero(x.root)
         return [
             f"if ({holds}) {{" if holds else "{",
-            f"  {self._layout(x)}",
+            f"  {self.layout(x)}",
             f"  for (size_t i = 0; i < {size_text(element_count(x, self.mesh))}; ++i) {{",
             "    uint64_t at = place(&lies, i);",
             f"    if ({off}) wrong = 1;",
@@ -383,7 +398,8 @@ class _Run:
         ]
 
 
-def _stored(value: str, x: DistType) -> str:
+def stored(value: str, x: DistType) -> str:
+    """A value of the support code as an element."""
     if x.dtype in AS_BITS:
         return f"{x.dtype}_store((float){value})"
     return f"({C_TYPES[x.dtype]}){value}"

@@ -1,0 +1,1 @@
+"""What search and symmetry find for us: strategies (later placements, redistributions)."""

@@ -1,0 +1,199 @@
+"""What the functions of every C-like target share: names, ranks, and the runtime in sections."""
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import ClassVar
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from collir.dialects import coll
+from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.machine import MeshOp
+from collir.layout import DistType, Mesh
+from collir.syntax.diagnostics import DiagnosticError
+from collir.targets.code.c_text import (
+    C,
+    MeshNames,
+    Words,
+    comment,
+    element_count,
+    name_problem,
+    variables,
+)
+from collir.targets.code.plan import Plan, plan
+
+OverList = tuple[str, ...]
+
+
+@cache
+def _sections(file: str) -> dict[str, tuple[tuple[str, ...], str]]:
+    """The sections of a runtime: name -> (what it needs, text), in the order of the file."""
+    sections: dict[str, tuple[tuple[str, ...], str]] = {}
+    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
+    for part in text.split("\n//: ")[1:]:
+        head, _, body = part.partition("\n")
+        name, _, needs = head.partition(" needs ")
+        sections[name] = (tuple(n.strip() for n in needs.split(",") if n), body.strip())
+    return sections
+
+
+def runtime(file: str, needs: Iterable[str]) -> list[str]:
+    """The text of the sections of a file that are needed, and of those they need."""
+    sections = _sections(file)
+    wanted: set[str] = set()
+    stack = list(needs)
+    while stack:
+        if (name := stack.pop()) not in wanted:
+            wanted.add(name)
+            stack += sections[name][0]
+    return [body for name, (_, body) in sections.items() if name in wanted]
+
+
+def axes_text(mesh: Mesh) -> str:
+    """The axes of a mesh, for a comment."""
+    return comment(
+        ", ".join(
+            f"{axis.name} = {axis.size}"
+            if axis.factors is None
+            else f"{axis.name} = {' * '.join(f'{f.level}:{f.size}' for f in axis.factors)}"
+            for axis in mesh.axes
+        )
+    )
+
+
+@dataclass
+class FunctionBase:
+    """The names of one function, and the ranks that its operations are about."""
+
+    words: ClassVar[Words] = C
+
+    function: FuncOp
+    names: MeshNames
+
+    def __post_init__(self) -> None:
+        self.mesh = self.names.mesh
+        self.plan: Plan = plan(self.function)
+        results = self._result_names()
+        owners = [
+            value
+            for value, owner in self.plan.owner.items()
+            if owner is value and value not in self.plan.result_of
+        ]
+        wanted = [*results, *(self.plan.names[value] for value in owners)]
+        # The first name is taken: a variable must not hide the function itself.
+        chosen = variables([self.function.sym_name.data, *wanted], self.words)[1:]
+        self.results = chosen[: len(results)]
+        memory = dict(zip(owners, chosen[len(results) :], strict=True))
+        memory |= {owner: self.results[index] for owner, index in self.plan.result_of.items()}
+        self.variable = {value: memory[owner] for value, owner in self.plan.owner.items()}
+
+    def _result_names(self) -> list[str]:
+        """A result is called as the value that is written there, or ``out`` where copied."""
+        owners = {index: owner for owner, index in self.plan.result_of.items()}
+        returned = self.plan.returned
+        return [
+            self.plan.names[value] if i in owners else f"out{i if len(returned) > 1 else ''}"
+            for i, value in enumerate(returned)
+        ]
+
+    def holds(self, x: DistType) -> str:
+        """The condition under which this rank holds a value of a type; empty if all do."""
+        return self.names.at_zero(x.root)
+
+    def comment(self) -> str:
+        """What the buffers are, in ``.coll``."""
+
+        def shown(value: SSAValue, name: str) -> str:
+            x = dist_type(value)
+            where = f", at {self.holds(x)}" if x.root else ""
+            return f"{name}[{element_count(x, self.mesh)}] is {comment(x.text(self.mesh))}{where}"
+
+        parts = [shown(arg, self.variable[arg]) for arg in self.function.args]
+        parts += [shown(v, n) for v, n in zip(self.plan.returned, self.results, strict=True)]
+        return "/* " + ";\n * ".join(parts) + ". */"
+
+    @staticmethod
+    def over(op: CollOp) -> OverList:
+        """The sub-axes that an operation is over, in order."""
+        axes = op.properties.get("axes")
+        return axes.data if isinstance(axes, coll.AxesAttr) else ()
+
+    def communicator(self, op: CollOp) -> str:
+        """The communicator of the sub-axes that an operation is over."""
+        return f"{self.names.variable}.{self.names.communicators[self.over(op)]}"
+
+    def partner(self, name: str, x: DistType, y: DistType) -> list[str]:
+        """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``."""
+        sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}
+        moving = [sub.name for sub in self.mesh.sub_axes if sub.name in sharded]
+        lists = [(a.axes, b.axes) for a, b in zip(x.dims, y.dims, strict=True)]
+        copies = [tuple(a for a in moving if z.dim_of(a) is None) for z in (x, y)]
+        lists.append((copies[0], copies[1]))
+        terms = [f"int {name} = {self.names.variable}.rank"]
+        for here, there in lists:
+            for axis in there:
+                mine, theirs = self.names.coordinate(axis), self._digit(here, there, axis)
+                stride = self.mesh.by_name[axis].stride
+                if theirs != mine:
+                    times = f" * {stride}" if stride > 1 else ""
+                    terms.append(f"  + ({theirs} - {mine}){times}")
+        return [*terms[:-1], f"{terms[-1]};"]
+
+    def _digit(self, here: OverList, there: OverList, axis: str) -> str:
+        """The coordinate on ``axis``, one of ``there``, of the block with this rank's index over
+        ``here``: the two lists count the same blocks."""
+        size = self.mesh.by_name[axis].size
+        minor = self.mesh.group_size(there[there.index(axis) + 1 :])
+        for place, other in enumerate(here):
+            rest = self.mesh.group_size(here[place + 1 :])
+            if (self.mesh.by_name[other].size, rest) == (size, minor):
+                return self.names.coordinate(other)
+        index = self.names.index_over(here)
+        digit = f"({index})" if " " in index else index
+        digit += f" / {minor}" if minor > 1 else ""
+        return digit if axis == there[0] else f"{digit} % {size}"
+
+
+def functions_of(module: ModuleOp) -> list[FuncOp]:
+    """The functions of a module that have a body, in order."""
+    return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
+
+
+def check_names(
+    module: ModuleOp,
+    initialised: Container[str],
+    words: Words = C,
+    made_for_mesh: Sequence[str] = ("init", "finalize"),
+) -> None:
+    """Whether functions, and the meshes that are initialised, can have the same names in C.
+
+    Raises:
+        DiagnosticError: all those that cannot.
+    """
+    errors: list[DiagnosticError] = []
+    taken: dict[str, str] = {}
+    for op in module.ops:
+        if isinstance(op, MeshOp) and op.sym_name.data in initialised:
+            made = [f"{op.sym_name.data}_{name}" for name in made_for_mesh]
+            what = f"mesh @{op.sym_name.data}"
+        elif isinstance(op, FuncOp):
+            made, what = [op.sym_name.data], f"function @{op.sym_name.data}"
+        else:
+            continue
+        for name in made:
+            problem = name_problem(name, words)
+            if name in taken:
+                problem = f"{taken[name]} makes a {words.language} function {name} too"
+            if problem:
+                errors.append(
+                    DiagnosticError.at(
+                        op, f"{what} cannot be {words.language}: {problem}; rename it"
+                    )
+                )
+            taken[name] = what
+    if errors:
+        raise DiagnosticError([d for error in errors for d in error.diagnostics])

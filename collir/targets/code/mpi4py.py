@@ -1,0 +1,391 @@
+"""Python for mpi4py: a class per mesh, with a method per ``func`` on numpy arrays.
+
+The class makes the communicators once: that of an ordered list of sub-axes is a ``Split`` of the
+mesh, its colour the rank without its coordinates on the list, its key the mixed-radix index over
+the list, so ranks inside are in the order of the sub-axes. Arguments are checked; results are new
+arrays, and None where a rank holds nothing. Other arrays than numpy's are passed to MPI as they
+are, by DLPack or ``__cuda_array_interface__``: their library has to have the Python array API and
+arrays that can be written, and MPI has to be built for their device. MPI knows no f16 and bf16:
+these are numpy's only, and are reduced in Python. Counts above 2^31 - 1 need an MPI 4.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.target import Target
+
+from collir.dialects import coll
+from collir.dialects.coll import CollOp, dist_type
+from collir.layout import DistType, DType, Reduction
+from collir.targets.code.python_text import (
+    FunctionText,
+    MeshText,
+    call,
+    classes,
+    example,
+    header,
+    is_first,
+    over,
+    tuple_text,
+)
+from collir.targets.code.python_text import number_text as plain_number
+
+_DTYPES = {
+    DType.F16: "xp.float16",
+    DType.BF16: "ml_dtypes.bfloat16",
+    DType.F32: "xp.float32",
+    DType.F64: "xp.float64",
+    DType.I8: "xp.int8",
+    DType.I32: "xp.int32",
+    DType.I64: "xp.int64",
+}
+
+_AS_BITS = {DType.F16: "np.float16", DType.BF16: "ml_dtypes.bfloat16"}
+"""The types that MPI does not know."""
+
+_UFUNCS = {
+    Reduction.SUM: "np.add",
+    Reduction.PROD: "np.multiply",
+    Reduction.MAX: "np.maximum",
+    Reduction.MIN: "np.minimum",
+}
+
+
+class Mpi4pyFunction(FunctionText):
+    """The method of one function on mpi4py."""
+
+    lib = "xp"
+    rest = ", ..."
+    array = "an array"
+
+    def dtype(self, dtype: DType) -> str:
+        self.needs |= {"ml_dtypes"} if dtype is DType.BF16 else set()
+        return _DTYPES[dtype]
+
+    def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
+        text, kind = tuple_text(shape), self.dtype(dtype)
+        if value is None:
+            return f"xp.empty({text}, dtype={kind})"
+        if value == 0 and math.copysign(1, value) > 0:
+            return f"xp.zeros({text}, dtype={kind})"
+        return f"xp.full({text}, {plain_number(value, dtype)}, dtype={kind})"
+
+    def packed(self, text: str) -> str:
+        self.needs.add("packed")
+        return f"self._packed({text})"
+
+    def copied(self, text: str) -> str:
+        return self.packed(text)
+
+    def cast(self, text: str, dtype: DType) -> str:
+        return f"xp.astype({text}, {self.dtype(dtype)})"
+
+    def reshaped(self, text: str, shape: Sequence[int]) -> str:
+        return f"xp.reshape({text}, {tuple_text(shape)})"
+
+    def transposed(self, text: str, order: Sequence[int]) -> str:
+        return f"xp.permute_dims({text}, {tuple_text(order)})"
+
+    def joined(self, arrays: Sequence[str], dim: int) -> list[str]:
+        return call("xp.concat", [tuple_text(arrays), f"axis={dim}"], 16)
+
+    def constant(self, value: float, dtype: DType) -> str:
+        number = plain_number(value, dtype)
+        # A number beside an array takes its type, but in types that are not numpy's own.
+        return f"{self.dtype(dtype)}({number})" if dtype is DType.BF16 else number
+
+    def prologue(self, body: list[str]) -> list[str]:
+        return ["xp = self.xp"] if any("xp." in line for line in body) else []
+
+    def computed(self, text: str, x: DistType) -> str:
+        # numpy makes single numbers of arrays without dimensions.
+        return text if x.dims else f"xp.asarray({text})"
+
+    # --- collectives ------------------------------------------------------------------------
+
+    def collective(self, op: CollOp, operand: str, out: str) -> list[str]:
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        if isinstance(op, coll.PermuteOp):
+            return self._permute(op, operand, out)
+        axes = over(op)
+        root = self.names.at_zero(axes)
+        group = self.mesh.group_size(axes)
+        before, after = x.local_shape(self.mesh), y.local_shape(self.mesh)
+        new = f"{out} = {self.full(after, y.dtype, None)}"
+        match op:
+            case coll.AllReduceOp():
+                lines = [new, *self._send(op, x, [operand, out, self._operator(x)])]
+                return lines + self._average(x, group, out)
+            case coll.ReduceOp():
+                lines = [
+                    *self._at_root(new, out, root),
+                    *self._send_at_root(op, x, root, operand, out, self._operator(x)),
+                ]
+                average = self._average(x, group, out)
+                return lines + self._where(root if average else "", [], average)
+            case coll.BroadcastOp():
+                made = f"{out} = {self.copied(operand)}"
+                lines = [f"if {root}:", f"    {made}", "else:", f"    {new}"]
+                return [*lines, *self._send(op, x, [out])]
+            case coll.ReduceScatterOp():
+                cut, blocks = self._cut(operand, before, op.dim.value.data, group)
+                lines = [*cut, new, *self._send(op, x, [blocks, out, self._operator(x)])]
+                return lines + self._average(x, group, out)
+            case coll.ScatterOp():
+                cut, blocks = self._cut(operand, before, op.dim.value.data, group)
+                cut = self._where(root, ["sent = None"], cut) if cut else []
+                return [*cut, new, *self._send_at_root(op, x, root, blocks, out)]
+            case coll.AllGatherOp():
+                dim = op.dim.value.data
+                if is_first(before, dim):
+                    return [new, *self._send(op, x, [operand, out])]
+                blocks = f"{out} = {self.full((group, *before), x.dtype, None)}"
+                return [blocks, *self._send(op, x, [operand, out]), self._join(out, dim, after)]
+            case coll.GatherOp():
+                dim = op.dim.value.data
+                first = is_first(before, dim)
+                made = new if first else f"{out} = {self.full((group, *before), x.dtype, None)}"
+                joined = [] if first else [f"if {root}:", f"    {self._join(out, dim, after)}"]
+                sent = self._send_at_root(op, x, root, operand, out)
+                return [*self._at_root(made, out, root), *sent, *joined]
+            case coll.AllToAllOp():
+                source, target = op.source.value.data, op.target.value.data
+                cut, blocks = self._cut(operand, before, target, group)
+                piece = list(before)
+                piece[target] //= group
+                made = f"{out} = {self.full((group, *piece), x.dtype, None)}"
+                joined = self._join(out, source, after)
+                return [*cut, made, *self._send(op, x, [blocks, out]), joined]
+            case _:
+                raise AssertionError(f"{op.name} is not a collective")
+
+    def _send(self, op: CollOp, x: DistType, arguments: list[str]) -> list[str]:
+        """A call of a communicator; arrays of types that MPI does not know go as their bits."""
+        if x.dtype in _AS_BITS:
+            self.needs.add("np")
+            count = 1 if isinstance(op, coll.BroadcastOp) else 2
+            bits = [
+                name if name == "None" else f"{name}.view(np.uint16)" for name in arguments[:count]
+            ]
+            arguments = bits + arguments[count:]
+        return call(f"{self._communicator(op)}.{_METHODS[type(op)]}", arguments)
+
+    def _communicator(self, op: CollOp) -> str:
+        return f"self.{self.names.groups[over(op)]}"
+
+    def _at_root(self, made: str, out: str, root: str) -> list[str]:
+        line = f"{made} if {root} else None"
+        if len(line) <= 76:
+            return [line]
+        return [f"{out} = None", f"if {root}:", f"    {made}"]
+
+    def _send_at_root(
+        self, op: CollOp, x: DistType, root: str, sent: str, received: str, *rest: str
+    ) -> list[str]:
+        """A call in which only the root has both arrays; bits of None are not to be had."""
+        if x.dtype not in _AS_BITS:
+            return self._send(op, x, [sent, received, *rest])
+        other = (
+            [sent, "None"] if isinstance(op, coll.GatherOp | coll.ReduceOp) else ["None", received]
+        )
+        with_both = self._send(op, x, [sent, received, *rest])
+        return [
+            f"if {root}:",
+            *(f"    {line}" for line in with_both),
+            "else:",
+            *(f"    {line}" for line in self._send(op, x, [*other, *rest])),
+        ]
+
+    def _operator(self, x: DistType) -> str:
+        assert x.reduction is not None
+        reduction = Reduction.SUM if x.reduction is Reduction.AVG else x.reduction
+        if x.dtype not in _AS_BITS:
+            return f"MPI.{reduction.upper()}"
+        self.needs |= {"np", f"op:{x.dtype}:{reduction}"}
+        self.dtype(x.dtype)
+        return _operator_name(x.dtype, reduction)
+
+    def _average(self, x: DistType, group: int, out: str) -> list[str]:
+        if x.reduction is not Reduction.AVG:
+            return []
+        if x.dtype in _AS_BITS:
+            return [f"{out}[...] = {out}.astype(np.float32) / {group}"]
+        return [f"{out} /= {group}"]
+
+    def _cut(
+        self, operand: str, shape: tuple[int, ...], dim: int, group: int
+    ) -> tuple[list[str], str]:
+        """Statements that make the blocks of a dimension lie one behind the other; their name."""
+        if is_first(shape, dim):
+            return [], operand
+        cut = tuple_text((*shape[:dim], group, shape[dim] // group, *shape[dim + 1 :]))
+        return [
+            f"sent = xp.reshape({operand}, {cut})",
+            f"sent = {self.packed(f'xp.moveaxis(sent, {dim}, 0)')}",
+        ], "sent"
+
+    def _join(self, out: str, dim: int, shape: tuple[int, ...]) -> str:
+        """The statement that makes blocks, one behind the other, a dimension."""
+        if is_first(shape, dim):
+            return f"{out} = xp.reshape({out}, {tuple_text(shape)})"
+        moved = self.packed(f"xp.moveaxis({out}, 0, {dim})")
+        return f"{out} = xp.reshape({moved}, {tuple_text(shape)})"
+
+    def _permute(self, op: coll.PermuteOp, operand: str, out: str) -> list[str]:
+        x, y = dist_type(op.input), op.to.data
+        indent = 12 if x.root else 8
+        names = [operand, out]
+        if x.dtype in _AS_BITS:
+            self.needs.add("np")
+            names = [f"{name}.view(np.uint16)" for name in names]
+        return [
+            *self.names.partner("to", x, y, indent),
+            *self.names.partner("from_", y, x, indent),
+            f"{out} = {self.full(y.local_shape(self.mesh), y.dtype, None)}",
+            *call(
+                "self.comm.Sendrecv", [names[0], "dest=to", f"recvbuf={names[1]}", "source=from_"]
+            ),
+        ]
+
+
+_METHODS: dict[type[CollOp], str] = {
+    coll.AllReduceOp: "Allreduce",
+    coll.ReduceOp: "Reduce",
+    coll.BroadcastOp: "Bcast",
+    coll.ReduceScatterOp: "Reduce_scatter_block",
+    coll.ScatterOp: "Scatter",
+    coll.AllGatherOp: "Allgather",
+    coll.GatherOp: "Gather",
+    coll.AllToAllOp: "Alltoall",
+}
+
+
+def _operator_name(dtype: DType, reduction: Reduction) -> str:
+    return f"{reduction.upper()}_OF_{dtype.upper()}"
+
+
+# ---------------------------------------------------------------------------------------------
+# The file
+# ---------------------------------------------------------------------------------------------
+
+_HEADER = """\
+Arguments are checked, results are new arrays. Where a rank holds nothing of a value, it gives
+and gets None. Arrays are numpy's, unless a mesh is made with the module of another library
+(xp=cupy) that has the Python array API, and that MPI is built for. Needs numpy 2.1, mpi4py 4
+and, for more than 2^31 - 1 elements, MPI 4."""
+
+_REDUCED = '''\
+def _on_floats(combine, dtype):
+    """An MPI operator on a type that MPI does not know: computed in float32."""
+
+    def operator(x, y, _):
+        x, y = np.frombuffer(x, dtype), np.frombuffer(y, dtype)
+        y[...] = combine(y.astype(np.float32), x.astype(np.float32))
+
+    return MPI.Op.Create(operator, commute=True)
+'''
+
+_PACKED = '''\
+    def _packed(self, x):
+        """A new array with the elements of x in order, as MPI reads them."""
+        new = self.xp.empty(x.shape, dtype=x.dtype)
+        new[...] = x
+        return new
+'''
+
+_ARGUMENT = '''\
+    def _argument(self, name, x, dtype, shape):
+        """An argument with its elements in order, if it is what it should be."""
+        if getattr(x, "dtype", None) != dtype or x.shape != shape:
+            found = f"{x.dtype} of shape {x.shape}" if hasattr(x, "dtype") else repr(x)
+            raise ValueError(f"{name} is {found}, not {dtype} of shape {shape}")
+        flags = getattr(x, "flags", None)
+        return x if flags is not None and flags.c_contiguous else self._packed(x)
+'''
+
+
+def _class(names: MeshText, texts: Sequence[FunctionText], needs: set[str]) -> list[str]:
+    mesh = names.mesh
+    lines = [
+        f"class {names.class_name}:",
+        f'    """{names.description()}."""',
+        "",
+        "    def __init__(self, comm, xp=np):",
+        f"        if comm.size != {mesh.devices}:",
+        f'            raise ValueError(f"mesh {mesh.name} has {mesh.devices} '
+        f'{"rank" if mesh.devices == 1 else "ranks"}, comm has {{comm.size}}")',
+        "        self.xp = xp",
+    ]
+    if names.sends:
+        lines += ["        self.comm = comm.Dup()", "        self.rank = comm.rank"]
+    statements = ["rank = comm.rank"] if mesh.sub_axes else []
+    statements += names.coordinates()
+    if names.groups:
+        statements.append("# Communicators, their ranks in the order of the sub-axes.")
+    for group, name in names.groups.items():
+        rest = [sub.name for sub in mesh.sub_axes if sub.name not in group]
+        arguments = [names.index_over(rest), names.index_over(group)]
+        statements += call(f"self.{name} = comm.Split", arguments)
+    lines += [f"        {line}" for line in statements]
+    lines += ["", "    def free(self):", '        """Frees the communicators."""']
+    lines += [f"        self.{name}.Free()" for name in names.groups.values()]
+    lines += ["        self.comm.Free()"] if names.sends else []
+    for text, method in zip(texts, (text.text() for text in texts), strict=True):
+        needs |= text.needs
+        lines += ["", *method]
+    if needs & {"argument"}:
+        lines += ["", _ARGUMENT.rstrip()]
+    if needs & {"argument", "packed"}:
+        lines += ["", _PACKED.rstrip()]
+    return lines
+
+
+def emit_mpi4py(module: ModuleOp) -> str:
+    """The Python module of all functions of a module.
+
+    Raises:
+        DiagnosticError: names that Python cannot have, operations that are not collectives.
+    """
+    needs: set[str] = set()
+    bodies: list[str] = []
+    shown = ""
+    for names, functions in classes(module, "mpi4py", ordered=True):
+        texts = [Mpi4pyFunction(function, names) for function in functions]
+        made = f"{names.mesh.name} = {names.class_name}(MPI.COMM_WORLD)"
+        shown = shown or example(made, texts)
+        bodies += ["", "", *_class(names, texts, needs)]
+    lines = header("mpi4py and numpy", _USE + ("\n\n" + shown if shown else ""), _HEADER)
+    imports = ["import ml_dtypes"] if "ml_dtypes" in needs else []
+    if bodies:
+        imports.append("import numpy as np")
+    operators = sorted(need.split(":")[1:] for need in needs if need.startswith("op:"))
+    reduced = any("MPI." in line for line in bodies) or operators
+    imports += ["from mpi4py import MPI"] if reduced else []
+    lines += ["", *imports] if imports else []
+    if operators:
+        lines += ["", "", _REDUCED, ""]
+        for kind, reduction in operators:
+            dtype = DType(kind)
+            name = _operator_name(dtype, Reduction(reduction))
+            made = call(f"{name} = _on_floats", [_UFUNCS[Reduction(reduction)], _AS_BITS[dtype]], 0)
+            lines += made
+    return "\n".join([*lines, *bodies, ""])
+
+
+_USE = """\
+Every rank makes one object of a mesh, for a communicator of as many ranks, and calls its methods
+with its own arrays:"""
+
+
+@dataclass(frozen=True)
+class Mpi4pyTarget(Target):
+    """Python for mpi4py: a class per mesh, a method per func on numpy arrays."""
+
+    name = "mpi4py"
+
+    def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        output.write(emit_mpi4py(module))

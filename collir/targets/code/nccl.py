@@ -1,0 +1,647 @@
+"""C++17 for NCCL and CUDA: one function per ``func`` on device buffers and a stream.
+
+The communicator of an ordered list of sub-axes is an ``ncclCommSplit`` of the mesh: its colour is
+the rank without its coordinates on the list, its key the mixed-radix index over the list, so ranks
+inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes part.
+Dimensions other than the first are packed, so that every block is contiguous. Sends and receives
+that have to progress together are in one group. What computes is a kernel, and needs nvcc; a file
+without kernels is for any C++ compiler.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import IO, ClassVar
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.utils.target import Target
+
+import collir
+from collir.dialects import coll
+from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.machine import mesh_of
+from collir.layout import DistType, DType, Mesh, Reduction
+from collir.layout.types import MAX_BYTES
+from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.mlir import check_programs
+from collir.syntax.writer import step_text
+from collir.targets.code.c_function import (
+    FunctionBase,
+    OverList,
+    axes_text,
+    check_names,
+    functions_of,
+    runtime,
+)
+from collir.targets.code.c_text import MeshNames, Names, Words, comment, element_count, size_text
+from collir.targets.code.nccl_text import CPP, CUDA_TYPES, CudaText
+from collir.targets.code.plan import VIEWS
+
+NCCL_TYPES = {
+    DType.F16: "ncclFloat16",
+    DType.BF16: "ncclBfloat16",
+    DType.F32: "ncclFloat32",
+    DType.F64: "ncclFloat64",
+    DType.I8: "ncclInt8",
+    DType.I32: "ncclInt32",
+    DType.I64: "ncclInt64",
+}
+"""The NCCL datatype of every element type."""
+
+_NCCL_OPS = {
+    Reduction.SUM: "ncclSum",
+    Reduction.AVG: "ncclAvg",
+    Reduction.PROD: "ncclProd",
+    Reduction.MAX: "ncclMax",
+    Reduction.MIN: "ncclMin",
+}
+
+_WIDTH = 100
+
+_ALIGNED = 256
+"""The bytes that every buffer of a workspace starts at a multiple of, as cudaMalloc's do."""
+
+
+# ---------------------------------------------------------------------------------------------
+# One mesh
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Workspace:
+    """The memory of the temporaries on one mesh, which is registered once.
+
+    Buffers lie at the same offsets on every rank, also on those that hold nothing there.
+    """
+
+    taken: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    bytes: int = 0
+
+    def take(self, size: int) -> int:
+        """The first offset with room."""
+        size = -(-size // _ALIGNED) * _ALIGNED
+        offset = 0
+        for start, end in sorted(self.taken):
+            if start - offset >= size:
+                break
+            offset = max(offset, end)
+        self.taken.append((offset, offset + size))
+        self.bytes = max(self.bytes, offset + size)
+        return offset
+
+    def give_back(self, offset: int) -> None:
+        """Room again where a buffer started."""
+        self.taken = [piece for piece in self.taken if piece[0] != offset]
+
+
+@dataclass(frozen=True)
+class MeshText:
+    """The struct of a mesh, and the functions that fill and empty it."""
+
+    names: MeshNames
+    permutes: bool
+    workspace: Workspace | None
+
+    def interface(self) -> list[str]:
+        """The declarations of its functions."""
+        m = self.names.mesh.name
+        lines = [
+            f"ncclResult_t {m}_init(ncclComm_t comm);",
+            f"ncclResult_t {m}_finalize();",
+            f"ncclResult_t {m}_synchronize(cudaStream_t stream);",
+        ]
+        if self.workspace is not None:
+            lines += [
+                f"ncclResult_t {m}_alloc({self._memory()} *memory, size_t bytes);",
+                f"ncclResult_t {m}_free({self._memory()} *memory);",
+            ]
+        return lines
+
+    def _memory(self) -> str:
+        return f"symmetric_memory<{len(self.used())}>"
+
+    def used(self) -> list[str]:
+        """The communicators that functions send over."""
+        made = [f"{self.names.variable}.{name}" for name in self.names.communicators.values()]
+        whole = [f"{self.names.variable}.comm"] if self.permutes or not made else []
+        return [*whole, *made]
+
+    def text(self) -> list[str]:
+        """The struct and its functions."""
+        names, mesh, variable = self.names, self.names.mesh, self.names.variable
+        lines = [
+            f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
+            f"{axes_text(mesh)}. */",
+            "static thread_local struct {",
+            "  ncclComm_t comm; /* the caller's */",
+            "  int rank;",
+        ]
+        if mesh.sub_axes:
+            coordinates = ", ".join(names.members[sub.name] for sub in mesh.sub_axes)
+            lines.append(f"  int {coordinates}; /* this rank's coordinates */")
+        lines += [
+            f"  ncclComm_t {name}; /* ranks that differ in {comment(', '.join(over))} only */"
+            for over, name in names.communicators.items()
+        ]
+        if self.workspace is not None:
+            lines.append(f"  {self._memory()} workspace; /* of the functions' temporaries */")
+        lines += [f"}} {variable};", ""]
+        if self.workspace is not None:
+            lines += self._alloc_text()
+        lines += [
+            f"ncclResult_t {mesh.name}_init(ncclComm_t comm)",
+            "{",
+            "  int size = 0;",
+            f"  {variable} = {{}};",
+            "  TRY(ncclCommCount(comm, &size));",
+            f"  if (size != {mesh.devices}) return ncclInvalidArgument;",
+            f"  {variable}.comm = comm;",
+            f"  TRY(ncclCommUserRank(comm, &{variable}.rank));",
+        ]
+        for sub in mesh.sub_axes:
+            index = f"{variable}.rank" + (f" / {sub.stride}" if sub.stride > 1 else "")
+            wrap = "" if sub.stride * sub.size == mesh.devices else f" % {sub.size}"
+            lines.append(f"  {names.coordinate(sub.name)} = {index}{wrap};")
+        for over, name in names.communicators.items():
+            rest = [sub.name for sub in mesh.sub_axes if sub.name not in over]
+            lines.append(f"  TRY(ncclCommSplit(comm, {names.index_over(rest)},")
+            lines.append(
+                f"                    {names.index_over(over)}, &{variable}.{name}, NULL));"
+            )
+        if self.workspace is not None and self.workspace.bytes:
+            size = size_text(self.workspace.bytes)
+            lines.append(f"  TRY({mesh.name}_alloc(&{variable}.workspace, {size}));")
+        lines += ["  return ncclSuccess;", "}", ""]
+        return lines + self._finalize_text() + self._synchronize_text()
+
+    def _alloc_text(self) -> list[str]:
+        listed = ", ".join(self.used())
+        lines = [
+            "/* Device memory that is registered with every communicator of the mesh. All ranks "
+            "get and",
+            " * free such memory in the same order, of the same size. */",
+        ]
+        for verb, parameter, argument in [("alloc", ", size_t bytes", ", bytes"), ("free", "", "")]:
+            lines += [
+                f"ncclResult_t {self.names.mesh.name}_{verb}({self._memory()} *memory{parameter})",
+                "{",
+                f"  const ncclComm_t comms[] = {{{listed}}};",
+                f"  return symmetric_{verb}(memory{argument}, comms);",
+                "}",
+                "",
+            ]
+        return lines
+
+    def _finalize_text(self) -> list[str]:
+        name, variable = self.names.mesh.name, self.names.variable
+        made = [f"{variable}.{one}" for one in self.names.communicators.values()]
+        lines = ["/* Frees what NAME_init made, also where that failed. */".replace("NAME", name)]
+        lines += [f"ncclResult_t {name}_finalize()", "{", "  ncclResult_t err = ncclSuccess;"]
+        if made or self.workspace is not None:
+            lines.append("  ncclResult_t one;")
+        if self.workspace is not None:
+            lines.append(f"  if ((one = {name}_free(&{variable}.workspace))) err = one;")
+        lines += [
+            f"  if ({c} && (one = ncclCommDestroy({c})) != ncclSuccess) err = one;" for c in made
+        ]
+        return [*lines, f"  {variable} = {{}};", "  return err;", "}", ""]
+
+    def _synchronize_text(self) -> list[str]:
+        """Waiting that ends when a communicator fails, as plain waiting for a stream does not."""
+        name, variable = self.names.mesh.name, self.names.variable
+        made = [f"{variable}.{one}" for one in self.names.communicators.values()]
+        abort = [f"        ncclCommAbort({one});" for one in made]
+        abort += [f"        {one} = NULL;" for one in made]
+        return [
+            "/* Waits for the stream. Where a communicator fails, aborts those of the mesh. */",
+            f"ncclResult_t {name}_synchronize(cudaStream_t stream)",
+            "{",
+            "  cudaError_t cuda;",
+            "  do {",
+            "    ncclResult_t found = ncclSuccess;",
+            f"    const ncclComm_t comms[] = {{{', '.join(self.used())}}};",
+            "    cuda = cudaStreamQuery(stream);",
+            "    for (ncclComm_t comm : comms) {",
+            "      TRY(ncclCommGetAsyncError(comm, &found));",
+            "      if (found != ncclSuccess && found != ncclInProgress) {",
+            *abort,
+            "        return found;",
+            "      }",
+            "    }",
+            "  } while (cuda == cudaErrorNotReady);",
+            "  return cuda == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;",
+            "}",
+            "",
+        ]
+
+
+# ---------------------------------------------------------------------------------------------
+# One function
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class FunctionText(FunctionBase):
+    """The C++ of one function, and what it needs from the rest of the file."""
+
+    words: ClassVar[Words] = CPP
+
+    cuda: CudaText
+    workspace: Workspace | None = None
+    static: bool = False
+
+    def signature(self) -> str:
+        """The C++ declaration, without a semicolon."""
+        inputs = [
+            f"const {CUDA_TYPES[dist_type(arg).dtype]} *{self.variable[arg]}"
+            for arg in self.function.args
+        ]
+        outputs = [
+            f"{CUDA_TYPES[dist_type(value).dtype]} *{name}"
+            for value, name in zip(self.plan.returned, self.results, strict=True)
+        ]
+        prefix = "static " if self.static else ""
+        parameters = ", ".join([*inputs, *outputs, "cudaStream_t stream"])
+        return f"{prefix}ncclResult_t {self.function.sym_name.data}({parameters})"
+
+    def text(self) -> list[str]:
+        """The whole function with a comment that says what it is in ``.coll``."""
+        offsets: dict[str, int] = {}
+        body: list[str] = []
+        for op in self.function.body.ops:
+            if isinstance(op, CollOp):
+                body += self._step(op, offsets)
+        body += self._copy_results()
+        declarations = [
+            self._declaration(self.variable[value], dist_type(value).dtype, offsets)
+            for value in self.plan.owner
+            if self.plan.is_temporary(value)
+        ]
+        if self.workspace is not None:
+            self.workspace.taken.clear()
+        unused = [self.variable[arg] for arg in self.function.args if arg not in self.plan.last_use]
+        if not declarations and not any("stream" in line for line in body):
+            unused.append("stream")
+        lines = [self.comment(), self.signature(), "{"]
+        lines += [f"  {line}" for line in declarations]
+        lines += [f"  (void){name};" for name in unused]
+        return [*lines, *body, "  return ncclSuccess;", "}", ""]
+
+    # --- memory -----------------------------------------------------------------------------
+
+    def _declaration(self, name: str, dtype: DType, offsets: dict[str, int]) -> str:
+        kind = CUDA_TYPES[dtype]
+        if self.workspace is None:
+            self.cuda.needs.add("device_memory")
+            return f"device_memory<{kind}> {name}(stream);"
+        start = f"{self.names.variable}.workspace.start + {size_text(offsets[name])}"
+        return f"{kind} *const {name} = ({kind} *)({start});"
+
+    def _new(self, name: str, count: int, dtype: DType, offsets: dict[str, int]) -> str | None:
+        """The statement that gets memory for a temporary, if that takes one."""
+        if self.workspace is None:
+            return f"TRY({name}.allocate({size_text(count)}));"
+        offsets[name] = self.workspace.take(count * dtype.bytes)
+        return None
+
+    def _packing(self, name: str, count: int, dtype: DType, only: str = "") -> list[str]:
+        """Memory until the end of a block."""
+        offsets: dict[str, int] = {}
+        new = self._new(name, count, dtype, offsets)
+        lines = [self._declaration(name, dtype, offsets)]
+        if new:
+            lines.append(f"if ({only}) {new}" if only else new)
+        return lines
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _step(self, op: CollOp, offsets: dict[str, int]) -> list[str]:
+        """An operation: a comment, its memory, its statements, and what it was the last to use."""
+        if isinstance(op, VIEWS):
+            return []
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        out = self.variable[op.result]
+        operands = [self.variable[operand] for operand in op.operands]
+        collective = isinstance(op, coll.COLLECTIVES)
+        taking_part = x.root - frozenset(self.over(op)) if collective else y.root
+        new: list[str] = []
+        if self.plan.is_temporary(op.result):
+            count = element_count(y, self.mesh)
+            if statement := self._new(out, count, y.dtype, offsets):
+                only = self.names.at_zero(y.root - taking_part)
+                new = [f"if ({only}) {statement}" if only else statement]
+        before = list(self.workspace.taken) if self.workspace else []
+        if collective:
+            statements = self._collective(op, operands[0], out)
+        else:
+            statements = self.cuda.local_operation(op, Names(operands, out, self.names))
+        if self.workspace is not None:  # what was packed
+            self.workspace.taken = before
+        statements = [*new, *statements]
+        shown = ", ".join(f"%{self.plan.names[operand]}" for operand in op.operands)
+        step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
+        lines = [f"  // %{self.plan.names[op.result]} = {comment(step)}"]
+        condition = self.names.at_zero(taking_part)
+        declares = any(line.startswith(_DECLARES) for line in statements)
+        if condition or declares or isinstance(op, coll.PermuteOp):
+            head = f"if ({condition}) {{" if condition else "{"
+            lines += [f"  {head}", *(f"    {line}" for line in statements), "  }"]
+        else:
+            lines += [f"  {line}" for line in statements]
+        return lines + self._release(op, offsets)
+
+    def _release(self, op: CollOp, offsets: dict[str, int]) -> list[str]:
+        """Frees what nothing reads any more."""
+        lines: list[str] = []
+        for owner in dict.fromkeys(self.plan.owner[operand] for operand in op.operands):
+            if self.plan.is_temporary(owner) and self.plan.last_use[owner] is op:
+                name = self.variable[owner]
+                if self.workspace is None:
+                    lines.append(f"  {name}.release();")
+                else:
+                    self.workspace.give_back(offsets[name])
+        return lines
+
+    def _copy_results(self) -> list[str]:
+        lines: list[str] = []
+        for index, (value, name) in enumerate(zip(self.plan.returned, self.results, strict=True)):
+            if self.plan.result_of.get(self.plan.owner[value]) == index:
+                continue
+            x = dist_type(value)
+            size = size_text(element_count(x, self.mesh) * x.dtype.bytes)
+            copy = self.cuda.copy(name, self.variable[value], size)
+            holds = self.holds(x)
+            lines.append(f"  if ({holds}) {copy}" if holds else f"  {copy}")
+        return lines
+
+    # --- collectives ------------------------------------------------------------------------
+
+    def _collective(self, op: CollOp, operand: str, out: str) -> list[str]:
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        if isinstance(op, coll.PermuteOp):
+            return self._permute(op, operand, out)
+        kind = NCCL_TYPES[x.dtype]
+        comm = self.communicator(op)
+        at_root = self.names.at_zero(self.over(op))
+        count = element_count(y, self.mesh)
+        match op:
+            case coll.AllReduceOp():
+                return [_call("ncclAllReduce", operand, out, count, kind, _operator(x), comm)]
+            case coll.ReduceOp():
+                return [_call("ncclReduce", operand, out, count, kind, _operator(x), "0", comm)]
+            case coll.BroadcastOp():
+                return [_call("ncclBroadcast", operand, out, count, kind, "0", comm)]
+            case coll.ReduceScatterOp():
+                before, packed = self._packed(
+                    op.dim.value.data, y.local_shape(self.mesh), operand, op
+                )
+                call = _call("ncclReduceScatter", packed, out, count, kind, _operator(x), comm)
+                return [*before, call]
+            case coll.ScatterOp():
+                self.cuda.needs.add("scatter")
+                before, packed = self._packed(
+                    op.dim.value.data, y.local_shape(self.mesh), operand, op, at_root
+                )
+                return [*before, _call("scatter", packed, out, count, kind, comm)]
+            case coll.AllGatherOp():
+                before, coming, after = self._unpacked(
+                    op.dim.value.data, x.local_shape(self.mesh), out, op
+                )
+                count = element_count(x, self.mesh)
+                return [*before, _call("ncclAllGather", operand, coming, count, kind, comm), *after]
+            case coll.GatherOp():
+                self.cuda.needs.add("gather")
+                before, coming, after = self._unpacked(
+                    op.dim.value.data, x.local_shape(self.mesh), out, op, at_root
+                )
+                count = element_count(x, self.mesh)
+                return [*before, _call("gather", operand, coming, count, kind, comm), *after]
+            case coll.AllToAllOp():
+                self.cuda.needs.add("all_to_all")
+                shape = list(x.local_shape(self.mesh))
+                shape[op.target.value.data] //= self.mesh.group_size(self.over(op))
+                before, packed = self._packed(op.target.value.data, shape, operand, op)
+                there, coming, after = self._unpacked(op.source.value.data, shape, out, op)
+                call = _call("all_to_all", packed, coming, math.prod(shape), kind, comm)
+                return [*before, *there, call, *after]
+            case _:
+                raise AssertionError(f"{op.name} is not a collective")
+
+    def _packed(
+        self, dim: int, block: Sequence[int], operand: str, op: CollOp, only: str = ""
+    ) -> tuple[list[str], str]:
+        """What makes the blocks along a dimension contiguous, and where they are then."""
+        if (rows := math.prod(block[:dim])) == 1:
+            return [], operand
+        dtype, group = dist_type(op.result).dtype, self.mesh.group_size(self.over(op))
+        swap = self.cuda.swap("packed", operand, rows, group, math.prod(block[dim:]) * dtype.bytes)
+        lines = self._packing("packed", math.prod(block) * group, dtype, only)
+        return [*lines, f"if ({only}) {swap}" if only else swap], "packed"
+
+    def _unpacked(
+        self, dim: int, block: Sequence[int], out: str, op: CollOp, only: str = ""
+    ) -> tuple[list[str], str, list[str]]:
+        """Where blocks along a dimension come in, contiguous, and what puts them in their rows."""
+        if (rows := math.prod(block[:dim])) == 1:
+            return [], out, []
+        dtype, group = dist_type(op.result).dtype, self.mesh.group_size(self.over(op))
+        swap = self.cuda.swap(out, "coming", group, rows, math.prod(block[dim:]) * dtype.bytes)
+        lines = self._packing("coming", math.prod(block) * group, dtype, only)
+        return lines, "coming", [f"if ({only}) {swap}" if only else swap]
+
+    def _permute(self, op: coll.PermuteOp, operand: str, out: str) -> list[str]:
+        """Every rank sends its block to one rank and gets one: the r-th rank that holds a block
+        sends it to the r-th rank that wants it."""
+        x, y = dist_type(op.input), op.to.data
+        self.cuda.needs.add("permute")
+        count = size_text(element_count(x, self.mesh))
+        return [
+            *self.partner("to", x, y),
+            *self.partner("from", y, x),
+            f"TRY(permute({operand}, to, {out}, from, {count}, {NCCL_TYPES[x.dtype]}, "
+            f"{self.names.variable}.comm, stream));",
+        ]
+
+
+_DECLARES = ("device_memory<", *(f"{kind} *const" for kind in CUDA_TYPES.values()))
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line, broken after commas where it is long, as deep as its brackets are open."""
+    if len(line) <= _WIDTH or ", " not in line[:_WIDTH] or line.lstrip().startswith("/"):
+        return [line]
+    cut = line.rindex(", ", 0, _WIDTH) + 1
+    opened: list[int] = []
+    for place, letter in enumerate(line[:cut]):
+        if letter in "({":
+            opened.append(place + 1)
+        elif letter in ")}" and opened:
+            opened.pop()
+    if not opened:
+        return [line]
+    return [line[:cut], *_wrapped(" " * opened[-1] + line[cut + 1 :])]
+
+
+def _operator(x: DistType) -> str:
+    assert x.reduction is not None
+    return _NCCL_OPS[x.reduction]
+
+
+def _call(name: str, operand: str, out: str, count: int, *tail: str) -> str:
+    return f"TRY({name}({', '.join([operand, out, size_text(count), *tail, 'stream'])}));"
+
+
+# ---------------------------------------------------------------------------------------------
+# The file
+# ---------------------------------------------------------------------------------------------
+
+
+def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
+    """For every mesh that functions are on, its names, and the communicators they need."""
+    meshes: dict[str, Mesh] = {}
+    over: dict[str, dict[OverList, None]] = {}
+    for function in functions:
+        mesh = mesh_of(function)
+        meshes[mesh.name] = mesh
+        lists = over.setdefault(mesh.name, {})
+        for op in function.body.ops:
+            if isinstance(op, coll.COLLECTIVES) and (axes := FunctionText.over(op)):
+                lists[axes] = None
+    return {name: MeshNames.of(mesh, over[name], words=CPP) for name, mesh in meshes.items()}
+
+
+def _permutes(functions: Iterable[FuncOp], mesh: str) -> bool:
+    """Whether any of the functions on a mesh sends over its whole communicator."""
+    return any(
+        isinstance(op, coll.PermuteOp)
+        for function in functions
+        if mesh_of(function).name == mesh
+        for op in function.body.ops
+    )
+
+
+def registered(functions: Sequence[FuncOp]) -> dict[str, int]:
+    """For every mesh the number of communicators that symmetric memory is registered with."""
+    return {
+        name: len(MeshText(one, _permutes(functions, name), None).used())
+        for name, one in mesh_names(functions).items()
+    }
+
+
+_HEADER = """/* Written by collir {version}: C++17, CUDA and NCCL {least}{or_newer}. {compiler}
+ *
+ * Every rank calls MESH_init with a communicator of all ranks of the mesh, which stays the
+ * caller's, then the functions with buffers on its device, which must not overlap, and in the end
+ * MESH_finalize. Functions put work on the stream and do not wait for it; MESH_synchronize does,
+ * and ends when a communicator fails. All return ncclSuccess or an error of NCCL, which is
+ * ncclUnhandledCudaError for those of CUDA. A rank is a thread: a process may have several. Where
+ * a rank holds nothing of a value, its buffer is not touched and may be NULL.
+{symmetric}{interface}
+ */"""
+
+_SYMMETRIC = """ *
+ * The temporaries are symmetric memory that MESH_init registers: the functions of a mesh have to be
+ * called on one stream, or so that they do not overlap. Buffers from MESH_alloc are registered too.
+"""
+
+_WITH_KERNELS = "It has kernels: compile it with nvcc."
+_WITHOUT_KERNELS = "It has no kernels: any C++\n * compiler will do."
+
+
+def emit_cpp(
+    module: ModuleOp,
+    static: Iterable[FuncOp] = (),
+    includes: Iterable[str] = (),
+    symmetric: bool = False,
+) -> str:
+    """The C++ of all functions of a module; those in ``static`` are for this file only.
+
+    Raises:
+        DiagnosticError: names that C++ cannot have, operations that are not collectives.
+    """
+    hidden = set(static)
+    functions = functions_of(module)
+    check_programs(functions, "has no form in NCCL")
+    cuda = CudaText()
+    names = mesh_names(functions)
+    meshes = {
+        name: MeshText(one, _permutes(functions, name), Workspace() if symmetric else None)
+        for name, one in names.items()
+    }
+    made = ("init", "finalize", "synchronize", *(("alloc", "free") if symmetric else ()))
+    check_names(module, list(meshes), CPP, made)
+    texts = [
+        FunctionText(
+            function,
+            names[mesh_of(function).name],
+            cuda,
+            meshes[mesh_of(function).name].workspace,
+            function in hidden,
+        )
+        for function in functions
+    ]
+    bodies = [text.text() for text in texts]
+    for text in texts:
+        if text.workspace is not None and text.workspace.bytes > MAX_BYTES:
+            raise DiagnosticError.at(
+                text.function,
+                f"the temporaries of @{text.function.sym_name.data} take more than 2^63 - 1 bytes "
+                "of symmetric memory: without symmetric=true each is freed after its last use",
+            )
+    if symmetric:
+        cuda.needs.add("symmetric")
+    types = {dist_type(value).dtype for text in texts for value in text.plan.owner}
+    interface = [line for mesh in meshes.values() for line in mesh.interface()]
+    interface += [f"{text.signature()};" for text in texts if not text.static]
+    lines = [
+        _HEADER.format(
+            version=collir.__version__,
+            least="2.28" if symmetric else "2.18",
+            or_newer=" or newer",
+            compiler=_WITH_KERNELS if cuda.kernels else _WITHOUT_KERNELS,
+            symmetric=_SYMMETRIC if symmetric else "",
+            interface="\n".join(f" *   {line}" for line in interface),
+        ),
+        *(f"#include <{name}>" for name in _includes(cuda, types, includes)),
+        "",
+        "\n\n".join(runtime("nccl_runtime.cu", cuda.needs)),
+        "",
+    ]
+    for kernel in cuda.kernels.values():
+        lines += kernel
+    for part in [*(mesh.text() for mesh in meshes.values()), *bodies]:
+        lines += [short for line in part for short in _wrapped(line)]
+    return "\n".join(lines)
+
+
+def _includes(cuda: CudaText, types: set[DType], more: Iterable[str]) -> Sequence[str]:
+    wanted = {"cstddef", "cstdint", "cuda_runtime.h", "nccl.h", *more}
+    if cuda.needs & {"copy_rows", "swap_blocks"}:
+        wanted.add("climits")
+    if DType.F16 in types:
+        wanted.add("cuda_fp16.h")
+    if DType.BF16 in types:
+        wanted.add("cuda_bf16.h")
+    return sorted(wanted)
+
+
+@dataclass(frozen=True)
+class NcclTarget(Target):
+    """C++ for NCCL: a function per func on device buffers; with main, one that runs itself: its
+    ranks are processes of MPI, or threads of one process; temporaries can be symmetric memory."""
+
+    name = "nccl"
+
+    main: bool = False
+    processes: bool = True
+    symmetric: bool = False
+
+    def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        from collir.targets.code.nccl_main import emit_with_main
+
+        if self.main:
+            output.write(emit_with_main(module, self.processes, self.symmetric))
+        else:
+            output.write(emit_cpp(module, symmetric=self.symmetric))

@@ -1,0 +1,190 @@
+// The runtime of the NCCL target, in sections: `//: name needs other, another`.
+// A program gets the sections it uses, in this order.
+
+//: check
+/* An error of CUDA is returned as ncclUnhandledCudaError. */
+#define TRY(call) \
+  do { ncclResult_t err = (call); if (err != ncclSuccess) return err; } while (0)
+#define TRY_CUDA(call) \
+  do { if ((call) != cudaSuccess) return ncclUnhandledCudaError; } while (0)
+
+//: device_memory needs check
+/* Memory of the device that is free again when the stream gets to where it is released. */
+template <typename T> class device_memory {
+  T *start = nullptr;
+  const cudaStream_t stream;
+
+public:
+  explicit device_memory(cudaStream_t on) : stream(on) {}
+  device_memory(const device_memory &) = delete;
+  device_memory &operator=(const device_memory &) = delete;
+  ~device_memory() { release(); }
+  operator T *() const { return start; }
+
+  ncclResult_t allocate(size_t count)
+  {
+    TRY_CUDA(cudaMallocAsync((void **)&start, count * sizeof(T), stream));
+    return ncclSuccess;
+  }
+  void release()
+  {
+    if (start) cudaFreeAsync(start, stream);
+    start = nullptr;
+  }
+};
+
+//: copy_rows
+/* `rows` pieces of `bytes` each, a stride apart in both arrays. */
+static cudaError_t copy_rows(void *to, size_t to_stride, const void *from, size_t from_stride,
+                             size_t rows, size_t bytes, cudaStream_t stream)
+{
+  cudaError_t err = cudaSuccess;
+  if (to_stride <= INT_MAX && from_stride <= INT_MAX) /* the most that a pitch may be */
+    return cudaMemcpy2DAsync(to, to_stride, from, from_stride, bytes, rows,
+                             cudaMemcpyDeviceToDevice, stream);
+  for (size_t i = 0; i < rows && err == cudaSuccess; ++i)
+    err = cudaMemcpyAsync((char *)to + i * to_stride, (const char *)from + i * from_stride, bytes,
+                          cudaMemcpyDeviceToDevice, stream);
+  return err;
+}
+
+//: swap_blocks needs copy_rows
+/* [a][b] blocks of `bytes` each become [b][a]. */
+static cudaError_t swap_blocks(void *to, const void *from, size_t a, size_t b, size_t bytes,
+                               cudaStream_t stream)
+{
+  cudaError_t err = cudaSuccess;
+  if (a < b)
+    for (size_t i = 0; i < a && err == cudaSuccess; ++i)
+      err = copy_rows((char *)to + i * bytes, a * bytes, (const char *)from + i * b * bytes, bytes,
+                      b, bytes, stream);
+  else
+    for (size_t j = 0; j < b && err == cudaSuccess; ++j)
+      err = copy_rows((char *)to + j * a * bytes, bytes, (const char *)from + j * bytes, b * bytes,
+                      a, bytes, stream);
+  return err;
+}
+
+//: size_of
+static size_t size_of(ncclDataType_t type)
+{
+  switch (type) {
+    case ncclInt8: return 1;
+    case ncclFloat16:
+    case ncclBfloat16: return 2;
+    case ncclInt32:
+    case ncclFloat32: return 4;
+    default: return 8;
+  }
+}
+
+//: gather needs size_of
+/* n elements from each rank, in one group: they have to progress together. */
+static ncclResult_t gather(const void *in, void *out, size_t n, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+  int rank = 0, p = 0;
+  ncclResult_t err = ncclCommUserRank(comm, &rank), end;
+  if (err == ncclSuccess) err = ncclCommCount(comm, &p);
+  if (err == ncclSuccess) err = ncclGroupStart();
+  if (err != ncclSuccess) return err;
+  err = ncclSend(in, n, type, 0, comm, stream);
+  for (int i = 0; rank == 0 && i < p && err == ncclSuccess; ++i)
+    err = ncclRecv((char *)out + i * n * size_of(type), n, type, i, comm, stream);
+  end = ncclGroupEnd();
+  return err != ncclSuccess ? err : end;
+}
+
+//: scatter needs size_of
+/* n elements for each rank, in one group: they have to progress together. */
+static ncclResult_t scatter(const void *in, void *out, size_t n, ncclDataType_t type,
+                            ncclComm_t comm, cudaStream_t stream)
+{
+  int rank = 0, p = 0;
+  ncclResult_t err = ncclCommUserRank(comm, &rank), end;
+  if (err == ncclSuccess) err = ncclCommCount(comm, &p);
+  if (err == ncclSuccess) err = ncclGroupStart();
+  if (err != ncclSuccess) return err;
+  for (int i = 0; rank == 0 && i < p && err == ncclSuccess; ++i)
+    err = ncclSend((const char *)in + i * n * size_of(type), n, type, i, comm, stream);
+  if (err == ncclSuccess) err = ncclRecv(out, n, type, 0, comm, stream);
+  end = ncclGroupEnd();
+  return err != ncclSuccess ? err : end;
+}
+
+//: all_to_all needs size_of
+/* n elements for and from each rank, in one group: they have to progress together. */
+static ncclResult_t all_to_all(const void *in, void *out, size_t n, ncclDataType_t type,
+                               ncclComm_t comm, cudaStream_t stream)
+{
+  int p = 0;
+  ncclResult_t err = ncclCommCount(comm, &p), end;
+  if (err == ncclSuccess) err = ncclGroupStart();
+  if (err != ncclSuccess) return err;
+  for (int i = 0; i < p && err == ncclSuccess; ++i) {
+    err = ncclSend((const char *)in + i * n * size_of(type), n, type, i, comm, stream);
+    if (err == ncclSuccess)
+      err = ncclRecv((char *)out + i * n * size_of(type), n, type, i, comm, stream);
+  }
+  end = ncclGroupEnd();
+  return err != ncclSuccess ? err : end;
+}
+
+//: permute
+/* This rank's block goes to rank `to` while the one of rank `from` comes. */
+static ncclResult_t permute(const void *in, int to, void *out, int from, size_t n,
+                            ncclDataType_t type, ncclComm_t comm, cudaStream_t stream)
+{
+  ncclResult_t err = ncclGroupStart(), end;
+  if (err != ncclSuccess) return err;
+  err = ncclSend(in, n, type, to, comm, stream);
+  if (err == ncclSuccess) err = ncclRecv(out, n, type, from, comm, stream);
+  end = ncclGroupEnd();
+  return err != ncclSuccess ? err : end;
+}
+
+//: symmetric needs check
+/* Memory of the same size on all ranks, registered with some communicators for their symmetric
+ * kernels. Where those are not supported, NCCL gives no window and sends as ever. */
+template <int count> struct symmetric_memory {
+  char *start;
+  ncclWindow_t windows[count];
+};
+
+template <int count>
+static ncclResult_t symmetric_free(symmetric_memory<count> *memory, const ncclComm_t *comms)
+{
+  ncclResult_t err = ncclSuccess, one;
+  for (int i = 0; i < count; ++i)
+    if (memory->windows[i] && (one = ncclCommWindowDeregister(comms[i], memory->windows[i])))
+      err = one;
+  if (memory->start && (one = ncclMemFree(memory->start))) err = one;
+  *memory = {};
+  return err;
+}
+
+template <int count>
+static ncclResult_t symmetric_alloc(symmetric_memory<count> *memory, size_t bytes,
+                                    const ncclComm_t *comms)
+{
+  ncclResult_t err;
+  *memory = {};
+  bytes = (bytes + NCCL_WIN_REQUIRED_ALIGNMENT - 1) / NCCL_WIN_REQUIRED_ALIGNMENT *
+          NCCL_WIN_REQUIRED_ALIGNMENT;
+  err = bytes ? ncclMemAlloc((void **)&memory->start, bytes) : ncclSuccess;
+  for (int i = 0; bytes && i < count && err == ncclSuccess; ++i)
+    err = ncclCommWindowRegister(comms[i], memory->start, bytes, &memory->windows[i],
+                                 NCCL_WIN_COLL_SYMMETRIC);
+  if (err != ncclSuccess) symmetric_free(memory, comms);
+  return err;
+}
+
+//: launch
+/* Enough blocks of THREADS for n elements; a thread does several where there are more. */
+#define THREADS 256
+static unsigned blocks(size_t n)
+{
+  return n < 65536 * THREADS ? (unsigned)((n + THREADS - 1) / THREADS) : 65536;
+}
+#define FIRST ((size_t)blockIdx.x * blockDim.x + threadIdx.x)
+#define STEP ((size_t)gridDim.x * blockDim.x)

@@ -1,0 +1,281 @@
+"""C++ for CUDA: names, types, kernels, and the operations that send nothing, on a stream."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from collir.dialects import coll
+from collir.dialects.coll import CollOp, dist_type
+from collir.layout import DType, Reduction
+from collir.targets.code.c_text import (
+    AS_BITS,
+    C_TYPES,
+    KEYWORDS,
+    USED,
+    Names,
+    Words,
+    number_text,
+    size_text,
+)
+
+CUDA_TYPES = C_TYPES | {DType.F16: "__half", DType.BF16: "__nv_bfloat16"}
+"""Elements in the memory of a device."""
+
+_CPP_KEYWORDS = frozenset(
+    """
+    alignas alignof and and_eq asm bitand bitor bool catch char8_t char16_t char32_t class co_await
+    co_return co_yield compl concept const_cast consteval constexpr constinit decltype delete
+    dynamic_cast explicit export false friend mutable namespace new noexcept not not_eq nullptr
+    operator or or_eq private protected public reinterpret_cast requires static_assert static_cast
+    template this thread_local throw true try typeid typename using virtual wchar_t xor xor_eq
+    """.split()  # noqa: SIM905
+)
+
+_CPP_USED = frozenset(
+    """
+    stream packed coming rows n start windows comms cuda memory workspace
+    TRY_CUDA THREADS FIRST STEP blocks device_memory symmetric_memory symmetric_alloc symmetric_free
+    threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 nv_bfloat16 nv_bfloat162 nv_half
+    nv_half2 std RANKS strdupa strndupa IF_DEVICE_OR_CUDACC
+    """.split()  # noqa: SIM905
+)
+
+_RESERVED = re.compile(
+    r"MPIX?_|PMPI_|p?nccl|NCCL|cuda|CUDA|cu[A-Z]|CU_|NV_|make_|COLLIR_|collir_|mesh_|kernel_|_"
+    r"|u?(char|short|int|long|longlong)[1-4](_|$)|(float|double)[1-4](_|$)"
+)
+
+CPP = Words("C++", KEYWORDS | _CPP_KEYWORDS, USED | _CPP_USED, _RESERVED)
+"""The words of C++17 with CUDA."""
+
+
+def load(text: str, dtype: DType) -> str:
+    """An element as a kernel computes with it; integers wrap around, as only unsigned ones do."""
+    match dtype:
+        case DType.F16:
+            return f"__half2float({text})"
+        case DType.BF16:
+            return f"__bfloat162float({text})"
+        case DType.I32 | DType.I64:
+            return f"(u{CUDA_TYPES[dtype]}){text}"
+        case _:
+            return text
+
+
+def store(text: str, dtype: DType) -> str:
+    """The result of a computation as an element, rounded to nearest even."""
+    match dtype:
+        case DType.F16:
+            return f"__float2half_rn({text})"
+        case DType.BF16:
+            return f"__float2bfloat16_rn({text})"
+        case DType.F32 | DType.F64:
+            return text
+        case _:
+            return f"({CUDA_TYPES[dtype]})({text})"
+
+
+def _converted(text: str, source: DType, target: DType) -> str:
+    """An element as one of another dtype."""
+    if (source, target) == (DType.F64, DType.F16):
+        return f"__double2half({text})"  # by way of float it would be rounded twice
+    value = load(text, source) if source in AS_BITS else text
+    if target not in AS_BITS:
+        return f"({CUDA_TYPES[target]}){value}"
+    return store(value if source in (*AS_BITS, DType.F32) else f"(float){value}", target)
+
+
+def _wide(dtype: DType) -> str:
+    """The type of a constant that kernels compute with."""
+    return "float" if dtype in AS_BITS else CUDA_TYPES[dtype]
+
+
+@dataclass
+class CudaText:
+    """Statements on a stream, the kernels that they launch, and what else they need."""
+
+    kernels: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    needs: set[str] = field(default_factory=lambda: {"check"})
+
+    # --- statements -------------------------------------------------------------------------
+
+    def copy(self, to: str, start: str, size: str) -> str:
+        """A copy of ``size`` bytes."""
+        return (
+            f"TRY_CUDA(cudaMemcpyAsync({to}, {start}, {size}, cudaMemcpyDeviceToDevice, stream));"
+        )
+
+    def rows(
+        self,
+        to: str,
+        to_stride: int,
+        start: str,
+        from_stride: int,
+        rows: int,
+        count: int,
+        size: int,
+    ) -> str:
+        """A copy of rows; strides and count in elements."""
+        if rows == 1:
+            return self.copy(to, start, size_text(count * size))
+        self.needs.add("copy_rows")
+        return (
+            f"TRY_CUDA(copy_rows({to}, {size_text(to_stride * size)}, {start}, "
+            f"{size_text(from_stride * size)}, {size_text(rows)}, {size_text(count * size)}, "
+            "stream));"
+        )
+
+    def swap(self, to: str, start: str, first: int, second: int, size: int) -> str:
+        """[first][second] blocks of ``size`` bytes become [second][first]."""
+        self.needs.add("swap_blocks")
+        return (
+            f"TRY_CUDA(swap_blocks({to}, {start}, {size_text(first)}, {size_text(second)}, "
+            f"{size_text(size)}, stream));"
+        )
+
+    def _launch(
+        self, name: str, does: str, parameters: Sequence[str], body: Sequence[str], call: str
+    ) -> list[str]:
+        """Launches a kernel on ``n`` elements; its text is made once."""
+        self.needs.add("launch")
+        self.kernels.setdefault(
+            f"kernel_{name}",
+            [
+                f"/* {does} */",
+                f"static __global__ void kernel_{name}(size_t n, {', '.join(parameters)})",
+                "{",
+                *body,
+                "}",
+                "",
+            ],
+        )
+        count = call.partition(",")[0]
+        return [
+            f"kernel_{name}<<<blocks({count}), THREADS, 0, stream>>>({call});",
+            "TRY_CUDA(cudaGetLastError());",
+        ]
+
+    def _each(
+        self, name: str, does: str, parameters: Sequence[str], value: str, call: str
+    ) -> list[str]:
+        """A kernel that computes ``out[i]``."""
+        body = ["  for (size_t i = FIRST; i < n; i += STEP)", f"    out[i] = {value};"]
+        return self._launch(name, does, parameters, body, call)
+
+    def fill(self, out: str, count: int, value: float, dtype: DType) -> list[str]:
+        """The same value everywhere."""
+        if value == 0 and math.copysign(1, value) > 0:
+            size = size_text(count * dtype.bytes)
+            return [f"TRY_CUDA(cudaMemsetAsync({out}, 0, {size}, stream));"]
+        parameters = [f"{_wide(dtype)} value", f"{CUDA_TYPES[dtype]} *out"]
+        stored = store("value", dtype) if dtype in AS_BITS else "value"
+        call = f"{size_text(count)}, {number_text(value, dtype)}, {out}"
+        return self._each(f"fill_{dtype}", "out = value", parameters, stored, call)
+
+    # --- operations -------------------------------------------------------------------------
+
+    def local_operation(self, op: CollOp, names: Names) -> list[str]:
+        """The statements of an operation that sends nothing."""
+        mesh = names.mesh.mesh
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        shape = x.local_shape(mesh)
+        out, operand = names.result, names.operands[0]
+        elements = math.prod(y.local_shape(mesh))
+        count, size = size_text(elements), y.dtype.bytes
+        one, other = CUDA_TYPES[x.dtype], CUDA_TYPES[y.dtype]
+        match op:
+            case coll.AddOp():
+                parameters = [f"const {one} *a", f"const {one} *b", f"{one} *out"]
+                value = store(f"{load('a[i]', x.dtype)} + {load('b[i]', x.dtype)}", x.dtype)
+                call = f"{count}, {', '.join(names.operands)}, {out}"
+                return self._each(f"add_{x.dtype}", "out = a + b", parameters, value, call)
+            case coll.ScaleOp():
+                parameters = [f"const {one} *a", f"{_wide(x.dtype)} factor", f"{one} *out"]
+                value = store(f"{load('a[i]', x.dtype)} * factor", x.dtype)
+                call = f"{count}, {operand}, {number_text(op.factor.data, x.dtype)}, {out}"
+                return self._each(f"scale_{x.dtype}", "out = a * factor", parameters, value, call)
+            case coll.CastOp():
+                parameters = [f"const {one} *a", f"{other} *out"]
+                value = _converted("a[i]", x.dtype, y.dtype)
+                call = f"{count}, {operand}, {out}"
+                name = f"cast_{x.dtype}_to_{y.dtype}"
+                return self._each(name, f"out = a as {y.dtype}", parameters, value, call)
+            case coll.MaskOp():
+                ones = Reduction(op.reduction.data) is Reduction.PROD
+                copied = self.copy(out, operand, size_text(elements * size))
+                rest = [f"  {line}" for line in self.fill(out, elements, float(ones), y.dtype)]
+                condition = names.mesh.at_zero(op.axes.data)
+                return [f"if ({condition}) {{", f"  {copied}", "} else {", *rest, "}"]
+            case coll.SliceOp():
+                rows = math.prod(shape[: op.dim.value.data])
+                piece, group = elements // rows, mesh.group_size(op.axes.data)
+                index = names.mesh.index_over(op.axes.data)
+                index = f"({index})" if " " in index else index
+                start = f"{operand} + (size_t){index} * {size_text(piece)}"
+                return [self.rows(out, piece, start, piece * group, rows, piece, size)]
+            case coll.ConcatOp():
+                return self._concat(op, names)
+            case coll.PadOp():
+                return self._pad(op, names)
+            case coll.TransposeOp():
+                return self._transpose(op, shape, names)
+            case _:
+                raise AssertionError(f"{op.name} is not a local operation")
+
+    def _concat(self, op: coll.ConcatOp, names: Names) -> list[str]:
+        mesh, dim = names.mesh.mesh, op.dim.value.data
+        shape = dist_type(op.result).local_shape(mesh)
+        rows, row = math.prod(shape[:dim]), math.prod(shape[dim:])
+        lines: list[str] = []
+        offset = 0
+        for name, operand in zip(names.operands, op.operands, strict=True):
+            x = dist_type(operand)
+            piece = math.prod(x.local_shape(mesh)[dim:])
+            to = f"{names.result} + {size_text(offset)}" if offset else names.result
+            lines.append(self.rows(to, row, name, piece, rows, piece, x.dtype.bytes))
+            offset += piece
+        return lines
+
+    def _pad(self, op: coll.PadOp, names: Names) -> list[str]:
+        mesh = names.mesh.mesh
+        x, y = dist_type(op.input), dist_type(op.result)
+        dim, low, high = (a.value.data for a in (op.dim, op.low, op.high))
+        before, after = x.local_shape(mesh), y.local_shape(mesh)
+        rows, inner = math.prod(before[:dim]), math.prod(before[dim + 1 :])
+        lines: list[str] = []
+        if low > 0 or high > 0:
+            lines = self.fill(names.result, math.prod(after), op.value.data, y.dtype)
+        kept = (before[dim] + min(low, 0) + min(high, 0)) * inner
+        to = f"{names.result} + {size_text(low * inner)}" if low > 0 else names.result
+        start = f"{names.operands[0]} + {size_text(-low * inner)}" if low < 0 else names.operands[0]
+        strides = after[dim] * inner, before[dim] * inner
+        return [*lines, self.rows(to, strides[0], start, strides[1], rows, kept, y.dtype.bytes)]
+
+    def _transpose(self, op: coll.TransposeOp, shape: tuple[int, ...], names: Names) -> list[str]:
+        """A kernel for the shape, in which sizes of 1 are left out."""
+        dtype = dist_type(op.result).dtype
+        kept = [d for d in range(len(shape)) if shape[d] > 1]
+        order = [kept.index(d) for d in op.order.data if d in kept]
+        shape = tuple(shape[d] for d in kept)
+        count = math.prod(shape)
+        if order == sorted(order):
+            return [self.copy(names.result, names.operands[0], size_text(count * dtype.bytes))]
+        body = ["  for (size_t i = FIRST; i < n; i += STEP) {"]
+        right = 1  # elements of the result in a step of this dimension
+        for place, d in reversed(list(enumerate(order))):
+            digit = f"i / {size_text(right)}" if right > 1 else "i"
+            wrap = f" % {size_text(shape[d])}" if place else ""
+            body.append(f"    size_t i{d} = {digit}{wrap};")
+            right *= shape[d]
+        terms: list[str] = []
+        for d in range(len(shape)):
+            stride = math.prod(shape[d + 1 :])
+            terms.append(f"i{d} * {size_text(stride)}" if stride > 1 else f"i{d}")
+        body += [f"    out[i] = a[{' + '.join(terms)}];", "  }"]
+        sizes, digits = "x".join(map(str, shape)), "_".join(map(str, order))
+        name = f"transpose_{dtype}_{sizes}_to_{digits}"
+        does = f"out = a[{sizes.replace('x', ', ')}] with its dimensions in the order {order}"
+        parameters = [f"const {CUDA_TYPES[dtype]} *a", f"{CUDA_TYPES[dtype]} *out"]
+        call = f"{size_text(count)}, {names.operands[0]}, {names.result}"
+        return self._launch(name, does, parameters, body, call)

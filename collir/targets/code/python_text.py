@@ -1,0 +1,585 @@
+"""Python for what every Python target shares: names, coordinates, and operations that send nothing.
+
+Every value of a function is a variable of its own, an array whose elements lie in order; where a
+rank holds nothing of a value, the variable is None. Steps that no result needs are left out.
+"""
+
+import builtins
+import keyword
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
+
+import collir
+from collir.dialects import coll
+from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.machine import MeshOp, mesh_of
+from collir.layout import DistType, DType, Mesh, Reduction
+from collir.semantics.buffers import NUMPY
+from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.mlir import check_programs
+from collir.syntax.writer import step_text
+from collir.targets.code.plan import VIEWS, plan
+
+WIDTH = 88
+"""Calls that are longer get a line for every argument."""
+
+USED = frozenset(
+    """
+    self xp torch dist np MPI ml_dtypes start to from_ sent parts work
+    SUM_OF_F16 PROD_OF_F16 MAX_OF_F16 MIN_OF_F16 SUM_OF_BF16 PROD_OF_BF16 MAX_OF_BF16 MIN_OF_BF16
+    """.split()  # noqa: SIM905
+)
+"""Names that the emitted functions use: no variable may have them."""
+
+METHODS = frozenset(["free", "comm", "rank", "xp", "device", "_argument", "_packed"])
+"""Names of what every mesh has: no function may have them."""
+
+OverList = tuple[str, ...]
+
+
+# ---------------------------------------------------------------------------------------------
+# Names and text
+# ---------------------------------------------------------------------------------------------
+
+
+def comment(text: str) -> str:
+    """Text that cannot end a comment or a string: in MLIR, axes may have any name."""
+    return re.sub(r'[^ -~]|\\|"', "_", text)
+
+
+def variables(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
+    """A distinct Python variable for each of the names of values, and none that is taken."""
+    used = {*taken, *USED}
+    out: list[str] = []
+    for name in names:
+        base = re.sub(r"\W", "_", name, flags=re.ASCII)
+        if base[0].isdigit():
+            base = f"v{base}"
+        if keyword.iskeyword(base) or hasattr(builtins, base) or base in USED:
+            base = f"{base}_"
+        candidate, suffix = base, 1
+        while candidate in used:
+            suffix += 1
+            candidate = f"{base}_{suffix}"
+        used.add(candidate)
+        out.append(candidate)
+    return out
+
+
+def class_name(mesh: str) -> str:
+    """The class of a mesh: DataMesh for @data_mesh."""
+    return "".join(word[:1].upper() + word[1:] for word in mesh.split("_"))
+
+
+def _identifier_problem(name: str) -> str | None:
+    if keyword.iskeyword(name):
+        return f"'{name}' is a keyword of Python"
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        return "names in Python are letters, digits and _"
+    return None
+
+
+def function_problem(name: str) -> str | None:
+    """Why a class cannot have a method of this name, or None if it can."""
+    if name in METHODS:
+        return f"'{name}' is a name of the emitted code"
+    if name.startswith("__"):
+        return "names that start with '__' are Python's own"
+    return _identifier_problem(name)
+
+
+def class_problem(name: str) -> str | None:
+    """Why a module cannot have a class of this name, or None if it can."""
+    if hasattr(builtins, name) and not keyword.iskeyword(name):
+        return f"'{name}' is a name of Python's own"
+    if name in USED:
+        return f"'{name}' is a name of the emitted code"
+    return _identifier_problem(name)
+
+
+def check_names(module: ModuleOp, meshes: Container[str]) -> None:
+    """Whether functions, and the meshes they are on, can have the same names in Python.
+
+    Raises:
+        DiagnosticError: all those that cannot.
+    """
+    errors: list[DiagnosticError] = []
+    taken: dict[str, str] = {}
+    for op in module.ops:
+        if isinstance(op, MeshOp) and op.sym_name.data in meshes:
+            what, name = f"mesh @{op.sym_name.data}", class_name(op.sym_name.data)
+            problem = class_problem(name)
+            if name in taken:
+                problem = f"{taken[name]} makes a class {name} too"
+            taken[name] = what
+        elif isinstance(op, FuncOp):
+            what = f"function @{op.sym_name.data}"
+            problem = function_problem(op.sym_name.data)
+        else:
+            continue
+        if problem:
+            errors.append(DiagnosticError.at(op, f"{what} cannot be Python: {problem}; rename it"))
+    if errors:
+        raise DiagnosticError([d for error in errors for d in error.diagnostics])
+
+
+def call(head: str, arguments: Sequence[str], indent: int = 16) -> list[str]:
+    """A call, in as many lines as it needs, in blocks of a method."""
+    line = f"{head}({', '.join(arguments)})"
+    if indent + len(line) <= WIDTH:
+        return [line]
+    return [f"{head}(", *(f"    {argument}," for argument in arguments), ")"]
+
+
+def tuple_text(items: Sequence[object]) -> str:
+    """A tuple as Python writes it."""
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(map(str, items))})"
+
+
+def number_text(value: float, dtype: DType) -> str:
+    """A constant, rounded to a dtype; of f32 and f64 the shortest text that rounds to it."""
+    if not dtype.is_float:
+        return str(int(value))
+    rounded = NUMPY[dtype].type(value)
+    return repr(float(str(rounded) if dtype in (DType.F32, DType.F64) else rounded))
+
+
+@dataclass(frozen=True)
+class MeshText:
+    """The Python class of a mesh: its name, and the attributes for coordinates and groups.
+
+    ``groups`` has an entry for every list of sub-axes that a program sends over; ``sends`` says
+    whether ranks send to ranks of the whole mesh too.
+    """
+
+    mesh: Mesh
+    members: dict[str, str]
+    groups: dict[OverList, str]
+    sends: bool
+
+    @staticmethod
+    def of(mesh: Mesh, functions: Iterable[FuncOp], lists: Iterable[OverList], sends: bool):
+        """Distinct names, also where ``a_b.c`` and ``a.b_c`` would look the same."""
+        axes = [sub.name for sub in mesh.sub_axes]
+        over = list(lists)
+        wanted = [*axes, *("over_" + "_".join(group) for group in over)]
+        taken = {*METHODS, *(f.sym_name.data for f in functions)}
+        names = iter(variables(wanted, taken))
+        members = {axis: next(names) for axis in axes}
+        return MeshText(mesh, members, {group: next(names) for group in over}, sends)
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class."""
+        return class_name(self.mesh.name)
+
+    def description(self) -> str:
+        """What the mesh is, in a line."""
+        mesh = self.mesh
+        axes = ", ".join(
+            f"{axis.name} = {axis.size}"
+            if axis.factors is None
+            else f"{axis.name} = {' * '.join(f'{f.level}:{f.size}' for f in axis.factors)}"
+            for axis in mesh.axes
+        )
+        ranks = "1 rank" if mesh.devices == 1 else f"{mesh.devices} ranks"
+        return comment(f"Mesh @{mesh.name} on @{mesh.machine.name}: {ranks}, {axes}")
+
+    def coordinates(self) -> list[str]:
+        """Statements that set this rank's coordinates from ``rank``."""
+        lines = ["# This rank's coordinates on the sub-axes."] if self.mesh.sub_axes else []
+        for sub in self.mesh.sub_axes:
+            index = "rank" + (f" // {sub.stride}" if sub.stride > 1 else "")
+            wrap = "" if sub.stride * sub.size == self.mesh.devices else f" % {sub.size}"
+            lines.append(f"{self.coordinate(sub.name)} = {index}{wrap}")
+        return lines
+
+    def coordinate(self, axis: str) -> str:
+        """This rank's coordinate on a sub-axis."""
+        return f"self.{self.members[axis]}"
+
+    def index_over(self, axes: Iterable[str]) -> str:
+        """This rank's mixed-radix index over sub-axes, the first most significant."""
+        text = ""
+        for axis in axes:
+            one, size = self.coordinate(axis), self.mesh.by_name[axis].size
+            inner = f"({text})" if "+" in text else text
+            text = f"{inner} * {size} + {one}" if text else one
+        return text or "0"
+
+    def at_zero(self, axes: Iterable[str]) -> str:
+        """Whether this rank is at coordinate 0 of all the sub-axes; empty for none."""
+        return " and ".join(f"{self.coordinate(axis)} == 0" for axis in self.mesh.ordered(axes))
+
+    def partner(self, name: str, x: DistType, y: DistType, indent: int) -> list[str]:
+        """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``.
+
+        A sub-axis that neither layout is sharded over keeps its coordinate. Among the others, the
+        r-th rank that holds a block in one is the r-th that holds it in the other.
+        """
+        sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}
+        moving = [sub.name for sub in self.mesh.sub_axes if sub.name in sharded]
+        lists = [(a.axes, b.axes) for a, b in zip(x.dims, y.dims, strict=True)]
+        copies = [tuple(a for a in moving if z.dim_of(a) is None) for z in (x, y)]
+        lists.append((copies[0], copies[1]))
+        terms = ["self.rank"]
+        for here, there in lists:
+            for axis in there:
+                mine, theirs = self.coordinate(axis), self._digit(here, there, axis)
+                stride = self.mesh.by_name[axis].stride
+                if theirs != mine:
+                    times = f" * {stride}" if stride > 1 else ""
+                    terms.append(f"({theirs} - {mine}){times}")
+        line = f"{name} = {' + '.join(terms)}"
+        if indent + len(line) <= WIDTH:
+            return [line]
+        return [f"{name} = (", f"    {terms[0]}", *(f"    + {term}" for term in terms[1:]), ")"]
+
+    def _digit(self, here: OverList, there: OverList, axis: str) -> str:
+        """The coordinate on ``axis``, one of ``there``, of the block with this rank's index over
+        ``here``: the two lists count the same blocks."""
+        size = self.mesh.by_name[axis].size
+        minor = self.mesh.group_size(there[there.index(axis) + 1 :])
+        for place, other in enumerate(here):
+            rest = self.mesh.group_size(here[place + 1 :])
+            if (self.mesh.by_name[other].size, rest) == (size, minor):
+                return self.coordinate(other)
+        index = self.index_over(here)
+        digit = f"({index})" if " " in index else index
+        digit += f" // {minor}" if minor > 1 else ""
+        return digit if axis == there[0] else f"{digit} % {size}"
+
+
+# ---------------------------------------------------------------------------------------------
+# One function
+# ---------------------------------------------------------------------------------------------
+
+
+def by_rank(mesh: Mesh, axes: Iterable[str]) -> OverList:
+    """Sub-axes in the order in which ranks count: that of ranks inside a group, if ascending."""
+    return tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))
+
+
+def over(op: Operation) -> OverList:
+    """The sub-axes that an operation is over."""
+    axes = op.properties.get("axes")
+    return axes.data if isinstance(axes, coll.AxesAttr) else ()
+
+
+@dataclass
+class FunctionText(ABC):
+    """The method of one function; a target says how its arrays are made and sent.
+
+    ``needs`` collects the helpers that the method calls.
+    """
+
+    function: FuncOp
+    names: MeshText
+    needs: set[str] = field(default_factory=set[str])
+
+    lib: ClassVar[str]
+    """The module of the array functions."""
+    rest: ClassVar[str] = ""
+    """What follows the index of some of the dimensions."""
+    array: ClassVar[str]
+    """What an array is called in docstrings."""
+
+    def __post_init__(self) -> None:
+        self.mesh = self.names.mesh
+        made = plan(self.function)
+        self.returned = made.returned
+        self.shown = made.names
+        values = list(made.names)
+        self.variable = dict(
+            zip(values, variables([made.names[value] for value in values]), strict=True)
+        )
+        self.live = set(self.returned)
+        for op in reversed(list(self.function.body.ops)):
+            if isinstance(op, CollOp) and op.result in self.live:
+                self.live |= set(op.operands)
+
+    # --- what a target says -----------------------------------------------------------------
+
+    @abstractmethod
+    def dtype(self, dtype: DType) -> str:
+        """An element type."""
+
+    @abstractmethod
+    def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
+        """A new array of one value, or of none in particular."""
+
+    @abstractmethod
+    def packed(self, text: str) -> str:
+        """An array with its elements in order."""
+
+    @abstractmethod
+    def copied(self, text: str) -> str:
+        """An array with memory of its own."""
+
+    @abstractmethod
+    def cast(self, text: str, dtype: DType) -> str:
+        """An array in another element type."""
+
+    @abstractmethod
+    def reshaped(self, text: str, shape: Sequence[int]) -> str:
+        """An array under another shape."""
+
+    @abstractmethod
+    def transposed(self, text: str, order: Sequence[int]) -> str:
+        """An array with its dimensions in another order, elements left where they are."""
+
+    @abstractmethod
+    def joined(self, arrays: Sequence[str], dim: int) -> list[str]:
+        """The lines of arrays one behind the other, the first to be assigned."""
+
+    @abstractmethod
+    def constant(self, value: float, dtype: DType) -> str:
+        """A factor, rounded to the element type."""
+
+    def shares(self, op: CollOp) -> bool:
+        """Whether the result of an operation may share memory with its operand."""
+        return isinstance(op, (*VIEWS, coll.MaskOp))
+
+    def computed(self, text: str, x: DistType) -> str:
+        """The result of arithmetic as an array."""
+        return text
+
+    @abstractmethod
+    def collective(self, op: CollOp, operand: str, out: str) -> list[str]:
+        """The statements of a collective, for the ranks that take part."""
+
+    def prologue(self, body: list[str]) -> list[str]:
+        """Statements before those of a method."""
+        return []
+
+    # --- the method -------------------------------------------------------------------------
+
+    def text(self) -> list[str]:
+        """The lines of the method, indented as in a class."""
+        body = [line for arg in self.function.args for line in self._check_argument(arg)]
+        for op in self.function.body.ops:
+            if isinstance(op, CollOp) and op.result in self.live:
+                body += self._step(op)
+        body += self._return()
+        arguments = [self.variable[arg] for arg in self.function.args]
+        definition = call(f"def {self.function.sym_name.data}", ["self", *arguments], 5)
+        definition[-1] += ":"
+        text = [*self._docstring(), *self.prologue(body), *body]
+        return [f"    {line}" for line in definition] + [
+            f"        {line}" if line else line for line in text
+        ]
+
+    def _docstring(self) -> list[str]:
+        lines = ['"""Every rank calls it with what it holds.', ""]
+        if self.function.args:
+            lines.append("Args:")
+            lines += [
+                f"    {self.variable[arg]}: {self._meaning(arg)}" for arg in self.function.args
+            ]
+        if self.function.args and self.returned:
+            lines.append("")
+        if self.returned:
+            lines.append("Returns:")
+            lines += [
+                f"    {self.variable[value]}: {self._meaning(value)}" for value in self.returned
+            ]
+        if len(lines) == 2:
+            return [f'{lines[0]}"""']
+        return [*lines, '"""']
+
+    def _meaning(self, value: SSAValue) -> str:
+        """What a value is, and what of it is on a rank."""
+        x = dist_type(value)
+        shape = tuple_text(x.local_shape(self.mesh))
+        text = f"{comment(x.text(self.mesh))}, on each rank {self.array} of shape {shape}"
+        if x.root:
+            where = " and ".join(f"{axis} = 0" for axis in self.mesh.ordered(x.root))
+            text += f" where {comment(where)}, else None"
+        return f"{text}."
+
+    def _check_argument(self, arg: SSAValue) -> list[str]:
+        x, name = dist_type(arg), self.variable[arg]
+        shape = tuple_text(x.local_shape(self.mesh))
+        self.needs.add("argument")
+        checked = call(f"{name} = self._argument", [f'"{name}"', name, self.dtype(x.dtype), shape])
+        return self._where(self.names.at_zero(x.root), [], checked)
+
+    def _where(self, condition: str, before: list[str], lines: list[str]) -> list[str]:
+        """Statements for the ranks of a condition only."""
+        if not condition:
+            return lines
+        return [*before, f"if {condition}:", *(f"    {line}" for line in lines)]
+
+    def _step(self, op: CollOp) -> list[str]:
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        out = self.variable[op.result]
+        operands = [self.variable[operand] for operand in op.operands]
+        if isinstance(op, coll.COLLECTIVES):
+            taking_part = x.root - frozenset(over(op))
+            statements = self.collective(op, operands[0], out)
+        else:
+            taking_part = y.root
+            statements = self._local(op, operands, out)
+        shown = ", ".join(f"%{self.shown[operand]}" for operand in op.operands)
+        step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
+        condition = self.names.at_zero(taking_part)
+        heading = f"# %{self.shown[op.result]} = {comment(step)}"
+        if condition and len(statements) == 1 and statements[0].startswith(f"{out} = "):
+            line = f"{statements[0]} if {condition} else None"
+            if " if " not in statements[0] and len(line) <= WIDTH - 8:
+                return [heading, line]
+        return [heading, *self._where(condition, [f"{out} = None"], statements)]
+
+    def _return(self) -> list[str]:
+        """The results; what shares memory with an argument or another result is copied."""
+        memory: dict[SSAValue, SSAValue] = {value: value for value in self.function.args}
+        for op in self.function.body.ops:
+            if isinstance(op, CollOp):
+                memory[op.result] = memory[op.operands[0]] if self.shares(op) else op.result
+        taken: set[SSAValue] = set(self.function.args)
+        results: list[str] = []
+        for value in self.returned:
+            name = self.variable[value]
+            if memory[value] in taken:
+                root = self.names.at_zero(dist_type(value).root)
+                name = self.copied(name) + (f" if {root} else None" if root else "")
+            taken.add(memory[value])
+            results.append(name)
+        if not results:
+            return []
+        line = f"return {', '.join(results)}"
+        if len(line) <= WIDTH - 8:
+            return [line]
+        return ["return (", *(f"    {result}," for result in results), ")"]
+
+    # --- operations that send nothing -------------------------------------------------------
+
+    def _local(self, op: CollOp, operands: list[str], out: str) -> list[str]:
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        operand, shape = operands[0], y.local_shape(self.mesh)
+        match op:
+            case coll.KeepRootOp():
+                return [f"{out} = {operand}"]
+            case coll.SplitOp() | coll.MergeOp() | coll.ReshapeOp():
+                return [f"{out} = {self.reshaped(operand, shape)}"]
+            case coll.TransposeOp():
+                moved = self.transposed(operand, op.order.data)
+                return [f"{out} = {self.packed(moved)}"]
+            case coll.AddOp():
+                return [f"{out} = {self.computed(' + '.join(operands), y)}"]
+            case coll.ScaleOp():
+                factor = self.constant(op.factor.data, x.dtype)
+                return [f"{out} = {self.computed(f'{operand} * {factor}', y)}"]
+            case coll.CastOp():
+                return [f"{out} = {self.cast(operand, y.dtype)}"]
+            case coll.ConcatOp():
+                first, *rest = self.joined(operands, op.dim.value.data)
+                return [f"{out} = {first}", *rest]
+            case coll.MaskOp():
+                ones = Reduction(op.reduction.data) is Reduction.PROD
+                like = f"{self.lib}.{'ones' if ones else 'zeros'}_like({operand})"
+                root = self.names.at_zero(over(op))
+                line = f"{out} = {operand} if {root} else {like}"
+                if len(line) <= WIDTH - 12:
+                    return [line]
+                return [f"if {root}:", f"    {out} = {operand}", "else:", f"    {out} = {like}"]
+            case coll.SliceOp():
+                dim, index = op.dim.value.data, self.names.index_over(over(op))
+                index = f"({index})" if " " in index else index
+                size = shape[dim]
+                rest = self.rest if dim + 1 < len(shape) else ""
+                block = f"{operand}[{':, ' * dim}start : start + {size}{rest}]"
+                return [
+                    f"start = {index} * {size}",
+                    f"{out} = {self.packed(block)}",
+                ]
+            case coll.PadOp():
+                return self._pad(op, operand, out)
+            case _:
+                raise AssertionError(f"{op.name} is not a local operation")
+
+    def _pad(self, op: coll.PadOp, operand: str, out: str) -> list[str]:
+        x, y = dist_type(op.input), dist_type(op.result)
+        dim, low, high = (a.value.data for a in (op.dim, op.low, op.high))
+        before, after = x.local_shape(self.mesh)[dim], y.local_shape(self.mesh)[dim]
+
+        def part(name: str, start: int, stop: int, size: int) -> str:
+            if (start, stop) == (0, size):
+                return name
+            first, last = str(start) if start else "", str(stop) if stop != size else ""
+            # As a formatter has it: no space where only numbers are.
+            rest = self.rest if dim + 1 < len(x.dims) else ""
+            return f"{name}[{':, ' * dim}{first}:{last}{rest}]"
+
+        kept = part(operand, max(-low, 0), before - max(-high, 0), before)
+        if low <= 0 and high <= 0:
+            return [f"{out} = {self.packed(kept)}"]
+        place = part(out, max(low, 0), after - max(high, 0), after)
+        made = self.full(y.local_shape(self.mesh), y.dtype, op.value.data)
+        return [f"{out} = {made}", f"{place if place != out else f'{out}[...]'} = {kept}"]
+
+
+# ---------------------------------------------------------------------------------------------
+# The file
+# ---------------------------------------------------------------------------------------------
+
+
+def functions_of(module: ModuleOp) -> list[FuncOp]:
+    """The functions of a module that have a body, in order."""
+    return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
+
+
+def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText, list[FuncOp]]]:
+    """For every mesh that functions are on, its names and its functions.
+
+    Args:
+        ordered: whether every order of sub-axes has a group of its own.
+
+    Raises:
+        DiagnosticError: names that Python cannot have, operations that are not collectives.
+    """
+    functions = functions_of(module)
+    check_programs(functions, f"has no form in {target}")
+    by_mesh: dict[str, list[FuncOp]] = {}
+    for function in functions:
+        by_mesh.setdefault(mesh_of(function).name, []).append(function)
+    check_names(module, by_mesh)
+    found: list[tuple[MeshText, list[FuncOp]]] = []
+    for members in by_mesh.values():
+        mesh = mesh_of(members[0])
+        steps = [op for f in members for op in f.body.ops if isinstance(op, coll.COLLECTIVES)]
+        lists = [over(op) for op in steps if over(op)]
+        groups = dict.fromkeys(lists if ordered else (by_rank(mesh, axes) for axes in lists))
+        sends = any(isinstance(op, coll.PermuteOp) for op in steps)
+        found.append((MeshText.of(mesh, members, groups, sends), members))
+    return found
+
+
+def header(target: str, use: str, rest: str) -> list[str]:
+    """The docstring of an emitted module."""
+    return [f'"""Written by collir {collir.__version__}: {target}.', "", use, "", rest, '"""']
+
+
+def example(made: str, found: Sequence[FunctionText]) -> str:
+    """How a program calls the first function of a module."""
+    lines = [f"    {made}"]
+    if found:
+        first = found[0]
+        arguments = ", ".join(first.variable[arg] for arg in first.function.args)
+        results = ", ".join(first.variable[value] for value in first.returned)
+        name = f"{first.names.mesh.name}.{first.function.sym_name.data}({arguments})"
+        lines.append(f"    {results} = {name}" if results else f"    {name}")
+    return "\n".join(lines)
+
+
+def is_first(shape: Sequence[int], dim: int) -> bool:
+    """Whether the blocks of a dimension lie one behind the other."""
+    return math.prod(shape[:dim]) == 1

@@ -1,0 +1,366 @@
+"""Python for torch.distributed: a class per mesh, with a method per ``func`` on tensors.
+
+The class makes the process groups once, of the default group's ranks. The ranks inside a group are
+in ascending order, on which all versions and backends agree; where a step lists its sub-axes in
+another order, the blocks it sends or gets are put in that order. Arguments are checked; results
+are new tensors, outside of autograd, and None where a rank holds nothing. Works on every backend
+that has the collectives: an avg is a sum and a division. Tested on gloo.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.target import Target
+
+from collir.dialects import coll
+from collir.dialects.coll import CollOp, dist_type
+from collir.layout import DistType, DType, Reduction
+from collir.targets.code.python_text import (
+    FunctionText,
+    MeshText,
+    OverList,
+    by_rank,
+    call,
+    classes,
+    comment,
+    example,
+    header,
+    is_first,
+    number_text,
+    over,
+    tuple_text,
+)
+
+_DTYPES = {
+    DType.F16: "torch.float16",
+    DType.BF16: "torch.bfloat16",
+    DType.F32: "torch.float32",
+    DType.F64: "torch.float64",
+    DType.I8: "torch.int8",
+    DType.I32: "torch.int32",
+    DType.I64: "torch.int64",
+}
+
+_OPS = {
+    Reduction.SUM: "SUM",
+    Reduction.AVG: "SUM",
+    Reduction.PROD: "PRODUCT",
+    Reduction.MAX: "MAX",
+    Reduction.MIN: "MIN",
+}
+
+
+class TorchFunction(FunctionText):
+    """The method of one function on torch."""
+
+    lib = "torch"
+    array = "a tensor"
+
+    def shares(self, op: CollOp) -> bool:
+        cut = isinstance(op, coll.PadOp) and max(op.low.value.data, op.high.value.data) <= 0
+        same = isinstance(op, coll.CastOp) and dist_type(op.input).dtype == op.dtype.data
+        # What is in order already is not packed.
+        packed = isinstance(op, coll.SliceOp | coll.TransposeOp)
+        return super().shares(op) or cut or same or packed
+
+    def dtype(self, dtype: DType) -> str:
+        return _DTYPES[dtype]
+
+    def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
+        rest = f"dtype={self.dtype(dtype)}, device=self.device"
+        if value is None:
+            return f"torch.empty({tuple_text(shape)}, {rest})"
+        if value == 0 and math.copysign(1, value) > 0:
+            return f"torch.zeros({tuple_text(shape)}, {rest})"
+        return f"torch.full({tuple_text(shape)}, {number_text(value, dtype)}, {rest})"
+
+    def packed(self, text: str) -> str:
+        return f"{text}.contiguous()"
+
+    def copied(self, text: str) -> str:
+        return f"{text}.clone()"
+
+    def cast(self, text: str, dtype: DType) -> str:
+        return f"{text}.to({self.dtype(dtype)})"
+
+    def reshaped(self, text: str, shape: Sequence[int]) -> str:
+        return f"{text}.reshape({tuple_text(shape)})"
+
+    def transposed(self, text: str, order: Sequence[int]) -> str:
+        return f"{text}.permute({tuple_text(order)})"
+
+    def joined(self, arrays: Sequence[str], dim: int) -> list[str]:
+        return call("torch.cat", [tuple_text(arrays), f"dim={dim}"], 16)
+
+    def constant(self, value: float, dtype: DType) -> str:
+        return number_text(value, dtype)
+
+    # --- collectives ------------------------------------------------------------------------
+
+    def collective(self, op: CollOp, operand: str, out: str) -> list[str]:
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        if isinstance(op, coll.PermuteOp):
+            return self._permute(op, operand, out)
+        axes = over(op)
+        root = self.names.at_zero(axes)
+        group = self.mesh.group_size(axes)
+        before, after = x.local_shape(self.mesh), y.local_shape(self.mesh)
+        new = f"{out} = {self.full(after, y.dtype, None)}"
+        match op:
+            case coll.AllReduceOp():
+                sent = self._send(op, "all_reduce", [out, self._operator(x)])
+                return [f"{out} = {operand}.clone()", *sent, *self._average(x, group, out)]
+            case coll.ReduceOp():
+                sent = self._send(op, "reduce", [out, "group_dst=0", self._operator(x)])
+                average = self._average(x, group, out)
+                return [
+                    f"{out} = {operand}.clone()",
+                    *sent,
+                    *(self._where(root, [], average) if average else []),
+                    f"if not ({root}):" if " and " in root else f"if {root.replace('==', '!=')}:",
+                    f"    {out} = None",
+                ]
+            case coll.BroadcastOp():
+                made = f"{out} = {operand}.clone()"
+                lines = [f"if {root}:", f"    {made}", "else:", f"    {new}"]
+                return [*lines, *self._send(op, "broadcast", [out, "group_src=0"])]
+            case coll.ReduceScatterOp():
+                cut, blocks = self._cut(operand, before, op.dim.value.data, axes, stacked=False)
+                arguments = [out, blocks, self._operator(x)]
+                sent = self._send(op, "reduce_scatter_tensor", arguments)
+                return [*cut, new, *sent, *self._average(x, group, out)]
+            case coll.ScatterOp():
+                cut, _ = self._cut(operand, before, op.dim.value.data, axes, stacked=True)
+                return [
+                    new,
+                    "sent = None",
+                    f"if {root}:",
+                    *(f"    {line}" for line in cut),
+                    "    sent = list(sent)",
+                    *self._send(op, "scatter", [out, "sent", "group_src=0"]),
+                ]
+            case coll.AllGatherOp():
+                join = self._join(out, before, after, op.dim.value.data, axes, stacked=False)
+                joined = (group * before[0], *before[1:])
+                made = f"{out} = {self.full(joined, x.dtype, None)}"
+                sent = self._send(op, "all_gather_into_tensor", [out, operand])
+                return [made, *sent, *join]
+            case coll.GatherOp():
+                made = self.full((group, *before), x.dtype, None)
+                join = self._join(out, before, after, op.dim.value.data, axes, stacked=True)
+                return [
+                    f"{out} = parts = None",
+                    f"if {root}:",
+                    f"    {out} = {made}",
+                    f"    parts = list({out})",
+                    *self._send(op, "gather", [operand, "parts", "group_dst=0"]),
+                    *self._where(root, [], join),
+                ]
+            case coll.AllToAllOp():
+                source, target = op.source.value.data, op.target.value.data
+                piece = list(before)
+                piece[target] //= group
+                cut, blocks = self._cut(operand, before, target, axes, stacked=True)
+                made = f"{out} = {self.full((group, *piece), x.dtype, None)}"
+                sent = self._send(op, "all_to_all_single", [out, blocks])
+                join = self._join(out, tuple(piece), after, source, axes, stacked=True)
+                return [*cut, made, *sent, *join]
+            case _:
+                raise AssertionError(f"{op.name} is not a collective")
+
+    def _send(self, op: CollOp, name: str, arguments: list[str]) -> list[str]:
+        group = f"group=self.{self.names.groups[by_rank(self.mesh, over(op))]}"
+        return call(f"dist.{name}", [*arguments, group])
+
+    def _operator(self, x: DistType) -> str:
+        assert x.reduction is not None
+        return f"op=dist.ReduceOp.{_OPS[x.reduction]}"
+
+    def _average(self, x: DistType, group: int, out: str) -> list[str]:
+        return [f"{out} /= {group}"] if x.reduction is Reduction.AVG else []
+
+    def _in_order(self, axes: OverList) -> bool:
+        """Whether the ranks of a group are in the order of a list of sub-axes."""
+        return axes == by_rank(self.mesh, axes)
+
+    def _cut(
+        self, operand: str, shape: tuple[int, ...], dim: int, axes: OverList, stacked: bool
+    ) -> tuple[list[str], str]:
+        """Statements that make the blocks of a dimension lie one behind the other, in the order of
+        the ranks; their name. They are stacked in a dimension of their own, or joined in the
+        first."""
+        in_order = self._in_order(axes)
+        if dim == 0 and in_order and not stacked:
+            return [], operand
+        block = shape[dim] // self.mesh.group_size(axes)
+        sizes = [self.mesh.group_size(axes)] if in_order else self._sizes(axes)
+        split = f"{operand}.unflatten({dim}, {tuple_text([*sizes, block])})"
+        if in_order:
+            moved = f"sent.movedim({dim}, 0)" if dim else "sent"
+        else:
+            places = tuple_text([dim + axes.index(axis) for axis in by_rank(self.mesh, axes)])
+            moved = f"sent.movedim({places}, {tuple_text(range(len(axes)))})"
+        merged = len(sizes) - stacked
+        moved += f".flatten(0, {merged})" if merged else ""
+        return [f"sent = {split}", f"sent = {self.packed(moved)}"], "sent"
+
+    def _join(
+        self,
+        out: str,
+        before: tuple[int, ...],
+        after: tuple[int, ...],
+        dim: int,
+        axes: OverList,
+        stacked: bool,
+    ) -> list[str]:
+        """Statements that make blocks of shape ``before``, in the order of the ranks, a dimension.
+        They are stacked in a dimension of their own, or joined in the first."""
+        in_order = self._in_order(axes)
+        if in_order and is_first(before, dim):
+            same = dim == 0 and not stacked
+            return [] if same else [f"{out} = {self.reshaped(out, after)}"]
+        ranks = by_rank(self.mesh, axes)
+        sizes = [self.mesh.group_size(axes)] if in_order else self._sizes(ranks)
+        split = out
+        if not stacked:
+            split += f".unflatten(0, {tuple_text([*sizes, before[0]])})"
+        elif not in_order:
+            split += f".unflatten(0, {tuple_text(sizes)})"
+        if in_order:
+            moved = f"{split}.movedim(0, {dim})"
+        else:
+            places = tuple_text([dim + axes.index(axis) for axis in ranks])
+            moved = f"{split}.movedim({tuple_text(range(len(axes)))}, {places})"
+        return [f"{out} = {moved}", f"{out} = {self.packed(self.reshaped(out, after))}"]
+
+    def _sizes(self, axes: OverList) -> list[int]:
+        return [self.mesh.by_name[axis].size for axis in axes]
+
+    def _permute(self, op: coll.PermuteOp, operand: str, out: str) -> list[str]:
+        x, y = dist_type(op.input), op.to.data
+        new = f"{out} = {self.full(y.local_shape(self.mesh), y.dtype, None)}"
+        indent = 12 if x.root else 8
+        pair = [f"dist.P2POp(dist.isend, {operand}, to)", f"dist.P2POp(dist.irecv, {out}, from_)"]
+        return [
+            *self.names.partner("to", x, y, indent),
+            *self.names.partner("from_", y, x, indent),
+            "if to == self.rank:",
+            f"    {out} = {operand}.clone()",
+            "else:",
+            f"    {new}",
+            "    sent = [",
+            *(f"        {one}," for one in pair),
+            "    ]",
+            "    for work in dist.batch_isend_irecv(sent):",
+            "        work.wait()",
+        ]
+
+
+# ---------------------------------------------------------------------------------------------
+# The file
+# ---------------------------------------------------------------------------------------------
+
+_HEADER = """\
+Arguments are checked, results are new tensors, outside of autograd. Where a rank holds nothing
+of a value, it gives and gets None. Tensors are on the device of the mesh (device="cuda"), which
+the backend of the default process group has to serve."""
+
+_USE = """\
+Every process, after torch.distributed.init_process_group, makes one object of a mesh, and calls
+its methods with its own tensors:"""
+
+_ARGUMENT = '''\
+    def _argument(self, name, x, dtype, shape):
+        """An argument with its elements in order, if it is what it should be."""
+        if getattr(x, "dtype", None) != dtype or tuple(x.shape) != shape:
+            found = f"{x.dtype}, {tuple(x.shape)}" if hasattr(x, "dtype") else repr(x)
+            raise ValueError(f"{name} is {found}, not {dtype}, {shape}")
+        return x.contiguous()
+'''
+
+
+def _groups(names: MeshText) -> list[str]:
+    """Statements that make the process groups; all ranks make all groups, in the same order."""
+    mesh = names.mesh
+    if not names.groups:
+        return []
+    order = by_rank(mesh, mesh.by_name)
+    sizes = tuple_text([mesh.by_name[axis].size for axis in order])
+    lines = [
+        f"# All ranks by their coordinates on {comment(', '.join(order))}; a row for every group.",
+        f"ranks = torch.arange({mesh.devices}).reshape({sizes})",
+    ]
+    for group, name in names.groups.items():
+        dims = sorted(order.index(axis) for axis in group)
+        last = tuple(range(len(order) - len(dims), len(order)))
+        rows = "ranks"
+        if tuple(dims) != last:
+            one = len(dims) == 1
+            rows += f".movedim({dims[0]}, -1)" if one else f".movedim({tuple(dims)}, {last})"
+        size = mesh.group_size(group)
+        made = call(
+            "dist.new_subgroups_by_enumeration", ["groups"], len(f"        self.{name}, _ = ")
+        )
+        lines.append(f"groups = {rows}.reshape(-1, {size}).tolist()")
+        lines += [f"self.{name}, _ = {made[0]}", *made[1:]]
+    return lines
+
+
+def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
+    mesh = names.mesh
+    ranks = "rank" if mesh.devices == 1 else "ranks"
+    lines = [
+        f"class {names.class_name}:",
+        f'    """{names.description()}."""',
+        "",
+        '    def __init__(self, device="cpu"):',
+        "        size = dist.get_world_size()",
+        f"        if size != {mesh.devices}:",
+        f'            raise ValueError(f"mesh {mesh.name} has {mesh.devices} {ranks}, '
+        'the process group {size}")',
+        "        self.device = device",
+    ]
+    if names.sends:
+        lines.append("        self.rank = dist.get_rank()")
+        lines += ["        rank = self.rank"] if mesh.sub_axes else []
+    elif mesh.sub_axes:
+        lines.append("        rank = dist.get_rank()")
+    lines += [f"        {line}" for line in [*names.coordinates(), *_groups(names)]]
+    methods = [text.text() for text in texts]
+    for method in methods:
+        lines += ["", "    @torch.no_grad()", *method]
+    if any("argument" in text.needs for text in texts):
+        lines += ["", _ARGUMENT.rstrip()]
+    return lines
+
+
+def emit_torch(module: ModuleOp) -> str:
+    """The Python module of all functions of a module.
+
+    Raises:
+        DiagnosticError: names that Python cannot have, operations that are not collectives.
+    """
+    bodies: list[str] = []
+    shown = ""
+    for names, functions in classes(module, "torch", ordered=False):
+        texts = [TorchFunction(function, names) for function in functions]
+        shown = shown or example(f"{names.mesh.name} = {names.class_name}()", texts)
+        bodies += ["", "", *_class(names, texts)]
+    lines = header("torch.distributed", _USE + ("\n\n" + shown if shown else ""), _HEADER)
+    if bodies:
+        lines += ["", "import torch", "import torch.distributed as dist"]
+    return "\n".join([*lines, *bodies, ""])
+
+
+@dataclass(frozen=True)
+class TorchTarget(Target):
+    """Python for torch.distributed: a class per mesh, a method per func on tensors."""
+
+    name = "torch"
+
+    def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        output.write(emit_torch(module))

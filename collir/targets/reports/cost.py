@@ -1,0 +1,126 @@
+"""What every collective of a program costs, as a table and as JSON."""
+
+import json
+from dataclasses import dataclass
+from typing import IO, Any
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.target import Target
+
+from collir.cost.model import CostModel, StepCost
+from collir.cost.program import FunctionCost, cost
+from collir.targets.reports.text import bytes_text, rate_text, ratio_text, seconds_text, table
+
+
+@dataclass(frozen=True)
+class CostingTarget(Target):
+    """The options of every target that costs."""
+
+    model: str = "alpha-beta"
+    algorithm: str = "cheapest"
+    order: str = "written"
+
+    def __post_init__(self) -> None:
+        self.cost_model()
+
+    def cost_model(self) -> CostModel:
+        """The model that the options say.
+
+        Raises:
+            ValueError: an option has a value that does not exist.
+        """
+        return CostModel(self.model, self.algorithm, self.order)
+
+
+@dataclass(frozen=True)
+class CostTarget(CostingTarget):
+    """What every collective costs: time, bytes through each level's busiest port, and the bound.
+
+    model: `alpha-beta` (latency and bandwidth), `p2` (bandwidth only, as in P²), `nccl` (NCCL's
+    own). algorithm, where a step names none: `cheapest`, `runtime` (MPICH's choice), or a name.
+    order: of the ranks in a group: as `written` behind `over`, or that of the `hardware`.
+    """
+
+    name = "cost"
+
+    def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        found = cost(module, self.cost_model())
+        output.write("\n".join("\n".join(cost_table(each)) + "\n" for each in found))
+
+
+@dataclass(frozen=True)
+class CostJsonTarget(CostingTarget):
+    """The table of the target cost for programs, in JSON: seconds and bytes."""
+
+    name = "cost-json"
+
+    def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        found = cost(module, self.cost_model())
+        json.dump({"functions": [cost_json(each) for each in found]}, output, indent=2)
+        output.write("\n")
+
+
+def cost_table(found: FunctionCost) -> list[str]:
+    """The lines of a function's table."""
+    machine = found.mesh.machine
+    title = (
+        f"@{found.name} on @{found.mesh.name} (@{machine.name}, {found.mesh.devices} devices): "
+        f"{seconds_text(found.time)}, bound {seconds_text(found.bound)}"
+    )
+    title += f" ({ratio_text(found.time, found.bound)})" if found.bound else ""
+    if not found.steps:
+        return [title, "  no collectives"]
+    levels = [level.name for level in machine.levels]
+    head = ["step", "over", "algorithm", "bytes/rank", *levels, "time", "share", "busbw", "bound"]
+    rows = [_row(found, step) for step in found.steps]
+    return [title, *(f"  {line}" for line in table([*head, ""], rows, left=3))]
+
+
+def _row(found: FunctionCost, step: StepCost) -> list[str]:
+    sent = step.collective
+    share = step.time / found.time if found.time else 0.0
+    return [
+        sent.kind,
+        ", ".join(found.mesh.short(sent.axes)),
+        step.algorithm,
+        bytes_text(sent.size),
+        *(bytes_text(size) if size else "-" for size in step.port_bytes),
+        seconds_text(step.time),
+        f"{100 * share:.0f}%",
+        rate_text(sent.busbw(step.time)),
+        seconds_text(step.bound),
+        ratio_text(step.time, step.bound),
+    ]
+
+
+def cost_json(found: FunctionCost) -> dict[str, Any]:
+    """A function's costs as plain values: seconds and bytes."""
+    levels = [level.name for level in found.mesh.machine.levels]
+    return {
+        "name": found.name,
+        "machine": found.mesh.machine.name,
+        "mesh": found.mesh.name,
+        "model": found.model.model,
+        "time_s": found.time,
+        "bound_s": found.bound,
+        "steps": [
+            {
+                "op": step.collective.kind,
+                "over": list(step.collective.axes),
+                "algorithm": step.algorithm,
+                "bytes": _whole(step.collective.size),
+                "port_bytes": {
+                    level: _whole(size) for level, size in zip(levels, step.port_bytes, strict=True)
+                },
+                "time_s": step.time,
+                "bound_s": step.bound,
+            }
+            for step in found.steps
+        ],
+    }
+
+
+def _whole(size: float) -> float:
+    """A size without a fraction as an integer."""
+    return int(size) if size == int(size) else size

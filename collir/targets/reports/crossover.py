@@ -1,0 +1,147 @@
+"""Which function, or which strategy, is fastest for which size of buffer."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import IO
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from collir.cost.group import CostError
+from collir.cost.program import FunctionCost, cost, functions_of
+from collir.dialects.coll import dist_type
+from collir.dialects.machine import mesh_of
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.synthesis.strategies import STRATEGIES, decompose
+from collir.targets.reports.cost import CostingTarget
+from collir.targets.reports.text import bytes_text, seconds_text, table
+
+SIZES = (*(digit * 10.0**power for power in range(3, 10) for digit in (1, 3)), 1e10)
+"""1 KB to 10 GB."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A function as written or by a strategy; ``base`` are the bytes that its argument has."""
+
+    name: str
+    cost: FunctionCost
+    base: float
+
+    def time(self, size: float) -> float:
+        """Seconds, with an argument of so many bytes on every rank.
+
+        Raises:
+            CostError: see ``step_cost``.
+        """
+        return self.cost.scaled(size / self.base).time
+
+
+@dataclass(frozen=True)
+class CrossoverTarget(CostingTarget):
+    """Which function is fastest for buffers of 1 KB to 10 GB, and where the fastest changes.
+
+    The size is that of a function's largest argument on one rank; all buffers grow with it.
+    strategies: of `decompose`, tried on each function; all, if the file has one function only.
+    svg: print a plot (needs matplotlib: `pip install 'collir[plot]'`).
+    model, algorithm, order: as of the target cost.
+    """
+
+    name = "crossover"
+
+    strategies: tuple[str, ...] = ()
+    svg: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if unknown := [name for name in self.strategies if name not in STRATEGIES]:
+            raise ValueError(f"strategies are among {', '.join(STRATEGIES)}, not '{unknown[0]}'")
+
+    def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        candidates = self._candidates(module)
+        output.write(plot(candidates) if self.svg else "\n".join(report(candidates)) + "\n")
+
+    def _candidates(self, module: ModuleOp) -> list[Candidate]:
+        functions = functions_of(module)
+        if not functions:
+            raise DiagnosticError(Diagnostic("there is no function to compare"))
+        others = [name for name in STRATEGIES if name != "flat" and len(functions) == 1]
+        strategies = self.strategies or ("flat", *others)
+        bases = [
+            max((dist_type(a).local_bytes(mesh_of(f)) for a in f.args), default=1)
+            for f in functions
+        ]
+        found: list[Candidate] = []
+        for strategy in strategies:
+            rewritten = module.clone()
+            decompose(rewritten, strategy)
+            for each, base in zip(cost(rewritten, self.cost_model()), bases, strict=True):
+                name = each.name
+                if len(strategies) > 1:
+                    name = strategy if len(functions) == 1 else f"{each.name} {strategy}"
+                found.append(Candidate(name, each, base))
+        return found
+
+
+def fastest(candidates: Sequence[Candidate], size: float) -> Candidate:
+    """The fastest for a size; of equals the first."""
+    return min(candidates, key=lambda one: one.time(size))
+
+
+def crossings(candidates: Sequence[Candidate]) -> list[tuple[float, Candidate]]:
+    """The fastest from each size on: first from the smallest size, then where it changes."""
+    found = [(SIZES[0], fastest(candidates, SIZES[0]))]
+    for low, high in pairwise(SIZES):
+        while found[-1][1] is not fastest(candidates, high):
+            at = _first(lambda size: fastest(candidates, size) is not found[-1][1], low, high)
+            found.append((at, fastest(candidates, at)))
+            low = at
+    return found
+
+
+def _first(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Where between two sizes something holds first, to a thousandth; it does at the second."""
+    while high > low * 1.001:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def report(candidates: Sequence[Candidate]) -> list[str]:
+    """The lines of the table, and of where the fastest changes."""
+    try:
+        rows = [
+            [
+                bytes_text(size),
+                *(seconds_text(one.time(size)) for one in candidates),
+                fastest(candidates, size).name,
+            ]
+            for size in SIZES
+        ]
+        changes = crossings(candidates)
+    except CostError as error:
+        raise DiagnosticError(Diagnostic(str(error))) from error
+    lines = table(["bytes/rank", *(one.name for one in candidates), "fastest"], rows, left=0)
+    until = [f"from {bytes_text(at)} {one.name}" for at, one in changes[1:]]
+    return [*lines, "", f"fastest: {', '.join([changes[0][1].name, *until])}"]
+
+
+def plot(candidates: Sequence[Candidate]) -> str:
+    """The times over the sizes, as SVG.
+
+    Raises:
+        DiagnosticError: matplotlib is not installed.
+    """
+    try:
+        from collir.targets.reports.plots import lines
+    except ImportError as error:
+        message = "a plot needs matplotlib: install it with `pip install 'collir[plot]'`"
+        raise DiagnosticError(Diagnostic(message)) from error
+    return lines(
+        f"@{candidates[0].cost.mesh.machine.name}",
+        ("bytes per rank", "seconds"),
+        {one.name: [(size, one.time(size)) for size in SIZES] for one in candidates},
+        [at for at, _ in crossings(candidates)[1:]],
+    )

@@ -1,0 +1,57 @@
+"""Tables and quantities for people."""
+
+from collections.abc import Sequence
+
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"), (1, ""))
+
+
+def digits(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    if value >= 999.5:
+        return f"{value:.0f}"
+    return f"{value:#.3g}".rstrip(".") if value else "0"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time such as ``12.3 us``."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size * 0.9995:
+            return f"{digits(seconds / size)} {unit}"
+    return f"{digits(seconds * 1e9)} ns"
+
+
+def bytes_text(size: float) -> str:
+    """A size such as ``1.05 MB``, in powers of 1000; whole where it is."""
+    for factor, prefix in _PREFIXES:
+        if size >= factor * 0.9995 or factor == 1:
+            value = size / factor
+            shown = f"{value:.0f}" if value == round(value) else digits(value)
+            return f"{shown} {prefix}B"
+    raise AssertionError("unreachable")
+
+
+def rate_text(rate: float) -> str:
+    """A bandwidth such as ``235 GB/s``."""
+    return f"{bytes_text(rate)}/s" if rate != float("inf") else "-"
+
+
+def ratio_text(value: float, lowest: float) -> str:
+    """How many times a bound something takes."""
+    if lowest <= 0:
+        return "-"
+    ratio = value / lowest
+    return f"{ratio:.2f}x" if ratio < 100 else f"{ratio:.0f}x"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Lines of columns; the first ``left`` of them are flush left, the others right."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (
+            cell.ljust(width) if i < left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        )
+        return "  ".join(padded).rstrip()
+
+    return [line(head), *map(line, rows)]

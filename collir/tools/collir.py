@@ -1,0 +1,68 @@
+"""collir: what is neither a pass, a target nor a run, one subcommand each."""
+
+import argparse
+import difflib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import collir
+from collir.syntax.diagnostics import Sources
+from collir.tools.api import UsageError
+from collir.tools.shell import Arguments, run_tool
+
+
+class Command(Protocol):
+    """A subcommand: a module."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the arguments of the command."""
+
+    def run(self, options: argparse.Namespace) -> int:
+        """The command; returns its exit status."""
+        ...
+
+
+def _machine() -> Command:
+    from collir.tools import machine
+
+    return machine
+
+
+COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
+    "machine": ("the machines that ship with collir", _machine),
+}
+"""Name -> what it is about, and a function that imports it: only what is asked for is imported."""
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    parser = Arguments(prog="collir", description="Everything but collopt and collrun.")
+    parser.add_argument("--version", action="version", version=f"collir {collir.__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
+    for name, (summary, load) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        command.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
+        if name == chosen:
+            load().configure(command)
+    return parser
+
+
+def _run(given: Sequence[str]) -> int:
+    chosen = next((word for word in given if not word.startswith("-")), None)
+    if chosen is not None and chosen not in COMMANDS:
+        close = difflib.get_close_matches(chosen, COMMANDS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(COMMANDS)}"
+        raise UsageError(f"there is no command '{chosen}'; {hint}")
+    options = _parser(chosen).parse_args(given)
+    return COMMANDS[options.command][1]().run(options)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return run_tool("collir", Sources(), "--debug" in given, lambda: _run(given))
+
+
+def script() -> None:
+    """The console script."""
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""examples/embed: the commands of its README, run in a folder of their own."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+README = EXAMPLES / "embed" / "README.md"
+
+SHARING = {
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
+    "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "64",
+}
+"""For ranks that share cores: one that waits soon sleeps."""
+
+
+def sessions() -> dict[str, list[tuple[str, str]]]:
+    """For every section of the README its commands, and what each prints."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for section in README.read_text(encoding="utf-8").split("\n## ")[1:]:
+        (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+        parts = [part.partition("\n") for part in block.split("$ ")[1:]]
+        found[section.splitlines()[0]] = [(command, output) for command, _, output in parts]
+    return found
+
+
+@pytest.mark.parametrize("language", sessions())
+def test_a_program_calls_what_is_emitted(language: str, tmp_path: Path) -> None:
+    if language == "Python" and find_spec("mpi4py") is None:
+        pytest.skip("mpi4py is not installed: pip install '.[mpi4py]'")
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for command, output in sessions()[language]:
+        done = subprocess.run(
+            command,
+            shell=True,
+            cwd=tmp_path / "examples" / "embed",
+            env=SHARING | os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout == output, done.stderr

@@ -1,0 +1,7 @@
+// collopt %s -t torch
+// A function without a mesh.
+builtin.module {
+  func.func @f() {
+    func.return
+  }
+}

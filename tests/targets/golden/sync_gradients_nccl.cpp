@@ -1,0 +1,126 @@
+/* Written by collir VERSION: C++17, CUDA and NCCL 2.18 or newer. It has no kernels: any C++
+ * compiler will do.
+ *
+ * Every rank calls MESH_init with a communicator of all ranks of the mesh, which stays the
+ * caller's, then the functions with buffers on its device, which must not overlap, and in the end
+ * MESH_finalize. Functions put work on the stream and do not wait for it; MESH_synchronize does,
+ * and ends when a communicator fails. All return ncclSuccess or an error of NCCL, which is
+ * ncclUnhandledCudaError for those of CUDA. A rank is a thread: a process may have several. Where
+ * a rank holds nothing of a value, its buffer is not touched and may be NULL.
+ *   ncclResult_t m_init(ncclComm_t comm);
+ *   ncclResult_t m_finalize();
+ *   ncclResult_t m_synchronize(cudaStream_t stream);
+ *   ncclResult_t sync_gradients(const float *g, float *r, cudaStream_t stream);
+ */
+#include <cstddef>
+#include <cstdint>
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+/* An error of CUDA is returned as ncclUnhandledCudaError. */
+#define TRY(call) \
+  do { ncclResult_t err = (call); if (err != ncclSuccess) return err; } while (0)
+#define TRY_CUDA(call) \
+  do { if ((call) != cudaSuccess) return ncclUnhandledCudaError; } while (0)
+
+/* Memory of the device that is free again when the stream gets to where it is released. */
+template <typename T> class device_memory {
+  T *start = nullptr;
+  const cudaStream_t stream;
+
+public:
+  explicit device_memory(cudaStream_t on) : stream(on) {}
+  device_memory(const device_memory &) = delete;
+  device_memory &operator=(const device_memory &) = delete;
+  ~device_memory() { release(); }
+  operator T *() const { return start; }
+
+  ncclResult_t allocate(size_t count)
+  {
+    TRY_CUDA(cudaMallocAsync((void **)&start, count * sizeof(T), stream));
+    return ncclSuccess;
+  }
+  void release()
+  {
+    if (start) cudaFreeAsync(start, stream);
+    start = nullptr;
+  }
+};
+
+/* mesh @m on @cluster: 8 ranks, data = node:2 * gpu:4. */
+static thread_local struct {
+  ncclComm_t comm; /* the caller's */
+  int rank;
+  int data_node, data_gpu; /* this rank's coordinates */
+  ncclComm_t over_data_gpu; /* ranks that differ in data.gpu only */
+  ncclComm_t over_data_node; /* ranks that differ in data.node only */
+} mesh_m;
+
+ncclResult_t m_init(ncclComm_t comm)
+{
+  int size = 0;
+  mesh_m = {};
+  TRY(ncclCommCount(comm, &size));
+  if (size != 8) return ncclInvalidArgument;
+  mesh_m.comm = comm;
+  TRY(ncclCommUserRank(comm, &mesh_m.rank));
+  mesh_m.data_node = mesh_m.rank / 4;
+  mesh_m.data_gpu = mesh_m.rank % 4;
+  TRY(ncclCommSplit(comm, mesh_m.data_node,
+                    mesh_m.data_gpu, &mesh_m.over_data_gpu, NULL));
+  TRY(ncclCommSplit(comm, mesh_m.data_gpu,
+                    mesh_m.data_node, &mesh_m.over_data_node, NULL));
+  return ncclSuccess;
+}
+
+/* Frees what m_init made, also where that failed. */
+ncclResult_t m_finalize()
+{
+  ncclResult_t err = ncclSuccess;
+  ncclResult_t one;
+  if (mesh_m.over_data_gpu && (one = ncclCommDestroy(mesh_m.over_data_gpu)) != ncclSuccess) err = one;
+  if (mesh_m.over_data_node && (one = ncclCommDestroy(mesh_m.over_data_node)) != ncclSuccess) err = one;
+  mesh_m = {};
+  return err;
+}
+
+/* Waits for the stream. Where a communicator fails, aborts those of the mesh. */
+ncclResult_t m_synchronize(cudaStream_t stream)
+{
+  cudaError_t cuda;
+  do {
+    ncclResult_t found = ncclSuccess;
+    const ncclComm_t comms[] = {mesh_m.over_data_gpu, mesh_m.over_data_node};
+    cuda = cudaStreamQuery(stream);
+    for (ncclComm_t comm : comms) {
+      TRY(ncclCommGetAsyncError(comm, &found));
+      if (found != ncclSuccess && found != ncclInProgress) {
+        ncclCommAbort(mesh_m.over_data_gpu);
+        ncclCommAbort(mesh_m.over_data_node);
+        mesh_m.over_data_gpu = NULL;
+        mesh_m.over_data_node = NULL;
+        return found;
+      }
+    }
+  } while (cuda == cudaErrorNotReady);
+  return cuda == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+/* g[1048576] is f32[1048576] partial(sum: data);
+ * r[1048576] is f32[1048576]. */
+ncclResult_t sync_gradients(const float *g, float *r, cudaStream_t stream)
+{
+  device_memory<float> v0(stream);
+  device_memory<float> v1(stream);
+  // %0 = reduce_scatter %g over data.gpu dim 0
+  TRY(v0.allocate(262144));
+  TRY(ncclReduceScatter(g, v0, 262144, ncclFloat32, ncclSum, mesh_m.over_data_gpu, stream));
+  // %1 = all_reduce %0 over data.node
+  TRY(v1.allocate(262144));
+  TRY(ncclAllReduce(v0, v1, 262144, ncclFloat32, ncclSum, mesh_m.over_data_node, stream));
+  v0.release();
+  // %r = all_gather %1 over data.gpu dim 0
+  TRY(ncclAllGather(v1, r, 262144, ncclFloat32, mesh_m.over_data_gpu, stream));
+  v1.release();
+  return ncclSuccess;
+}

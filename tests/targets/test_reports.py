@@ -1,0 +1,146 @@
+"""The reports: what they say is what the cost model says, for people and for programs."""
+
+import json
+
+import pytest
+
+import collir
+from collir.targets.reports.crossover import SIZES
+from collir.targets.reports.text import bytes_text, rate_text, ratio_text, seconds_text, table
+
+SYNC = """\
+machine @a100x4 {
+  level node[4] { port =   8 GB/s, latency = 20 us }
+  level gpu[16] { port = 270 GB/s, latency =  3 us }
+}
+mesh @m on @a100x4 { data = node:4 * gpu:2, model = gpu:8 }
+func @flat(%g: f32[536870912] partial(sum: data)) -> f32[536870912] on @m {
+  %r = all_reduce %g over data using ring
+  return %r
+}
+func @steps(%g: f32[536870912] partial(sum: data)) -> f32[536870912] on @m {
+  %0 = reduce_scatter %g over data.gpu dim 0
+  %1 = all_reduce %0 over data.node
+  %2 = all_gather %1 over data.gpu dim 0
+  return %2
+}
+func @nothing(%g: f32[16]) -> f32[16@data] on @m {
+  %r = slice %g over data dim 0
+  return %r
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (1.0, "1.00 s"),
+        (0.0123456, "12.3 ms"),
+        (999.6e-6, "1.00 ms"),
+        (3e-6, "3.00 us"),
+        (2.5e-9, "2.50 ns"),
+        (0.0, "0 ns"),
+        (4321.0, "4321 s"),
+    ],
+)
+def test_times(value: float, shown: str) -> None:
+    assert seconds_text(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0 B"),
+        (1, "1 B"),
+        (999, "999 B"),
+        (1000, "1 KB"),
+        (2**31, "2.15 GB"),
+        (1.5e6, "1.50 MB"),
+    ],
+)
+def test_sizes(value: float, shown: str) -> None:
+    assert bytes_text(value) == shown
+
+
+def test_rates_ratios_and_tables() -> None:
+    assert rate_text(235e9) == "235 GB/s"
+    assert rate_text(float("inf")) == "-"
+    assert (ratio_text(3, 2), ratio_text(300, 2), ratio_text(1, 0)) == ("1.50x", "150x", "-")
+    assert table(["a", "b"], [["x", "1"], ["yy", "22"]], left=1) == ["a    b", "x    1", "yy  22"]
+
+
+def test_the_json_form() -> None:
+    """By hand: on a NIC that 8 groups share, a ring of 8 ranks sends 8 * 2 * 7/8 buffers."""
+    found = json.loads(collir.emit(collir.parse(SYNC), "cost-json"))
+    flat, steps, nothing = found["functions"]
+    assert (flat["name"], flat["machine"], flat["mesh"]) == ("flat", "a100x4", "m")
+    (step,) = flat["steps"]
+    size = 4 * 536870912
+    assert step["op"] == "all_reduce"
+    assert step["over"] == ["data.node", "data.gpu"]
+    assert step["algorithm"] == "ring"
+    assert step["bytes"] == size
+    assert step["port_bytes"] == {"node": 14 * size, "gpu": 2 * 7 / 8 * size}
+    hops = 2 * (4 * 20e-6 + 3 * 3e-6)
+    assert step["time_s"] == pytest.approx(14 * size / 8e9 + hops)
+    assert step["bound_s"] == pytest.approx(8 * 2 * 3 / 4 * size / 8e9)
+    assert [s["op"] for s in steps["steps"]] == ["reduce_scatter", "all_reduce", "all_gather"]
+    assert steps["time_s"] == pytest.approx(sum(s["time_s"] for s in steps["steps"]))
+    assert steps["bound_s"] == pytest.approx(sum(s["bound_s"] for s in steps["steps"]))
+    assert steps["time_s"] < flat["time_s"]
+    assert (nothing["steps"], nothing["time_s"]) == ([], 0)
+
+
+def test_the_python_api_the_table_and_the_json_agree() -> None:
+    module = collir.parse(SYNC)
+    for model in ("alpha-beta", "p2", "nccl"):
+        found = json.loads(collir.emit(module, f"cost-json{{model={model}}}"))["functions"]
+        costs = collir.cost(module, model=model)
+        assert [f["time_s"] for f in found] == [c.time for c in costs]
+        page = collir.emit(module, f"cost{{model={model}}}")
+        for cost in costs:
+            assert f"@{cost.name} on @m (@a100x4, 64 devices): {seconds_text(cost.time)}" in page
+
+
+def test_the_order_of_ranks_is_an_option() -> None:
+    text = SYNC.replace("over data using", "over data.gpu, data.node using")
+    module = collir.parse(text)
+    written, hardware = (collir.cost(module, order=o)[0].time for o in ("written", "hardware"))
+    assert written == pytest.approx(2 * hardware, rel=1e-3)
+
+
+def test_crossover_of_functions() -> None:
+    lines = collir.emit(collir.parse(SYNC), "crossover").splitlines()
+    assert lines[0].split() == ["bytes/rank", "flat", "steps", "nothing", "fastest"]
+    assert len(lines) == len(SIZES) + 3
+    assert (lines[1].split()[:2], lines[-3].split()[:2]) == (["1", "KB"], ["10", "GB"])
+
+
+def test_crossover_of_strategies_says_where_the_fastest_changes() -> None:
+    text = SYNC.partition("func @steps")[0].replace(" using ring", "")
+    module = collir.parse(text)
+    lines = collir.emit(module, "crossover{algorithm=ring}").splitlines()
+    names = ["flat", "rs-ar-ag", "reduce-ar-bcast", "ar-per-level"]
+    assert lines[0].split() == ["bytes/rank", *names, "fastest"]
+    assert lines[-1].startswith("fastest: ")
+    # What it says of a size is what the cost model says of a buffer of that size.
+    for size, line in zip((1000, 10_000_000_000), (lines[1], lines[-3]), strict=True):
+        sized = collir.parse(text.replace("536870912", str(size // 4)))
+        times = [
+            seconds_text(collir.cost(m, algorithm="ring")[0].time)
+            for m in (
+                collir.run_passes(sized.clone(), f"decompose{{strategy={name}}}") for name in names
+            )
+        ]
+        assert all(time in line for time in times[:1]), (line, times)
+    two = collir.emit(module, "crossover{strategies=flat,rs-ar-ag}").splitlines()
+    assert two[0].split() == ["bytes/rank", "flat", "rs-ar-ag", "fastest"]
+
+
+def test_a_plot_is_svg_and_always_the_same() -> None:
+    pytest.importorskip("matplotlib")
+    module = collir.parse(SYNC)
+    plot = collir.emit(module, "crossover{svg=true}")
+    assert plot.startswith("<?xml")
+    assert all(f">{name}</text>" in plot for name in ("flat", "steps", "bytes per rank"))
+    assert plot == collir.emit(module, "crossover{svg=true}")
