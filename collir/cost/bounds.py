@@ -79,33 +79,49 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
     for index, level in enumerate(group.levels):
         if group.spread(index) == 1:
             continue
-        copied = _copies_outside(collective, index)
-        into = _into(collective, group, index, copied) * distinct.beside[index]
+        copied = _outside(collective, index, collective.replicated)
+        helped = copied or _outside(collective, index, collective.at_root)
+        into = _into(collective, group, index, copied, helped) * distinct.beside[index]
         found.append(into / level.port)
         alone = index == 0 or group.spread(index - 1) == 1
         if alone and not copied:
             everyone = _everyone(collective, group, index) * distinct.beside[index]
             inside = everyone * distinct.groups_across[index]
-            found.append(inside * level.taper / (level.size * level.port))
+            found.append(
+                inside / (level.size * level.port / level.taper + _around(collective, index))
+            )
             if level.kind is LinkKind.BUS:
                 found.append(inside / level.port)
     return max(found)
 
 
-def _copies_outside(collective: Collective, level: int) -> bool:
-    """Whether other children of a level, or of one further out, hold copies of the operand."""
+def _around(collective: Collective, level: int) -> float:
+    """Bytes per second that children of one parent can send each other without the interconnect
+    between them: by way of another parent's, in and (of an all_reduce, where both count) out."""
+    outer = collective.mesh.machine.levels[:level]
+    if all(entry.size == 1 for entry in outer):
+        return 0.0
+    return outer[-1].port * (2 if collective.kind == "all_reduce" else 1)
+
+
+def _outside(collective: Collective, level: int, axes: frozenset[str]) -> bool:
+    """Whether some sub-axes extend over children of a level, or of one further out."""
     names = {entry.name: index for index, entry in enumerate(collective.mesh.machine.levels)}
     subs = collective.mesh.by_name
-    return any(names.get(subs[axis].level or "", 0) <= level for axis in collective.replicated)
+    return any(names.get(subs[axis].level or "", 0) <= level for axis in axes)
 
 
-def _into(collective: Collective, group: Group, level: int, copied: bool) -> float:
-    """Bytes that one group's data must send into (or out of) one child of a level at least."""
+def _into(collective: Collective, group: Group, level: int, copied: bool, helped: bool) -> float:
+    """Bytes that one group's data must send into (or out of) one child of a level at least.
+
+    ``copied``: other children hold copies of the operand; ``helped``: or nothing, so that they may
+    reduce for those that do.
+    """
     size, parts = collective.size, group.spread(level)
     rest = (parts - 1) / parts
     match collective.kind:
         case "all_reduce":
-            return size if copied else 2 * rest * size
+            return size if helped else 2 * rest * size
         case "reduce_scatter" | "scatter":
             return size / parts if copied else rest * size
         case "all_gather" | "gather":

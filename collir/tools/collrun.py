@@ -19,6 +19,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
+from collir.cost.model import CostModel
+from collir.cost.program import function_cost
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DType
@@ -31,6 +33,7 @@ from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sou
 from collir.syntax.mlir import check_programs
 from collir.targets.code.mpi import functions_of
 from collir.targets.code.plan import plan
+from collir.targets.reports.text import seconds_text
 from collir.tools import api
 from collir.tools.resize import dimensions, largest_dimension, resize
 from collir.tools.shell import BAD_INPUT, Arguments, run_tool
@@ -71,6 +74,15 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="replace dimensions of size OLD (default: the largest) by NEW, before the passes",
+    )
+    parser.add_argument(
+        "--time",
+        metavar="REPEATS",
+        nargs="?",
+        type=int,
+        const=10,
+        help="with --engine mpi: run each function so often (default: 10), and print the best time "
+        "beside the predicted one",
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks of internal errors")
     parser.add_argument("--version", action="version", version=f"collrun {collir.__version__}")
@@ -117,6 +129,8 @@ def script() -> None:
 
 def _run(options: argparse.Namespace, sources: Sources) -> int:
     api.pass_pipeline(options.passes)  # what is wrong with the command is said first
+    if options.time is not None and (options.engine != "mpi" or options.time < 1):
+        raise api.UsageError("--time is for --engine mpi, and takes at least one repeat")
     module = api.parse(options.file, sources=sources)
     _set_sizes(module, options.set_size)
     api.run_passes(module, options.passes)
@@ -126,7 +140,7 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     cases = [_numpy_case(module, function, options.seed, files) for function in functions]
     verdicts = [_check_meaning(case, options) for case in cases]
     if options.engine == "mpi":
-        verdicts += [_check_mpi(module, group) for group in _by_ranks(cases)]
+        verdicts += [_check_mpi(module, group, options.time) for group in _by_ranks(cases)]
     return 0 if all(verdicts) else BAD_INPUT
 
 
@@ -320,8 +334,11 @@ def _by_ranks(cases: Sequence[Case]) -> list[list[Case]]:
     return list(groups.values())
 
 
-def _check_mpi(module: ModuleOp, cases: Sequence[Case]) -> bool:
-    """Runs functions on real ranks and compares every rank's buffers with the numpy engine's."""
+def _check_mpi(module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> bool:
+    """Runs functions on real ranks and compares every rank's buffers with the numpy engine's.
+
+    With ``repeats``, the best time of so many runs is printed beside the predicted one.
+    """
     from collir.tools.mpi_run import run
 
     with tempfile.TemporaryDirectory(prefix="collrun-") as folder:
@@ -330,6 +347,7 @@ def _check_mpi(module: ModuleOp, cases: Sequence[Case]) -> bool:
             [case.function for case in cases],
             [case.arguments for case in cases],
             Path(folder),
+            repeats=repeats or 1,
         )
     right = True
     for case, (results, seconds) in zip(cases, done, strict=True):
@@ -339,7 +357,21 @@ def _check_mpi(module: ModuleOp, cases: Sequence[Case]) -> bool:
         equal_text = f"ok, every rank's buffers are equal{case.rounding}"
         verdict = f"WRONG on ranks {wrong}" if wrong else equal_text
         print(f"{case.name}: {verdict} on {ranks} ranks (MPI, {seconds * 1e3:.1f} ms)")
+        if repeats:
+            print(f"{case.name}: {_prediction(case.function, seconds, repeats)}")
     return right
+
+
+def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:
+    """A measured time beside what the cost model says of the machine in the file."""
+    model = CostModel(algorithm="runtime")
+    measured = f"best of {repeats}: {seconds_text(seconds)} measured"
+    try:
+        predicted = function_cost(function, model).time
+    except DiagnosticError as error:
+        return f"{measured}; no prediction: {error.diagnostics[0].message}"
+    name = mesh_of(function).machine.name
+    return f"{measured}, {seconds_text(predicted)} predicted for @{name} with MPICH's algorithms"
 
 
 def differing_ranks(case: Case, results: Sequence[Buffers]) -> list[int]:

@@ -98,6 +98,7 @@ def run(
     folder: Path,
     flags: Sequence[str] = ("-O2",),
     timeout: float | None = None,
+    repeats: int = 1,
 ) -> list[tuple[list[Buffers], float]]:
     """Runs functions of a module on real MPI ranks, in one launch.
 
@@ -106,9 +107,11 @@ def run(
         arguments: for every function and argument, one array (or None) per rank.
         folder: an existing folder for the code, the program and the buffers.
         timeout: seconds after which the program is killed.
+        repeats: how often each function is run.
 
     Returns:
-        For every function its results, with None on ranks that hold none, and its seconds.
+        For every function its results, with None on ranks that hold none, and the seconds of its
+        slowest rank in its best run.
 
     Raises:
         DiagnosticError: MPI is not installed.
@@ -123,7 +126,7 @@ def run(
             for buffers in (buffers for given in arguments for buffers in given):
                 if (buffer := buffers[rank]) is not None:
                     file.write(buffer.tobytes())
-    mpiexec(ranks, [str(folder / "program"), str(folder)], timeout)
+    mpiexec(ranks, [str(folder / "program"), str(folder), str(repeats)], timeout)
     times = [float(line) for line in (folder / "times").read_text().split()]
     files = [(folder / f"{rank}.out").open("rb") for rank in range(ranks)]
     try:

@@ -33,13 +33,14 @@ from collir.syntax.mlir import verify
 from collir.syntax.operations import SIGNATURES
 from collir.syntax.reader import read
 from collir.syntax.writer import write
+from collir.tools import collir as collir_tool
 from collir.tools import collopt, collrun
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = ("coll", "coll error", "console", "python", "text", "sh")
 NOT_RUN = ("make", "pip", "git")
-TOOLS = {"collopt": collopt.main, "collrun": collrun.main}
+TOOLS = {"collir": collir_tool.main, "collopt": collopt.main, "collrun": collrun.main}
 
 
 @dataclass(frozen=True)

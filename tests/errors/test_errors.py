@@ -13,11 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from collir.tools import collir as collir_tool
 from collir.tools import collopt, collrun
 
 HERE = Path(__file__).parent
 Tool = Callable[[Sequence[str]], int]
-TOOLS: dict[str, Tool] = {"collopt": collopt.main, "collrun": collrun.main}
+TOOLS: dict[str, Tool] = {
+    "collir": collir_tool.main,
+    "collopt": collopt.main,
+    "collrun": collrun.main,
+}
 
 
 def command_of(path: Path) -> list[str]:

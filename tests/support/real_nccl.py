@@ -72,7 +72,13 @@ def compile_with_nvcc(code: str, folder: Path, mpi: bool = False) -> str:
     nccl = libraries()[0]
     compiler = ["-ccbin", find("mpicxx")] if mpi else []
     flags = ["-std=c++17", "-O1", "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra"]
-    linked = [f"-L{FOLDER / 'cu13/lib'}", "-Xlinker", str(nccl), "-Xlinker", f"-rpath,{nccl.parent}"]
+    linked = [
+        f"-L{FOLDER / 'cu13/lib'}",
+        "-Xlinker",
+        str(nccl),
+        "-Xlinker",
+        f"-rpath,{nccl.parent}",
+    ]
     headers = f"-I{FOLDER / 'nccl/include'}"
     _run([NVCC, *compiler, *flags, headers, str(source), "-o", str(program), *linked])
     return str(program)

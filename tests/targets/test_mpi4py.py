@@ -173,6 +173,26 @@ def test_any_name_of_a_value_or_an_axis_runs(tmp_path: Path) -> None:
     assert differences("mpi4py", module, functions_of(module), tmp_path) == []
 
 
+@pytest.mark.parametrize("target", ["mpi4py", "torch"])
+def test_no_name_ends_a_comment_or_a_string(target: str, tmp_path: Path) -> None:
+    """MLIR allows any name for a machine, an axis or a level."""
+    odd = r"x\22\22\22\0Aevil = 1 # {rank} \\"
+    source = "machine @k { level a[2] { port = 1 GB/s, latency = 1 us }\n"
+    source += "level b[2] { port = 1 GB/s, latency = 1 us } }\n"
+    source += "mesh @m on @k { x = a:2, y = b:2 }\n"
+    source += "func @f(%x: f32[4@x]) -> f32[4] on @m {\n"
+    source += "  %r = all_gather %x over x dim 0\n  return %r\n}\n"
+    text = collir.emit(collir.parse(source), "mlir").replace("@k", f'@"{odd}"')
+    for name in ("b", "y"):
+        text = text.replace(f'<"{name}"', f'<"{odd}{name}"')
+    path = tmp_path / "odd.mlir"
+    path.write_text(text, encoding="utf-8")
+    code = collir.emit(collir.parse(path), target)
+    assert "evil" in code
+    compile(code, "odd.py", "exec")
+    assert not re.search(r"^\s*evil", code, re.MULTILINE)
+
+
 # --- on ranks -----------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from collir.tools.mpi_run import mpiexec
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 QUICK = ("-O0",)
+SLOW = pytest.mark.slow
 
 
 def run(program: str, ranks: int, options: str, *arguments: str) -> str:
@@ -51,8 +52,8 @@ def assert_all_ok(module: ModuleOp, options: str, folder: Path) -> None:
         ("sync_gradients", "", "symmetric=true"),
         ("train", "decompose", "processes=false"),
         ("reshard", "decompose", "processes=true"),
-        ("hierarchical", "decompose", "processes=false symmetric=true"),
-        ("broadcast_weights", "decompose", "symmetric=true"),
+        pytest.param("hierarchical", "decompose", "processes=false symmetric=true", marks=SLOW),
+        pytest.param("broadcast_weights", "decompose", "symmetric=true", marks=SLOW),
     ],
 )
 def test_examples_find_their_results_right(
@@ -83,7 +84,7 @@ def test_a_collective_alone_is_reported_with_bandwidths(tmp_path: Path) -> None:
 def test_random_programs_find_their_results_right(
     ranks: int, seed: int, options: str, tmp_path: Path
 ) -> None:
-    assert_random_programs_ok(ranks, seed, options, tmp_path)
+    assert_random_programs_ok(ranks, seed, 15, options, tmp_path)
 
 
 @pytest.mark.slow
@@ -92,15 +93,17 @@ def test_random_programs_find_their_results_right(
 def test_many_random_programs_find_their_results_right(
     ranks: int, options: str, tmp_path: Path
 ) -> None:
-    assert_random_programs_ok(ranks, ranks, options, tmp_path)
+    assert_random_programs_ok(ranks, ranks, 40, options, tmp_path)
 
 
-def assert_random_programs_ok(ranks: int, seed: int, options: str, folder: Path) -> None:
+def assert_random_programs_ok(
+    ranks: int, seed: int, count: int, options: str, folder: Path
+) -> None:
     rng = random.Random(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(3)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 8), f"f{index}")
-        for index in range(30)
+        for index in range(count)
     ]
     assert_all_ok(module_of(meshes, functions), options, folder)
 
@@ -161,7 +164,13 @@ def test_the_program_without_mistakes_is_right(right_code: str, tmp_path: Path) 
     ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+QUICKLY = ("another order of ranks", "blocks out of order", "another operand")
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [mistake if mistake in QUICKLY else pytest.param(mistake, marks=SLOW) for mistake in MISTAKES],
+)
 def test_a_wrong_program_is_found_wrong(mistake: str, right_code: str, tmp_path: Path) -> None:
     before, after = (text.replace("\\n", "\n") for text in MISTAKES[mistake])
     assert before in right_code

@@ -29,10 +29,10 @@ from collir.targets.code.python_text import (
     example,
     header,
     is_first,
+    number_text,
     over,
     tuple_text,
 )
-from collir.targets.code.python_text import number_text as plain_number
 
 _DTYPES = {
     DType.F16: "xp.float16",
@@ -72,7 +72,7 @@ class Mpi4pyFunction(FunctionText):
             return f"xp.empty({text}, dtype={kind})"
         if value == 0 and math.copysign(1, value) > 0:
             return f"xp.zeros({text}, dtype={kind})"
-        return f"xp.full({text}, {plain_number(value, dtype)}, dtype={kind})"
+        return f"xp.full({text}, {number_text(value, dtype)}, dtype={kind})"
 
     def packed(self, text: str) -> str:
         self.needs.add("packed")
@@ -94,7 +94,7 @@ class Mpi4pyFunction(FunctionText):
         return call("xp.concat", [tuple_text(arrays), f"axis={dim}"], 16)
 
     def constant(self, value: float, dtype: DType) -> str:
-        number = plain_number(value, dtype)
+        number = number_text(value, dtype)
         # A number beside an array takes its type, but in types that are not numpy's own.
         return f"{self.dtype(dtype)}({number})" if dtype is DType.BF16 else number
 
@@ -189,9 +189,7 @@ class Mpi4pyFunction(FunctionText):
         """A call in which only the root has both arrays; bits of None are not to be had."""
         if x.dtype not in _AS_BITS:
             return self._send(op, x, [sent, received, *rest])
-        other = (
-            [sent, "None"] if isinstance(op, coll.GatherOp | coll.ReduceOp) else ["None", received]
-        )
+        other = ["None", received] if isinstance(op, coll.ScatterOp) else [sent, "None"]
         with_both = self._send(op, x, [sent, received, *rest])
         return [
             f"if {root}:",
@@ -280,7 +278,10 @@ and, for more than 2^31 - 1 elements, MPI 4."""
 
 _REDUCED = '''\
 def _on_floats(combine, dtype):
-    """An MPI operator on a type that MPI does not know: computed in float32."""
+    """An MPI operator on a type that MPI does not know: computed in float32.
+
+    mpi4py has room for 16 such operators in a process.
+    """
 
     def operator(x, y, _):
         x, y = np.frombuffer(x, dtype), np.frombuffer(y, dtype)

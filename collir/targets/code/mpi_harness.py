@@ -2,7 +2,8 @@
 
 Every rank reads what it holds of the arguments from ``DIR/<rank>.in``, all functions one after the
 other, and writes what it holds of the results to ``DIR/<rank>.out``; where it holds nothing, it
-passes NULL. Rank 0 writes the seconds of every function to ``DIR/times``, a line each.
+passes NULL. Rank 0 writes the seconds of every function to ``DIR/times``, a line each: of the
+slowest rank, in the best of as many runs as a second argument says.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ _SUPPORT = """\
 /* ---- A main that runs the functions above on buffers from files ----------------------------- */
 
 static FILE *collir_in, *collir_out, *collir_times;
+static int collir_repeats = 1;
 
 static void collir_require(int condition, const char *what)
 {
@@ -47,7 +49,7 @@ static void collir_run(const char *name, int (*call)(void **), int inputs, int o
                        const size_t *bytes)
 {
   void *buffers[COLLIR_MOST_BUFFERS];
-  double start, taken, slowest = 0;
+  double best = 1e300;
   int err;
   for (int i = 0; i < inputs + outputs; ++i) {
     buffers[i] = NULL;
@@ -58,14 +60,18 @@ static void collir_run(const char *name, int (*call)(void **), int inputs, int o
     else
       memset(buffers[i], 0, bytes[i]);
   }
-  MPI_Barrier(MPI_COMM_WORLD);
-  start = MPI_Wtime();
-  err = call(buffers);
-  taken = MPI_Wtime() - start;
-  if (err != MPI_SUCCESS) fprintf(stderr, "MPI error %d in ", err);
-  collir_require(err == MPI_SUCCESS, name);
-  MPI_Reduce(&taken, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
-  if (collir_times) fprintf(collir_times, "%.9f\\n", slowest);
+  for (int i = 0; i < collir_repeats; ++i) {
+    double start, taken, slowest = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    err = call(buffers);
+    taken = MPI_Wtime() - start;
+    if (err != MPI_SUCCESS) fprintf(stderr, "MPI error %d in ", err);
+    collir_require(err == MPI_SUCCESS, name);
+    MPI_Reduce(&taken, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (slowest < best) best = slowest;
+  }
+  if (collir_times) fprintf(collir_times, "%.9f\\n", best);
   for (int i = 0; i < inputs + outputs; ++i) {
     if (i >= inputs && bytes[i])
       collir_require(fwrite(buffers[i], 1, bytes[i], collir_out) == bytes[i],
@@ -80,7 +86,8 @@ int main(int argc, char **argv)
 {
   char name[32];
   int rank, err = MPI_Init(&argc, &argv);
-  if (err != MPI_SUCCESS || argc != 2) return 1;
+  if (err != MPI_SUCCESS || argc < 2) return 1;
+  if (argc > 2) collir_repeats = atoi(argv[2]);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   snprintf(name, sizeof name, "%d.in", rank);
   collir_in = collir_open(argv[1], name, "rb");

@@ -60,7 +60,7 @@ def variables(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
     used = {*taken, *USED}
     out: list[str] = []
     for name in names:
-        base = re.sub(r"\W", "_", name, flags=re.ASCII)
+        base = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
         if base[0].isdigit():
             base = f"v{base}"
         if keyword.iskeyword(base) or hasattr(builtins, base) or base in USED:

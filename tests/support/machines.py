@@ -1,0 +1,53 @@
+"""Random small machines of all kinds, and steps on them, for property tests."""
+
+import math
+
+from hypothesis import strategies as st
+
+from collir.layout import Axis, Factor, Mesh
+from collir.machine import Device, Level, LinkKind, Machine
+
+
+@st.composite
+def meshes(draw: st.DrawFn) -> Mesh:
+    """Up to 48 devices on one to three levels of any kind, with up to two axes on each."""
+    axes: dict[str, list[Factor]] = {"a": [], "b": []}
+    levels: list[Level] = []
+    devices = 1
+    for name in ("x", "y", "z")[: draw(st.integers(1, 3))]:
+        sizes = [draw(st.integers(1, 4)) for _ in axes]
+        if devices * math.prod(sizes) > 48:
+            sizes = [1 for _ in sizes]
+        devices *= math.prod(sizes)
+        for factors, size in zip(axes.values(), sizes, strict=True):
+            factors.append(Factor(name, size))
+        levels.append(
+            Level(
+                name,
+                math.prod(sizes),
+                draw(st.integers(1, 9)) * 1e9,
+                draw(st.integers(0, 9)) * 1e-6,
+                draw(st.sampled_from(list(LinkKind))),
+                taper=draw(st.sampled_from([1, 1, 2, 3.5])),
+            )
+        )
+    for index, level in enumerate(levels):
+        below = math.prod(inner.size for inner in levels[index + 1 :])
+        rails = draw(st.sampled_from([n for n in (1, 2, 3, 4) if below % n == 0]))
+        levels[index] = Level(
+            level.name, level.size, level.port, level.latency, level.kind, level.taper, rails
+        )
+    device = draw(st.sampled_from([None, Device(reduction=5e9)]))
+    machine = Machine("m", tuple(levels), device)
+    placed = tuple(Axis.placed(name, factors) for name, factors in axes.items())
+    return Mesh("m", machine, placed)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> tuple[Mesh, tuple[str, ...], frozenset[str]]:
+    """A mesh, the sub-axes of a step in any order, and those at root beside it."""
+    mesh = draw(meshes().filter(lambda mesh: mesh.sub_axes))
+    names = draw(st.permutations(list(mesh.by_name)))
+    count = draw(st.integers(1, len(names)))
+    root = frozenset(axis for axis in names[count:] if draw(st.booleans()))
+    return mesh, tuple(names[:count]), root
