@@ -32,10 +32,10 @@ run: $(STAMP)
 	$(BIN)/collrun --engine mpi -n 8 -p decompose examples/sync_gradients.coll
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -rs -m "not slow"
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -rs
 	$(BIN)/lit -q tests/filecheck
 
 lint: $(STAMP)

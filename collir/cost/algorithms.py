@@ -42,22 +42,51 @@ class Estimate:
 
 
 @dataclass
+class _Round:
+    """A pattern's loads, its latency, its seconds per byte, and the bytes of all its rounds."""
+
+    loads: tuple[Load, ...]
+    latency: float
+    per_byte: float
+    size: float = 0.0
+
+
+@dataclass
 class Meter:
     """Adds up an algorithm's rounds and pipelines on a group."""
 
     group: Group
     time: float = 0.0
-    parts: list[tuple[tuple[Load, ...], float]] = field(default_factory=list)
+    rounds: dict[Pattern, _Round] = field(default_factory=dict[Pattern, _Round])
+    pipelines: list[tuple[tuple[Load, ...], float]] = field(
+        default_factory=list[tuple[tuple[Load, ...], float]]
+    )
 
     def round(self, pattern: Pattern, size: float, times: float = 1, reduced: float = 0.0) -> None:
         """``times`` rounds of messages of ``size`` bytes, of which a rank reduces ``reduced``."""
+        known = self.rounds.get(pattern)
+        if known is None:
+            known = self.rounds[pattern] = self._round(pattern)
+        busy = known.per_byte * size
+        self.time += times * (known.latency + busy + self.reduction(reduced))
+        known.size += size * times
+
+    def _round(self, pattern: Pattern) -> _Round:
         loads = pattern.loads(self.group)
-        latency = next(
-            (a for a, load in zip(self.group.latencies, loads, strict=True) if load.port), 0.0
-        )
-        busy = seconds(self.group, total([(loads, size)]))
-        self.time += times * (latency + busy + self.reduction(reduced))
-        self.parts.append((loads, size * times))
+        each = zip(self.group.latencies, loads, strict=True)
+        latency = next((a for a, load in each if load.port), 0.0)
+        return _Round(loads, latency, seconds(self.group, loads))
+
+    def exchange(self, bit: int, size: float, reduced: float = 0.0) -> None:
+        """A round in which all exchange with the rank that differs in a bit.
+
+        On a switch or bus all bits of one digit load the machine alike, so the first stands for
+        them: the number of different rounds is that of the digits.
+        """
+        digit, _ = self.group.bits[bit]
+        if self.group.levels[digit.level].kind in (LinkKind.SWITCH, LinkKind.BUS):
+            bit = next(i for i, (other, _) in enumerate(self.group.bits) if other is digit)
+        self.round(Exchange(bit), size, 1, reduced)
 
     def pipeline(
         self,
@@ -76,7 +105,7 @@ class Meter:
         """Loads in bytes that overlap."""
         busy = seconds(self.group, loads) * times
         self.time += latency + busy + self.reduction(reduced)
-        self.parts.append((loads, 1.0))
+        self.pipelines.append((loads, 1.0))
 
     def reduction(self, size: float) -> float:
         """The seconds a rank takes to reduce so many bytes."""
@@ -86,7 +115,8 @@ class Meter:
     @property
     def estimate(self) -> Estimate:
         """All so far."""
-        return Estimate(self.time, port_bytes(self.parts))
+        rounds = [(each.loads, each.size) for each in self.rounds.values()]
+        return Estimate(self.time, port_bytes([*rounds, *self.pipelines]))
 
 
 Algorithm = Callable[[Meter, float], None]
@@ -192,7 +222,7 @@ def doubling_all_gather(meter: Meter, size: float) -> None:
     """lg p a + n (p-1)/p b (allgather_intra_recursive_doubling.c), for 2^k ranks."""
     _power_of_two(meter.group, "the recursive_doubling all_gather", "bruck or ring")
     for bit in range(len(meter.group.bits)):
-        meter.round(Exchange(bit), size / meter.group.size * 2**bit)
+        meter.exchange(bit, size / meter.group.size * 2**bit)
 
 
 def halving_reduce_scatter(meter: Meter, size: float) -> None:
@@ -201,7 +231,7 @@ def halving_reduce_scatter(meter: Meter, size: float) -> None:
     _power_of_two(meter.group, "the recursive_halving reduce_scatter", "pairwise, pat or ring")
     for bit in reversed(range(len(meter.group.bits))):
         part = size / meter.group.size * 2**bit
-        meter.round(Exchange(bit), part, reduced=part)
+        meter.exchange(bit, part, part)
 
 
 def _folded(
@@ -211,9 +241,7 @@ def _folded(
     and get the result in the end."""
     group = meter.group
     if group.is_power_of_two:
-        core(
-            len(group.bits), lambda bit, part, reduced: meter.round(Exchange(bit), part, 1, reduced)
-        )
+        core(len(group.bits), meter.exchange)
         return
     steps = group.size.bit_length() - 1
     extra = group.size - 2**steps
@@ -403,7 +431,7 @@ def halving_gather_reduce(meter: Meter, size: float) -> None:
     _power_of_two(meter.group, "the halving_doubling reduce", "binomial or chain")
     for bit in range(len(meter.group.bits)):
         part = size / 2 ** (bit + 1)
-        meter.round(Exchange(bit), part, reduced=part)
+        meter.exchange(bit, part, part)
     for bit in reversed(range(len(meter.group.bits))):
         meter.round(Tree(bit), size / 2 ** (bit + 1))
 

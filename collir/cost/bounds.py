@@ -5,6 +5,10 @@ all_reduce, all parts that a level cuts the machine into together send 2 (m - 1)
 ForestColl). Latency: in k messages, what one device knows reaches 2^k devices, and what one child
 of a level knows (1 + d)^k children, d the devices below it (one port each: Chan et al. 2007).
 Where a value is replicated over other sub-axes, the copies below a child need to arrive only once.
+
+Any device may pass messages on or reduce them, those beside the group too. Idle ones may collect
+an all_reduce for the others, n bytes in and out of each. What a taper holds up may go around
+by another parent. Ports count whole, as every rail has a device.
 """
 
 import math
@@ -59,8 +63,9 @@ def _latency(collective: Collective, group: Group) -> float:
 def _rounds(group: Group, level: int) -> int:
     """In how many messages the children of a level can know of one of them."""
     ports = math.prod(inner.size for inner in group.levels[level + 1 :])
+    children = group.spread(level)
     rounds, reached = 0, 1
-    while reached < group.spread(level):
+    while reached < children:
         rounds, reached = rounds + 1, reached * (1 + ports)
     return rounds
 
@@ -87,9 +92,8 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
         if alone and not copied:
             everyone = _everyone(collective, group, index) * distinct.beside[index]
             inside = everyone * distinct.groups_across[index]
-            found.append(
-                inside / (level.size * level.port / level.taper + _around(collective, index))
-            )
+            carried = level.size * level.port / level.taper
+            found.append(inside / (carried + _around(collective, index)))
             if level.kind is LinkKind.BUS:
                 found.append(inside / level.port)
     return max(found)

@@ -101,7 +101,7 @@ def all_gather_bound(network: Network, compute: Iterable[Node], size: float) -> 
                 break
             inside = side - {source}
             ratio = Fraction(network.out_of(inside), len(inside.intersection(nodes)))
-    return _seconds(size, 1, ratio * network.unit * count)
+    return _seconds(size, ratio * network.unit * count)
 
 
 def reduce_scatter_bound(network: Network, compute: Iterable[Node], size: float) -> float:
@@ -119,9 +119,10 @@ def all_reduce_bound(network: Network, compute: Iterable[Node], size: float) -> 
       must get in, and what is inside out. This is exact: the smallest flow from and to one node.
     - 2 (m-1) M / B for disjoint parts that together hold all compute nodes, B the bandwidth
       out of all parts together, or into them: m parts need 2 (m-1) messages per element to know
-      the sum of all (gossip by one-way messages), if switches outside of the parts neither reduce
-      nor copy. The maximum over all choices of parts is exact where the links form a tree. On other
-      networks only some choices are tried, so the bound is valid but not always the best.
+      the sum of all (gossip by one-way messages), if what is outside of the parts neither reduces
+      nor copies: a device beside the group that could is no switch, and this no bound for it. The
+      maximum over all choices of parts is exact where the links form a tree. On other networks
+      only some choices are tried, so the bound is valid but not always the best.
     """
     nodes = list(dict.fromkeys(compute))
     if len(nodes) < 2:
@@ -135,11 +136,11 @@ def all_reduce_bound(network: Network, compute: Iterable[Node], size: float) -> 
     if not cut:
         return math.inf
     parts = max(_parts(each, nodes) for each in (network, network.reversed))
-    return _seconds(size, 1, network.unit * min(Fraction(cut), 1 / (2 * parts)))
+    return _seconds(size, network.unit * min(Fraction(cut), 1 / (2 * parts)))
 
 
-def _seconds(size: float, factor: int, bandwidth: Fraction) -> float:
-    return float(Fraction(size) * factor / bandwidth) if bandwidth else math.inf
+def _seconds(size: float, bandwidth: Fraction) -> float:
+    return float(Fraction(size) / bandwidth) if bandwidth else math.inf
 
 
 # ---------------------------------------------------------------------------------------------

@@ -26,12 +26,17 @@ def _folder() -> Path | None:
     return None
 
 
-_NEEDED = ("nccl/include/nccl.h", "cu13/include/cuda_runtime.h", "cu13/include/crt/host_config.h")
+_NEEDED = (
+    "nccl/include/nccl.h",
+    "cu13/include/cuda_runtime.h",
+    "cu13/include/crt/host_config.h",
+    "cu13/include/cccl/nv/target",
+)
 
 FOLDER = _folder()
 
 needs_nccl = pytest.mark.skipif(
-    FOLDER is None, reason="NCCL is not installed: pip install 'collir[nccl]' (300 MB)"
+    FOLDER is None, reason="NCCL is not installed: pip install 'collir[nccl]' (600 MB)"
 )
 NVCC = shutil.which("nvcc", path=str(FOLDER / "cu13/bin") if FOLDER else "") or shutil.which("nvcc")
 

@@ -207,7 +207,7 @@ def random_functions(ranks: int, seed: int, count: int) -> tuple[ModuleOp, Seque
 
 
 @on_ranks
-@pytest.mark.parametrize("ranks", [1, 4, 6, 8, 12])
+@pytest.mark.parametrize("ranks", [1, 6, 8, 12])
 def test_every_rank_holds_what_it_should(ranks: int, tmp_path: Path) -> None:
     functions = list(collectives(ranks)) if ranks > 1 else []
     functions += local_operations(ranks) if ranks in (1, 6) else []
@@ -216,7 +216,7 @@ def test_every_rank_holds_what_it_should(ranks: int, tmp_path: Path) -> None:
 
 
 @on_ranks
-@pytest.mark.parametrize(("ranks", "seed"), [(1, 0), (6, 1), (8, 2), (12, 3)])
+@pytest.mark.parametrize(("ranks", "seed"), [(6, 1), (8, 2), (12, 3)])
 def test_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
     module, functions = random_functions(ranks, seed, 40)
     assert differences("mpi4py", module, functions, tmp_path) == []

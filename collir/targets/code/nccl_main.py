@@ -268,7 +268,7 @@ class _NcclRun(Run):
 
     def epsilons(self) -> int:
         """Averages of NCCL round each term, which may be much larger than their sum."""
-        if averages_round(self.function):
+        if any(averages_round(run) for run in (self.function, self.total) if run is not None):
             return 8 * self.mesh.devices * max(1, len(list(self.function.body.ops)))
         return super().epsilons()
 
