@@ -48,7 +48,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/run.py
+	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py
 
 docs: $(STAMP)
 	$(BIN)/python -m collir.tools.docs

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from collir.layout import Axis, Factor, Mesh
+from collir.machine import Level, Machine
+
 MACHINE = """\
 machine @cluster {{
   device {{ compute bf16 = 312 TFLOP/s, f32 = 19.5 TFLOP/s; memory = 40 GiB @ 1.5 TB/s }}
@@ -93,3 +96,10 @@ def every_rule(rack: int, node: int, gpu: int, rounds: int = 3) -> str:
     steps = "".join(_ALL_RULES.format(i=i) for i in range(rounds))
     machine = MACHINE.format(rack=rack, node=node, gpu=gpu)
     return f"{machine}\n{head}{steps}  return %y{rounds - 1}\n}}\n"
+
+
+def two_levels(nodes: int, gpus: int) -> Mesh:
+    """A mesh with one axis over nodes of GPUs."""
+    node, gpu = Level("node", nodes, 8e9, 20e-6), Level("gpu", gpus, 270e9, 3e-6)
+    data = Axis.placed("data", [Factor("node", nodes), Factor("gpu", gpus)])
+    return Mesh("m", Machine("cluster", (node, gpu)), (data,))

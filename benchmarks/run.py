@@ -15,12 +15,17 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from generate import every_rule, training
+from generate import every_rule, training, two_levels
+from messages import Network, groups, time_of
+from predict import predictions
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 import collir
+from collir.cost.collective import Collective
+from collir.cost.model import CostModel, step_cost
+from collir.layout import Mesh
 from collir.syntax.mlir import verify
 from collir.syntax.reader import read
 from collir.syntax.writer import write
@@ -45,6 +50,8 @@ class Row:
 
 
 def _seconds(value: float) -> str:
+    if value < 1e-3:
+        return f"{value * 1e6:.0f} us"
     return f"{value:.3f} s" if value >= 0.1 else f"{value * 1e3:.2f} ms"
 
 
@@ -165,13 +172,64 @@ def verification() -> list[Row]:
     ]
 
 
+# ---------------------------------------------------------------------------------------------
+# Costs do not depend on the devices
+# ---------------------------------------------------------------------------------------------
+
+
+def _query_seconds(work: Callable[[float], object], queries: int) -> float:
+    """CPU of one query of many, each on a buffer of its own size."""
+    gc.collect()
+    step_cost.cache_clear()
+    start = time.process_time()
+    for query in range(queries):
+        work(1e6 + query)
+    return (time.process_time() - start) / queries
+
+
+def costs() -> list[Row]:
+    """One all_reduce, costed: on a large machine against a small one, and against listing all
+    messages of all devices (on 64 devices)."""
+
+    def closed(mesh: Mesh, model: CostModel) -> Callable[[float], object]:
+        axes = tuple(mesh.by_name)
+        return lambda size: step_cost(Collective("all_reduce", mesh, axes, size), model)
+
+    def listed(mesh: Mesh) -> Callable[[float], object]:
+        axes = tuple(mesh.by_name)
+
+        def work(size: float) -> object:
+            network = Network(mesh, groups(mesh, axes, frozenset()))
+            return time_of(network, "all_reduce", "ring", size, 0.0)
+
+        return work
+
+    large, middle, small = two_levels(16384, 8), two_levels(8, 8), two_levels(2, 4)
+    cheapest, ring = CostModel(), CostModel(algorithm="ring")
+    pairs = [
+        ("cost, best of 6 algorithms", closed(large, cheapest), closed(small, cheapest)),
+        ("cost of a ring", closed(large, ring), closed(small, ring)),
+        ("cost of a ring, 64 devices", closed(middle, ring), listed(middle)),
+    ]
+    rows: list[Row] = []
+    for what, mine, other in pairs:
+        runs = [(_query_seconds(mine, 200), _query_seconds(other, 20)) for _ in range(10)]
+        ours, theirs = (min(times) for times in zip(*runs, strict=True))
+        peer = "every message listed" if "64" in what else "8 devices, not 131,072"
+        rows.append(Row(what, ours, peer, theirs, f"{1 / ours:,.0f} queries/s"))
+    return rows
+
+
 def main() -> None:
-    """Prints the table."""
+    """Prints the tables."""
     print(f"collir {collir.__version__}, CPU time, best of several runs")
     print(f"{'collir':<26} {'':>9}   {'peer':<24} {'':>9}   ratio")
-    for measure in (throughput, start_up, verification):
+    for measure in (throughput, start_up, verification, costs):
         for row in measure():
             print(row, flush=True)
+    print()
+    for line in predictions():
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

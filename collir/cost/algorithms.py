@@ -456,19 +456,20 @@ class _PipelinedTrees:
                 raise CostError(
                     f"trees are not costed on level '{level.name}', whose links are a {level.kind}"
                 )
-        latency, passing = 0.0, 0.0
+        # Buffers through the ports of a parent, and of those how many to one rank below it.
+        latency, whole, passing = 0.0, 0.0, 0.0
         loads: list[Load] = []
         for level, across in enumerate(group.across):
-            through = passing
+            groups = group.beside[level] * group.groups_across[level]
+            inside = self.ways * (across - 1) * groups
+            leaving = whole * groups * 2  # out and in
             if across > 1:
                 which = min(across, 4) - 2
                 latency += self.ways * (across - 1).bit_length() * group.latencies[level]
-                through += self.own[which]
+                whole = passing + self.own[which]
                 passing += self.passing[which]
-            groups = group.beside[level]
-            inside = self.ways * (across - 1) * groups * group.groups_across[level]
-            leaving = passing * groups * group.groups_across[level]
-            loads.append(Load(through * groups * size, inside * size, (inside + leaving) * size))
+            port = whole * group.beside[level]
+            loads.append(Load(port * size, inside * size, (inside + leaving) * size))
         meter.add(latency, tuple(loads), self.reduced * size)
 
 

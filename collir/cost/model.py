@@ -6,7 +6,7 @@
 - ``nccl``: NCCL's own estimate (nccl.py).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -56,7 +56,8 @@ class StepCost:
     """What a collective costs.
 
     ``time`` and ``bound`` are in seconds; ``port_bytes`` are the bytes through the busiest port of
-    every level, outermost first.
+    every level, outermost first. ``bound`` takes each group's data as its own; ``shared_bound`` is
+    that of programs which know that groups hold copies of the same data, and send them once.
     """
 
     collective: Collective
@@ -64,6 +65,7 @@ class StepCost:
     time: float
     port_bytes: tuple[float, ...]
     bound: float
+    shared_bound: float
 
 
 @lru_cache(maxsize=4096)
@@ -73,12 +75,14 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
     Raises:
         CostError: the mesh is not placed on levels, or an algorithm does not fit the group.
     """
-    lowest = bound(collective)
+    bounds = bound(replace(collective, replicated=frozenset())), bound(collective)
     if model.model == "alpha-beta":
         name, estimate = _alpha_beta(collective, model)
-        return StepCost(collective, name, estimate.time, estimate.port_bytes, lowest.time)
-    name, estimate = (_p2 if model.model == "p2" else _nccl)(collective)
-    return StepCost(collective, name, estimate.time, estimate.port_bytes, lowest.bandwidth)
+        own, shared = (lowest.time for lowest in bounds)
+    else:
+        name, estimate = (_p2 if model.model == "p2" else _nccl)(collective)
+        own, shared = (lowest.bandwidth for lowest in bounds)
+    return StepCost(collective, name, estimate.time, estimate.port_bytes, own, shared)
 
 
 def run(collective: Collective, group: Group, algorithm: str) -> Estimate:

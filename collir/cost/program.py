@@ -103,6 +103,7 @@ def collective_of(op: CollOp, mesh: Mesh) -> Collective:
         axes,
         float(size),
         at_root=x.root - frozenset(axes),
+        replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
         algorithm=algorithm.data if isinstance(algorithm, StringAttr) else None,
         moves=moves,
     )

@@ -73,18 +73,9 @@ def permutes(draw: st.DrawFn) -> Collective:
     )
 
 
-TOO_CHEAP = pytest.mark.xfail(
-    reason="the cost of a port that has all of a tree's child below it counts one of both trees",
-    strict=False,
-)
-
-
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [
-        pytest.param(*each, marks=TOO_CHEAP if each[1] == "double_binary_tree" else ())
-        for each in KINDS
-    ],
+    KINDS,
 )
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())

@@ -74,7 +74,21 @@ def cost_table(found: FunctionCost) -> list[str]:
     levels = [level.name for level in machine.levels]
     head = ["step", "over", "algorithm", "bytes/rank", *levels, "time", "share", "busbw", "bound"]
     rows = [_row(found, step) for step in found.steps]
-    return [title, *(f"  {line}" for line in table([*head, ""], rows, left=3))]
+    lines = table([*head, ""], rows, left=3)
+    notes = [_copies(found, number) for number in range(len(found.steps))]
+    return [title, *(f"  {line}" for line in (*lines, *filter(None, notes)))]
+
+
+def _copies(found: FunctionCost, number: int) -> str:
+    """What could be saved where the groups of a step hold copies of the same data."""
+    step = found.steps[number]
+    if step.shared_bound > 0.99 * step.bound:
+        return ""
+    axes = ", ".join(found.mesh.short(found.mesh.ordered(step.collective.replicated)))
+    return (
+        f"step {number + 1}: replicated over {axes}; a program that sends copies only once is "
+        f"bounded by {seconds_text(step.shared_bound)}"
+    )
 
 
 def _row(found: FunctionCost, step: StepCost) -> list[str]:

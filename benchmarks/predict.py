@@ -1,0 +1,87 @@
+"""What the cost model predicts for this computer, beside what MPI ranks on it measure.
+
+The strategies of ``decompose`` for ``examples/sync_gradients.coll``, on buffers of several sizes
+and 8 ranks. Every level of the machine gets the links of ``@laptop``: ranks talk through memory.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
+
+import collir
+from collir.cost.model import CostModel
+from collir.cost.program import function_cost, functions_of
+from collir.dialects.coll import dist_type
+from collir.dialects.machine import DeviceAttr, LevelAttr, MachineOp, mesh_of
+from collir.machine import Device
+from collir.semantics.buffers import NUMPY, distribute, random_tensor
+from collir.synthesis.strategies import STRATEGIES
+from collir.targets.reports.text import bytes_text, seconds_text, table
+from collir.tools.machine import preset
+from collir.tools.mpi_run import run
+from collir.tools.resize import largest_dimension, resize
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "sync_gradients.coll"
+SIZES = (1 << 8, 1 << 14, 1 << 18, 1 << 21)
+"""Elements of f32: 1 KiB to 8 MiB."""
+
+REPEATS = 20
+
+
+def on_laptop(module: ModuleOp) -> None:
+    """Gives every level of every machine the links of ``@laptop``, in place."""
+    laptop = preset("laptop").op.value()
+    links = laptop.levels[0]
+    for op in module.ops:
+        if isinstance(op, MachineOp):
+            levels = [level.value() for level in op.levels]
+            op.properties["levels"] = ArrayAttr(
+                [LevelAttr.of(replace(links, name=one.name, size=one.size)) for one in levels]
+            )
+            op.properties["device"] = DeviceAttr.of(laptop.device or Device())
+
+
+def measured(module: ModuleOp) -> float:
+    """The seconds of the first function on real ranks, in its best run."""
+    function = functions_of(module)[0]
+    mesh, rng = mesh_of(function), np.random.default_rng(0)
+    types = [dist_type(arg) for arg in function.args]
+    inputs = [distribute(mesh, random_tensor(x, rng), x, rng) for x in types]
+    assert all(x.dtype in NUMPY for x in types)
+    with tempfile.TemporaryDirectory(prefix="predict-") as folder:
+        [(_, seconds)] = run(module, [function], [inputs], Path(folder), repeats=REPEATS)
+    return seconds
+
+
+def predictions() -> Iterator[str]:
+    """The lines of the table."""
+    rows: list[list[str]] = []
+    for elements in SIZES:
+        for strategy in STRATEGIES:
+            module = collir.parse(EXAMPLE)
+            on_laptop(module)
+            resize(module, {largest_dimension(module): elements})
+            collir.run_passes(module, f"decompose{{strategy={strategy}}}")
+            model = CostModel(algorithm="runtime")
+            predicted = function_cost(functions_of(module)[0], model).time
+            seconds = measured(module)
+            ratio = f"{predicted / seconds:.2f}"
+            rows.append(
+                [
+                    strategy,
+                    bytes_text(4 * elements),
+                    seconds_text(seconds),
+                    seconds_text(predicted),
+                    ratio,
+                ]
+            )
+    yield f"sync_gradients on 8 MPI ranks, best of {REPEATS}, beside the prediction for @laptop"
+    yield from table(["strategy", "bytes", "measured", "predicted", "predicted/measured"], rows, 1)
+
+
+if __name__ == "__main__":
+    print("\n".join(predictions()))
