@@ -1,66 +1,24 @@
 """All targets of collir by name. Each is imported when it is asked for, so tools start fast."""
 
 from collections.abc import Callable
+from importlib import import_module
 
 from xdsl.utils.target import Target
 
 
-def _coll() -> type[Target]:
-    from collir.targets.code.coll import CollTarget
-
-    return CollTarget
-
-
-def _mpi() -> type[Target]:
-    from collir.targets.code.mpi import MpiTarget
-
-    return MpiTarget
-
-
-def _mpi4py() -> type[Target]:
-    from collir.targets.code.mpi4py import Mpi4pyTarget
-
-    return Mpi4pyTarget
-
-
-def _nccl() -> type[Target]:
-    from collir.targets.code.nccl import NcclTarget
-
-    return NcclTarget
-
-
-def _torch() -> type[Target]:
-    from collir.targets.code.torch import TorchTarget
-
-    return TorchTarget
-
-
-def _cost() -> type[Target]:
-    from collir.targets.reports.cost import CostTarget
-
-    return CostTarget
-
-
-def _cost_json() -> type[Target]:
-    from collir.targets.reports.cost import CostJsonTarget
-
-    return CostJsonTarget
-
-
-def _crossover() -> type[Target]:
-    from collir.targets.reports.crossover import CrossoverTarget
-
-    return CrossoverTarget
+def _in(module: str, name: str) -> Callable[[], type[Target]]:
+    """A function that imports a target."""
+    return lambda: getattr(import_module(f"collir.targets.{module}"), name)
 
 
 TARGETS: dict[str, Callable[[], type[Target]]] = {
-    "coll": _coll,
-    "cost": _cost,
-    "cost-json": _cost_json,
-    "crossover": _crossover,
-    "mpi": _mpi,
-    "mpi4py": _mpi4py,
-    "nccl": _nccl,
-    "torch": _torch,
+    "coll": _in("code.coll", "CollTarget"),
+    "cost": _in("reports.cost", "CostTarget"),
+    "cost-json": _in("reports.cost", "CostJsonTarget"),
+    "crossover": _in("reports.crossover", "CrossoverTarget"),
+    "mpi": _in("code.mpi", "MpiTarget"),
+    "mpi4py": _in("code.mpi4py", "Mpi4pyTarget"),
+    "nccl": _in("code.nccl", "NcclTarget"),
+    "torch": _in("code.torch", "TorchTarget"),
 }
 """Name -> a function that imports the target."""

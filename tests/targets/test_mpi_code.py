@@ -27,15 +27,6 @@ def compiles(text: str, folder: Path, *flags: str) -> None:
     compile_c(source, folder / "program.o", ("-c", *STRICT, *flags))
 
 
-def test_the_code_of_an_example_is_what_it_was(request: pytest.FixtureRequest) -> None:
-    module = collir.run_passes(collir.parse(EXAMPLES / "sync_gradients.coll"), "decompose")
-    found = collir.emit(module, "mpi").replace(collir.__version__, "VERSION")
-    golden = HERE / "golden" / "sync_gradients.c"
-    if request.config.getoption("--update-golden"):
-        golden.write_text(found, encoding="utf-8")
-    assert found == golden.read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize("standard", ["-std=c99", "-std=gnu17"])
 def test_random_programs_compile_without_a_warning(standard: str, tmp_path: Path) -> None:
     rng = random.Random(0)

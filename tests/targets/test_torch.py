@@ -8,7 +8,7 @@ import pytest
 from checks import functions_of
 from one_step import collectives, local_operations, meshes_of
 from programs import module_of, random_function, random_mesh
-from python_ranks import differences, is_tidy
+from python_ranks import differences
 from xdsl.dialects.func import FuncOp
 
 import collir
@@ -21,26 +21,6 @@ EXAMPLES = HERE.parents[1] / "examples"
 needs_torch = pytest.mark.skipif(
     find_spec("torch") is None, reason="torch is not installed: pip install '.[torch]'"
 )
-
-
-def test_the_code_of_an_example_is_what_it_was(request: pytest.FixtureRequest) -> None:
-    module = collir.run_passes(collir.parse(EXAMPLES / "sync_gradients.coll"), "decompose")
-    found = collir.emit(module, "torch").replace(collir.__version__, "VERSION")
-    golden = HERE / "golden" / "sync_gradients_torch.py"
-    if request.config.getoption("--update-golden"):
-        golden.write_text(found, encoding="utf-8")
-    assert found == golden.read_text(encoding="utf-8")
-
-
-def test_the_code_is_as_ruff_would_have_it(tmp_path: Path) -> None:
-    rng = random.Random(0)
-    meshes = [random_mesh(rng, name=f"m{index}") for index in range(8)]
-    functions = [random_function(rng, rng.choice(meshes), 8, f"f{i}") for i in range(60)]
-    texts = [collir.emit(module_of(meshes, functions), "torch")]
-    for path in sorted(EXAMPLES.glob("*.coll")):
-        module = collir.run_passes(collir.parse(path), "decompose")
-        texts.append(collir.emit(module, "torch"))
-    assert is_tidy(texts, tmp_path) == ""
 
 
 @needs_torch

@@ -65,6 +65,35 @@ def axes_text(mesh: Mesh) -> str:
     )
 
 
+def struct_text(names: MeshNames, storage: str, kind: str, note: str = "") -> list[str]:
+    """The struct of a mesh, but for its end; ``kind`` is the C type of a communicator."""
+    mesh = names.mesh
+    lines = [
+        f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
+        f"{axes_text(mesh)}. */",
+        f"{storage} struct {{",
+        f"  {kind} comm;{note}",
+        "  int rank;",
+    ]
+    if mesh.sub_axes:
+        coordinates = ", ".join(names.members[sub.name] for sub in mesh.sub_axes)
+        lines.append(f"  int {coordinates}; /* this rank's coordinates */")
+    return lines + [
+        f"  {kind} {name}; /* ranks that differ in {comment(', '.join(over))} only */"
+        for over, name in names.communicators.items()
+    ]
+
+
+def coordinates_text(names: MeshNames) -> list[str]:
+    """The statements that find this rank's coordinates."""
+    lines: list[str] = []
+    for sub in names.mesh.sub_axes:
+        index = f"{names.variable}.rank" + (f" / {sub.stride}" if sub.stride > 1 else "")
+        wrap = "" if sub.stride * sub.size == names.mesh.devices else f" % {sub.size}"
+        lines.append(f"  {names.coordinate(sub.name)} = {index}{wrap};")
+    return lines
+
+
 @dataclass
 class FunctionBase:
     """The names of one function, and the ranks that its operations are about."""

@@ -26,10 +26,11 @@ from collir.syntax.writer import step_text
 from collir.targets.code.c_function import (
     FunctionBase,
     OverList,
-    axes_text,
     check_names,
+    coordinates_text,
     functions_of,
     runtime,
+    struct_text,
 )
 from collir.targets.code.c_text import (
     AS_BITS,
@@ -81,20 +82,7 @@ _ON_FLOATS = {
 def _mesh_text(names: MeshNames) -> list[str]:
     """The struct of a mesh, and the functions that fill and empty it."""
     mesh = names.mesh
-    lines = [
-        f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
-        f"{axes_text(mesh)}. */",
-        "static struct {",
-        "  MPI_Comm comm;",
-        "  int rank;",
-    ]
-    if mesh.sub_axes:
-        coordinates = ", ".join(names.members[sub.name] for sub in mesh.sub_axes)
-        lines.append(f"  int {coordinates}; /* this rank's coordinates */")
-    lines += [
-        f"  MPI_Comm {name}; /* ranks that differ in {comment(', '.join(over))} only */"
-        for over, name in names.communicators.items()
-    ]
+    lines = struct_text(names, "static", "MPI_Comm")
     lines += [f"  MPI_Op {name};" for name in names.operators.values()]
     variable = names.variable
     lines += [f"}} {variable};", ""]
@@ -108,10 +96,7 @@ def _mesh_text(names: MeshNames) -> list[str]:
         f"  TRY(MPI_Comm_set_errhandler({variable}.comm, MPI_ERRORS_RETURN));",
         f"  TRY(MPI_Comm_rank({variable}.comm, &{variable}.rank));",
     ]
-    for sub in mesh.sub_axes:
-        index = f"{variable}.rank" + (f" / {sub.stride}" if sub.stride > 1 else "")
-        wrap = "" if sub.stride * sub.size == mesh.devices else f" % {sub.size}"
-        lines.append(f"  {names.coordinate(sub.name)} = {index}{wrap};")
+    lines += coordinates_text(names)
     for over, name in names.communicators.items():
         rest = [sub.name for sub in mesh.sub_axes if sub.name not in over]
         lines.append(f"  TRY(MPI_Comm_split({variable}.comm, {names.index_over(rest)},")

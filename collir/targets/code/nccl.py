@@ -30,10 +30,11 @@ from collir.syntax.writer import step_text
 from collir.targets.code.c_function import (
     FunctionBase,
     OverList,
-    axes_text,
     check_names,
+    coordinates_text,
     functions_of,
     runtime,
+    struct_text,
 )
 from collir.targets.code.c_text import MeshNames, Names, Words, comment, element_count, size_text
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES, CudaText
@@ -131,20 +132,7 @@ class MeshText:
     def text(self) -> list[str]:
         """The struct and its functions."""
         names, mesh, variable = self.names, self.names.mesh, self.names.variable
-        lines = [
-            f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
-            f"{axes_text(mesh)}. */",
-            "static thread_local struct {",
-            "  ncclComm_t comm; /* the caller's */",
-            "  int rank;",
-        ]
-        if mesh.sub_axes:
-            coordinates = ", ".join(names.members[sub.name] for sub in mesh.sub_axes)
-            lines.append(f"  int {coordinates}; /* this rank's coordinates */")
-        lines += [
-            f"  ncclComm_t {name}; /* ranks that differ in {comment(', '.join(over))} only */"
-            for over, name in names.communicators.items()
-        ]
+        lines = struct_text(names, "static thread_local", "ncclComm_t", " /* the caller's */")
         if self.workspace is not None:
             lines.append(f"  {self._memory()} workspace; /* of the functions' temporaries */")
         lines += [f"}} {variable};", ""]
@@ -160,10 +148,7 @@ class MeshText:
             f"  {variable}.comm = comm;",
             f"  TRY(ncclCommUserRank(comm, &{variable}.rank));",
         ]
-        for sub in mesh.sub_axes:
-            index = f"{variable}.rank" + (f" / {sub.stride}" if sub.stride > 1 else "")
-            wrap = "" if sub.stride * sub.size == mesh.devices else f" % {sub.size}"
-            lines.append(f"  {names.coordinate(sub.name)} = {index}{wrap};")
+        lines += coordinates_text(names)
         for over, name in names.communicators.items():
             rest = [sub.name for sub in mesh.sub_axes if sub.name not in over]
             lines.append(f"  TRY(ncclCommSplit(comm, {names.index_over(rest)},")

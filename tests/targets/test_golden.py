@@ -1,0 +1,45 @@
+"""What the code targets print of one example, as it was; and that Python comes out tidy."""
+
+import random
+from pathlib import Path
+
+import pytest
+from programs import module_of, random_function, random_mesh
+from python_ranks import is_tidy
+
+import collir
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("target", "file"),
+    [
+        ("mpi", "sync_gradients.c"),
+        ("nccl", "sync_gradients_nccl.cpp"),
+        ("mpi4py", "sync_gradients_mpi4py.py"),
+        ("torch", "sync_gradients_torch.py"),
+    ],
+)
+def test_the_code_of_an_example_is_what_it_was(
+    target: str, file: str, request: pytest.FixtureRequest
+) -> None:
+    module = collir.run_passes(collir.parse(EXAMPLES / "sync_gradients.coll"), "decompose")
+    found = collir.emit(module, target).replace(collir.__version__, "VERSION")
+    golden = HERE / "golden" / file
+    if request.config.getoption("--update-golden"):
+        golden.write_text(found, encoding="utf-8")
+    assert found == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("target", ["mpi4py", "torch"])
+def test_python_is_as_ruff_would_have_it(target: str, tmp_path: Path) -> None:
+    rng = random.Random(0)
+    meshes = [random_mesh(rng, name=f"m{index}") for index in range(8)]
+    functions = [random_function(rng, rng.choice(meshes), 8, f"f{i}") for i in range(60)]
+    texts = [collir.emit(module_of(meshes, functions), target)]
+    for path in sorted(EXAMPLES.glob("*.coll")):
+        module = collir.run_passes(collir.parse(path), "decompose")
+        texts.append(collir.emit(module, target))
+    assert is_tidy(texts, tmp_path) == ""
