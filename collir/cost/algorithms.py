@@ -8,7 +8,8 @@ bytes. Sources: the files of MPICH named in each function (src/mpi/coll), and th
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -25,6 +26,7 @@ from collir.cost.traffic import (
     Shift,
     Star,
     Tree,
+    check_listed,
     check_wired_pairs,
     port_bytes,
     seconds,
@@ -51,6 +53,14 @@ class _Round:
     size: float = 0.0
 
 
+@lru_cache(maxsize=1024)
+def _round(pattern: Pattern, group: Group) -> _Round:
+    loads = pattern.loads(group)
+    each = zip(group.latencies, loads, strict=True)
+    latency = next((a for a, load in each if load.port), 0.0)
+    return _Round(loads, latency, seconds(group, loads))
+
+
 @dataclass
 class Meter:
     """Adds up an algorithm's rounds and pipelines on a group."""
@@ -66,16 +76,10 @@ class Meter:
         """``times`` rounds of messages of ``size`` bytes, of which a rank reduces ``reduced``."""
         known = self.rounds.get(pattern)
         if known is None:
-            known = self.rounds[pattern] = self._round(pattern)
+            known = self.rounds[pattern] = replace(_round(pattern, self.group))
         busy = known.per_byte * size
         self.time += times * (known.latency + busy + self.reduction(reduced))
         known.size += size * times
-
-    def _round(self, pattern: Pattern) -> _Round:
-        loads = pattern.loads(self.group)
-        each = zip(self.group.latencies, loads, strict=True)
-        latency = next((a for a, load in each if load.port), 0.0)
-        return _Round(loads, latency, seconds(self.group, loads))
 
     def exchange(self, bit: int, size: float, reduced: float = 0.0) -> None:
         """A round in which all exchange with the rank that differs in a bit.
@@ -96,7 +100,7 @@ class Meter:
         times: float = 1.0,
     ) -> None:
         """Messages that overlap, for ``times`` as long as their bytes take."""
-        loads = [(pattern.loads(self.group), size) for pattern, size in parts]
+        loads = [(_round(pattern, self.group).loads, size) for pattern, size in parts]
         self.add(latency, total(loads), reduced, times)
 
     def add(
@@ -243,19 +247,27 @@ def _folded(
     if group.is_power_of_two:
         core(len(group.bits), meter.exchange)
         return
-    steps = group.size.bit_length() - 1
-    extra = group.size - 2**steps
-    pairs = cast(Array, np.arange(extra) * 2)
-    index: Array = np.array(range(2**steps))
-    ranks: Array = np.array([2 * i + 1 if i < extra else i + extra for i in range(2**steps)])
-    meter.round(Listed(pairs, pairs + 1), size, reduced=size)
+    first, last, exchanges = _fold(group.size)
+    meter.round(first, size, reduced=size)
     core(
-        steps,
-        lambda bit, part, reduced: meter.round(
-            Listed(ranks, ranks[index ^ (1 << bit)]), part, 1, reduced
-        ),
+        len(exchanges),
+        lambda bit, part, reduced: meter.round(exchanges[bit], part, 1, reduced),
     )
-    meter.round(Listed(pairs + 1, pairs), size)
+    meter.round(last, size)
+
+
+@lru_cache(maxsize=8)
+def _fold(size: int) -> tuple[Listed, Listed, tuple[Listed, ...]]:
+    """For groups that are not of 2^k ranks: the messages before, those after, and the exchanges of
+    the 2^k ranks in between, a bit each."""
+    check_listed(size)
+    steps = size.bit_length() - 1
+    extra = size - 2**steps
+    index = cast(Array, np.arange(2**steps))
+    pairs = index[:extra] * 2
+    ranks = index + np.minimum(index + 1, extra)
+    exchanges = (Listed(ranks, ranks[index ^ (1 << bit)]) for bit in range(steps))
+    return Listed(pairs, pairs + 1), Listed(pairs + 1, pairs), tuple(exchanges)
 
 
 def doubling_all_reduce(meter: Meter, size: float) -> None:
@@ -399,10 +411,17 @@ def _binomial(
         if group.is_power_of_two:
             pattern: Pattern = Tree(bit)
         else:
-            sources = np.arange(0, group.size - distance, 2 * distance)
-            share = np.minimum(1.0, (group.size - sources - distance) / distance)
-            pattern = Listed(sources, sources + distance, share if subtrees else None)
+            pattern = _listed_tree(group.size, distance, subtrees)
         meter.round(pattern, size, reduced=size if reducing else 0.0)
+
+
+@lru_cache(maxsize=256)
+def _listed_tree(size: int, distance: int, subtrees: bool) -> Listed:
+    """A round of a binomial tree on any number of ranks."""
+    check_listed(size)
+    sources = np.arange(0, size - distance, 2 * distance)
+    share = np.minimum(1.0, (size - sources - distance) / distance)
+    return Listed(sources, sources + distance, share if subtrees else None)
 
 
 def binomial_broadcast(meter: Meter, size: float) -> None:
@@ -433,7 +452,7 @@ def halving_gather_reduce(meter: Meter, size: float) -> None:
         part = size / 2 ** (bit + 1)
         meter.exchange(bit, part, part)
     for bit in reversed(range(len(meter.group.bits))):
-        meter.round(Tree(bit), size / 2 ** (bit + 1))
+        meter.round(Tree(bit, leading=True), size / 2 ** (bit + 1))
 
 
 @dataclass(frozen=True)

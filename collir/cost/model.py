@@ -17,7 +17,9 @@ from collir.cost.collective import Collective
 from collir.cost.group import CostError, Group
 from collir.cost.permutation import pattern
 from collir.cost.traffic import Shift
+from collir.layout import Mesh
 from collir.layout.algorithms import ALGORITHMS as NAMES
+from collir.machine import LinkKind
 
 ModelName = Literal["alpha-beta", "p2", "nccl"]
 Order = Literal["written", "hardware"]
@@ -49,6 +51,12 @@ class CostModel:
         ):
             if value not in known:
                 raise ValueError(f"{what} is one of {', '.join(known)}, not '{value}'")
+        fixed = {"p2": ("ring",), "nccl": ("ring", "double_binary_tree")}.get(self.model)
+        if fixed and self.algorithm not in ("cheapest", "runtime", *fixed):
+            raise ValueError(
+                f"the model {self.model} has no algorithm but {' and '.join(fixed)}, so none is "
+                f"'{self.algorithm}'"
+            )
 
 
 @dataclass(frozen=True)
@@ -75,14 +83,24 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
     Raises:
         CostError: the mesh is not placed on levels, or an algorithm does not fit the group.
     """
-    bounds = bound(replace(collective, replicated=frozenset())), bound(collective)
     if model.model == "alpha-beta":
         name, estimate = _alpha_beta(collective, model)
-        own, shared = (lowest.time for lowest in bounds)
-    else:
-        name, estimate = (_p2 if model.model == "p2" else _nccl)(collective)
-        own, shared = (lowest.bandwidth for lowest in bounds)
+        shared = bound(collective).time
+        own = bound(replace(collective, replicated=frozenset())).time
+    else:  # which know ports only, and have latencies of their own
+        found = _p2(collective) if model.model == "p2" else _nccl(collective, model)
+        name, estimate = found
+        plain = replace(collective, mesh=_switched(collective.mesh))
+        shared = bound(plain).bandwidth
+        own = bound(replace(plain, replicated=frozenset())).bandwidth
     return StepCost(collective, name, estimate.time, estimate.port_bytes, own, shared)
+
+
+@lru_cache(maxsize=64)
+def _switched(mesh: Mesh) -> Mesh:
+    """The mesh on a machine whose levels are all switches that carry what their ports do."""
+    levels = (replace(one, kind=LinkKind.SWITCH, taper=1.0) for one in mesh.machine.levels)
+    return replace(mesh, machine=replace(mesh.machine, levels=tuple(levels)))
 
 
 def run(collective: Collective, group: Group, algorithm: str) -> Estimate:
@@ -131,7 +149,7 @@ def _p2(collective: Collective) -> tuple[str, Estimate]:
     if collective.kind in ("broadcast", "reduce"):
         meter = Meter(group)
         meter.pipeline(0.0, [(Shift(1), collective.size)])
-        return "ring", meter.estimate
+        return "ring", _without_latency(group, meter.estimate)
     name = "ring" if "ring" in ALGORITHMS[collective.kind] else "direct"
     return name, _without_latency(group, run(collective, group, name))
 
@@ -142,19 +160,23 @@ def _without_latency(group: Group, estimate: Estimate) -> Estimate:
     return Estimate(max(size / port for size, port in ports), estimate.port_bytes)
 
 
-def _nccl(collective: Collective) -> tuple[str, Estimate]:
+def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
     if collective.kind == "permute":
         _, estimate = _alpha_beta(collective, CostModel())
     elif collective.kind in ("all_to_all", "gather", "scatter"):
         estimate = run(collective, group, "direct")
     else:
-        found = nccl.estimate(collective.kind, group, collective.size, collective.algorithm)
-        tree = found.algorithm.startswith("double")
-        if collective.kind in ("broadcast", "reduce"):
-            ports = _p2(collective)[1].port_bytes
+        wanted = model.algorithm if model.algorithm in ("ring", "double_binary_tree") else None
+        if wanted == "double_binary_tree" and collective.kind != "all_reduce":
+            wanted = None
+        wanted = collective.algorithm or wanted
+        found = nccl.estimate(collective.kind, group, collective.size, wanted)
+        if found.algorithm.startswith("double"):
+            switched = Group.of(_switched(collective.mesh), collective.axes, collective.at_root)
+            ports = run(collective, switched, "double_binary_tree").port_bytes
         else:
-            ports = run(collective, group, "double_binary_tree" if tree else "ring").port_bytes
+            ports = _p2(collective)[1].port_bytes
         return found.algorithm, Estimate(found.time, ports)
     time = nccl.send_latency(group) + _without_latency(group, estimate).time
     return "send/recv", Estimate(time, estimate.port_bytes)

@@ -20,7 +20,7 @@ from collir.machine import LinkKind
 
 Array = npt.NDArray[Any]
 
-MAX_LISTED = 2**22
+MAX_LISTED = 2**20
 """The most ranks of a group whose messages are listed, where they follow no symmetry."""
 
 MAX_WIRED = {LinkKind.RING: 2**16, LinkKind.FULL: 2**12}
@@ -246,14 +246,20 @@ class AllPairs(UniformPattern):
 
 @dataclass(frozen=True)
 class Tree(Pattern):
-    """A round of a binomial tree, for 2^k ranks: the ranks whose index is 0 up to ``bit`` send to
-    (or receive from) those that differ in ``bit``."""
+    """A round of a binomial tree, for 2^k ranks: ranks whose index is 0 in some bits send to (or
+    receive from) those that differ in ``bit``.
+
+    The zeros are below ``bit``, or above it with ``leading``.
+    """
 
     bit: int
+    leading: bool = False
 
     def loads(self, group: Group) -> tuple[Load, ...]:
         digit, value = group.bits[self.bit]
-        free = [other.level for other, _ in group.bits[self.bit + 1 :]]
+        below, above = group.bits[: self.bit], group.bits[self.bit + 1 :]
+        zeros, rest = (above, below) if self.leading else (below, above)
+        free = [other.level for other, _ in rest]
         found: list[Load] = []
         for level in range(len(group.levels)):
             parent_groups = _groups(group) if level == 0 else group.beside[level - 1]
@@ -263,10 +269,9 @@ class Tree(Pattern):
             leaving = per_parent if digit.level < level else 0
             links = None
             if inside and _is_wired(group, level):
-                # Bits below are 0; those above on the same level are free, so are those inside.
                 each = 2 ** sum(other > level for other in free)
                 zero: dict[Digit, int] = {}
-                for other, bit_value in group.bits[: self.bit + 1]:
+                for other, bit_value in (*zeros, (digit, value)):
                     zero[other] = zero.get(other, 0) | bit_value
                 pairs = [
                     (source, source + digit.step * value, each)
@@ -298,6 +303,19 @@ class Star(Pattern):
         return tuple(found)
 
 
+def check_listed(ranks: int) -> None:
+    """Whether the messages of a group can be listed one by one.
+
+    Raises:
+        CostError: more than ``MAX_LISTED`` ranks.
+    """
+    if ranks > MAX_LISTED:
+        raise CostError(
+            f"a group of {ranks} ranks is too large to list its messages, which this step needs as "
+            f"they follow no symmetry: {MAX_LISTED} ranks at most; use a ring or direct messages"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Listed(Pattern):
     """Messages one by one: from rank ``sources[i]`` of the group to ``targets[i]``, of size
@@ -312,11 +330,7 @@ class Listed(Pattern):
     sizes: Array | None = field(default=None, repr=False)
 
     def loads(self, group: Group) -> tuple[Load, ...]:
-        if group.size > MAX_LISTED:
-            raise CostError(
-                f"a group of {group.size} ranks is too large for an algorithm whose messages "
-                f"follow no symmetry (at most {MAX_LISTED} ranks)"
-            )
+        check_listed(group.size)
         coordinates = [_coordinates(group, ranks) for ranks in (self.sources, self.targets)]
         parents = [np.zeros(len(self.sources), dtype=np.int64) for _ in range(2)]
         sizes = np.ones(len(self.sources)) if self.sizes is None else self.sizes

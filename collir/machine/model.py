@@ -74,7 +74,7 @@ class Level:
     ``fabric`` is what the links are made of, where that is known.
 
     Raises:
-        MachineError: a size or a number of rails below 1, a bandwidth that is not positive, a
+        MachineError: a size or a number of rails below 1, a bandwidth below 0.001 B/s, a
             negative latency, a taper below 1.
     """
 
@@ -91,6 +91,11 @@ class Level:
         if self.size < 1:
             raise MachineError(f"level '{self.name}' needs at least one child, not {self.size}")
         _check_positive(f"the port bandwidth of level '{self.name}'", self.port)
+        if self.port < 1e-3:
+            raise MachineError(
+                f"the port bandwidth of level '{self.name}' must be at least 0.001 B/s, not "
+                f"{self.port:g}"
+            )
         if not (self.latency >= 0 and math.isfinite(self.latency)):
             raise MachineError(
                 f"the latency of level '{self.name}' must not be negative, not {self.latency:g}"

@@ -77,12 +77,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--time",
-        metavar="REPEATS",
-        nargs="?",
-        type=int,
-        const=10,
-        help="with --engine mpi: run each function so often (default: 10), and print the best time "
-        "beside the predicted one",
+        action="store_true",
+        help="with --engine mpi: print the best time of several runs beside the predicted one",
+    )
+    parser.add_argument(
+        "--repeats", metavar="N", type=int, default=10, help="runs for --time (default: 10)"
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks of internal errors")
     parser.add_argument("--version", action="version", version=f"collrun {collir.__version__}")
@@ -129,8 +128,8 @@ def script() -> None:
 
 def _run(options: argparse.Namespace, sources: Sources) -> int:
     api.pass_pipeline(options.passes)  # what is wrong with the command is said first
-    if options.time is not None and (options.engine != "mpi" or options.time < 1):
-        raise api.UsageError("--time is for --engine mpi, and takes at least one repeat")
+    if options.time and (options.engine != "mpi" or options.repeats < 1):
+        raise api.UsageError("--time is for --engine mpi, and needs --repeats of at least 1")
     module = api.parse(options.file, sources=sources)
     _set_sizes(module, options.set_size)
     api.run_passes(module, options.passes)
@@ -140,7 +139,8 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     cases = [_numpy_case(module, function, options.seed, files) for function in functions]
     verdicts = [_check_meaning(case, options) for case in cases]
     if options.engine == "mpi":
-        verdicts += [_check_mpi(module, group, options.time) for group in _by_ranks(cases)]
+        repeats = options.repeats if options.time else None
+        verdicts += [_check_mpi(module, group, repeats) for group in _by_ranks(cases)]
     return 0 if all(verdicts) else BAD_INPUT
 
 

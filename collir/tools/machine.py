@@ -69,7 +69,8 @@ def preset(name: str) -> Preset:
         UsageError: there is none of this name.
     """
     if name not in shipped():
-        close = difflib.get_close_matches(name, shipped(), n=1)
+        close = [known for known in shipped() if known.startswith(name)]
+        close = close or difflib.get_close_matches(name, shipped(), n=1)
         hint = f"did you mean {close[0]}?" if close else "collir machine --list shows all"
         raise UsageError(f"no machine '{name}' ships with collir; {hint}")
     path = PRESETS / f"{name}.coll"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+import collir
 from collir.cost import nccl
 from collir.cost.algorithms import ALGORITHMS, Meter
 from collir.cost.collective import Collective, busbw_factor
@@ -13,6 +14,8 @@ from collir.cost.model import CostModel, step_cost
 from collir.layout import Axis, Factor, Mesh
 from collir.layout.algorithms import ALGORITHMS as NAMES
 from collir.machine import Device, Fabric, Level, LinkKind, Machine
+from collir.syntax.machines import shipped
+from collir.tools.machine import preset
 
 A, B, G = 3e-6, 1 / 10e9, 1 / 40e9
 N = 1e6
@@ -239,6 +242,32 @@ def test_nccl_has_no_other_algorithms() -> None:
         nccl.estimate("all_gather", group, N, "bruck")
 
 
+def test_every_shipped_machine_has_a_cost_under_every_model() -> None:
+    for name in shipped():
+        levels = preset(name).op.value().levels
+        axis = " * ".join(f"{level.name}:{level.size}" for level in levels)
+        module = collir.parse(f"""
+            machine @q = @{name}
+            mesh @m on @q {{ d = {axis} }}
+            func @f(%g: f32[8388608] partial(sum: d)) -> f32[8388608] on @m {{
+              %r = all_reduce %g over d
+              return %r
+            }}
+        """)
+        for model in ("alpha-beta", "p2", "nccl"):
+            [found] = collir.cost(module, model=model)
+            assert 0 < found.bound <= found.time * (1 + 1e-9)
+
+
+def test_models_with_fixed_algorithms_refuse_others() -> None:
+    for model in ("p2", "nccl"):
+        with pytest.raises(ValueError, match=f"the model {model} has no algorithm but ring"):
+            CostModel(model, "bruck")
+    mesh = two_levels(4, 8)
+    step = Collective("all_reduce", mesh, tuple(mesh.by_name), 8.0)
+    assert step_cost(step, CostModel("nccl", "ring")).algorithm == "ring/LL"
+
+
 def test_busbw_is_that_of_nccl_tests() -> None:
     assert busbw_factor("all_reduce", 4) == 1.5
     assert busbw_factor("all_gather", 4) == 0.75
@@ -267,5 +296,9 @@ def test_p2_counts_only_bytes_over_bandwidth() -> None:
         assert step.time == pytest.approx(8 * 2 * 3 / 4 * size / 8e9)
     inside = step_cost(Collective("all_reduce", mesh, ("a.gpu",), size), CostModel("p2"))
     assert inside.time == pytest.approx(size / 270e9)
+    ring = Level("gpu", 8, 135e9, 3e-6, LinkKind.RING)
+    v100 = Mesh("m", Machine("v100", (ring,)), (Axis.placed("a", [Factor("gpu", 8)]),))
+    around = step_cost(Collective("broadcast", v100, ("a.gpu",), size), CostModel("p2"))
+    assert around.time == pytest.approx(size / 135e9)
     down = step_cost(Collective("broadcast", mesh, ("a.node",), size), CostModel("p2"))
     assert down.time == pytest.approx(16 * size / 8e9)

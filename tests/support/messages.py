@@ -313,6 +313,19 @@ def _reduce(network: Network, p: int, n: float, g: float) -> float:
     return rounds(network, [(m, g * n) for m in back])
 
 
+def _halving_reduce(network: Network, p: int, n: float, g: float) -> float:
+    """Halves with the nearest first; then whoever has a result that rank 0 lacks hands it down."""
+    parts = [(d, n / (2 * d)) for d in _distances(p)]
+    halves = zip(_exchanges(p, parts), parts, strict=True)
+    each = [(m, g * size) for m, (_, size) in halves]
+    holders = list(range(p))
+    for d, size in reversed(parts):
+        each.append(([(x, x - d, size) for x in holders if x >= d], 0.0))
+        holders = [x for x in holders if x < d]
+    assert holders == [0]
+    return rounds(network, each)
+
+
 def _scatter(network: Network, p: int, n: float, g: float) -> float:
     return rounds(network, [(m, 0.0) for m in _binomial(p, lambda ranks: ranks * n / p)])
 
@@ -342,6 +355,7 @@ _TIMES: dict[tuple[str, str], Callable[[Network, int, float, float], float]] = {
     ("broadcast", "binomial"): _broadcast,
     ("broadcast", "scatter_all_gather"): _twice(_scatter, _ring),
     ("reduce", "binomial"): _reduce,
+    ("reduce", "halving_doubling"): _halving_reduce,
     ("scatter", "binomial"): _scatter,
     ("scatter", "direct"): _star,
     ("gather", "binomial"): _scatter,

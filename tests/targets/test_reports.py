@@ -111,7 +111,7 @@ def test_the_order_of_ranks_is_an_option() -> None:
 
 def test_crossover_of_functions() -> None:
     lines = collir.emit(collir.parse(SYNC), "crossover").splitlines()
-    assert lines[0].split() == ["bytes/rank", "flat", "steps", "nothing", "fastest"]
+    assert lines[0].split() == ["bytes/rank", "flat", "steps", "fastest"]
     assert len(lines) == len(SIZES) + 3
     assert (lines[1].split()[:2], lines[-3].split()[:2]) == (["1", "KB"], ["10", "GB"])
 

@@ -325,7 +325,11 @@ def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
         "        self.device = device",
     ]
     if names.sends:
-        lines.append("        self.rank = dist.get_rank()")
+        lines += [
+            "        self.rank = dist.get_rank()",
+            "        # The first collective of a group must be for all; a permute is for some.",
+            "        dist.barrier()",
+        ]
         lines += ["        rank = self.rank"] if mesh.sub_axes else []
     elif mesh.sub_axes:
         lines.append("        rank = dist.get_rank()")

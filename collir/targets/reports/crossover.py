@@ -8,6 +8,8 @@ from typing import IO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
 
 from collir.cost.group import CostError
 from collir.cost.program import FunctionCost, cost, functions_of
@@ -24,14 +26,14 @@ SIZES = (*(digit * 10.0**power for power in range(3, 10) for digit in (1, 3)), 1
 
 @dataclass(frozen=True)
 class Candidate:
-    """A function as written or by a strategy; ``base`` are the bytes that its argument has."""
+    """A function as written or by a strategy; ``base`` are the bytes of its largest value."""
 
     name: str
     cost: FunctionCost
     base: float
 
     def time(self, size: float) -> float:
-        """Seconds, with an argument of so many bytes on every rank.
+        """Seconds, where its largest argument or result has so many bytes on every rank.
 
         Raises:
             CostError: see ``step_cost``.
@@ -43,7 +45,8 @@ class Candidate:
 class CrossoverTarget(CostingTarget):
     """Which function is fastest for buffers of 1 KB to 10 GB, and where the fastest changes.
 
-    The size is that of a function's largest argument on one rank; all buffers grow with it.
+    The size is that of a function's largest argument or result on one rank, and all buffers grow
+    with it. Functions without collectives are left out.
     strategies: of `decompose`, tried on each function; all, if the file has one function only.
     svg: print a plot (needs matplotlib: `pip install 'collir[plot]'`).
     model, algorithm, order: as of the target cost.
@@ -65,12 +68,10 @@ class CrossoverTarget(CostingTarget):
 
     def _candidates(self, module: ModuleOp) -> list[Candidate]:
         functions = functions_of(module)
-        if not functions:
-            raise DiagnosticError(Diagnostic("there is no function to compare"))
         others = [name for name in STRATEGIES if name != "flat" and len(functions) == 1]
         strategies = self.strategies or ("flat", *others)
         bases = [
-            max((dist_type(a).local_bytes(mesh_of(f)) for a in f.args), default=1)
+            max((dist_type(a).local_bytes(mesh_of(f)) for a in _values(f)), default=1)
             for f in functions
         ]
         found: list[Candidate] = []
@@ -81,24 +82,47 @@ class CrossoverTarget(CostingTarget):
                 name = each.name
                 if len(strategies) > 1:
                     name = strategy if len(functions) == 1 else f"{each.name} {strategy}"
-                found.append(Candidate(name, each, base))
+                if each.steps:
+                    found.append(Candidate(name, each, base))
+        if not found:
+            raise DiagnosticError(Diagnostic("there is no function with collectives to compare"))
         return found
 
 
-def fastest(candidates: Sequence[Candidate], size: float) -> Candidate:
-    """The fastest for a size; of equals the first."""
-    return min(candidates, key=lambda one: one.time(size))
+def _values(function: FuncOp) -> list[SSAValue]:
+    """The arguments and results."""
+    returned = [value for op in function.body.ops if not op.results for value in op.operands]
+    return [*function.args, *returned]
+
+
+_EQUAL = 1 + 1e-6
+"""Times this much apart count as equal."""
+
+
+def fastest(
+    candidates: Sequence[Candidate], size: float, known: Candidate | None = None
+) -> Candidate:
+    """The fastest for a size; of equals the one that is ``known``, else the first."""
+    times = {one.name: one.time(size) for one in candidates}
+    limit = min(times.values()) * _EQUAL
+    if known is not None and times[known.name] <= limit:
+        return known
+    return next(one for one in candidates if times[one.name] <= limit)
 
 
 def crossings(candidates: Sequence[Candidate]) -> list[tuple[float, Candidate]]:
     """The fastest from each size on: first from the smallest size, then where it changes."""
     found = [(SIZES[0], fastest(candidates, SIZES[0]))]
     for low, high in pairwise(SIZES):
-        while found[-1][1] is not fastest(candidates, high):
-            at = _first(lambda size: fastest(candidates, size) is not found[-1][1], low, high)
-            found.append((at, fastest(candidates, at)))
+        while (known := found[-1][1]) is not fastest(candidates, high, known):
+            at = _first(lambda size, known=known: _beaten(candidates, size, known), low, high)
+            found.append((at, fastest(candidates, at, known)))
             low = at
     return found
+
+
+def _beaten(candidates: Sequence[Candidate], size: float, known: Candidate) -> bool:
+    return fastest(candidates, size, known) is not known
 
 
 def _first(holds: Callable[[float], bool], low: float, high: float) -> float:
