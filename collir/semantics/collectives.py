@@ -36,7 +36,9 @@ def combine(parts: Sequence[Array], reduction: Reduction) -> Array:
             case Reduction.MIN:
                 total = np.minimum(total, part)
     if reduction is Reduction.AVG:
-        total = (total / total.dtype.type(len(parts))).astype(total.dtype)
+        # Not by the number in the dtype: bf16 has no 257.
+        wide = np.float64 if total.dtype == np.float64 else np.float32
+        total = (total.astype(wide) / wide(len(parts))).astype(total.dtype)
     return total
 
 
