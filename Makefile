@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 .PHONY: help run test test-all lint format bench docs clean
 
 help:
-	@echo "make run       install, decompose examples/sync_gradients.coll, run it on 8 MPI ranks"
+	@echo "make run       install; decompose, cost and run examples/sync_gradients.coll on 8 MPI ranks"
 	@echo "make test      install, run the tests (under 10 minutes)"
 	@echo "make test-all  the slow tests too, and the filecheck files under plain lit"
 	@echo "make lint      ruff, basedpyright"
@@ -25,6 +25,7 @@ $(STAMP): pyproject.toml
 
 run: $(STAMP)
 	$(BIN)/collopt examples/sync_gradients.coll -p decompose
+	$(BIN)/collopt examples/sync_gradients.coll -p decompose -t cost
 	@mkdir -p build
 	$(BIN)/collopt examples/sync_gradients.coll -p decompose -t 'mpi{main=true}' -o build/sync_gradients.c
 	$(BIN)/mpicc -O2 build/sync_gradients.c -o build/sync_gradients -lm
