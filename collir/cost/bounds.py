@@ -96,7 +96,20 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
             found.append(inside / (carried + _around(collective, index)))
             if level.kind is LinkKind.BUS:
                 found.append(inside / level.port)
+        if alone and level.kind is LinkKind.RING and group.across[index] == level.size:
+            halves = _between_halves(collective, group, index) * distinct.beside[index]
+            found.append(halves / (level.port + _around(collective, index)))
     return max(found)
+
+
+def _between_halves(collective: Collective, group: Group, level: int) -> float:
+    """Bytes that one half of a whole ring must send the other for one group, over two links (a
+    port's bandwidth); 0 where a single child needs more."""
+    if collective.kind != "all_to_all":
+        return 0.0
+    ring = group.levels[level].size
+    half = ring // 2
+    return collective.size * group.below[level] * half * (ring - half) / ring
 
 
 def _around(collective: Collective, level: int) -> float:

@@ -194,6 +194,13 @@ def test_a_taper_may_be_gone_around() -> None:
     assert found.bandwidth == pytest.approx(5 * 12 / 0.5)
 
 
+def test_the_halves_of_a_ring_exchange_over_two_links() -> None:
+    # Each of 4 ranks in a half sends half of its 8 bytes to the other, over 2 links of 1 B/s.
+    mesh = mesh_on(Level("x", 8, 2.0, 0, LinkKind.RING))
+    exchange = Collective("all_to_all", mesh, tuple(mesh.by_name), 8)
+    assert bound(exchange).bandwidth == 4 * 8 / 2 / 2
+
+
 def test_a_bus_carries_everything() -> None:
     mesh = mesh_on(Level("x", 4, 2.0, 0, LinkKind.BUS))
     assert bound(Collective("all_gather", mesh, tuple(mesh.by_name), 8)).bandwidth == 3 * 8 / 2
