@@ -14,11 +14,12 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
 import collir
 from collir.cost.model import CostModel
-from collir.cost.program import function_cost, functions_of
+from collir.cost.program import function_cost
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import DeviceAttr, LevelAttr, MachineOp, mesh_of
 from collir.machine import Device
 from collir.semantics.buffers import NUMPY, distribute, random_tensor
+from collir.syntax.mlir import functions_of
 from collir.synthesis.strategies import STRATEGIES
 from collir.targets.reports.text import bytes_text, seconds_text, table
 from collir.tools.machine import preset

@@ -97,17 +97,14 @@ class Meter:
         latency: float,
         parts: Sequence[tuple[Pattern, float]],
         reduced: float = 0.0,
-        times: float = 1.0,
     ) -> None:
-        """Messages that overlap, for ``times`` as long as their bytes take."""
+        """Messages that overlap."""
         loads = [(_round(pattern, self.group).loads, size) for pattern, size in parts]
-        self.add(latency, total(loads), reduced, times)
+        self.add(latency, total(loads), reduced)
 
-    def add(
-        self, latency: float, loads: tuple[Load, ...], reduced: float = 0.0, times: float = 1.0
-    ) -> None:
+    def add(self, latency: float, loads: tuple[Load, ...], reduced: float = 0.0) -> None:
         """Loads in bytes that overlap."""
-        busy = seconds(self.group, loads) * times
+        busy = seconds(self.group, loads)
         self.time += latency + busy + self.reduction(reduced)
         self.pipelines.append((loads, 1.0))
 
@@ -134,7 +131,7 @@ Algorithm = Callable[[Meter, float], None]
 
 def hops(group: Group) -> list[tuple[int, float]]:
     """The hops of a ring through a group: (how many, latency) by the level they cross."""
-    loads = Shift(1).loads(group)
+    loads = _round(Shift(1), group).loads
     found: list[tuple[int, float]] = []
     parents = 1
     ranks = group.size
@@ -186,7 +183,7 @@ def _chain(meter: Meter, size: float, reduced: float) -> None:
     group = meter.group
     each = hops(group)
     slowest = max((a for _, a in each), default=0.0)
-    busy = seconds(group, total([(Shift(1).loads(group), size)])) + meter.reduction(reduced)
+    busy = _round(Shift(1), group).per_byte * size + meter.reduction(reduced)
     fill = max(group.size - 2, 0) * busy
     best = math.sqrt(fill / slowest) if slowest else math.inf
 

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from collir.cost import mpich, nccl
 from collir.cost.algorithms import ALGORITHMS, Estimate, Meter
-from collir.cost.bounds import bound
+from collir.cost.bounds import Bound, bound
 from collir.cost.collective import Collective
 from collir.cost.group import CostError, Group
 from collir.cost.permutation import pattern
@@ -85,15 +85,18 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
     """
     if model.model == "alpha-beta":
         name, estimate = _alpha_beta(collective, model)
-        shared = bound(collective).time
-        own = bound(replace(collective, replicated=frozenset())).time
+        own, shared = (lowest.time for lowest in _bounds(collective))
     else:  # which know ports only, and have latencies of their own
-        found = _p2(collective) if model.model == "p2" else _nccl(collective, model)
-        name, estimate = found
+        name, estimate = _p2(collective) if model.model == "p2" else _nccl(collective, model)
         plain = replace(collective, mesh=_switched(collective.mesh))
-        shared = bound(plain).bandwidth
-        own = bound(replace(plain, replicated=frozenset())).bandwidth
+        own, shared = (lowest.bandwidth for lowest in _bounds(plain))
     return StepCost(collective, name, estimate.time, estimate.port_bytes, own, shared)
+
+
+def _bounds(collective: Collective) -> tuple[Bound, Bound]:
+    """The bound with each group's data as its own, and the one of copies that are shared."""
+    own = bound(replace(collective, replicated=frozenset()))
+    return own, bound(collective) if collective.replicated else own
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ from collir.dialects.coll import AxesAttr, CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.layout import Mesh
 from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.mlir import check_programs
+from collir.syntax.mlir import check_programs, functions_of
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,6 @@ class FunctionCost:
         """
         steps = (step_cost(step.collective.scaled(factor), self.model) for step in self.steps)
         return FunctionCost(self.name, self.mesh, self.model, tuple(steps))
-
-
-def functions_of(module: ModuleOp) -> list[FuncOp]:
-    """The functions of a module that have a body, in order."""
-    return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
 
 
 def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]:

@@ -153,6 +153,11 @@ def verify(module: ModuleOp) -> None:
         raise DiagnosticError(errors)
 
 
+def functions_of(module: ModuleOp) -> list[FuncOp]:
+    """The functions of a module that have a body, in order."""
+    return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
+
+
 def check_programs(functions: Iterable[FuncOp], cannot: str) -> None:
     """Whether functions are programs of ours: on a mesh, with operations of ``coll`` only.
 

@@ -30,8 +30,7 @@ from collir.semantics.exactness import exact, roundings
 from collir.semantics.executor import execute, memory_needed
 from collir.semantics.meaning import meaning
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources
-from collir.syntax.mlir import check_programs
-from collir.targets.code.mpi import functions_of
+from collir.syntax.mlir import check_programs, functions_of
 from collir.targets.code.plan import plan
 from collir.targets.reports.text import seconds_text
 from collir.tools import api

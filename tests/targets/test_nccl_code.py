@@ -13,7 +13,7 @@ from real_nccl import compile_with_gcc, compile_with_nvcc, needs_nccl, needs_nvc
 
 import collir
 from collir.syntax.diagnostics import DiagnosticError
-from collir.targets.code.c_function import functions_of
+from collir.syntax.mlir import functions_of
 from collir.targets.code.c_text import name_problem
 from collir.targets.code.nccl import Workspace
 from collir.targets.code.nccl_main import traffic

@@ -10,10 +10,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import MeshOp
-from collir.layout import DistType, Mesh
+from collir.layout import DistType
 from collir.syntax.diagnostics import DiagnosticError
 from collir.targets.code.c_text import (
     C,
@@ -25,8 +24,7 @@ from collir.targets.code.c_text import (
     variables,
 )
 from collir.targets.code.plan import Plan, plan
-
-OverList = tuple[str, ...]
+from collir.targets.code.ranks import axes_text, over
 
 
 @cache
@@ -53,24 +51,12 @@ def runtime(file: str, needs: Iterable[str]) -> list[str]:
     return [body for name, (_, body) in sections.items() if name in wanted]
 
 
-def axes_text(mesh: Mesh) -> str:
-    """The axes of a mesh, for a comment."""
-    return comment(
-        ", ".join(
-            f"{axis.name} = {axis.size}"
-            if axis.factors is None
-            else f"{axis.name} = {' * '.join(f'{f.level}:{f.size}' for f in axis.factors)}"
-            for axis in mesh.axes
-        )
-    )
-
-
 def struct_text(names: MeshNames, storage: str, kind: str, note: str = "") -> list[str]:
     """The struct of a mesh, but for its end; ``kind`` is the C type of a communicator."""
     mesh = names.mesh
     lines = [
         f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
-        f"{axes_text(mesh)}. */",
+        f"{comment(axes_text(mesh))}. */",
         f"{storage} struct {{",
         f"  {kind} comm;{note}",
         "  int rank;",
@@ -86,12 +72,8 @@ def struct_text(names: MeshNames, storage: str, kind: str, note: str = "") -> li
 
 def coordinates_text(names: MeshNames) -> list[str]:
     """The statements that find this rank's coordinates."""
-    lines: list[str] = []
-    for sub in names.mesh.sub_axes:
-        index = f"{names.variable}.rank" + (f" / {sub.stride}" if sub.stride > 1 else "")
-        wrap = "" if sub.stride * sub.size == names.mesh.devices else f" % {sub.size}"
-        lines.append(f"  {names.coordinate(sub.name)} = {index}{wrap};")
-    return lines
+    found = names.definitions(f"{names.variable}.rank")
+    return [f"  {coordinate} = {value};" for coordinate, value in found]
 
 
 @dataclass
@@ -145,51 +127,15 @@ class FunctionBase:
         parts += [shown(v, n) for v, n in zip(self.plan.returned, self.results, strict=True)]
         return "/* " + ";\n * ".join(parts) + ". */"
 
-    @staticmethod
-    def over(op: CollOp) -> OverList:
-        """The sub-axes that an operation is over, in order."""
-        axes = op.properties.get("axes")
-        return axes.data if isinstance(axes, coll.AxesAttr) else ()
-
     def communicator(self, op: CollOp) -> str:
         """The communicator of the sub-axes that an operation is over."""
-        return f"{self.names.variable}.{self.names.communicators[self.over(op)]}"
+        return f"{self.names.variable}.{self.names.communicators[over(op)]}"
 
     def partner(self, name: str, x: DistType, y: DistType) -> list[str]:
         """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``."""
-        sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}
-        moving = [sub.name for sub in self.mesh.sub_axes if sub.name in sharded]
-        lists = [(a.axes, b.axes) for a, b in zip(x.dims, y.dims, strict=True)]
-        copies = [tuple(a for a in moving if z.dim_of(a) is None) for z in (x, y)]
-        lists.append((copies[0], copies[1]))
-        terms = [f"int {name} = {self.names.variable}.rank"]
-        for here, there in lists:
-            for axis in there:
-                mine, theirs = self.names.coordinate(axis), self._digit(here, there, axis)
-                stride = self.mesh.by_name[axis].stride
-                if theirs != mine:
-                    times = f" * {stride}" if stride > 1 else ""
-                    terms.append(f"  + ({theirs} - {mine}){times}")
-        return [*terms[:-1], f"{terms[-1]};"]
-
-    def _digit(self, here: OverList, there: OverList, axis: str) -> str:
-        """The coordinate on ``axis``, one of ``there``, of the block with this rank's index over
-        ``here``: the two lists count the same blocks."""
-        size = self.mesh.by_name[axis].size
-        minor = self.mesh.group_size(there[there.index(axis) + 1 :])
-        for place, other in enumerate(here):
-            rest = self.mesh.group_size(here[place + 1 :])
-            if (self.mesh.by_name[other].size, rest) == (size, minor):
-                return self.names.coordinate(other)
-        index = self.names.index_over(here)
-        digit = f"({index})" if " " in index else index
-        digit += f" / {minor}" if minor > 1 else ""
-        return digit if axis == there[0] else f"{digit} % {size}"
-
-
-def functions_of(module: ModuleOp) -> list[FuncOp]:
-    """The functions of a module that have a body, in order."""
-    return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
+        terms = (f"  + {term}" for term in self.names.to_partner(x, y))
+        lines = [f"int {name} = {self.names.variable}.rank", *terms]
+        return [*lines[:-1], f"{lines[-1]};"]
 
 
 def check_names(

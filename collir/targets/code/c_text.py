@@ -13,6 +13,7 @@ from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.buffers import NUMPY
+from collir.targets.code.ranks import RankText
 
 C_TYPES = {
     DType.F16: "uint16_t",
@@ -156,11 +157,14 @@ def store(text: str, dtype: DType) -> str:
 
 
 @dataclass(frozen=True)
-class MeshNames:
+class MeshNames(RankText):
     """The C struct of a mesh: its variable, and the members for coordinates and communicators.
 
     ``communicators`` has an entry for every ordered list of sub-axes that a program sends over.
     """
+
+    AND = "&&"
+    DIVIDE = "/"
 
     mesh: Mesh
     variable: str
@@ -190,19 +194,6 @@ class MeshNames:
     def coordinate(self, axis: str) -> str:
         """This rank's coordinate on a sub-axis."""
         return f"{self.variable}.{self.members[axis]}"
-
-    def index_over(self, axes: Iterable[str]) -> str:
-        """This rank's mixed-radix index over sub-axes, the first most significant."""
-        text = ""
-        for axis in axes:
-            one, size = self.coordinate(axis), self.mesh.by_name[axis].size
-            inner = f"({text})" if "+" in text else text
-            text = f"{inner} * {size} + {one}" if text else one
-        return text or "0"
-
-    def at_zero(self, axes: Iterable[str]) -> str:
-        """Whether this rank is at coordinate 0 of all the sub-axes."""
-        return " && ".join(f"{self.coordinate(axis)} == 0" for axis in self.mesh.ordered(axes))
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,12 @@ from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType, DType, Mesh, Reduction
-from collir.syntax.mlir import check_programs
+from collir.syntax.mlir import check_programs, functions_of
 from collir.syntax.writer import step_text
 from collir.targets.code.c_function import (
     FunctionBase,
-    OverList,
     check_names,
     coordinates_text,
-    functions_of,
     runtime,
     struct_text,
 )
@@ -47,6 +45,7 @@ from collir.targets.code.c_text import (
     store,
 )
 from collir.targets.code.plan import VIEWS
+from collir.targets.code.ranks import OverList, over
 
 MPI_TYPES = {
     DType.F16: "MPI_UINT16_T",
@@ -97,10 +96,10 @@ def _mesh_text(names: MeshNames) -> list[str]:
         f"  TRY(MPI_Comm_rank({variable}.comm, &{variable}.rank));",
     ]
     lines += coordinates_text(names)
-    for over, name in names.communicators.items():
-        rest = [sub.name for sub in mesh.sub_axes if sub.name not in over]
+    for axes, name in names.communicators.items():
+        rest = [sub.name for sub in mesh.sub_axes if sub.name not in axes]
         lines.append(f"  TRY(MPI_Comm_split({variable}.comm, {names.index_over(rest)},")
-        lines.append(f"                     {names.index_over(over)}, &{variable}.{name}));")
+        lines.append(f"                     {names.index_over(axes)}, &{variable}.{name}));")
         lines.append(f"  TRY(MPI_Comm_set_errhandler({variable}.{name}, MPI_ERRORS_RETURN));")
     for function, operator in names.operators.items():
         lines.append(f"  TRY(MPI_Op_create({function}, 1, &{variable}.{operator}));")
@@ -202,7 +201,7 @@ class FunctionText(FunctionBase):
         out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
         if isinstance(op, coll.COLLECTIVES):
-            taking_part = x.root - frozenset(self.over(op))
+            taking_part = x.root - frozenset(over(op))
             statements = self._collective(op, operands[0], out)
         else:
             taking_part = y.root
@@ -260,7 +259,7 @@ class FunctionText(FunctionBase):
         if isinstance(op, coll.PermuteOp):
             return self._permute(op, operand, out)
         comm = self.communicator(op)
-        group = self.mesh.group_size(self.over(op))
+        group = self.mesh.group_size(over(op))
         count = element_count(y, self.mesh)
         match op:
             case coll.AllReduceOp() | coll.ReduceOp():
@@ -307,7 +306,7 @@ class FunctionText(FunctionBase):
         value = f"{load(f'{out}[i]', x.dtype)} / {number}"
         lines = loop(count, f"{out}[i] = {store(value, x.dtype)};")
         if isinstance(op, coll.ReduceOp):
-            return [f"if ({self.names.at_zero(self.over(op))})", f"  {lines[0]}"]
+            return [f"if ({self.names.at_zero(over(op))})", f"  {lines[0]}"]
         return lines
 
     def _permute(self, op: coll.PermuteOp, operand: str, out: str) -> list[str]:
@@ -337,19 +336,19 @@ def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
     """For every mesh that functions are on, its names, and the communicators and operators they
     need."""
     meshes: dict[str, Mesh] = {}
-    over: dict[str, dict[OverList, None]] = {}
+    sent: dict[str, dict[OverList, None]] = {}
     customs: dict[str, dict[str, None]] = {}
     for function in functions:
         mesh = mesh_of(function)
         meshes[mesh.name] = mesh
-        lists = over.setdefault(mesh.name, {})
+        lists = sent.setdefault(mesh.name, {})
         operators = customs.setdefault(mesh.name, {})
         for op in function.body.ops:
-            if isinstance(op, coll.COLLECTIVES) and (axes := FunctionText.over(op)):
+            if isinstance(op, coll.COLLECTIVES) and (axes := over(op)):
                 lists[axes] = None
             if isinstance(op, coll.REDUCING) and (custom := custom_op(dist_type(op.input))):
                 operators[custom] = None
-    return {name: MeshNames.of(mesh, over[name], customs[name]) for name, mesh in meshes.items()}
+    return {name: MeshNames.of(mesh, sent[name], customs[name]) for name, mesh in meshes.items()}
 
 
 _HEADER = """/* Written by collir {version}: C99 and MPI 3.0.

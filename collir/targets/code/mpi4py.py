@@ -30,9 +30,9 @@ from collir.targets.code.python_text import (
     header,
     is_first,
     number_text,
-    over,
     tuple_text,
 )
+from collir.targets.code.ranks import over
 
 _DTYPES = {
     DType.F16: "xp.float16",

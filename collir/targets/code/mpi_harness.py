@@ -14,8 +14,9 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType
+from collir.syntax.mlir import functions_of
 from collir.targets.code.c_text import MeshNames, size_text
-from collir.targets.code.mpi import emit_c, functions_of, mesh_names
+from collir.targets.code.mpi import emit_c, mesh_names
 from collir.targets.code.plan import plan
 
 _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")

@@ -20,7 +20,7 @@ from collir.layout import DistType, DType, Reduction
 from collir.semantics.exactness import exact, roundings
 from collir.semantics.meaning import meaning
 from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.mlir import check_programs
+from collir.syntax.mlir import check_programs, functions_of
 from collir.targets.code.c_text import (
     AS_BITS,
     C_TYPES,
@@ -31,7 +31,7 @@ from collir.targets.code.c_text import (
     load,
     size_text,
 )
-from collir.targets.code.mpi import emit_c, functions_of, mesh_names
+from collir.targets.code.mpi import emit_c, mesh_names
 from collir.targets.code.plan import plan
 
 _INCLUDES = ("limits.h", "math.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")

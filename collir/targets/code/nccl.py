@@ -25,20 +25,19 @@ from collir.dialects.machine import mesh_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.types import MAX_BYTES
 from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.mlir import check_programs
+from collir.syntax.mlir import check_programs, functions_of
 from collir.syntax.writer import step_text
 from collir.targets.code.c_function import (
     FunctionBase,
-    OverList,
     check_names,
     coordinates_text,
-    functions_of,
     runtime,
     struct_text,
 )
 from collir.targets.code.c_text import MeshNames, Names, Words, comment, element_count, size_text
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES, CudaText
 from collir.targets.code.plan import VIEWS
+from collir.targets.code.ranks import OverList, over
 
 NCCL_TYPES = {
     DType.F16: "ncclFloat16",
@@ -149,11 +148,11 @@ class MeshText:
             f"  TRY(ncclCommUserRank(comm, &{variable}.rank));",
         ]
         lines += coordinates_text(names)
-        for over, name in names.communicators.items():
-            rest = [sub.name for sub in mesh.sub_axes if sub.name not in over]
+        for axes, name in names.communicators.items():
+            rest = [sub.name for sub in mesh.sub_axes if sub.name not in axes]
             lines.append(f"  TRY(ncclCommSplit(comm, {names.index_over(rest)},")
             lines.append(
-                f"                    {names.index_over(over)}, &{variable}.{name}, NULL));"
+                f"                    {names.index_over(axes)}, &{variable}.{name}, NULL));"
             )
         if self.workspace is not None and self.workspace.bytes:
             size = size_text(self.workspace.bytes)
@@ -310,7 +309,7 @@ class FunctionText(FunctionBase):
         out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
         collective = isinstance(op, coll.COLLECTIVES)
-        taking_part = x.root - frozenset(self.over(op)) if collective else y.root
+        taking_part = x.root - frozenset(over(op)) if collective else y.root
         new: list[str] = []
         if self.plan.is_temporary(op.result):
             count = element_count(y, self.mesh)
@@ -369,7 +368,7 @@ class FunctionText(FunctionBase):
             return self._permute(op, operand, out)
         kind = NCCL_TYPES[x.dtype]
         comm = self.communicator(op)
-        at_root = self.names.at_zero(self.over(op))
+        at_root = self.names.at_zero(over(op))
         count = element_count(y, self.mesh)
         match op:
             case coll.AllReduceOp():
@@ -406,7 +405,7 @@ class FunctionText(FunctionBase):
             case coll.AllToAllOp():
                 self.cuda.needs.add("all_to_all")
                 shape = list(x.local_shape(self.mesh))
-                shape[op.target.value.data] //= self.mesh.group_size(self.over(op))
+                shape[op.target.value.data] //= self.mesh.group_size(over(op))
                 before, packed = self._packed(op.target.value.data, shape, operand, op)
                 there, coming, after = self._unpacked(op.source.value.data, shape, out, op)
                 call = _call("all_to_all", packed, coming, math.prod(shape), kind, comm)
@@ -420,7 +419,7 @@ class FunctionText(FunctionBase):
         """What makes the blocks along a dimension contiguous, and where they are then."""
         if (rows := math.prod(block[:dim])) == 1:
             return [], operand
-        dtype, group = dist_type(op.result).dtype, self.mesh.group_size(self.over(op))
+        dtype, group = dist_type(op.result).dtype, self.mesh.group_size(over(op))
         swap = self.cuda.swap("packed", operand, rows, group, math.prod(block[dim:]) * dtype.bytes)
         lines = self._packing("packed", math.prod(block) * group, dtype, only)
         return [*lines, f"if ({only}) {swap}" if only else swap], "packed"
@@ -431,7 +430,7 @@ class FunctionText(FunctionBase):
         """Where blocks along a dimension come in, contiguous, and what puts them in their rows."""
         if (rows := math.prod(block[:dim])) == 1:
             return [], out, []
-        dtype, group = dist_type(op.result).dtype, self.mesh.group_size(self.over(op))
+        dtype, group = dist_type(op.result).dtype, self.mesh.group_size(over(op))
         swap = self.cuda.swap(out, "coming", group, rows, math.prod(block[dim:]) * dtype.bytes)
         lines = self._packing("coming", math.prod(block) * group, dtype, only)
         return lines, "coming", [f"if ({only}) {swap}" if only else swap]
@@ -486,15 +485,15 @@ def _call(name: str, operand: str, out: str, count: int, *tail: str) -> str:
 def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
     """For every mesh that functions are on, its names, and the communicators they need."""
     meshes: dict[str, Mesh] = {}
-    over: dict[str, dict[OverList, None]] = {}
+    sent: dict[str, dict[OverList, None]] = {}
     for function in functions:
         mesh = mesh_of(function)
         meshes[mesh.name] = mesh
-        lists = over.setdefault(mesh.name, {})
+        lists = sent.setdefault(mesh.name, {})
         for op in function.body.ops:
-            if isinstance(op, coll.COLLECTIVES) and (axes := FunctionText.over(op)):
+            if isinstance(op, coll.COLLECTIVES) and (axes := over(op)):
                 lists[axes] = None
-    return {name: MeshNames.of(mesh, over[name], words=CPP) for name, mesh in meshes.items()}
+    return {name: MeshNames.of(mesh, sent[name], words=CPP) for name, mesh in meshes.items()}
 
 
 def _permutes(functions: Iterable[FuncOp], mesh: str) -> bool:

@@ -17,8 +17,8 @@ from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType, Mesh, Reduction
-from collir.syntax.mlir import check_programs
-from collir.targets.code.c_function import functions_of, runtime
+from collir.syntax.mlir import check_programs, functions_of
+from collir.targets.code.c_function import runtime
 from collir.targets.code.c_text import AS_BITS, MeshNames, Words, element_count
 from collir.targets.code.mpi import FunctionText as HostText
 from collir.targets.code.mpi_main import (
@@ -36,6 +36,7 @@ from collir.targets.code.mpi_main import (
 from collir.targets.code.nccl import emit_cpp, mesh_names, registered
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES
 from collir.targets.code.plan import VIEWS, plan
+from collir.targets.code.ranks import over
 
 _INCLUDES = ("cmath", "cstdio", "cstdlib", "cstring")
 
@@ -194,7 +195,7 @@ def traffic(function: FuncOp) -> tuple[int, float] | None:
         return None
     op, mesh = ops[0], mesh_of(function)
     size = max(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
-    n = mesh.group_size(HostText.over(op)) or 1
+    n = mesh.group_size(over(op)) or 1
     match op:
         case coll.AllReduceOp():
             return size, 2 * (n - 1) / n

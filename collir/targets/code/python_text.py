@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 import collir
 from collir.dialects import coll
@@ -24,9 +24,10 @@ from collir.dialects.machine import MeshOp, mesh_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.buffers import NUMPY
 from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.mlir import check_programs
+from collir.syntax.mlir import check_programs, functions_of
 from collir.syntax.writer import step_text
 from collir.targets.code.plan import VIEWS, plan
+from collir.targets.code.ranks import OverList, RankText, axes_text, over
 
 WIDTH = 88
 """Calls that are longer get a line for every argument."""
@@ -41,8 +42,6 @@ USED = frozenset(
 
 METHODS = frozenset(["free", "comm", "rank", "xp", "device", "_argument", "_packed"])
 """Names of what every mesh has: no function may have them."""
-
-OverList = tuple[str, ...]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -153,12 +152,15 @@ def number_text(value: float, dtype: DType) -> str:
 
 
 @dataclass(frozen=True)
-class MeshText:
+class MeshText(RankText):
     """The Python class of a mesh: its name, and the attributes for coordinates and groups.
 
     ``groups`` has an entry for every list of sub-axes that a program sends over; ``sends`` says
     whether ranks send to ranks of the whole mesh too.
     """
+
+    AND = "and"
+    DIVIDE = "//"
 
     mesh: Mesh
     members: dict[str, str]
@@ -184,78 +186,26 @@ class MeshText:
     def description(self) -> str:
         """What the mesh is, in a line."""
         mesh = self.mesh
-        axes = ", ".join(
-            f"{axis.name} = {axis.size}"
-            if axis.factors is None
-            else f"{axis.name} = {' * '.join(f'{f.level}:{f.size}' for f in axis.factors)}"
-            for axis in mesh.axes
-        )
         ranks = "1 rank" if mesh.devices == 1 else f"{mesh.devices} ranks"
-        return comment(f"Mesh @{mesh.name} on @{mesh.machine.name}: {ranks}, {axes}")
+        return comment(f"Mesh @{mesh.name} on @{mesh.machine.name}: {ranks}, {axes_text(mesh)}")
 
     def coordinates(self) -> list[str]:
         """Statements that set this rank's coordinates from ``rank``."""
         lines = ["# This rank's coordinates on the sub-axes."] if self.mesh.sub_axes else []
-        for sub in self.mesh.sub_axes:
-            index = "rank" + (f" // {sub.stride}" if sub.stride > 1 else "")
-            wrap = "" if sub.stride * sub.size == self.mesh.devices else f" % {sub.size}"
-            lines.append(f"{self.coordinate(sub.name)} = {index}{wrap}")
+        lines += [f"{coordinate} = {value}" for coordinate, value in self.definitions("rank")]
         return lines
 
     def coordinate(self, axis: str) -> str:
         """This rank's coordinate on a sub-axis."""
         return f"self.{self.members[axis]}"
 
-    def index_over(self, axes: Iterable[str]) -> str:
-        """This rank's mixed-radix index over sub-axes, the first most significant."""
-        text = ""
-        for axis in axes:
-            one, size = self.coordinate(axis), self.mesh.by_name[axis].size
-            inner = f"({text})" if "+" in text else text
-            text = f"{inner} * {size} + {one}" if text else one
-        return text or "0"
-
-    def at_zero(self, axes: Iterable[str]) -> str:
-        """Whether this rank is at coordinate 0 of all the sub-axes; empty for none."""
-        return " and ".join(f"{self.coordinate(axis)} == 0" for axis in self.mesh.ordered(axes))
-
     def partner(self, name: str, x: DistType, y: DistType, indent: int) -> list[str]:
-        """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``.
-
-        A sub-axis that neither layout is sharded over keeps its coordinate. Among the others, the
-        r-th rank that holds a block in one is the r-th that holds it in the other.
-        """
-        sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}
-        moving = [sub.name for sub in self.mesh.sub_axes if sub.name in sharded]
-        lists = [(a.axes, b.axes) for a, b in zip(x.dims, y.dims, strict=True)]
-        copies = [tuple(a for a in moving if z.dim_of(a) is None) for z in (x, y)]
-        lists.append((copies[0], copies[1]))
-        terms = ["self.rank"]
-        for here, there in lists:
-            for axis in there:
-                mine, theirs = self.coordinate(axis), self._digit(here, there, axis)
-                stride = self.mesh.by_name[axis].stride
-                if theirs != mine:
-                    times = f" * {stride}" if stride > 1 else ""
-                    terms.append(f"({theirs} - {mine}){times}")
+        """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``."""
+        terms = ["self.rank", *self.to_partner(x, y)]
         line = f"{name} = {' + '.join(terms)}"
         if indent + len(line) <= WIDTH:
             return [line]
         return [f"{name} = (", f"    {terms[0]}", *(f"    + {term}" for term in terms[1:]), ")"]
-
-    def _digit(self, here: OverList, there: OverList, axis: str) -> str:
-        """The coordinate on ``axis``, one of ``there``, of the block with this rank's index over
-        ``here``: the two lists count the same blocks."""
-        size = self.mesh.by_name[axis].size
-        minor = self.mesh.group_size(there[there.index(axis) + 1 :])
-        for place, other in enumerate(here):
-            rest = self.mesh.group_size(here[place + 1 :])
-            if (self.mesh.by_name[other].size, rest) == (size, minor):
-                return self.coordinate(other)
-        index = self.index_over(here)
-        digit = f"({index})" if " " in index else index
-        digit += f" // {minor}" if minor > 1 else ""
-        return digit if axis == there[0] else f"{digit} % {size}"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -266,12 +216,6 @@ class MeshText:
 def by_rank(mesh: Mesh, axes: Iterable[str]) -> OverList:
     """Sub-axes in the order in which ranks count: that of ranks inside a group, if ascending."""
     return tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))
-
-
-def over(op: Operation) -> OverList:
-    """The sub-axes that an operation is over."""
-    axes = op.properties.get("axes")
-    return axes.data if isinstance(axes, coll.AxesAttr) else ()
 
 
 @dataclass
@@ -530,11 +474,6 @@ class FunctionText(ABC):
 # ---------------------------------------------------------------------------------------------
 # The file
 # ---------------------------------------------------------------------------------------------
-
-
-def functions_of(module: ModuleOp) -> list[FuncOp]:
-    """The functions of a module that have a body, in order."""
-    return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
 
 
 def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText, list[FuncOp]]]:

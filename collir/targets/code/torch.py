@@ -22,7 +22,6 @@ from collir.layout import DistType, DType, Reduction
 from collir.targets.code.python_text import (
     FunctionText,
     MeshText,
-    OverList,
     by_rank,
     call,
     classes,
@@ -31,9 +30,9 @@ from collir.targets.code.python_text import (
     header,
     is_first,
     number_text,
-    over,
     tuple_text,
 )
+from collir.targets.code.ranks import OverList, over
 
 _DTYPES = {
     DType.F16: "torch.float16",

@@ -8,15 +8,15 @@ from typing import IO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
 
 from collir.cost.group import CostError
-from collir.cost.program import FunctionCost, cost, functions_of
+from collir.cost.program import FunctionCost, cost
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.syntax.mlir import functions_of
 from collir.synthesis.strategies import STRATEGIES, decompose
+from collir.targets.code.plan import plan
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import bytes_text, seconds_text, table
 
@@ -71,7 +71,10 @@ class CrossoverTarget(CostingTarget):
         others = [name for name in STRATEGIES if name != "flat" and len(functions) == 1]
         strategies = self.strategies or ("flat", *others)
         bases = [
-            max((dist_type(a).local_bytes(mesh_of(f)) for a in _values(f)), default=1)
+            max(
+                (dist_type(a).local_bytes(mesh_of(f)) for a in (*f.args, *plan(f).returned)),
+                default=1,
+            )
             for f in functions
         ]
         found: list[Candidate] = []
@@ -87,12 +90,6 @@ class CrossoverTarget(CostingTarget):
         if not found:
             raise DiagnosticError(Diagnostic("there is no function with collectives to compare"))
         return found
-
-
-def _values(function: FuncOp) -> list[SSAValue]:
-    """The arguments and results."""
-    returned = [value for op in function.body.ops if not op.results for value in op.operands]
-    return [*function.args, *returned]
 
 
 _EQUAL = 1 + 1e-6

@@ -1,0 +1,99 @@
+"""Where this rank is, as expressions that C and Python share but for two operators."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
+
+from xdsl.ir import Operation
+
+from collir.dialects import coll
+from collir.layout import DistType, Mesh
+
+OverList = tuple[str, ...]
+"""An ordered list of sub-axes."""
+
+
+def over(op: Operation) -> OverList:
+    """The sub-axes that an operation is over, in order."""
+    axes = op.properties.get("axes")
+    return axes.data if isinstance(axes, coll.AxesAttr) else ()
+
+
+def axes_text(mesh: Mesh) -> str:
+    """The axes of a mesh with their factors, as declared."""
+    return ", ".join(
+        f"{axis.name} = {axis.size}"
+        if axis.factors is None
+        else f"{axis.name} = {' * '.join(f'{f.level}:{f.size}' for f in axis.factors)}"
+        for axis in mesh.axes
+    )
+
+
+class RankText(ABC):
+    """The coordinates of this rank on a mesh, in some language."""
+
+    mesh: Mesh
+    AND: ClassVar[str]
+    DIVIDE: ClassVar[str]
+
+    @abstractmethod
+    def coordinate(self, axis: str) -> str:
+        """This rank's coordinate on a sub-axis."""
+
+    def definitions(self, rank: str) -> list[tuple[str, str]]:
+        """Every coordinate, with its value as an expression of the rank."""
+        found: list[tuple[str, str]] = []
+        for sub in self.mesh.sub_axes:
+            index = rank + (f" {self.DIVIDE} {sub.stride}" if sub.stride > 1 else "")
+            wrap = "" if sub.stride * sub.size == self.mesh.devices else f" % {sub.size}"
+            found.append((self.coordinate(sub.name), f"{index}{wrap}"))
+        return found
+
+    def index_over(self, axes: Iterable[str]) -> str:
+        """This rank's mixed-radix index over sub-axes, the first most significant."""
+        text = ""
+        for axis in axes:
+            one, size = self.coordinate(axis), self.mesh.by_name[axis].size
+            inner = f"({text})" if "+" in text else text
+            text = f"{inner} * {size} + {one}" if text else one
+        return text or "0"
+
+    def at_zero(self, axes: Iterable[str]) -> str:
+        """Whether this rank is at coordinate 0 of all the sub-axes; empty for none."""
+        each = (f"{self.coordinate(axis)} == 0" for axis in self.mesh.ordered(axes))
+        return f" {self.AND} ".join(each)
+
+    def to_partner(self, x: DistType, y: DistType) -> list[str]:
+        """What to add to this rank for the one whose place in layout ``y`` is this one's in ``x``.
+
+        A sub-axis that neither layout is sharded over keeps its coordinate. Among the others, the
+        r-th rank that holds a block in one is the r-th that holds it in the other.
+        """
+        sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}
+        moving = [sub.name for sub in self.mesh.sub_axes if sub.name in sharded]
+        lists = [(a.axes, b.axes) for a, b in zip(x.dims, y.dims, strict=True)]
+        copies = [tuple(a for a in moving if z.dim_of(a) is None) for z in (x, y)]
+        lists.append((copies[0], copies[1]))
+        terms: list[str] = []
+        for here, there in lists:
+            for axis in there:
+                mine, theirs = self.coordinate(axis), self._digit(here, there, axis)
+                stride = self.mesh.by_name[axis].stride
+                if theirs != mine:
+                    times = f" * {stride}" if stride > 1 else ""
+                    terms.append(f"({theirs} - {mine}){times}")
+        return terms
+
+    def _digit(self, here: OverList, there: OverList, axis: str) -> str:
+        """The coordinate on ``axis``, one of ``there``, of the block with this rank's index over
+        ``here``: the two lists count the same blocks."""
+        size = self.mesh.by_name[axis].size
+        minor = self.mesh.group_size(there[there.index(axis) + 1 :])
+        for place, other in enumerate(here):
+            rest = self.mesh.group_size(here[place + 1 :])
+            if (self.mesh.by_name[other].size, rest) == (size, minor):
+                return self.coordinate(other)
+        index = self.index_over(here)
+        digit = f"({index})" if " " in index else index
+        digit += f" {self.DIVIDE} {minor}" if minor > 1 else ""
+        return digit if axis == there[0] else f"{digit} % {size}"
