@@ -15,22 +15,17 @@ from typing import cast
 import numpy as np
 
 from collir.cost.group import CostError, Group
+from collir.cost.loads import Array, Load, check_wired_pairs, port_bytes, seconds, total
 from collir.cost.traffic import (
     AllPairs,
-    Array,
     Exchange,
     Listed,
-    Load,
     Offset,
     Pattern,
     Shift,
     Star,
     Tree,
     check_listed,
-    check_wired_pairs,
-    port_bytes,
-    seconds,
-    total,
 )
 from collir.machine import LinkKind
 

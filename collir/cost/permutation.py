@@ -7,7 +7,8 @@ import numpy as np
 
 from collir.cost.collective import Collective
 from collir.cost.group import CostError, Group
-from collir.cost.traffic import MAX_LISTED, Array, Listed
+from collir.cost.loads import Array
+from collir.cost.traffic import MAX_LISTED, Listed
 from collir.layout import DistType, Mesh
 
 

@@ -1,60 +1,29 @@
 """What a round of messages puts on the machine: closed forms by symmetry, per level.
 
 A pattern says which rank of a group sends to which, one message each of the same size. Its loads
-are counted in messages, over all groups that run at the same time. A message between two devices
-goes through the ports of both on every level from the innermost to the outermost on which they
-differ, and over the interconnect of that outermost one.
+are counted in messages, over all groups that run at the same time.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collir.cost.group import CostError, Digit, Group
-from collir.machine import LinkKind
-
-Array = npt.NDArray[Any]
+from collir.cost.loads import (
+    Array,
+    Load,
+    Pairs,
+    check_wired_pairs,
+    is_wired,
+    link_loads,
+    places,
+)
 
 MAX_LISTED = 2**20
 """The most ranks of a group whose messages are listed, where they follow no symmetry."""
-
-MAX_WIRED = {LinkKind.RING: 2**16, LinkKind.FULL: 2**12}
-"""The most children of a ring, and of a full mesh, that have links of their own."""
-
-MAX_WIRED_PAIRS = 512
-"""The most of them that all send to all."""
-
-
-@dataclass(frozen=True)
-class Load:
-    """Messages on one level.
-
-    ``port``: through the busiest port in its busier direction. ``inside``: between the children
-    of the busiest parent. ``through``: those, and all that leave or enter that parent. ``links``:
-    over each link of a ring (clockwise, then counterclockwise) or between each two children.
-    ``each``: out of and into every port, where not every child has as many (and where the busiest
-    is not always the same).
-    """
-
-    port: float = 0.0
-    inside: float = 0.0
-    through: float = 0.0
-    links: Array | None = None
-    each: Array | None = None
-
-    @property
-    def busiest_link(self) -> float:
-        """The messages over the busiest link; 0 on a switch or bus."""
-        return 0.0 if self.links is None else float(np.max(self.links))
-
-
-Pairs = Iterable[tuple[int, int, float]]
-"""(child, child, messages) under one parent."""
 
 
 class Pattern(ABC):
@@ -94,7 +63,7 @@ class UniformPattern(Pattern):
             inside = (staying - group.across[level] * stay) * groups
             leaving = (ranks * each - staying) * groups
             links = None
-            if _is_wired(group, level) and inside:
+            if is_wired(group, level) and inside:
                 links = link_loads(group, level, [self.pairs(group, level)])
             crossing = (below * each - stay) * group.beside[level]
             found.append(Load(crossing, inside, inside + 2 * leaving, links))
@@ -190,7 +159,7 @@ class Exchange(UniformPattern):
         digit, value = group.bits[self.bit]
         if digit.level != level:
             return
-        for source, x in _places(group.digits, level, digit):
+        for source, x in places(group.digits, level, digit):
             yield source, source + digit.step * ((x ^ value) - x), group.below[level]
 
 
@@ -231,10 +200,10 @@ class AllPairs(UniformPattern):
         return group.below[level] * (group.below[level] - 1)
 
     def pairs(self, group: Group, level: int) -> Pairs:
-        places = [source for source, _ in _places(group.digits, level)]
         check_wired_pairs(group, level)
-        for source in places:
-            for target in places:
+        children = [source for source, _ in places(group.digits, level)]
+        for source in children:
+            for target in children:
                 if source != target:
                     yield source, target, group.below[level] ** 2
 
@@ -268,7 +237,7 @@ class Tree(Pattern):
             inside = per_parent if digit.level == level else 0
             leaving = per_parent if digit.level < level else 0
             links = None
-            if inside and _is_wired(group, level):
+            if inside and is_wired(group, level):
                 each = 2 ** sum(other > level for other in free)
                 zero: dict[Digit, int] = {}
                 for other, bit_value in (*zeros, (digit, value)):
@@ -294,9 +263,9 @@ class Star(Pattern):
             inside = (ranks - below) * groups
             leaving = (group.size - ranks) * groups
             links = None
-            if inside and _is_wired(group, level):
-                places = [place for place, _ in _places(group.digits, level)]
-                links = link_loads(group, level, [[(p, 0, below) for p in places if p]])
+            if inside and is_wired(group, level):
+                children = [child for child, _ in places(group.digits, level)]
+                links = link_loads(group, level, [[(c, 0, below) for c in children if c]])
             crossing = (group.size - below) * beside
             found.append(Load(crossing, inside, inside + leaving, links))
             ranks, groups = below, beside
@@ -338,9 +307,9 @@ class Listed(Pattern):
         found: list[Load] = []
         for level, beside in enumerate(group.beside):
             across = group.across[level]
-            places = [c[level][0] for c in coordinates]
+            inner = [c[level][0] for c in coordinates]
             children = [
-                parent * across + place for parent, place in zip(parents, places, strict=True)
+                parent * across + place for parent, place in zip(parents, inner, strict=True)
             ]
             crossing = children[0] != children[1]
             away = parents[0] != parents[1]
@@ -352,7 +321,7 @@ class Listed(Pattern):
             leaving = [_counted(side, sizes, away, count) for side in parents]
             through = inside + leaving[0] + leaving[1]
             links = None
-            if within.any() and _is_wired(group, level):
+            if within.any() and is_wired(group, level):
                 steps = [c[level][1][within] for c in coordinates]
                 links = _links_of_parents(group, level, parents[0][within], steps, sizes[within])
             most = float(inside.max()) * groups, float(through.max()) * groups
@@ -394,21 +363,6 @@ def _links_of_parents(
     return np.concatenate([part.ravel() for part in found])
 
 
-# ---------------------------------------------------------------------------------------------
-# Inside a level
-# ---------------------------------------------------------------------------------------------
-
-
-def _places(
-    digits: Sequence[Digit], level: int, watched: Digit | None = None
-) -> Iterable[tuple[int, int]]:
-    """The children of a level that digits reach, with the coordinate on one of the digits."""
-    here = [digit for digit in digits if digit.level == level]
-    for at in product(*(range(digit.size) for digit in here)):
-        place = sum(digit.step * x for digit, x in zip(here, at, strict=True))
-        yield place, at[here.index(watched)] if watched else 0
-
-
 def _places_with_zeros(
     digits: Sequence[Digit], level: int, zero: dict[Digit, int]
 ) -> Iterable[int]:
@@ -417,116 +371,3 @@ def _places_with_zeros(
     ranges = [[x for x in range(d.size) if not x & zero.get(d, 0)] for d in here]
     for at in product(*ranges):
         yield sum(digit.step * x for digit, x in zip(here, at, strict=True))
-
-
-def _is_wired(group: Group, level: int) -> bool:
-    return group.levels[level].kind in (LinkKind.RING, LinkKind.FULL)
-
-
-def check_wired_pairs(group: Group, level: int) -> None:
-    """Whether the links between all children of a level can be counted pair by pair.
-
-    Raises:
-        CostError: there are more than ``MAX_WIRED_PAIRS`` children.
-    """
-    if group.across[level] > MAX_WIRED_PAIRS:
-        entry = group.levels[level]
-        raise CostError(
-            f"messages between all {entry.size} children of level '{entry.name}' are counted for "
-            f"{MAX_WIRED_PAIRS} at most on a {entry.kind}: use another algorithm"
-        )
-
-
-def link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
-    """The messages over each link of a level that is a ring or a full mesh.
-
-    On a ring messages take the shorter way; where both are as long, half of them each.
-
-    Raises:
-        CostError: more than ``MAX_WIRED`` children.
-    """
-    machine = group.levels[level]
-    size = machine.size
-    if size > (most := MAX_WIRED[machine.kind]):
-        raise CostError(
-            f"level '{machine.name}' has {size} children: a {machine.kind} is costed for {most} at "
-            "most; say kind = switch"
-        )
-    offsets = [place for place, _ in _places(group.others, level)]
-    listed = [pair for pairs in lists for pair in pairs]
-    shape = (2, size) if machine.kind is LinkKind.RING else (size, size)
-    links = np.zeros(shape)
-    if not listed:
-        return links
-    table = np.array(listed, dtype=float)
-    sources, targets = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
-    counts = table[:, 2] * group.beside[level]
-    for offset in offsets:
-        if machine.kind is LinkKind.RING:
-            _add_on_ring(links, sources + offset, targets + offset, counts)
-        else:
-            np.add.at(links, (sources + offset, targets + offset), counts)
-    return links
-
-
-def _add_on_ring(links: Array, sources: Array, targets: Array, counts: Array) -> None:
-    size = links.shape[1]
-    ahead = (targets - sources) % size
-    share = np.where(2 * ahead < size, 1.0, np.where(2 * ahead == size, 0.5, 0.0))
-    for direction, part in ((0, share), (1, 1 - share)):
-        starts = sources if direction == 0 else targets
-        length = ahead if direction == 0 else size - ahead
-        change = np.zeros(2 * size + 1)
-        np.add.at(change, starts, counts * part)
-        np.add.at(change, starts + length, -counts * part)
-        level = np.cumsum(change)[:-1]
-        links[direction] += level[:size] + level[size:]
-
-
-def total(parts: Sequence[tuple[tuple[Load, ...], float]]) -> tuple[Load, ...]:
-    """Loads together, in bytes: each of the parts with the bytes of its messages."""
-    return tuple(
-        Load(
-            _through_port(each),
-            sum(load.inside * size for load, size in each),
-            sum(load.through * size for load, size in each),
-            _sum([(load.links, size) for load, size in each]),
-        )
-        for each in zip(*([(load, size) for load in loads] for loads, size in parts), strict=True)
-    )
-
-
-def port_bytes(parts: Sequence[tuple[tuple[Load, ...], float]]) -> tuple[float, ...]:
-    """The bytes through the busiest port of every level."""
-    return tuple(
-        _through_port(each)
-        for each in zip(*([(load, size) for load in loads] for loads, size in parts), strict=True)
-    )
-
-
-def _through_port(parts: Sequence[tuple[Load, float]]) -> float:
-    listed = _sum([(load.each, size) for load, size in parts])
-    same = sum(load.port * size for load, size in parts if load.each is None)
-    return same if listed is None else same + float(listed.max())
-
-
-def _sum(parts: Sequence[tuple[Array | None, float]]) -> Array | None:
-    present = [counts * size for counts, size in parts if counts is not None]
-    return sum(present[1:], present[0]) if present else None
-
-
-def seconds(group: Group, loads: Sequence[Load]) -> float:
-    """How long the most loaded port, link or interconnect takes for loads in bytes."""
-    return max(_each(group, loads), default=0.0)
-
-
-def _each(group: Group, loads: Sequence[Load]) -> Iterable[float]:
-    for level, port, load in zip(group.levels, group.ports, loads, strict=True):
-        yield load.port / port
-        if level.taper > 1:
-            yield load.inside * level.taper / (level.size * level.port)
-        if level.kind is LinkKind.BUS:
-            yield load.through / level.port
-        elif load.links is not None:
-            links = 2 if level.kind is LinkKind.RING else level.size - 1
-            yield load.busiest_link * links / level.port
