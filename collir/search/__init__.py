@@ -1,0 +1,1 @@
+"""Exact search of trees: one problem, any order, any division of work, any engine."""
