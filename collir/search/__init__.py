@@ -1,1 +1,60 @@
-"""Exact search of trees: one problem, any order, any division of work, any engine."""
+"""Exact search of trees: one problem, any order, any division of work, any engine.
+
+>>> from collir.search import optimise
+>>> from collir.search.problems.knapsack import Knapsack
+>>> optimise(Knapsack([60, 100, 120], [10, 20, 30], 50)).best.value
+220
+"""
+
+from collir.search.api import Options, decide, enumerate, k_best, optimise
+from collir.search.checked import check
+from collir.search.coordination import (
+    Budget,
+    Coordination,
+    DepthBounded,
+    Ordered,
+    Sequential,
+    StackStealing,
+)
+from collir.search.engines.base import Engine
+from collir.search.engines.executor import Tasks
+from collir.search.engines.local import Local
+from collir.search.engines.processes import Processes
+from collir.search.engines.threads import Threads
+from collir.search.goals import Collect, Fold, Nodes, NodesByDepth, Solutions
+from collir.search.problem import Dive, Kernel, Problem, SearchError
+from collir.search.results import Decision, Enumeration, Optimum, Outcome, Solution, Statistics
+
+__all__ = [
+    "Budget",
+    "Collect",
+    "Coordination",
+    "Decision",
+    "DepthBounded",
+    "Dive",
+    "Engine",
+    "Enumeration",
+    "Fold",
+    "Kernel",
+    "Local",
+    "Nodes",
+    "NodesByDepth",
+    "Optimum",
+    "Ordered",
+    "Outcome",
+    "Problem",
+    "Processes",
+    "SearchError",
+    "Sequential",
+    "Solution",
+    "Solutions",
+    "StackStealing",
+    "Statistics",
+    "Tasks",
+    "Threads",
+    "check",
+    "decide",
+    "enumerate",
+    "k_best",
+    "optimise",
+]

@@ -1,7 +1,7 @@
-"""What is searched: a tree, given by its root and the children of a node, and what its nodes are worth.
+"""What is searched: a tree, given by its root and the children of a node, and what nodes are worth.
 
-A problem is ordinary Python. Nodes are values: hashable or not, but never changed once made, and picklable
-where they travel (processes, MPI, checkpoints). ``children`` is called when a node is expanded and its
+A problem is ordinary Python. Nodes are values: never changed once made, and picklable where they
+travel (processes, MPI, checkpoints). ``children`` is called when a node is expanded and its
 iterator is drawn from one child at a time, so that what is pruned first is never made.
 """
 
@@ -21,16 +21,16 @@ Cost = Number | tuple[Number, ...]
 
 
 class SearchError(Exception):
-    """A problem, an option or an engine that cannot be used as asked; the message says why and what helps."""
+    """A problem, an option or an engine that cannot be used as asked; says why and what helps."""
 
 
 @dataclass(frozen=True)
 class Dive(Generic[Node]):
     """What a kernel has done below one node.
 
-    ``solutions`` are (value, node), in the order found, each better than what was known; ``total`` is
-    what an enumeration adds; ``rest`` are the levels left unexplored when the limit was reached: for
-    each depth below the start, shallowest first, the nodes at that depth not yet visited.
+    ``solutions`` are (value, node), in the order found, each better than what was known; ``total``
+    is what an enumeration adds; ``rest`` are the levels left unexplored when the limit was reached:
+    for each depth below the start, shallowest first, the nodes at that depth not yet visited.
     """
 
     nodes: int
@@ -46,16 +46,16 @@ class Kernel(Protocol[Node]):
     """A compiled search of a whole subtree (optional; see ``Problem.kernel``)."""
 
     def __call__(self, node: Node, cut: NDArray[np.float64], limit: int) -> Dive[Node]:
-        """Searches the subtree of ``node``, the node included, visiting about ``limit`` nodes at most.
+        """Searches the subtree of ``node``, itself included, visiting about ``limit`` nodes at most.
 
-        ``cut`` has one element, which others may lower meanwhile: nothing is needed whose bound (negated
-        if the sense is ``max``) is greater than ``cut[0]``.
+        ``cut`` has one element, which others may lower meanwhile: nothing is needed whose bound
+        (negated if the sense is ``max``) is greater than ``cut[0]``.
         """
         ...
 
 
 class Problem(Generic[Node]):
-    """A tree and what its nodes are worth. Subclasses give ``root`` and ``children``, and what they have.
+    """A tree and what its nodes are worth. Subclasses give ``root``, ``children``, and what they have.
 
     Attributes:
         sense: whether a small or a great objective is good.
@@ -73,7 +73,7 @@ class Problem(Generic[Node]):
         raise NotImplementedError(f"{type(self).__name__} gives no root")
 
     def children(self, node: Node) -> Iterable[Node]:
-        """The children of a node, the most promising first; the same ones in the same order each time."""
+        """The children of a node, the most promising first; finitely many, in the same order each time."""
         raise NotImplementedError(f"{type(self).__name__} gives no children")
 
     def objective(self, node: Node) -> Number | None:
@@ -87,15 +87,17 @@ class Problem(Generic[Node]):
     def key(self, node: Node) -> Hashable:
         """A name of the state that the node has reached, or None.
 
-        Nodes of one key have the same subtrees, but for what it has cost to reach them (``cost``, which
-        every solution below is worse for): of two, the dearer one is dropped, and of two that cost the
-        same, one. Not used when enumerating.
+        Nodes of one key have the same subtrees, but for what it has cost to reach them (``cost``,
+        which every solution below is worse for): of two, the dearer one is dropped, and of two that
+        cost the same, one. Not used when enumerating.
         """
         return None
 
     def cost(self, node: Node) -> Cost:
-        """What it took to reach the node, small is good; of several costs (a tuple), all must be no greater
-        for one node to take the place of another of the same key."""
+        """What it took to reach the node; small is good.
+
+        Of several costs (a tuple), none may be greater for a node to replace another of its key.
+        """
         raise NotImplementedError(f"{type(self).__name__} has a key but no cost")
 
     def show(self, node: Node) -> Any:
@@ -105,8 +107,9 @@ class Problem(Generic[Node]):
     def kernel(self, kind: Kind, fold: object) -> Kernel[Node] | None:
         """A compiled search of subtrees of this problem for this kind of search, or None.
 
-        ``fold`` is what ``enumerate`` was asked to compute, None for the other kinds. Called once by
-        each worker, so compiling and preparing arrays belongs here.
+        ``fold`` is what ``enumerate`` was asked to compute, None for the other kinds. Called once
+        by each worker, so compiling and preparing arrays belongs here. Not used for several best
+        solutions, nor with a limit on the depth.
         """
         return None
 
@@ -114,3 +117,33 @@ class Problem(Generic[Node]):
 def has(problem: Problem[Any], method: str) -> bool:
     """Whether a problem gives a method of its own, or leaves the default."""
     return getattr(type(problem), method) is not getattr(Problem, method)
+
+
+def sign(problem: Problem[Any]) -> int:
+    """What turns a value into its rank: of two ranks, the smaller is the better."""
+    if problem.sense not in ("min", "max"):
+        raise SearchError(f"the sense of a problem is 'min' or 'max', not {problem.sense!r}")
+    return 1 if problem.sense == "min" else -1
+
+
+def rank_of(problem: Problem[Any], what: str, value: object, node: object) -> Number:
+    """The rank of an objective or bound, checked.
+
+    Raises:
+        SearchError: it is no number, or not a number (NaN).
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, int | float):
+        raise SearchError(
+            f"the {what} of {shown(node)} is {shown(value)}: it must be an int or a float"
+        )
+    if value != value:
+        raise SearchError(f"the {what} of {shown(node)} is not a number (NaN)")
+    return sign(problem) * value
+
+
+def shown(node: object) -> str:
+    """A node in a message: of a long one, the beginning."""
+    text = repr(node)
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -29,8 +29,15 @@ def _machine() -> Command:
     return machine
 
 
+def _search() -> Command:
+    from collir.tools import search
+
+    return search
+
+
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "machine": ("the machines that ship with collir", _machine),
+    "search": ("exact search of trees", _search),
 }
 """Name -> what it is about, and a function that imports it: only what is asked for is imported."""
 

@@ -1,8 +1,9 @@
-"""Every diagnostic is a golden file: `NAME.expect` beside `NAME.coll` or `NAME.mlir`.
+"""Every diagnostic is a golden file: `NAME.expect` beside `NAME.coll`, `NAME.mlir` and so on.
 
 The first line of an input is a comment with the command, `%s` standing for the file; the next one
-says in a sentence what is wrong. The golden file holds `exit STATUS` and what stderr says. Files
-without a command are what others refer to. `--update-golden` writes the golden files anew.
+says in a sentence what is wrong. Graphs, cities and items have comments of their own formats. The
+golden file holds `exit STATUS` and what stderr says. Files without a command are what others refer
+to. `--update-golden` writes the golden files anew.
 """
 
 import io
@@ -25,16 +26,20 @@ TOOLS: dict[str, Tool] = {
 }
 
 
+SUFFIXES = {"coll": "//", "mlir": "//", "clq": "c", "tsp": "COMMENT:", "items": "#"}
+"""The formats of inputs, and how a comment begins in each."""
+
+
 def command_of(path: Path) -> list[str]:
     """The words of the command in a file's first line; empty if it has none."""
     with path.open("rb") as file:
         comment, _, text = file.readline().decode("utf-8", "replace").partition(" ")
-    words = shlex.split(text) if comment == "//" else []
+    words = shlex.split(text) if comment in SUFFIXES.values() else []
     return words if words and words[0] in TOOLS else []
 
 
 INPUTS = sorted(
-    path for suffix in ("coll", "mlir") for path in HERE.rglob(f"*.{suffix}") if command_of(path)
+    path for suffix in SUFFIXES for path in HERE.rglob(f"*.{suffix}") if command_of(path)
 )
 
 

@@ -1,0 +1,87 @@
+"""A search in a file: what is left to do and what was found, to go on with later.
+
+A checkpoint is a pickle of the state of the coordinator and of what the search was: the problem,
+the kind, and all that changes the answer. How the search is divided, and where it runs, may differ.
+"""
+
+import os
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+from collir.search.coordinator import Coordinator, State
+from collir.search.plan import Plan
+from collir.search.problem import SearchError
+
+MAGIC = b"collir search checkpoint 1\n"
+
+EVERY = 30.0
+"""Seconds between two checkpoints."""
+
+
+def _identity(plan: Plan) -> tuple[Any, ...]:
+    """What must be the same for a search to be gone on with."""
+    return (
+        plan.packed_problem(),
+        plan.kind,
+        plan.k,
+        plan.known,
+        plan.target,
+        type(plan.fold).__qualname__,
+        plan.depth_limit,
+        plan.ordered,
+    )
+
+
+class Checkpoints:
+    """Writes a checkpoint now and then."""
+
+    def __init__(self, path: str | Path, plan: Plan, every: float = EVERY):
+        self._path = Path(path)
+        self._every = every
+        self._identity = _identity(plan)
+        self._written = time.monotonic()
+        if not self._path.parent.is_dir():
+            raise SearchError(f"cannot write {self._path}: there is no folder {self._path.parent}")
+
+    def look(self, coordinator: Coordinator) -> None:
+        """Writes, if it is time."""
+        if time.monotonic() - self._written > self._every:
+            self.write(coordinator.snapshot())
+
+    def write(self, state: State) -> None:
+        """Writes the state, whole or not at all."""
+        data = MAGIC + pickle.dumps((self._identity, state), pickle.HIGHEST_PROTOCOL)
+        try:
+            temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+            temporary.write_bytes(data)
+            temporary.replace(self._path)
+        except OSError as error:
+            raise SearchError(f"cannot write {self._path}: {error.strerror}") from error
+        self._written = time.monotonic()
+
+
+def read_checkpoint(path: str | Path, plan: Plan) -> State:
+    """The state in a file.
+
+    Raises:
+        SearchError: it cannot be read, is no checkpoint, or is one of another search.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise SearchError(f"cannot read {path}: {error.strerror}") from error
+    if not data.startswith(MAGIC):
+        raise SearchError(f"{path} is no checkpoint of a search")
+    try:
+        identity, state = pickle.loads(data[len(MAGIC) :])
+    except Exception as error:
+        raise SearchError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    if identity != _identity(plan):
+        raise SearchError(
+            f"{path} is a checkpoint of another search: resume with the same problem, and the "
+            "same options but for workers, engine and limits"
+        )
+    assert isinstance(state, State)
+    return state

@@ -1,0 +1,299 @@
+"""Divides a search among workers, and puts together what they find: each part exactly once.
+
+All that is left to do is known here at any time: tasks that nobody has, and for each worker the
+tasks given to it, as it last reported them. So a lost worker's tasks are given to another, a search
+can be written to a file and go on later, and a search that ends early says how far it may be from
+the best. Reports say what was done and what is left together: nothing is counted twice.
+"""
+
+import heapq
+import math
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from collir.search.board import LAST, WANTED, cut_at, cut_below
+from collir.search.coordination import DepthBounded, Ordered
+from collir.search.engines.base import Engine, Event
+from collir.search.limits import Watch
+from collir.search.plan import Plan
+from collir.search.problem import Number, SearchError, has, shown, sign
+from collir.search.tasks import Counts, Found, Profile, Report, Task
+
+ATTEMPTS = 3
+"""Workers that may be lost with a task before it is blamed."""
+
+BATCH = 64
+"""Tasks given to a worker at once, at most."""
+
+BATCH_SECONDS = 0.002
+"""Short tasks are given in batches that take about so long."""
+
+TICK = 0.05
+"""Seconds between two looks at the limits, at most."""
+
+
+@dataclass
+class State:
+    """How far a search is: all that is needed to go on with it.
+
+    Attributes:
+        open: tasks not finished, as far as they are known here.
+        found: the best solutions so far, best first.
+        total: of an enumeration.
+    """
+
+    open: list[Task] = field(default_factory=list[Task])
+    found: list[Found] = field(default_factory=list[Found])
+    total: Any = None
+    counts: Counts = field(default_factory=Counts)
+    profile: Profile | None = None
+    tasks: int = 0
+    lost: int = 0
+    seconds: float = 0.0
+    next_order: int = 1
+
+
+class Observer(Protocol):
+    """Is told now and then how far a search is: progress, checkpoints."""
+
+    def look(self, coordinator: "Coordinator") -> None:
+        """Looks, if it is time."""
+        ...
+
+
+class Coordinator:
+    """One search on one engine, from a state to the end or to a limit."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        engine: Engine,
+        watch: Watch,
+        state: State,
+        observers: tuple[Observer, ...] = (),
+    ):
+        self.plan = plan
+        self.engine = engine
+        self.watch = watch
+        self.state = state
+        self._observers = observers
+        self._pool: list[tuple[tuple[float, ...], int, Task]] = []
+        self._made = 0
+        self._held: list[dict[int, Task]] = [{} for _ in range(engine.workers)]
+        self._attempts: dict[int, int] = {}
+        self._task_seconds = (0, 0.0)
+        self._decided = False
+        self.peak_memory = 0
+
+    # What there is to do.
+
+    def _rank(self, task: Task) -> tuple[float, ...]:
+        """What decides which task is next: its place, its best bound, or its depth."""
+        if self.plan.ordered:
+            return (task.order,)
+        if self.plan.order == "best-first":
+            return (best_bound(self.plan, [task]),)
+        return (task.depth,)
+
+    def _put(self, task: Task, ident: int | None = None) -> None:
+        coordination = self.plan.coordination
+        if isinstance(coordination, DepthBounded) and task.size > 1:
+            for piece in task.pieces():
+                self._put(piece)
+            return
+        if ident is None:
+            self._made += 1
+            ident = self._made
+        heapq.heappush(self._pool, ((*self._rank(task), ident), ident, task))
+
+    def _open(self) -> list[Task]:
+        """All tasks not finished, as far as they are known here."""
+        tasks = [task for _, _, task in self._pool]
+        return tasks + [task for held in self._held for task in held.values()]
+
+    def snapshot(self) -> State:
+        """The state now."""
+        self.state.open = self._open()
+        return self.state
+
+    def visited(self) -> float:
+        """Nodes visited so far, those not yet reported included."""
+        cells = self.engine.board.cells
+        counters = cells[len(cells) - self.engine.workers :]
+        return max(self.state.counts.nodes, self._before + sum(counters))
+
+    # The search.
+
+    def run(self) -> str:
+        """Searches until nothing is left, or a limit is reached; returns why it ended early, or ""."""
+        plan, engine, state = self.plan, self.engine, self.state
+        self._before = state.counts.nodes
+        for cell in range(len(engine.board.cells) - engine.workers, len(engine.board.cells)):
+            engine.board.cells[cell] = 0.0
+        for task in state.open:
+            self._put(task)
+        state.tasks += len(state.open)
+        engine.start(plan)
+        self._publish()
+        reason = ""
+        try:
+            while not reason and not self._decided and (self._pool or any(self._held)):
+                self._dispatch()
+                for event in engine.wait(min(TICK, self.watch.left())):
+                    self._take(event)
+                reason = self._limit()
+                for observer in self._observers:
+                    observer.look(self)
+        finally:
+            for event in engine.stop():
+                self._take(event)
+        if not self._pool and not any(self._held):
+            reason = ""  # all was done before the limit was noticed
+        state.open = self._open()
+        return "" if self._decided else reason
+
+    def _limit(self) -> str:
+        memory = self.engine.memory() if self.watch.memory_due() else None
+        self.peak_memory = max(self.peak_memory, memory or 0)
+        return self.watch.reason(self.visited(), memory)
+
+    def _dispatch(self) -> None:
+        """Gives tasks to workers that have too few."""
+        number, seconds = self._task_seconds
+        batch = 1
+        if number:
+            batch = int(min(max(BATCH_SECONDS * number / max(seconds, 1e-9), 1), BATCH))
+        workers = self.engine.workers
+        for index, held in sorted(enumerate(self._held), key=lambda item: len(item[1])):
+            share = -(-len(self._pool) // workers)
+            many = min(batch, share)
+            ahead = 2 * batch if len(self._pool) > 4 * workers * batch else many
+            if self._pool and many and len(held) < max(1, ahead // 2 + ahead % 2):
+                tasks: list[tuple[int, Task]] = []
+                for _ in range(many):
+                    if self._pool:
+                        _, ident, task = heapq.heappop(self._pool)
+                        if self.plan.ordered:
+                            task = task._replace(known=self._known_before(task))
+                        held[ident] = task
+                        tasks.append((ident, task))
+                self.engine.submit(index, tasks)
+        idle = 0 if self._pool else sum(1 for held in self._held if not held)
+        self.engine.board.set(WANTED, float(idle) if self.engine.workers > 1 else 0.0)
+
+    def _known_before(self, task: Task) -> Number:
+        """The rank of the last of ``k`` solutions found in places before a task's."""
+        ranks = [found.rank for found in self.state.found if found.order < 2 * task.order + 1]
+        full = self.plan.kind == "optimise" and len(ranks) == self.plan.k
+        return ranks[-1] if full else math.inf
+
+    def _take(self, event: Event) -> None:
+        """Takes what has come from a worker."""
+        held = self._held[event.worker]
+        for report in event.reports:
+            self._merge(report, held)
+        if event.lost is not None:
+            self.state.lost += 1
+            for ident, task in held.items():
+                self._attempts[ident] = self._attempts.get(ident, 0) + 1
+                if self._attempts[ident] >= ATTEMPTS:
+                    node = next((node for level in task.levels for node in level), None)
+                    raise SearchError(
+                        f"{ATTEMPTS} workers were lost with the same task ({event.lost}), which "
+                        f"begins at {shown(node)}: it may need more memory than there is, or a "
+                        "kernel may crash"
+                    )
+                self._put(task, ident)
+            held.clear()
+
+    def _merge(self, report: Report, held: dict[int, Task]) -> None:
+        """Adds what was done, and takes over what is given."""
+        state = self.state
+        task = held[report.ident]
+        state.counts.add(report.counts)
+        if report.profile is not None:
+            state.profile = state.profile or Profile()
+            state.profile.add(report.profile)
+        if self.plan.fold is not None and report.total is not None:
+            state.total = self.plan.fold.merge(state.total, report.total)
+        base = state.next_order if task.order < 0 else task.order
+        self._solutions(report.found, base, task.order < 0)
+        for depth, node in report.given:
+            order = 0
+            if task.order < 0:
+                order, state.next_order = state.next_order, state.next_order + 1
+            self._put(Task(depth, ([node],), order))
+        state.tasks += len(report.given)
+        if report.state == "running":
+            if report.kept is not None:
+                held[report.ident] = report.kept
+            return
+        del held[report.ident]
+        if report.state == "done":
+            self._attempts.pop(report.ident, None)
+            number, seconds = self._task_seconds
+            self._task_seconds = (number + 1, seconds + report.seconds)
+        else:
+            self._put(report.kept if report.kept is not None else task, report.ident)
+
+    def _solutions(self, found: list[Found], base: int, making: bool) -> None:
+        """Keeps the best solutions; an order, where there is one, decides between equal ones.
+
+        What the task that makes all others (``making``) finds stands before those made after it.
+        """
+        if not found:
+            return
+        state, plan = self.state, self.plan
+        for rank, order, node in found:
+            place = 2 * (base + order) if making else 2 * base + 1
+            state.found.append(Found(rank, place if plan.ordered else 0, node))
+        if plan.kind == "decide":
+            state.found.sort(key=lambda one: one.order)
+            del state.found[1:]
+            if plan.ordered:  # something earlier may reach the target too
+                self._only_before(state.found[0].order)
+            else:
+                self._decided = True
+            return
+        state.found.sort(key=lambda one: (one.rank, one.order))
+        del state.found[plan.k :]
+        self._publish()
+
+    def _only_before(self, place: int) -> None:
+        """Forgets the tasks whose place is after this one."""
+        self._pool = [entry for entry in self._pool if 2 * entry[2].order + 1 <= place]
+        heapq.heapify(self._pool)
+        self.engine.board.set(LAST, place / 2)
+
+    def _publish(self) -> None:
+        """Tells the workers how good a solution must be to be worth looking for."""
+        plan, board = self.plan, self.engine.board
+        if plan.kind == "decide":
+            assert plan.target is not None
+            board.publish(cut_at(sign(plan.problem) * plan.target))
+        elif plan.kind == "optimise":
+            cut = math.inf
+            if len(self.state.found) == plan.k:
+                worst = self.state.found[-1].rank
+                cut = cut_at(worst) if plan.ordered else cut_below(worst)
+            if plan.known < math.inf:
+                cut = min(cut, cut_below(plan.known))
+            board.publish(cut)
+
+
+def best_bound(plan: Plan, tasks: list[Task]) -> Number:
+    """The rank that nothing in these tasks is better than."""
+    if not has(plan.problem, "bound"):
+        return -math.inf
+    ranks = (
+        sign(plan.problem) * plan.problem.bound(node)
+        for task in tasks
+        for level in task.levels
+        for node in level
+    )
+    return min(ranks, default=math.inf)
+
+
+def first_task(plan: Plan) -> Task:
+    """The whole search as a task."""
+    return Task(0, ([plan.problem.root()],), -1 if isinstance(plan.coordination, Ordered) else 0)

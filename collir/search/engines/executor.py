@@ -1,0 +1,105 @@
+"""Any ``concurrent.futures.Executor``: a future runs a few tasks for a while and gives back what is
+left. There is no memory in common: a worker knows what was known when its future was submitted."""
+
+import hashlib
+import pickle
+import time
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from functools import lru_cache
+
+from collir.search.board import CUT, LAST, WANTED, Board
+from collir.search.engines.base import Event
+from collir.search.memory import resident
+from collir.search.plan import Plan
+from collir.search.tasks import Report, Task
+from collir.search.worker import Worker
+
+RUN = 0.05
+"""Seconds that a future runs before it gives back what is left."""
+
+
+class Tasks:
+    """Workers are futures of an executor, which stays the caller's to shut down.
+
+    Args:
+        executor: where they run.
+        workers: how many run at once; None: as many as the executor has.
+    """
+
+    durable = False
+
+    def __init__(self, executor: Executor, workers: int | None = None):
+        self._executor = executor
+        self.workers = workers or int(getattr(executor, "_max_workers", 0)) or 1
+        self.board = Board(self.workers)
+        self._futures: dict[Future[list[Report]], int] = {}
+
+    def start(self, plan: Plan) -> None:
+        """Makes the plan ready to be sent along."""
+        self.board.reset()
+        self._plan = plan.packed()
+        self._name = hashlib.sha256(self._plan).hexdigest()
+        self._waiting: dict[int, list[tuple[int, Task]]] = {}
+
+    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+        """Gives tasks to a worker: a future, if it has none."""
+        if worker in self._futures.values():
+            self._waiting.setdefault(worker, []).extend(tasks)
+            return
+        cells = self.board.cells
+        board = (cells[CUT], cells[WANTED], cells[LAST])
+        future = self._executor.submit(_run, self._name, self._plan, tasks, board, RUN)
+        self._futures[future] = worker
+
+    def wait(self, seconds: float) -> list[Event]:
+        """What has come from the workers."""
+        done, _ = wait(self._futures, seconds, FIRST_COMPLETED)
+        events: list[Event] = []
+        for future in done:
+            worker = self._futures.pop(future)
+            events.append(Event(worker, future.result()))
+            if tasks := self._waiting.pop(worker, None):
+                self.submit(worker, tasks)
+        return events
+
+    def stop(self) -> list[Event]:
+        """Ends the search: futures that run end when their time is up."""
+        self._waiting.clear()
+        events: list[Event] = []
+        for future, worker in self._futures.items():
+            if not future.cancel() and future.exception() is None:
+                events.append(Event(worker, future.result()))
+        self._futures.clear()
+        return events
+
+    def close(self) -> None:
+        """The executor is the caller's."""
+
+    def memory(self) -> int:
+        """Bytes of memory of this process; that of the executor's is not known."""
+        return resident()
+
+
+@lru_cache(maxsize=4)
+def _plan(name: str, data: bytes) -> Plan:
+    return pickle.loads(data)
+
+
+def _run(
+    name: str,
+    data: bytes,
+    tasks: list[tuple[int, Task]],
+    board: tuple[float, float, float],
+    seconds: float,
+) -> list[Report]:
+    """Runs tasks for a while; the reports end with what is left of them."""
+    own = Board(1)
+    own.cells[CUT], own.cells[WANTED], own.cells[LAST] = board
+    worker = Worker(_plan(name, data), own)
+    worker.add(tasks)
+    reports: list[Report] = []
+    end = time.perf_counter() + seconds
+    while worker.busy and time.perf_counter() < end:
+        reports += worker.step()
+        worker.publish()
+    return reports + worker.stop()

@@ -1,0 +1,69 @@
+"""In this process, without threads: one worker for a sequential search, several to test how work is
+divided, in an order that a seed decides and that is the same each time."""
+
+import random
+import time
+
+from collir.search.board import STOP, Board
+from collir.search.engines.base import Event
+from collir.search.memory import resident
+from collir.search.plan import Plan
+from collir.search.tasks import Task
+from collir.search.worker import Worker
+
+
+class Local:
+    """Workers that take turns in this process.
+
+    Args:
+        workers: how many.
+        seed: of the turns, when there are several.
+        loss: the probability that a worker is lost at a turn, with all that it has not reported: to
+            test what a search does then.
+    """
+
+    def __init__(self, workers: int = 1, seed: int = 0, loss: float = 0.0):
+        self.workers = workers
+        self.board = Board(workers)
+        self.durable = loss > 0
+        self._loss = loss
+        self._random = random.Random(seed)
+
+    def start(self, plan: Plan) -> None:
+        """Makes the workers ready for a search."""
+        self.board.reset()
+        self._plan = plan
+        self._crew = [Worker(plan, self.board, i) for i in range(self.workers)]
+
+    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+        """Gives tasks to a worker."""
+        self._crew[worker].add(tasks)
+
+    def wait(self, seconds: float) -> list[Event]:
+        """Lets workers take turns until one has something to report."""
+        end = time.monotonic() + seconds
+        while busy := [i for i, worker in enumerate(self._crew) if worker.busy]:
+            index = busy[0] if len(busy) == 1 else self._random.choice(busy)
+            worker = self._crew[index]
+            reports = worker.step()
+            if self._loss and self._random.random() < self._loss:
+                self._crew[index] = Worker(self._plan, self.board, index)
+                return [Event(index, lost="by chance")]
+            if reports:
+                worker.publish()
+                return [Event(index, reports)]
+            if time.monotonic() > end:
+                break
+        return []
+
+    def stop(self) -> list[Event]:
+        """Ends the search."""
+        return [Event(i, worker.stop()) for i, worker in enumerate(self._crew)]
+
+    def close(self) -> None:
+        """Nothing is held."""
+        self.board.set(STOP, 0)
+
+    def memory(self) -> int:
+        """Bytes of memory of this process."""
+        return resident()

@@ -1,0 +1,228 @@
+"""Depth-first search of a task, a few nodes at a time: it can be divided, stopped and resumed."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from collir.search.board import CUT, Board
+from collir.search.dominance import Labels
+from collir.search.goals import Folding, Goal, prunes
+from collir.search.problem import Kernel, Problem, SearchError, rank_of, shown, sign
+from collir.search.tasks import Counts, Profile, Task
+
+DEEPEST = 100_000
+"""Without a limit of its own, a search deeper than this is taken for one without an end."""
+
+_DONE: tuple[Any, ...] = ()
+_NOBODY = object()
+"""Stands for the parent of nodes that came with the task."""
+
+
+class Explorer(Protocol):
+    """The search of one task.
+
+    Attributes:
+        counts: what was done since they were last taken.
+        given: nodes at the depth ``cutoff``, with it: tasks for others.
+    """
+
+    counts: Counts
+    profile: Profile | None
+    given: list[tuple[int, Any]]
+
+    def start(self, task: Task, cutoff: float) -> None:
+        """Takes a task; its nodes at a depth of ``cutoff`` are not visited but given."""
+        ...
+
+    def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
+        """Visits up to so many nodes more; True if the goal has something to tell."""
+        ...
+
+    def finished(self) -> bool:
+        """Whether nothing of the task is left."""
+        ...
+
+    def remaining(self) -> Task:
+        """What is left of the task."""
+        ...
+
+    def share(self, everything: bool) -> list[tuple[int, Any]]:
+        """Parts with nodes for others, with their depths; at least one node stays if any is left."""
+        ...
+
+
+class DepthFirst:
+    """Depth first, children in their order: a stack of iterators.
+
+    Args:
+        depth_limit: nodes at this depth are not expanded.
+    """
+
+    def __init__(
+        self,
+        problem: Problem[Any],
+        goal: Goal,
+        board: Board,
+        labels: Labels | None = None,
+        kernel: Kernel[Any] | None = None,
+        depth_limit: int | None = None,
+        profile: bool = False,
+    ):
+        self._problem = problem
+        self._goal = goal
+        self._cells = board.cells
+        self._labels = labels
+        self._kernel = kernel
+        self._cut = np.frombuffer(board.cells, count=1) if kernel else np.empty(0)
+        self._limit = DEEPEST if depth_limit is None else depth_limit
+        self._endless = depth_limit is None
+        self._sign = sign(problem)
+        self._bound = problem.bound if prunes(problem, goal.kind) else None
+        self.counts = Counts()
+        self.profile = Profile() if profile else None
+        self.given: list[tuple[int, Any]] = []
+        self.start(Task(0, ()), math.inf)
+
+    def start(self, task: Task, cutoff: float) -> None:
+        """Takes a task; its nodes at a depth of ``cutoff`` are not visited but given."""
+        self._first = task.depth
+        self._cutoff = cutoff
+        self._order = task.order
+        self._levels: list[Iterator[Any]] = [iter(level) for level in task.levels]
+        self._path: list[Any] = [_NOBODY] * len(self._levels)  # whose children a level holds
+        self._node: Any = None
+
+    def finished(self) -> bool:
+        """Whether nothing of the task is left."""
+        return not self._levels
+
+    def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
+        """Visits up to so many nodes more; True if the goal has something to tell."""
+        try:
+            return self._advance(nodes, backtracks)
+        except TypeError:
+            self._explain()
+            raise
+
+    def _advance(self, nodes: int, backtracks: float) -> bool:
+        goal, cells, labels, kernel = self._goal, self._cells, self._labels, self._kernel
+        visit, children, bound = goal.visit, self._problem.children, self._bound
+        levels, path, counts, profile = self._levels, self._path, self.counts, self.profile
+        sorted_by_bound, sign, cutoff = self._problem.sorted_by_bound, self._sign, self._cutoff
+        threshold = goal.threshold
+        last_node = counts.nodes + nodes
+        last_backtrack = counts.backtracks + backtracks
+        while levels:
+            depth = self._first + len(levels) - 1
+            for node in levels[-1]:
+                self._node = node
+                if bound is not None:
+                    rank = sign * bound(node)
+                    if rank >= threshold or rank > cells[CUT]:
+                        counts.pruned += 1
+                        if profile is not None:
+                            profile.count(profile.pruned, depth)
+                        if sorted_by_bound:
+                            levels[-1] = iter(_DONE)
+                            break
+                        continue
+                    if rank != rank:
+                        rank_of(self._problem, "bound", rank, node)
+                if depth >= cutoff:
+                    self.given.append((depth, node))
+                    goal.order += 1
+                    continue
+                if labels is not None and labels.dominated(node, depth):
+                    counts.dominated += 1
+                    if profile is not None:
+                        profile.count(profile.dominated, depth)
+                    continue
+                if kernel is not None:
+                    news = self._dive(kernel, node, depth, last_node - counts.nodes)
+                else:
+                    counts.nodes += 1
+                    if profile is not None:
+                        profile.count(profile.nodes, depth)
+                    news = visit(node, depth)
+                    if depth < self._limit:
+                        levels.append(iter(children(node)))
+                        path.append(node)
+                    elif self._endless:
+                        raise SearchError(
+                            f"the tree is deeper than {DEEPEST} nodes, as at {shown(node)}: "
+                            "it may have no end; give a limit of the depth"
+                        )
+                    if depth & (depth - 1) == 0 and depth > 512:
+                        self._refuse_cycle(node)
+                if depth > counts.deepest:
+                    counts.deepest = depth
+                if news or counts.nodes >= last_node:
+                    return news
+                break
+            else:
+                levels.pop()
+                if path.pop() is not _NOBODY:
+                    counts.backtracks += 1
+                    if profile is not None:
+                        profile.count(profile.backtracks, depth - 1)
+                    if counts.backtracks >= last_backtrack:
+                        return False
+        return False
+
+    def _dive(self, kernel: Kernel[Any], node: Any, depth: int, limit: int) -> bool:
+        """Lets the kernel search below a node; what it leaves are levels of ours."""
+        dive = kernel(node, self._cut, max(limit, 1))
+        counts = self.counts
+        counts.nodes += dive.nodes
+        counts.pruned += dive.pruned
+        counts.backtracks += dive.backtracks
+        counts.deepest = max(counts.deepest, depth + dive.deepest)
+        if (profile := self.profile) is not None:
+            profile.count(profile.nodes, depth, dive.nodes)
+            profile.count(profile.pruned, depth, dive.pruned)
+            profile.count(profile.backtracks, depth, dive.backtracks)
+        for level in dive.rest:
+            self._levels.append(iter(level))
+            self._path.append(_NOBODY)
+        if isinstance(self._goal, Folding):
+            self._goal.merge(dive.total)
+            return False
+        news = False
+        for value, solution in dive.solutions:
+            news |= self._goal.offer(self._sign * value, solution)
+        return news
+
+    def remaining(self) -> Task:
+        """What is left of the task; children not made yet are made now."""
+        rest = [list(level) for level in self._levels]
+        self._levels[:] = map(iter, rest)
+        return Task(self._first, tuple(rest), self._order)
+
+    def share(self, everything: bool) -> list[tuple[int, Any]]:
+        """Parts with the unvisited nodes nearest the root: all at that depth, or the first one."""
+        rest = self.remaining().levels
+        left = sum(map(len, rest))
+        for i, level in enumerate(rest):
+            if level and left > 1:
+                first = 1 if everything and len(level) == left else 0  # one stays
+                last = len(level) if everything else first + 1
+                if not everything and len(level) == left:
+                    first, last = 1, 2
+                self._levels[i] = iter(level[:first] + level[last:])
+                return [(self._first + i, node) for node in level[first:last]]
+        return []
+
+    def _refuse_cycle(self, node: Any) -> None:
+        """Raises an error if a node is its own ancestor."""
+        for ancestor in self._path[:-1]:
+            if type(ancestor) is type(node) and bool(ancestor == node):
+                raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
+
+    def _explain(self) -> None:
+        """Raises a better error if a bound or an objective is no number."""
+        if self._bound is not None:
+            rank_of(self._problem, "bound", self._bound(self._node), self._node)
+        if (value := self._problem.objective(self._node)) is not None:
+            rank_of(self._problem, "objective", value, self._node)

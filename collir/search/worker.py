@@ -1,0 +1,192 @@
+"""A worker: it runs tasks a slice at a time, and says what it has done and what it gives away."""
+
+import math
+import time
+from collections import deque
+
+from collir.search.board import COUNTERS, CUT, LAST, WANTED, Board, cut_at
+from collir.search.coordination import Budget, DepthBounded, Ordered, StackStealing
+from collir.search.goals import Folding
+from collir.search.plan import Plan
+from collir.search.tasks import Counts, Profile, Report, State, Task
+
+SLICE = 0.002
+"""Seconds between two looks at the clock and the board."""
+
+GRAIN = 50
+"""A task runs this many times as long as its report takes before a budget chosen by us is spent."""
+
+SHORTEST, LONGEST = 0.001, 0.25
+"""Seconds: bounds of such a budget."""
+
+
+class Worker:
+    """Runs the tasks of a queue, one after the other; whoever drives it passes its reports on.
+
+    After a report was delivered, and not before, ``publish`` tells all what was found: were the
+    worker lost in between, nobody would know the solution that others prune by.
+    """
+
+    def __init__(self, plan: Plan, board: Board, index: int = 0):
+        self._plan = plan
+        self._board = board
+        self._index = index
+        self._goal = plan.goal()
+        self._kernel = plan.kernel()
+        self._explorer = plan.explorer(self._goal, board, self._kernel)
+        self._queue: deque[tuple[int, Task]] = deque()
+        self._running: tuple[int, Task] | None = None
+        self._slice = plan.slice or 16
+        self._visited = 0
+        self.report_cost = 2e-5
+        """Seconds that making and sending a report takes; whoever drives the worker corrects it."""
+        self._speed = (0, 1e-9)  # backtracks and the seconds they took
+        self._left = 0.0  # of the budget
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to do."""
+        return self._running is not None or bool(self._queue)
+
+    def add(self, tasks: list[tuple[int, Task]]) -> None:
+        """More tasks."""
+        self._queue.extend(tasks)
+
+    def step(self) -> list[Report]:
+        """Runs a slice of a task; the reports to deliver, if any."""
+        if self._running is None:
+            self._begin()
+        started = time.perf_counter()
+        explorer = self._explorer
+        before = explorer.counts.nodes, explorer.counts.backtracks
+        limit = max(1, int(min(self._slice, self._plan.most - self._visited)))
+        news = explorer.advance(limit, self._left)
+        now = time.perf_counter()
+        visited = explorer.counts.nodes - before[0]
+        backtracks = explorer.counts.backtracks - before[1]
+        self._visited += visited
+        self._board.cells[COUNTERS + self._index] = self._visited
+        self._left -= backtracks
+        self._speed = (self._speed[0] + backtracks, self._speed[1] + now - started)
+        self._seconds += now - started
+        self._adapt(visited, now - started)
+        return self._reports(news, now)
+
+    def _begin(self) -> None:
+        ident, task = self._queue.popleft()
+        self._running = ident, task
+        plan, cutoff = self._plan, math.inf
+        coordination = plan.coordination
+        if isinstance(coordination, DepthBounded) and task.depth < coordination.depth:
+            cutoff = task.depth + len(task.levels)
+        elif isinstance(coordination, Ordered):
+            if task.order < 0:  # the task that makes all others
+                cutoff = coordination.depth
+            self._goal = plan.goal()  # what came later in the order says nothing here
+            self._goal.threshold = min(self._goal.threshold, task.known)
+            self._explorer = plan.explorer(self._goal, self._board, self._kernel)
+        self._goal.order = 0
+        self._explorer.start(task, cutoff)
+        self._left = self._budget()
+        self._seconds = 0.0
+        self._nodes = 0
+        self._reported = time.perf_counter()
+
+    def _budget(self) -> float:
+        coordination = self._plan.coordination
+        if not isinstance(coordination, Budget):
+            return math.inf
+        if coordination.backtracks is not None:
+            return coordination.backtracks
+        backtracks, seconds = self._speed
+        if backtracks < 16:
+            return 16
+        grain = min(max(GRAIN * self.report_cost, SHORTEST), LONGEST)
+        return max(1, grain * backtracks / seconds)
+
+    def _adapt(self, visited: int, seconds: float) -> None:
+        """Chooses the nodes of the next slice so that it takes about as long as it should."""
+        if self._plan.slice is None and visited:
+            wanted = SLICE * visited / max(seconds, 1e-7)
+            self._slice = int(min(max(wanted, self._slice / 4, 1), self._slice * 4 + 1))
+
+    def _reports(self, news: bool, now: float) -> list[Report]:
+        explorer = self._explorer
+        assert self._running is not None
+        if explorer.finished():
+            return [self._report("done")]
+        if self._running[1].order > self._board.cells[LAST]:
+            explorer.start(Task(0, ()), math.inf)  # something earlier has decided
+            return [self._report("done")]
+        reports = self._returned() if self._board.cells[WANTED] else []
+        self._share()
+        late = self._plan.every is not None and now - self._reported > self._plan.every
+        if news or explorer.given or late:
+            reports.append(self._report("running"))
+        return reports
+
+    def _share(self) -> None:
+        """Gives nodes away if the coordination says so."""
+        coordination, explorer = self._plan.coordination, self._explorer
+        wanted = self._board.cells[WANTED] > 0
+        if isinstance(coordination, StackStealing):
+            if wanted:
+                explorer.given += explorer.share(coordination.chunked)
+        elif isinstance(coordination, Budget) and self._left <= 0:
+            if wanted or coordination.backtracks is not None:
+                explorer.given += explorer.share(everything=True)
+            self._left = self._budget()
+
+    def _returned(self) -> list[Report]:
+        """All tasks not begun, for those who have nothing to do."""
+        reports = [Report(ident, "returned") for ident, _ in self._queue]
+        self._queue.clear()
+        return reports
+
+    def stop(self) -> list[Report]:
+        """Ends: everything that is left is given back."""
+        reports = self._returned()
+        if self._running is not None:
+            reports.append(self._report("done" if self._explorer.finished() else "returned"))
+        return reports
+
+    def _report(self, state: State) -> Report:
+        assert self._running is not None
+        ident, task = self._running
+        goal, explorer = self._goal, self._explorer
+        cut = self._board.cells[CUT]
+        report = Report(
+            ident,
+            state,
+            found=[found for found in goal.found if found.rank <= cut],
+            total=goal.take() if isinstance(goal, Folding) else None,
+            given=list(explorer.given),
+            counts=explorer.counts,
+            profile=explorer.profile,
+        )
+        if state == "returned" or (state == "running" and self._plan.every is not None):
+            report.kept = explorer.remaining()
+        goal.found.clear()
+        goal.order = 0
+        explorer.given.clear()
+        self._nodes += explorer.counts.nodes
+        explorer.counts = Counts()
+        if state == "done":
+            report.seconds = self._seconds
+            if report.profile is not None:
+                report.profile.tasks.append((task.depth, self._seconds, self._nodes))
+        if explorer.profile is not None:
+            explorer.profile = Profile()
+        if state != "running":
+            self._running = None
+        self._reported = time.perf_counter()
+        return report
+
+    def publish(self) -> None:
+        """Tells all workers how good a solution is known, once it was reported."""
+        if self._goal.kind != "optimise":
+            return
+        if self._plan.ordered:  # equal solutions earlier in the order are wanted too
+            self._board.publish(cut_at(self._goal.threshold))
+        else:
+            self._board.publish(self._goal.cut())

@@ -1,0 +1,348 @@
+"""Exact search: ``collir search PROBLEM``."""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from collir.search import api
+from collir.search.coordination import (
+    Budget,
+    Coordination,
+    DepthBounded,
+    Ordered,
+    Sequential,
+    StackStealing,
+)
+from collir.search.goals import Fold, Nodes, NodesByDepth, Solutions
+from collir.search.plan import ORDERS
+from collir.search.problem import Problem, SearchError
+from collir.search.problems.clique import KClique, MaxClique
+from collir.search.problems.graphs import Graph, read_dimacs, read_lad
+from collir.search.problems.knapsack import read_knapsack
+from collir.search.problems.queens import Queens
+from collir.search.problems.semigroups import NumericalSemigroups
+from collir.search.problems.subgraph import SubgraphIsomorphism
+from collir.search.problems.tsplib import read_tsp
+from collir.search.problems.uts import SAMPLES, UTS, Shape, Tree
+from collir.search.results import Outcome
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.syntax.units import Quantity
+from collir.tools.api import UsageError
+from collir.tools.search_output import as_json, as_text
+from collir.tools.shell import write_whole
+
+Parser = argparse.ArgumentParser
+Options = argparse.Namespace
+
+COORDINATIONS: dict[str, Callable[..., Coordination]] = {
+    "sequential": Sequential,
+    "depth-bounded": DepthBounded,
+    "stack-stealing": StackStealing,
+    "budget": Budget,
+    "ordered": Ordered,
+}
+"""Name -> the coordination; what follows ``=`` is its parameter."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A problem that can be searched from the command line.
+
+    Attributes:
+        summary: what it is, in a few words.
+        configure: adds its arguments.
+        problem: makes it.
+        fold: what is counted, by the options; None to optimise or decide.
+        what: what the fold counts, in the plural.
+    """
+
+    summary: str
+    configure: Callable[[Parser], None]
+    problem: Callable[[Options], Problem[Any]]
+    fold: Callable[[Options], Fold[Any] | None] = lambda options: None
+    what: str = "solutions"
+
+
+def _graph(path: Path) -> Graph:
+    """A graph: LAD if the file's name says so, else DIMACS."""
+    return read_lad(path) if path.suffix == ".lad" else read_dimacs(path)
+
+
+def _clique(parser: Parser) -> None:
+    parser.add_argument("graph", type=Path, help="a graph: DIMACS (.clq), or LAD (.lad)")
+    _best(parser)
+    _kernel(parser)
+
+
+def _kclique(parser: Parser) -> None:
+    parser.add_argument("graph", type=Path, help="a graph: DIMACS (.clq), or LAD (.lad)")
+    parser.add_argument("size", type=int, metavar="K", help="the number of vertices to look for")
+    _kernel(parser)
+
+
+def _subgraph(parser: Parser) -> None:
+    parser.add_argument("pattern", type=Path, help="what to look for: LAD (.lad), or DIMACS")
+    parser.add_argument("target", type=Path, help="where to look for it")
+    parser.add_argument(
+        "--induced", action="store_true", help="no other edges between its vertices"
+    )
+    _all(parser)
+
+
+def _queens(parser: Parser) -> None:
+    parser.add_argument("n", type=int, help="the number of queens")
+    _all(parser)
+
+
+def _semigroups(parser: Parser) -> None:
+    parser.add_argument("genus", type=int, help="count those of all genera up to this one")
+
+
+def _knapsack(parser: Parser) -> None:
+    parser.add_argument(
+        "file", type=Path, help="the items: a line `count capacity`, lines `value weight`"
+    )
+    _best(parser)
+    _target(parser)
+    parser.add_argument(
+        "--dominance", action="store_true", help="remember what was reached at what cost"
+    )
+
+
+def _tsp(parser: Parser) -> None:
+    parser.add_argument("file", type=Path, help="the cities, in the format of TSPLIB")
+    _best(parser)
+    _target(parser)
+    parser.add_argument(
+        "--no-dominance", action="store_true", help="do not remember ways, to save memory"
+    )
+
+
+def _uts(parser: Parser) -> None:
+    parser.add_argument("--sample", choices=SAMPLES, help="a tree that the benchmark publishes")
+    parser.add_argument("--depth", type=int, default=10, help="of a geometric tree")
+    parser.add_argument(
+        "--b0", type=float, default=4.0, help="the (mean) number of children of the root"
+    )
+    parser.add_argument("--root-seed", type=int, default=19, help="what the random bits come from")
+    parser.add_argument("--tree", choices=get_args(Tree), default="geometric")
+    parser.add_argument("--shape", choices=get_args(Shape), default="fixed")
+    parser.add_argument("--q", type=float, default=15 / 64, help="binomial: the chance of children")
+    parser.add_argument("--m", type=int, default=4, help="binomial: how many children then")
+    parser.add_argument(
+        "--shift", type=float, default=0.5, help="hybrid: where it becomes binomial"
+    )
+    _kernel(parser)
+
+
+def _uts_problem(options: Options) -> UTS:
+    if options.sample:
+        return UTS(**SAMPLES[options.sample].settings, kernel=options.kernel)  # pyright: ignore[reportArgumentType]
+    names = ("depth", "b0", "tree", "shape", "q", "m", "shift", "kernel")
+    return UTS(seed=options.root_seed, **{name: getattr(options, name) for name in names})
+
+
+SUBJECTS: dict[str, Subject] = {
+    "clique": Subject(
+        "the greatest clique of a graph",
+        _clique,
+        lambda o: MaxClique(_graph(o.graph), kernel=o.kernel),
+    ),
+    "kclique": Subject(
+        "whether a graph has a clique of k vertices",
+        _kclique,
+        lambda o: KClique(_graph(o.graph), o.size, kernel=o.kernel),
+    ),
+    "subgraph": Subject(
+        "whether, or how often, a graph is part of another",
+        _subgraph,
+        lambda o: SubgraphIsomorphism(_graph(o.pattern), _graph(o.target), induced=o.induced),
+        lambda o: Solutions() if o.all else None,
+    ),
+    "knapsack": Subject(
+        "the most valuable items that fit",
+        _knapsack,
+        lambda o: read_knapsack(o.file, o.target, o.dominance),
+    ),
+    "tsp": Subject(
+        "the shortest tour of all cities",
+        _tsp,
+        lambda o: read_tsp(o.file, o.target, not o.no_dominance),
+    ),
+    "queens": Subject(
+        "queens on a board, none attacking another",
+        _queens,
+        lambda o: Queens(o.n),
+        lambda o: Solutions() if o.all else None,
+    ),
+    "semigroups": Subject(
+        "how many numerical semigroups there are of each genus",
+        _semigroups,
+        lambda o: NumericalSemigroups(o.genus),
+        lambda o: NodesByDepth(),
+        "semigroups of genus 0, 1, ...",
+    ),
+    "uts": Subject(
+        "how many nodes an unbalanced random tree has",
+        _uts,
+        _uts_problem,
+        lambda o: Nodes(),
+        "nodes",
+    ),
+}
+"""The problems, by name."""
+
+
+def _all(parser: Parser) -> None:
+    parser.add_argument("--all", action="store_true", help="count all solutions")
+
+
+def _best(parser: Parser) -> None:
+    parser.add_argument("--k", type=_at_least_one, default=1, help="the k best solutions")
+
+
+def _target(parser: Parser) -> None:
+    parser.add_argument(
+        "--target", type=int, help="whether a solution is as good as this, or better"
+    )
+
+
+def _kernel(parser: Parser) -> None:
+    parser.add_argument("--kernel", action="store_true", help="use the faster inner loop")
+
+
+def _common(parser: Parser) -> None:
+    """The options of every search."""
+    add = parser.add_argument
+    add("--workers", type=_at_least_one, default=1, help="how many search; default: 1")
+    add("--engine", choices=get_args(api.EngineName), default="auto", help="where they run")
+    add("--order", choices=ORDERS, default="depth-first")
+    add(
+        "--coordination",
+        type=_coordination,
+        metavar="NAME[=NUMBER]",
+        help="how the search is divided: " + ", ".join(COORDINATIONS),
+    )
+    add("--depth-limit", type=int, metavar="N", help="nodes at this depth have no children")
+    add("--time-limit", type=_seconds, metavar="TIME", help="end after this, such as `30 s`")
+    add("--node-limit", type=int, metavar="N", help="end after so many nodes")
+    add("--memory-limit", type=_bytes, metavar="SIZE", help="end at this size, such as `2 GB`")
+    add("--checkpoint", metavar="FILE", help="write down now and then how far the search is")
+    add("--resume", metavar="FILE", help="go on from there; only read a file that you trust")
+    add("--seed", type=int, default=0, help="of the turns that the engine `local` takes")
+    add("--check", action="store_true", help="first see that bounds and the like hold, everywhere")
+    add("--progress", action=argparse.BooleanOptionalAction, help="say how far the search is")
+    add("--profile", metavar="FILE", help="write counts for each depth, as JSON")
+    add("--json", action="store_true", help="for programs")
+    add("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+
+
+def _at_least_one(text: str) -> int:
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"a whole number above 0, not '{text}'")
+    return int(text)
+
+
+def _quantity(text: str, kind: Quantity, more: dict[str, int]) -> float:
+    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]*)\s*", text)
+    if match and match[2] in more:
+        return float(match[1]) * more[match[2]]
+    if not match or match[2] not in kind.units:
+        raise argparse.ArgumentTypeError(f"{kind.example}, not '{text}'")
+    return kind.parse(match[1], match[2])
+
+
+def _seconds(text: str) -> float:
+    return _quantity(text, Quantity.TIME, {"min": 60, "h": 3600})
+
+
+def _bytes(text: str) -> int:
+    return int(_quantity(text, Quantity.BYTES, {}))
+
+
+def _coordination(text: str) -> Coordination:
+    name, given, number = text.partition("=")
+    if name not in COORDINATIONS:
+        known = ", ".join(COORDINATIONS)
+        raise argparse.ArgumentTypeError(f"there is no coordination '{name}'; there is {known}")
+    if not given:
+        return COORDINATIONS[name]()
+    if name in ("sequential", "stack-stealing"):
+        raise argparse.ArgumentTypeError(f"{name} takes no number")
+    if not re.fullmatch(r"[0-9]{1,9}", number):
+        raise argparse.ArgumentTypeError(f"{name} takes a whole number, not '{number}'")
+    try:
+        return COORDINATIONS[name](int(number))
+    except SearchError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of the command."""
+    problems = parser.add_subparsers(metavar="PROBLEM", dest="problem", required=True)
+    for name, subject in SUBJECTS.items():
+        summary = subject.summary
+        one = problems.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        subject.configure(one)
+        _common(one)
+
+
+def run(options: argparse.Namespace) -> int:
+    """The command; returns its exit status."""
+    subject = SUBJECTS[options.problem]
+    try:
+        problem = subject.problem(options)
+    except SearchError as error:
+        raise UsageError(str(error)) from error
+    try:
+        outcome = _search(subject, problem, options)
+    except SearchError as error:
+        raise DiagnosticError(Diagnostic(str(error))) from error
+    if options.profile and outcome.profile:
+        write_whole(options.profile, json.dumps(asdict(outcome.profile)) + "\n")
+    sys.stdout.write((as_json if options.json else as_text)(outcome, subject.what) + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _search(subject: Subject, problem: Problem[Any], options: Options) -> Outcome:
+    """The search that the options ask for."""
+    how = _how(options)
+    best = getattr(options, "k", 1)
+    if fold := subject.fold(options):
+        if options.order != "depth-first":
+            raise UsageError("to count is to visit all nodes: that goes depth-first only")
+        return api.enumerate(problem, fold, **how)
+    if problem.target is None:
+        return api.k_best(problem, best, **how)
+    if best > 1:
+        raise UsageError("--target asks whether there is one solution, --k for several")
+    return api.decide(problem, **how)
+
+
+def _how(options: Options) -> api.Options:
+    """The options of every search, as the API takes them."""
+    how = api.Options(
+        order=options.order,
+        coordination=options.coordination,
+        workers=options.workers,
+        engine=options.engine,
+        seed=options.seed,
+        depth_limit=options.depth_limit,
+        time_limit=options.time_limit,
+        node_limit=options.node_limit,
+        memory_limit=options.memory_limit,
+        progress=options.progress,
+        profile=options.profile is not None,
+        check=options.check,
+    )
+    if options.checkpoint is not None:
+        how["checkpoint"] = options.checkpoint
+    if options.resume is not None:
+        how["resume"] = options.resume
+    return how
