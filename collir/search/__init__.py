@@ -40,6 +40,7 @@ __all__ = [
     "Nodes",
     "NodesByDepth",
     "Optimum",
+    "Options",
     "Ordered",
     "Outcome",
     "Problem",

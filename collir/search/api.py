@@ -234,7 +234,7 @@ class _Run:
                     checkpoints.write(self.state)
 
     def _run(self, watch: Watch, observers: tuple[Observer, ...]) -> None:
-        """Runs it on the engine asked for; with ``auto``, first here and then, if it pays, there."""
+        """Runs it on the engine asked for; with ``auto`` first here, and there if it pays."""
         if self._engine == "auto" and self._workers > 1:
             self._on(Local(), watch.until(PAYS), observers)
             if self.reason != "time limit" or watch.left() <= 0:

@@ -1,4 +1,4 @@
-"""Best-first search of a task: the open node with the best bound is next (A*, with a bound per node)."""
+"""Best-first search of a task: the open node with the best bound is next (A*)."""
 
 import heapq
 import math
@@ -12,7 +12,7 @@ from collir.search.problem import Problem, SearchError, rank_of, shown, sign
 from collir.search.tasks import Counts, Profile, Task
 
 Entry = tuple[float, int, int, Any]
-"""An open node: the rank of its bound, its depth negated, a number to tell entries apart, itself."""
+"""An open node: the rank of its bound, its depth negated, a number of its own, itself."""
 
 SHARED = 64
 """Nodes given away at once, at most."""

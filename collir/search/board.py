@@ -2,7 +2,10 @@
 
 import math
 from array import array
-from collections.abc import MutableSequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from collir.search.problem import Number
 
@@ -22,11 +25,15 @@ class Board:
     lowest stands until the coordinator writes it again, which costs nodes and nothing else.
     """
 
-    def __init__(
-        self, workers: int, cells: "MutableSequence[float] | memoryview[float] | None" = None
-    ):
-        self.cells = memoryview(array("d", bytes(8 * size(workers)))) if cells is None else cells
+    def __init__(self, workers: int, memory: "memoryview[float] | None" = None):
+        self.cells = cast("memoryview[float]", memoryview(array("d", bytes(8 * size(workers)))))
+        if memory is not None:
+            self.cells = memory
         self.reset()
+
+    def array(self) -> NDArray[np.float64]:
+        """The cells, for kernels: shape (cells,), not a copy."""
+        return np.frombuffer(cast("memoryview[int]", self.cells), dtype=np.float64)
 
     def reset(self) -> None:
         """As at the start of a search."""

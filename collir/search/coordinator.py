@@ -125,7 +125,7 @@ class Coordinator:
     # The search.
 
     def run(self) -> str:
-        """Searches until nothing is left, or a limit is reached; returns why it ended early, or ""."""
+        """Searches to the end or to a limit; returns why it ended early, or ""."""
         plan, engine, state = self.plan, self.engine, self.state
         self._before = state.counts.nodes
         for cell in range(len(engine.board.cells) - engine.workers, len(engine.board.cells)):

@@ -1,4 +1,4 @@
-"""States that have been reached, and at what cost: who reaches one again and pays more is dropped."""
+"""States that have been reached, and at what cost: who comes again and paid more is dropped."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -28,7 +28,7 @@ class Labels:
         return (*label, depth) if self._with_depth else label
 
     def dominated(self, node: Any, depth: int, visit: bool = True) -> bool:
-        """Whether the node need not be visited; if it must (and is about to be), it is remembered."""
+        """Whether the node need not be visited; if it must (and will be), it is remembered."""
         key = self._problem.key(node)
         if key is None:
             return False
@@ -38,7 +38,7 @@ class Labels:
             if visit:
                 self._costs[key] = [label]
             return False
-        if sum(map(lambda other: _no_greater(other, label), known)) >= self._k:
+        if sum(_no_greater(other, label) for other in known) >= self._k:
             return True
         if visit:
             known.append(label)

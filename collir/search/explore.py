@@ -4,11 +4,9 @@ import math
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import numpy as np
-
 from collir.search.board import CUT, Board
 from collir.search.dominance import Labels
-from collir.search.goals import Folding, Goal, prunes
+from collir.search.goals import Goal, prunes
 from collir.search.problem import Kernel, Problem, SearchError, rank_of, shown, sign
 from collir.search.tasks import Counts, Profile, Task
 
@@ -49,7 +47,7 @@ class Explorer(Protocol):
         ...
 
     def share(self, everything: bool) -> list[tuple[int, Any]]:
-        """Parts with nodes for others, with their depths; at least one node stays if any is left."""
+        """Parts with nodes for others, with their depths; at least one stays, if any is left."""
         ...
 
 
@@ -75,7 +73,7 @@ class DepthFirst:
         self._cells = board.cells
         self._labels = labels
         self._kernel = kernel
-        self._cut = np.frombuffer(board.cells, count=1) if kernel else np.empty(0)
+        self._cut = board.array()
         self._limit = DEEPEST if depth_limit is None else depth_limit
         self._endless = depth_limit is None
         self._sign = sign(problem)
@@ -186,9 +184,8 @@ class DepthFirst:
         for level in dive.rest:
             self._levels.append(iter(level))
             self._path.append(_NOBODY)
-        if isinstance(self._goal, Folding):
+        if dive.total is not None:
             self._goal.merge(dive.total)
-            return False
         news = False
         for value, solution in dive.solutions:
             news |= self._goal.offer(self._sign * value, solution)

@@ -12,7 +12,7 @@ Total = TypeVar("Total")
 
 
 class Fold(Protocol[Total]):
-    """A monoid over the nodes of a tree: ``merge`` is associative and commutative, ``empty`` its unit."""
+    """A monoid over nodes: ``merge`` is associative and commutative, ``empty`` its unit."""
 
     def empty(self) -> Total:
         """The total of no nodes."""
@@ -111,12 +111,31 @@ class Goal(Protocol):
         """Takes a solution that a kernel has found; True as for ``visit``."""
         ...
 
+    def merge(self, total: Any) -> None:
+        """Adds what a kernel has folded."""
+        ...
+
+    def take(self) -> Any:
+        """What was folded since the last time; None if this is no fold."""
+        ...
+
     def cut(self) -> float:
         """The greatest rank still worth looking at, by what this worker has found."""
         ...
 
 
-class Best:
+class _NoFold:
+    """The part of a goal that is for folds, where there is none."""
+
+    def merge(self, total: Any) -> None:
+        """Nothing."""
+
+    def take(self) -> Any:
+        """Nothing."""
+        return None
+
+
+class Best(_NoFold):
     """The ``k`` best solutions, or those better than a value known before."""
 
     kind: Kind = "optimise"
@@ -161,7 +180,7 @@ class Best:
         return cut_below(self.threshold)
 
 
-class Reach:
+class Reach(_NoFold):
     """One solution that is as good as a target, or better."""
 
     kind: Kind = "decide"
@@ -211,9 +230,9 @@ class Folding(Generic[Total]):
         self.total = self._add(self.total, self._problem, node, depth)
         return False
 
-    def merge(self, other: Total) -> None:
-        """Adds what a kernel has computed."""
-        self.total = self._fold.merge(self.total, other)
+    def merge(self, total: Total) -> None:
+        """Adds what a kernel has folded."""
+        self.total = self._fold.merge(self.total, total)
 
     def take(self) -> Total:
         """The total since the last time."""

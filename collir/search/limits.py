@@ -4,7 +4,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -37,7 +37,7 @@ class Interrupt:
         self.asked = False
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def listening(self) -> Generator[None]:
         """Takes the signal while the search runs; a second one is an exception as ever.
 
         Signals can be taken in the main thread only; elsewhere this does nothing.

@@ -2,7 +2,7 @@
 
 import math
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from collir.search.best_first import BestFirst
@@ -33,7 +33,7 @@ class Plan:
     problem: Problem[Any]
     kind: Kind
     order: Order = "depth-first"
-    coordination: Coordination = Sequential()
+    coordination: Coordination = field(default_factory=Sequential)
     k: int = 1
     known: Number = math.inf
     target: Number | None = None

@@ -8,7 +8,7 @@ iterator is drawn from one child at a time, so that what is pruned first is neve
 import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class Kernel(Protocol[Node]):
     """A compiled search of a whole subtree (optional; see ``Problem.kernel``)."""
 
     def __call__(self, node: Node, cut: NDArray[np.float64], limit: int) -> Dive[Node]:
-        """Searches the subtree of ``node``, itself included, visiting about ``limit`` nodes at most.
+        """Searches the subtree of ``node``, itself included, visiting about ``limit`` nodes.
 
         ``cut`` has one element, which others may lower meanwhile: nothing is needed whose bound
         (negated if the sense is ``max``) is greater than ``cut[0]``.
@@ -55,7 +55,7 @@ class Kernel(Protocol[Node]):
 
 
 class Problem(Generic[Node]):
-    """A tree and what its nodes are worth. Subclasses give ``root``, ``children``, and what they have.
+    """A tree and what its nodes are worth; subclasses give ``root``, ``children`` and what else.
 
     Attributes:
         sense: whether a small or a great objective is good.
@@ -73,7 +73,7 @@ class Problem(Generic[Node]):
         raise NotImplementedError(f"{type(self).__name__} gives no root")
 
     def children(self, node: Node) -> Iterable[Node]:
-        """The children of a node, the most promising first; finitely many, in the same order each time."""
+        """The children of a node, the most promising first: finitely many, the same each time."""
         raise NotImplementedError(f"{type(self).__name__} gives no children")
 
     def objective(self, node: Node) -> Number | None:
@@ -126,21 +126,19 @@ def sign(problem: Problem[Any]) -> int:
     return 1 if problem.sense == "min" else -1
 
 
-def rank_of(problem: Problem[Any], what: str, value: object, node: object) -> Number:
+def rank_of(problem: Problem[Any], what: str, value: Any, node: object) -> Number:
     """The rank of an objective or bound, checked.
 
     Raises:
         SearchError: it is no number, or not a number (NaN).
     """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if not isinstance(value, int | float):
-        raise SearchError(
-            f"the {what} of {shown(node)} is {shown(value)}: it must be an int or a float"
-        )
-    if value != value:
+    number: Any = cast(Any, value).item() if isinstance(value, np.generic) else value
+    if not isinstance(number, int | float):
+        found = shown(cast(object, value))
+        raise SearchError(f"the {what} of {shown(node)} is {found}: it must be an int or a float")
+    if number != number:
         raise SearchError(f"the {what} of {shown(node)} is not a number (NaN)")
-    return sign(problem) * value
+    return sign(problem) * number
 
 
 def shown(node: object) -> str:

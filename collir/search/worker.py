@@ -6,7 +6,6 @@ from collections import deque
 
 from collir.search.board import COUNTERS, CUT, LAST, WANTED, Board, cut_at
 from collir.search.coordination import Budget, DepthBounded, Ordered, StackStealing
-from collir.search.goals import Folding
 from collir.search.plan import Plan
 from collir.search.tasks import Counts, Profile, Report, State, Task
 
@@ -159,7 +158,7 @@ class Worker:
             ident,
             state,
             found=[found for found in goal.found if found.rank <= cut],
-            total=goal.take() if isinstance(goal, Folding) else None,
+            total=goal.take(),
             given=list(explorer.given),
             counts=explorer.counts,
             profile=explorer.profile,

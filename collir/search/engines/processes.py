@@ -6,7 +6,6 @@ what it had sent is read first, then its tasks are searched again by others.
 
 import contextlib
 import multiprocessing
-import multiprocessing.connection
 import os
 import pickle
 import queue
@@ -96,7 +95,7 @@ class Processes:
             self._send(pipe, ("plan", self._search, self._plan))
 
     def _launch(self, index: int) -> None:
-        context = multiprocessing.get_context(self._method or _method())
+        context: Any = multiprocessing.get_context(self._method or _method())
         ours, theirs = context.Pipe()
         process = context.Process(
             target=_main,

@@ -1,4 +1,4 @@
-"""Threads of this process: of use where a kernel releases the interpreter, or without it (3.13t)."""
+"""Threads of this process: of use where a kernel releases the interpreter lock."""
 
 import queue
 import threading
