@@ -14,6 +14,8 @@ from collir.search.coordinator import Coordinator, Observer, State, best_bound, 
 from collir.search.engines.base import Engine
 from collir.search.engines.executor import Tasks
 from collir.search.engines.local import Local
+from collir.search.engines.mpi import Mpi, world_size
+from collir.search.engines.mpi_link import LostRankError
 from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
 from collir.search.goals import Fold, Solutions
@@ -193,13 +195,16 @@ class _Run:
             depth_limit=options.get("depth_limit"),
             profile=options.get("profile", False),
             slice=options.get("slice"),
-            most=math.inf if self._limits.nodes is None else self._limits.nodes,
         )
         self.reason = ""
         self._name = ""
 
     def _count(self) -> int:
-        """How many workers."""
+        """How many workers; with MPI, what the launcher has started decides."""
+        if self._engine == "mpi":
+            return max(1, world_size() - 1)
+        if isinstance(self._engine, Mpi):
+            return self._engine.workers
         workers = self._options.get("workers", 1)
         if workers is None:
             return _cores()
@@ -207,7 +212,33 @@ class _Run:
         return workers
 
     def search(self) -> None:
-        """Runs it."""
+        """Runs it; with MPI, on rank 0, for which the others work."""
+        if self._engine == "mpi":
+            with Mpi() as engine:
+                self._engine = engine
+                self._together(engine)
+        elif isinstance(self._engine, Mpi):
+            self._together(self._engine)
+        else:
+            self._search()
+
+    def _together(self, engine: Mpi) -> None:
+        """Runs it on rank 0, and takes over on all ranks what came out."""
+
+        def search() -> tuple[State, str, str, int]:
+            try:
+                self._search()
+            except LostRankError as error:
+                path = self._options.get("checkpoint")
+                if path is None or not Path(path).exists():
+                    raise
+                text = f"{error}; {path} holds what was known a while before"
+                raise LostRankError(text, error.rank) from None
+            return self.state, self.reason, self._name, self._workers_used
+
+        self.state, self.reason, self._name, self._workers_used = engine.together(search)
+
+    def _search(self) -> None:
         options, plan = self._options, self.plan
         if options.get("check", False):
             check_problem(plan.problem, plan.depth_limit)
@@ -226,7 +257,9 @@ class _Run:
         interrupt = Interrupt()
         with interrupt.listening():
             try:
-                self._run(Watch(self._limits, interrupt, self.state.seconds), tuple(observers))
+                state = self.state
+                watch = Watch(self._limits, interrupt, state.seconds, state.counts.nodes)
+                self._run(watch, tuple(observers))
             finally:
                 if progress is not None:
                     progress.close()
@@ -247,7 +280,7 @@ class _Run:
                 engine.close()
 
     def _on(self, engine: Engine, watch: Watch, observers: tuple[Observer, ...]) -> None:
-        plan = self.plan
+        plan = replace(self.plan, most=watch.nodes_left(self.state.counts.nodes))
         if engine.durable or "checkpoint" in self._options:
             plan = replace(plan, every=EVERY)
         self._name = type(engine).__name__.lower()

@@ -100,22 +100,22 @@ class BestFirst:
             self._count("nodes", depth)
             counts.deepest = max(counts.deepest, depth)
             news = goal.visit(node, depth)
-            if not self._expand(node, depth):
-                self._count("backtracks", depth)
+            self._expand(node, depth)
+            self._count("backtracks", depth)
             if news or counts.nodes >= last_node or counts.backtracks >= last_backtrack:
                 return news
         return False
 
-    def _expand(self, node: Any, depth: int) -> bool:
-        """Opens the children of a node that may be needed; whether there are any."""
+    def _expand(self, node: Any, depth: int) -> None:
+        """Opens the children of a node that may be needed."""
         if depth >= self._limit:
             if self._endless:
                 raise SearchError(
                     f"the tree is deeper than {DEEPEST} nodes, as at {shown(node)}: "
                     "it may have no end; give a limit of the depth"
                 )
-            return False
-        threshold, made = self._goal.threshold, self._made
+            return
+        threshold = self._goal.threshold
         for child in self._problem.children(node):
             rank = self._rank(child)
             if rank >= threshold or rank > self._cells[CUT]:
@@ -126,7 +126,6 @@ class BestFirst:
                 self._count("dominated", depth + 1)
             else:
                 self._push(rank, depth + 1, child)
-        return self._made > made
 
     def _count(self, what: str, depth: int) -> None:
         setattr(self.counts, what, getattr(self.counts, what) + 1)

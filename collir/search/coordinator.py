@@ -3,7 +3,8 @@
 All that is left to do is known here at any time: tasks that nobody has, and for each worker the
 tasks given to it, as it last reported them. So a lost worker's tasks are given to another, a search
 can be written to a file and go on later, and a search that ends early says how far it may be from
-the best. Reports say what was done and what is left together: nothing is counted twice.
+the best. Where a node searched twice would spoil the answer, reports say what was done and what is
+left together.
 """
 
 import heapq
@@ -114,6 +115,7 @@ class Coordinator:
     def snapshot(self) -> State:
         """The state now."""
         self.state.open = self._open()
+        self.state.seconds = self.watch.seconds
         return self.state
 
     def visited(self) -> float:

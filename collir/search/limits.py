@@ -62,10 +62,11 @@ class Interrupt:
 
 
 class Watch:
-    """Says when a limit is reached."""
+    """Says when a limit is reached; ``spent`` seconds and ``visited`` nodes came before."""
 
-    def __init__(self, limits: Limits, interrupt: Interrupt, spent: float = 0.0):
+    def __init__(self, limits: Limits, interrupt: Interrupt, spent: float = 0.0, visited: int = 0):
         self._limits = limits
+        self._visited = visited
         self._interrupt = interrupt
         self._spent = spent
         self._started = time.monotonic()
@@ -79,7 +80,9 @@ class Watch:
     def until(self, seconds: float) -> "Watch":
         """The same watch, with so many seconds at most."""
         least = seconds if self._limits.seconds is None else min(seconds, self.left())
-        watch = Watch(replace(self._limits, seconds=least), self._interrupt)
+        watch = Watch(
+            replace(self._limits, seconds=least), self._interrupt, self._spent, self._visited
+        )
         watch._started = self._started
         return watch
 
@@ -89,9 +92,11 @@ class Watch:
             return math.inf
         return max(0.0, self._limits.seconds - (time.monotonic() - self._started))
 
-    def nodes_left(self, visited: float) -> bool:
-        """Whether more nodes may be visited."""
-        return self._limits.nodes is None or visited < self._limits.nodes
+    def nodes_left(self, visited: float) -> float:
+        """How many more nodes may be visited, of so many visited in all."""
+        if self._limits.nodes is None:
+            return math.inf
+        return self._limits.nodes - (visited - self._visited)
 
     def memory_due(self) -> bool:
         """Whether it is time to look at the memory again."""
@@ -106,7 +111,7 @@ class Watch:
             return "interrupted"
         if self.left() <= 0:
             return "time limit"
-        if not self.nodes_left(visited):
+        if self.nodes_left(visited) <= 0:
             return "node limit"
         if memory is not None and memory > (self._limits.memory or math.inf):
             return "memory limit"

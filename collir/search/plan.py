@@ -70,6 +70,15 @@ class Plan:
         return DepthFirst(self.problem, goal, board, labels, kernel, self.depth_limit, self.profile)
 
     @property
+    def counts(self) -> bool:
+        """Whether a node that is searched twice, when a worker is lost, would spoil the answer.
+
+        One that is does no harm to the best solution: then what is left of a task need not be said
+        each time that parts of it are given away.
+        """
+        return self.kind == "enumerate" or self.k > 1
+
+    @property
     def ordered(self) -> bool:
         """Whether the place of a solution in the search decides between equal ones."""
         return isinstance(self.coordination, Ordered)

@@ -1,4 +1,4 @@
-"""What a profile says: where the nodes are, how long tasks took, and how to divide the next search."""
+"""What a profile says: where nodes are, how long tasks took, how to divide the next search."""
 
 import statistics
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ from collir.search.results import Outcome
 from collir.search.tasks import Profile
 
 PER_WORKER = 20
-"""Tasks for each worker that let the work be shared evenly, if no task is much longer than others."""
+"""Tasks for each worker that let the work be shared evenly."""
 
 SHORTEST = 0.001
 """Seconds that a task should take at least, for its report to be cheap beside it."""

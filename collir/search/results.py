@@ -33,7 +33,7 @@ class Statistics:
         pruned: whose bound was no better than what was known; where children are sorted by their
             bounds and one is pruned, it stands for its later siblings.
         dominated: whose state had been reached at no greater cost.
-        backtracks: subtrees finished.
+        backtracks: nodes whose children were all seen to (depth first: with all below them).
         deepest: the greatest depth of a visited node; the root has depth 0.
         tasks: parts the search was divided into.
         lost: workers lost and replaced.

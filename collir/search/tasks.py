@@ -57,7 +57,7 @@ class Counts:
     dominated: int = 0
     """Nodes whose state had been reached at no greater cost."""
     backtracks: int = 0
-    """Nodes whose subtree was finished (depth first) or that had no children (best first)."""
+    """Nodes whose children were all seen to (depth first: with all below them)."""
     deepest: int = 0
     """The greatest depth of a visited node; the root has depth 0."""
 
@@ -100,12 +100,12 @@ State = Literal["running", "done", "returned"]
 
 @dataclass
 class Report:
-    """What a worker has done of a task since its last report of it: all of it counts, and once.
+    """What a worker has done of a task since its last report of it.
 
     ``found`` and ``total`` are solutions and what an enumeration adds; ``given`` are nodes (with
-    their depths) that become tasks of their own; ``kept`` is what the worker is still to do: with
-    it a lost worker's task is searched again. The state ``returned`` gives all of ``kept`` (or,
-    if that is None, the whole task) back.
+    their depths) that become tasks of their own; ``kept``, if given, is what the worker is still to
+    do: with it a lost worker's task is searched again. The state ``returned`` gives back all of
+    ``kept`` or, if that is None, the whole task.
     """
 
     ident: int

@@ -15,8 +15,11 @@ SLICE = 0.002
 GRAIN = 50
 """A task runs this many times as long as its report takes before a budget chosen by us is spent."""
 
-SHORTEST, LONGEST = 0.001, 0.25
-"""Seconds: bounds of such a budget."""
+SHORTEST = 0.001
+"""Seconds that such a budget lasts at least."""
+
+SELDOM = 20
+"""A report of all that is left is made no more often than this many times what it costs."""
 
 
 class Worker:
@@ -38,14 +41,15 @@ class Worker:
         self._slice = plan.slice or 16
         self._visited = 0
         self.report_cost = 2e-5
-        """Seconds that making and sending a report takes; whoever drives the worker corrects it."""
+        """Seconds that making and sending a report takes, as learned so far."""
         self._speed = (0, 1e-9)  # backtracks and the seconds they took
         self._left = 0.0  # of the budget
 
     @property
     def busy(self) -> bool:
-        """Whether there is something to do."""
-        return self._running is not None or bool(self._queue)
+        """Whether there is something to do, and nodes may still be visited."""
+        waiting = self._running is not None or bool(self._queue)
+        return waiting and self._visited < self._plan.most
 
     def add(self, tasks: list[tuple[int, Task]]) -> None:
         """More tasks."""
@@ -100,7 +104,7 @@ class Worker:
         backtracks, seconds = self._speed
         if backtracks < 16:
             return 16
-        grain = min(max(GRAIN * self.report_cost, SHORTEST), LONGEST)
+        grain = max(GRAIN * self.report_cost, SHORTEST)
         return max(1, grain * backtracks / seconds)
 
     def _adapt(self, visited: int, seconds: float) -> None:
@@ -119,9 +123,11 @@ class Worker:
             return [self._report("done")]
         reports = self._returned() if self._board.cells[WANTED] else []
         self._share()
-        late = self._plan.every is not None and now - self._reported > self._plan.every
+        every = self._plan.every
+        late = every is not None and now - self._reported > max(every, SELDOM * self.report_cost)
         if news or explorer.given or late:
-            reports.append(self._report("running"))
+            kept = every is not None and (late or self._plan.counts)
+            reports.append(self._report("running", kept))
         return reports
 
     def _share(self) -> None:
@@ -149,8 +155,9 @@ class Worker:
             reports.append(self._report("done" if self._explorer.finished() else "returned"))
         return reports
 
-    def _report(self, state: State) -> Report:
+    def _report(self, state: State, kept: bool = False) -> Report:
         assert self._running is not None
+        started = time.perf_counter()
         ident, task = self._running
         goal, explorer = self._goal, self._explorer
         cut = self._board.cells[CUT]
@@ -163,7 +170,7 @@ class Worker:
             counts=explorer.counts,
             profile=explorer.profile,
         )
-        if state == "returned" or (state == "running" and self._plan.every is not None):
+        if kept or state == "returned":
             report.kept = explorer.remaining()
         goal.found.clear()
         goal.order = 0
@@ -179,7 +186,12 @@ class Worker:
         if state != "running":
             self._running = None
         self._reported = time.perf_counter()
+        self.cost(self._reported - started)
         return report
+
+    def cost(self, seconds: float) -> None:
+        """Learns what a report has cost to make or to send."""
+        self.report_cost += (2 * seconds - self.report_cost) / 16
 
     def publish(self) -> None:
         """Tells all workers how good a solution is known, once it was reported."""

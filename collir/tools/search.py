@@ -29,11 +29,10 @@ from collir.search.problems.semigroups import NumericalSemigroups
 from collir.search.problems.subgraph import SubgraphIsomorphism
 from collir.search.problems.tsplib import read_tsp
 from collir.search.problems.uts import SAMPLES, UTS, Shape, Tree
-from collir.search.results import Outcome
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.units import Quantity
 from collir.tools.api import UsageError
-from collir.tools.search_output import as_json, as_text
+from collir.tools.search_output import Outcome, as_json, as_text
 from collir.tools.shell import write_whole
 
 Parser = argparse.ArgumentParser
@@ -235,7 +234,11 @@ def _common(parser: Parser) -> None:
     add("--checkpoint", metavar="FILE", help="write down now and then how far the search is")
     add("--resume", metavar="FILE", help="go on from there; only read a file that you trust")
     add("--seed", type=int, default=0, help="of the turns that the engine `local` takes")
-    add("--check", action="store_true", help="first see that bounds and the like hold, everywhere")
+    add(
+        "--check",
+        action="store_true",
+        help="first see that bounds and the like hold, in all of a small tree",
+    )
     add("--progress", action=argparse.BooleanOptionalAction, help="say how far the search is")
     add("--profile", metavar="FILE", help="write counts for each depth, as JSON")
     add("--json", action="store_true", help="for programs")
@@ -248,21 +251,23 @@ def _at_least_one(text: str) -> int:
     return int(text)
 
 
-def _quantity(text: str, kind: Quantity, more: dict[str, int]) -> float:
+def _quantity(text: str, kind: Quantity, more: dict[str, int], example: str) -> float:
     match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]*)\s*", text)
     if match and match[2] in more:
         return float(match[1]) * more[match[2]]
     if not match or match[2] not in kind.units:
-        raise argparse.ArgumentTypeError(f"{kind.example}, not '{text}'")
+        raise argparse.ArgumentTypeError(f"{example}, not '{text}'")
     return kind.parse(match[1], match[2])
 
 
 def _seconds(text: str) -> float:
-    return _quantity(text, Quantity.TIME, {"min": 60, "h": 3600})
+    return _quantity(
+        text, Quantity.TIME, {"min": 60, "h": 3600}, "a time such as `30 s` or `10 min`"
+    )
 
 
 def _bytes(text: str) -> int:
-    return int(_quantity(text, Quantity.BYTES, {}))
+    return int(_quantity(text, Quantity.BYTES, {}, Quantity.BYTES.example))
 
 
 def _coordination(text: str) -> Coordination:

@@ -7,7 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from collir.search.problem import Number
-from collir.search.results import Decision, Enumeration, Optimum, Outcome, Solution, Statistics
+from collir.search.results import Decision, Enumeration, Optimum, Solution, Statistics
+
+Outcome = Optimum[Any] | Decision[Any] | Enumeration[Any]
 
 
 def as_json(outcome: Outcome, what: str) -> str:
@@ -24,8 +26,6 @@ def as_json(outcome: Outcome, what: str) -> str:
         case Enumeration():
             found["counted"] = what
             found["total"] = outcome.total
-        case _:
-            pass
     return json.dumps(found | {"statistics": asdict(outcome.statistics)}, indent=2, default=str)
 
 
@@ -39,17 +39,17 @@ def _finite(number: Number | None) -> Number | None:
 
 def as_text(outcome: Outcome, what: str) -> str:
     """The outcome in a few lines."""
-    lines: Iterable[str] = ()
+    return "\n".join([*_lines(outcome, what), _statistics(outcome.statistics)])
+
+
+def _lines(outcome: Outcome, what: str) -> Iterable[str]:
     match outcome:
         case Optimum():
-            lines = _optimum(outcome)
+            return _optimum(outcome)
         case Decision():
-            lines = _decision(outcome)
+            return _decision(outcome)
         case Enumeration():
-            lines = _enumeration(outcome, what)
-        case _:
-            pass
-    return "\n".join([*lines, _statistics(outcome.statistics)])
+            return _enumeration(outcome, what)
 
 
 def _state(outcome: Outcome) -> str:

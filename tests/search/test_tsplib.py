@@ -127,6 +127,10 @@ WRONG = [
     ("TYPE: TSP\nTYPE: TSP", "f:2:1: error: TYPE is given a second time; the first is in line 1"),
     ("TYPE: CVRP", "f:1:7: error: TYPE 'CVRP' is not supported; there is TSP, ATSP"),
     ("TYPE:\nDIMENSION: 1", "f:1:1: error: TYPE says nothing"),
+    (
+        HEAD + "EDGE_WEIGHT_FORMAT: SPARSE",
+        "f:4:21: error: EDGE_WEIGHT_FORMAT 'SPARSE' is not supported; there is FUNCTION, FULL_M",
+    ),
     ("NAME: x", "f:1:1: error: the file has no TYPE"),
     ("TYPE: TSP", "f:1:1: error: the file has no DIMENSION"),
     ("TYPE: TSP\nDIMENSION: 3", "f:2:1: error: the file has no EDGE_WEIGHT_TYPE"),

@@ -306,5 +306,4 @@ def _work(worker: Worker, pipe: Connection, search: int, board: Board) -> None:
     started = time.perf_counter()
     pipe.send_bytes(pickle.dumps(("reports", search, reports), pickle.HIGHEST_PROTOCOL))
     worker.publish()
-    cost = (time.perf_counter() - started) / len(reports)
-    worker.report_cost += (cost - worker.report_cost) / 8
+    worker.cost((time.perf_counter() - started) / len(reports))

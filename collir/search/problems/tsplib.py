@@ -167,6 +167,7 @@ class _Reader:
         if key.text in KEYS:
             self.places[key.text] = key.position
             self.entries[key.text] = given
+            self._check_entry(key.text)
             return
         if key.text not in SECTIONS:
             close = difflib.get_close_matches(key.text.upper()[:40], (*KEYS, *SECTIONS), n=1)
@@ -184,6 +185,17 @@ class _Reader:
         else:
             for _ in self._lines_of(key, "point"):
                 pass
+
+    def _check_entry(self, key: str) -> None:
+        """Refuses at once what is not supported, before the data that go with it."""
+        if key == "TYPE":
+            self._kind()
+        elif key == "DIMENSION":
+            self._dimension()
+        elif key == "EDGE_WEIGHT_TYPE":
+            self._metric()
+        elif key == "EDGE_WEIGHT_FORMAT":
+            self._choice(key, ("FUNCTION", *FORMATS))
 
     def _lacks(self, key: str) -> None:
         raise bad(self.end, f"the file has no {key}")

@@ -1,0 +1,269 @@
+"""The ranks of an MPI job: rank 0 divides a search, the others do it, and all get the answer.
+
+Every rank makes the same call. Tasks and reports are messages; the cut, and what rank 0 wants of
+all, are cells that each rank holds and others write (RMA): a better bound needs no message, and a
+worker that prunes by it reads its own memory.
+
+A rank that is lost ends the search: MPI cannot replace it. Most launchers then end the whole job
+themselves: MPICH's kills all ranks at once, with a status that is not 0 and no signal that could be
+caught; the last checkpoint stays. Where the others live on, they notice (within a second on one
+machine, after ``patience`` elsewhere), and all ranks raise an error that names the lost one.
+"""
+
+import os
+import pickle
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from collir.search.board import CUT, LAST, STOP, WANTED, Board, size
+from collir.search.engines.base import Event
+from collir.search.engines.local import Local
+from collir.search.engines.mpi_link import PATIENCE, Link, LostRankError, Pause, mpi
+from collir.search.engines.mpi_worker import RankWorker, deaf
+from collir.search.engines.processes import WorkerError
+from collir.search.memory import resident
+from collir.search.plan import Plan
+from collir.search.problem import SearchError
+from collir.search.tasks import Task
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+Result = TypeVar("Result")
+
+
+def launched() -> bool:
+    """Whether a launcher has started this process as one of several ranks; MPI is not started."""
+    sizes = ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"]
+    if "PMIX_RANK" in os.environ or "PMI_RANK" in os.environ:
+        sizes.append("SLURM_STEP_NUM_TASKS")
+    values = [os.environ.get(name, "") for name in sizes]
+    return any(value.isdecimal() and int(value) > 1 for value in values)
+
+
+def world_size() -> int:
+    """The number of ranks of this job; starts MPI.
+
+    Raises:
+        SearchError: mpi4py or MPI is missing.
+    """
+    return mpi().COMM_WORLD.size
+
+
+class Mpi:
+    """Workers are the ranks of MPI but the first; a rank that is alone works itself.
+
+    All ranks make it, search with it, and close it together; one program may have several.
+
+    Args:
+        comm: whose ranks; None: all of the job.
+        patience: seconds without a sign of life after which a rank on another machine is taken for
+            lost. It gives none while it is at one node.
+
+    Attributes:
+        rank: this one.
+
+    Raises:
+        SearchError: mpi4py or MPI is missing.
+    """
+
+    durable = False
+
+    def __init__(self, comm: "MPI.Intracomm | None" = None, patience: float = PATIENCE):
+        if comm is None:
+            comm = mpi().COMM_WORLD
+        self.rank = comm.rank
+        self.workers = max(1, comm.size - 1)
+        self._others = range(1, comm.size)
+        self._search = 0
+        self._running = False
+        self._lost: int | None = None
+        self._alone: Local | None = None
+        self._link: Link | None = None
+        if comm.size == 1:
+            self._alone = Local()
+            self.board = self._alone.board
+        else:
+            self._link = Link(comm, size(self.workers), patience)
+            self.board = _RankBoard(self._link, self.workers)
+            self._link.meet()
+
+    def __enter__(self) -> "Mpi":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def together(self, search: Callable[[], Result]) -> Result:
+        """Searches on rank 0, where the others work; all return what it returns.
+
+        Raises:
+            SearchError: on all ranks, whatever went wrong on one (rank 0 raises what it was).
+        """
+        if self._alone is not None:
+            return search()
+        if self.rank == 0:
+            return self._lead(search)
+        try:
+            with deaf():
+                kind, content = RankWorker(self._open(), self.board).serve()
+        except LostRankError as error:
+            self._lost = error.rank
+            raise
+        if kind == "done":
+            return pickle.loads(content)
+        if kind == "lost":
+            self._lost = content[1]
+            raise LostRankError(*content)
+        raise SearchError(content)
+
+    def _lead(self, search: Callable[[], Result]) -> Result:
+        try:
+            result = search()
+            data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+        except LostRankError as error:
+            self._lost = error.rank
+            self._tell("lost", (str(error), error.rank))
+            raise
+        except BaseException as error:
+            named = isinstance(error, SearchError)
+            self._tell(
+                "failed", str(error) if named else f"rank 0 raised {type(error).__name__}: {error}"
+            )
+            raise
+        self._tell("done", data)
+        return result
+
+    def _tell(self, kind: str, content: object) -> None:
+        """Tells all others how the search has ended."""
+        link = self._open()
+        link.send((rank for rank in self._others if rank != self._lost), (kind, 0, content))
+        if self._lost is None:
+            link.settle(silence=False)
+
+    def _open(self) -> Link:
+        if self._link is None:
+            raise SearchError("this engine has been closed")
+        return self._link
+
+    # The engine, on rank 0.
+
+    def start(self, plan: Plan) -> None:
+        """Makes the workers ready for a search."""
+        if self._alone is not None:
+            self._alone.start(plan)
+            return
+        data = plan.packed()
+        if self._running:  # a search that was left by an exception
+            self.stop()
+        self._search += 1
+        self._running = True
+        link = self._open()
+        link.listen()
+        link.send(self._others, ("plan", self._search, data))
+
+    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+        """Gives tasks to a worker."""
+        if self._alone is not None:
+            self._alone.submit(worker, tasks)
+            return
+        try:
+            self._open().send((worker + 1,), ("tasks", self._search, tasks))
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise SearchError(f"nodes cannot be sent to other ranks: {error}") from error
+
+    def wait(self, seconds: float) -> list[Event]:
+        """What has come from the workers."""
+        if self._alone is not None:
+            return self._alone.wait(seconds)
+        link, pause = self._open(), Pause()
+        end = time.monotonic() + seconds
+        events: list[Event] = []
+        while not events:
+            while (message := link.receive()) is not None:
+                rank, (kind, search, content) = message
+                if search != self._search:
+                    continue
+                if kind == "error":
+                    raise WorkerError(content)
+                events.append(Event(rank - 1, content))
+                if len(events) > self.workers:
+                    break
+            self._go_on(link)
+            if time.monotonic() >= end:
+                break
+            if not events:
+                pause()
+        return events
+
+    def _go_on(self, link: Link) -> None:
+        """Sends what is still to be sent, and looks for lost ranks."""
+        link.sent()
+        link.beat(self._others)
+        try:
+            link.look()
+        except LostRankError as error:
+            self._lost = error.rank
+            raise
+
+    def stop(self) -> list[Event]:
+        """Ends the search; waits for the nodes that workers are at."""
+        if self._alone is not None:
+            return self._alone.stop()
+        link, pause = self._open(), Pause()
+        if self._lost is not None:
+            return []
+        self.board.set(STOP, self._search)
+        link.send(self._others, ("stop", self._search, None))
+        events: list[Event] = []
+        waiting = set(self._others)
+        while waiting:
+            self._go_on(link)
+            if (message := link.receive()) is None:
+                pause()
+                continue
+            rank, (kind, search, content) = message
+            if search == self._search and kind != "error":
+                events.append(Event(rank - 1, content))
+            if kind == "stopped":
+                waiting.discard(rank)
+        for cell, value in ((CUT, float("inf")), (WANTED, 0.0), (LAST, float("inf"))):
+            link.write(cell, value)  # for the next search, while nobody is at one
+        link.written()
+        self._running = False
+        return events
+
+    def close(self) -> None:
+        """Lets go of what MPI holds for this; without a lost rank, which must not be waited for."""
+        if self._link is None:
+            return
+        link, self._link = self._link, None
+        self.board = Board(self.workers)
+        if self._lost is None:
+            link.close()
+        else:
+            link.broken()
+
+    def memory(self) -> int:
+        """Bytes of memory of this rank and the others on its machine."""
+        others = self._link.pids if self._link is not None else {}
+        return resident(pid for rank, pid in others.items() if rank != self.rank)
+
+
+class _RankBoard(Board):
+    """The cells of this rank, and with them those of all."""
+
+    def __init__(self, link: Link, workers: int):
+        self._link = link
+        super().__init__(workers, link.cells)
+
+    def publish(self, cut: float) -> None:
+        """Lowers the cut of all ranks."""
+        if cut < self.cells[CUT]:
+            self._link.lower(CUT, cut)
+
+    def set(self, cell: int, value: float) -> None:
+        """Tells all ranks something."""
+        if self.cells[cell] != value:
+            self._link.write(cell, value)

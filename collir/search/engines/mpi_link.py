@@ -1,0 +1,267 @@
+"""What ranks of MPI say to each other: messages, cells that all of them hold, and signs of life.
+
+Nothing here waits inside MPI, which would hold a core: what is not there yet is asked for again
+after a pause. The first import of mpi4py starts MPI, so it is done when a link is made.
+"""
+
+import atexit
+import os
+import pickle
+import struct
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collir.search.problem import SearchError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+TAG = 7
+"""Of all messages: the communicator is our own."""
+
+SHORTEST, LONGEST = 2e-5, 2e-3
+"""Seconds of the first and of the longest pause between two looks."""
+
+LONG = 65536
+"""Bytes of a message that may take a while to arrive."""
+
+BEAT = 0.1
+"""Seconds between two signs of life."""
+
+LOOK = 1.0
+"""Seconds between two looks for the others."""
+
+PATIENCE = 300.0
+"""Seconds without a sign of life after which a rank on another machine is taken for lost."""
+
+
+class LostRankError(SearchError):
+    """A rank has ended, or is no longer heard of: a search on these ranks cannot go on."""
+
+    def __init__(self, message: str, rank: int = 0):
+        super().__init__(message)
+        self.rank = rank
+
+
+class Pause:
+    """Waits a little, and longer from time to time."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Something has happened: the next pause is a short one."""
+        self._seconds = SHORTEST
+
+    def __call__(self) -> None:
+        time.sleep(self._seconds)
+        self._seconds = min(2 * self._seconds, LONGEST)
+
+
+class Link:
+    """One rank's end of what connects all of them. Made, and closed, by all ranks together.
+
+    Args:
+        comm: whose ranks; None: all of the job.
+        cells: the numbers (float64) that each rank holds and all can write.
+        patience: as ``PATIENCE``.
+    """
+
+    def __init__(self, comm: "MPI.Intracomm | None", cells: int, patience: float = PATIENCE):
+        self._mpi = mpi()
+        self._comm = (comm or self._mpi.COMM_WORLD).Dup()
+        self.rank, self.ranks = self._comm.rank, self._comm.size
+        self._sending: list[tuple[MPI.Request, bytes]] = []
+        self._window = self._mpi.Win.Allocate(8 * (cells + self.ranks), 8, comm=self._comm)
+        self._cells = memoryview(self._window.tomemory()).cast("B").cast("d")
+        for cell in range(len(self._cells)):
+            self._cells[cell] = 0.0
+        self.cells = self._cells[:cells]
+        self._window.Lock_all(self._mpi.MODE_NOCHECK)
+        self._patience = patience
+        self._beats = 0
+
+    def meet(self) -> None:
+        """Learns where all ranks are; nobody writes into cells before all have come here."""
+        here = _place(self._mpi.Get_processor_name())
+        met = self._comm.allgather((here, os.getpid()))
+        self.pids = {rank: pid for rank, (place, pid) in enumerate(met) if place == here}
+        """The processes of the ranks that run on this machine, this one included."""
+        self._looked = self._beaten = time.monotonic()
+        self.listen()
+
+    # Messages.
+
+    def send(self, ranks: Iterable[int], message: object) -> None:
+        """Sends a message, without waiting until it has arrived."""
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        for rank in ranks:
+            request = self._comm.Isend((data, self._mpi.BYTE), rank, TAG)
+            if not request.Test():
+                self._sending.append((request, data))
+
+    def sent(self) -> bool:
+        """Whether all messages have left; MPI goes on with those that have not."""
+        if self._sending:
+            self._sending = [one for one in self._sending if not one[0].Test()]
+        return not self._sending
+
+    def receive(self) -> tuple[int, Any] | None:
+        """The next message, with the rank it is from, if one has come."""
+        status = self._mpi.Status()
+        message = self._comm.Improbe(self._mpi.ANY_SOURCE, TAG, status)
+        if message is None:
+            self._window.Sync()  # what others have written is seen here
+            return None
+        data = bytearray(status.Get_count(self._mpi.BYTE))
+        if len(data) <= LONG:
+            message.Recv((data, self._mpi.BYTE))
+        else:
+            request, pause = message.Irecv((data, self._mpi.BYTE)), Pause()
+            while not request.Test():
+                self.look()
+                pause()
+        return status.Get_source(), pickle.loads(data)
+
+    # Cells.
+
+    def lower(self, cell: int, value: float) -> None:
+        """Lowers a cell of all ranks to a value, where it is greater."""
+        self._write(range(self.ranks), cell, value, self._mpi.MIN)
+        self._window.Flush(self.rank)
+
+    def write(self, cell: int, value: float) -> None:
+        """Writes a cell of all ranks. Two writes of one rank come in their order."""
+        self._write(range(self.ranks), cell, value, self._mpi.REPLACE)
+        self._window.Flush(self.rank)
+
+    def _write(self, ranks: Iterable[int], cell: int, value: float, how: "MPI.Op") -> None:
+        data = memoryview(struct.pack("d", value))
+        for rank in ranks:
+            self._window.Accumulate((data, self._mpi.DOUBLE), rank, (cell, 1), how)
+        self._window.Flush_local_all()
+
+    def written(self) -> None:
+        """Waits until all cells have what was written."""
+        self._window.Flush_all()
+
+    # Signs of life.
+
+    def listen(self) -> None:
+        """From now on, others are expected to give signs of life."""
+        now = time.monotonic()
+        self._heard = {rank: (-1.0, now) for rank in range(self.ranks) if rank not in self.pids}
+
+    def beat(self, ranks: Iterable[int], cell: int | None = None) -> None:
+        """Gives others a sign of life, if it is time, and with it a cell of this rank."""
+        now = time.monotonic()
+        if now - self._beaten < BEAT:
+            return
+        self._beaten = now
+        self._beats += 1
+        self._write(ranks, len(self.cells) + self.rank, self._beats, self._mpi.REPLACE)
+        if cell is not None:
+            self._write(ranks, cell, self.cells[cell], self._mpi.REPLACE)
+
+    def look(self, silence: bool = True, everyone: bool = False) -> None:
+        """Looks for the other ranks, if it is time: rank 0 for all, they for rank 0.
+
+        Args:
+            silence: whether ranks elsewhere must give signs of life.
+            everyone: all look for all.
+
+        Raises:
+            LostRankError: a rank is lost.
+        """
+        now = time.monotonic()
+        if now - self._looked < LOOK:
+            return
+        self._looked = now
+        watched = range(self.ranks) if everyone or not self.rank else (0,)
+        for rank, pid in self.pids.items():
+            if rank != self.rank and rank in watched and not _alive(pid):
+                self._lose(rank, f"its process ({pid}) has ended")
+        if not silence:
+            self.listen()
+        for rank, (beat, since) in self._heard.items():
+            if (new := self._cells[len(self.cells) + rank]) != beat:
+                self._heard[rank] = new, now
+            elif rank in watched and now - since > self._patience:
+                self._lose(rank, f"it has given no sign of life for {self._patience:g} s")
+
+    def _lose(self, rank: int, why: str) -> None:
+        self.broken()
+        raise LostRankError(f"rank {rank} of {self.ranks} is lost: {why}", rank)
+
+    def broken(self) -> None:
+        """MPI cannot end in order without a rank: this process ends all when it ends."""
+        atexit.unregister(_abort)
+        atexit.register(_abort)
+
+    # The end.
+
+    def settle(self, silence: bool = True) -> None:
+        """Waits until all messages have left."""
+        pause = Pause()
+        while not self.sent():
+            self.look(silence)
+            pause()
+
+    def close(self) -> None:
+        """Lets everything go, once all ranks have come here.
+
+        Raises:
+            LostRankError: a rank is lost.
+        """
+        request, pause = self._comm.Ibarrier(), Pause()
+        while not request.Test():
+            self.look(silence=False, everyone=True)
+            pause()
+        self._window.Unlock_all()
+        self._window.Free()
+        self._comm.Free()
+
+
+def mpi() -> Any:
+    """The module ``mpi4py.MPI``.
+
+    Raises:
+        SearchError: mpi4py is missing, or finds no MPI.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise SearchError(
+            "the engine 'mpi' needs mpi4py and an MPI: `pip install 'collir[mpi,mpi4py]'` brings "
+            f"both into this environment ({error})"
+        ) from error
+    return MPI
+
+
+def _place(name: str) -> tuple[str, str]:
+    """What ranks have in common that see each other's processes: the machine, and the container."""
+    try:
+        return name, str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return name, ""
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process is there, and has not ended."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # not ours, or a system without /proc
+    return state.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def _abort() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    mpi().COMM_WORLD.Abort(1)

@@ -1,0 +1,124 @@
+"""What a rank of MPI that is not the first does during a search: it runs tasks until it is told
+how the search has ended."""
+
+import pickle
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from collir.search.board import COUNTERS, STOP, Board
+from collir.search.engines.mpi_link import Link, LostRankError, Pause
+from collir.search.problem import SearchError
+from collir.search.tasks import Report
+from collir.search.worker import Worker
+
+BURST = 0.001
+"""Seconds for which reports of short tasks are collected."""
+
+ENDINGS = ("done", "failed", "lost")
+"""Of a search: with its outcome, or with an error."""
+
+
+class RankWorker:
+    """The worker on this rank."""
+
+    def __init__(self, link: Link, board: Board):
+        self._link = link
+        self._board = board
+        self._index = link.rank - 1
+        self._worker: Worker | None = None
+        self._search = 0
+
+    def serve(self) -> tuple[str, Any]:
+        """Does what rank 0 asks for; returns how the search has ended, and with what.
+
+        Raises:
+            LostRankError: rank 0 is lost.
+        """
+        link, pause = self._link, Pause()
+        while True:
+            link.look(silence=self._worker is not None)
+            link.beat((0,), COUNTERS + self._index if self._working else None)
+            if (message := link.receive()) is not None:
+                kind, number, content = message[1]
+                if kind in ENDINGS:
+                    return kind, content
+                self._guarded(self._take, kind, number, content)
+                pause.reset()
+            elif self._working:
+                self._guarded(self._work)
+                pause.reset()
+            else:
+                link.sent()
+                pause()
+
+    @property
+    def _working(self) -> bool:
+        """Whether there is something to do: a stopped search waits for the message that says so."""
+        worker = self._worker
+        return worker is not None and worker.busy and self._board.cells[STOP] < self._search
+
+    def _guarded(self, call: Callable[..., None], *arguments: Any) -> None:
+        """What goes wrong here is for rank 0 to know."""
+        try:
+            call(*arguments)
+        except LostRankError:
+            raise
+        except BaseException as error:
+            self._worker = None
+            text = f"rank {self._link.rank} raised {type(error).__name__}: {error}"
+            text = f"{text}\n{traceback.format_exc()}"
+            if isinstance(error, SearchError):
+                text = str(error)
+            self._link.send((0,), ("error", self._search, text))
+
+    def _take(self, kind: str, number: int, content: Any) -> None:
+        """Takes a message."""
+        if kind == "plan":
+            self._search, self._worker = number, None
+            self._worker = Worker(pickle.loads(content), self._board, self._index)
+            self._link.listen()
+        elif kind == "tasks" and self._worker is not None and number == self._search:
+            self._worker.add(content)
+        elif kind == "stop":
+            worker, self._worker = self._worker, None
+            reports = worker.stop() if worker is not None else []
+            self._link.send((0,), ("stopped", number, reports))
+
+    def _work(self) -> None:
+        """Runs tasks until there is something to say, and says it."""
+        worker, cells = self._worker, self._board.cells
+        assert worker is not None
+        reports: list[Report] = []
+        started = time.perf_counter()
+        while worker.busy and cells[STOP] < self._search:
+            new = worker.step()
+            reports += new
+            urgent = any(report.state != "done" or report.found or report.given for report in new)
+            if urgent or time.perf_counter() - started > BURST:
+                break
+        if not reports:
+            return
+        started = time.perf_counter()
+        self._link.send((0,), ("reports", self._search, reports))
+        self._link.settle()
+        worker.publish()
+        cost = (time.perf_counter() - started) / len(reports)
+        worker.report_cost += (cost - worker.report_cost) / 8
+
+
+@contextmanager
+def deaf() -> Generator[None]:
+    """Ignores SIGINT, which launchers send to all ranks: rank 0 decides what it means."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
