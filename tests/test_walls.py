@@ -80,6 +80,15 @@ def test_machine_and_layout_know_nothing_of_xdsl() -> None:
             assert "xdsl" not in path.read_text(encoding="utf-8")
 
 
+def test_search_knows_nothing_of_collectives() -> None:
+    """Its readers of files report errors as all readers do; nothing else is imported."""
+    for path in (ROOT / "collir" / "search").rglob("*.py"):
+        reader = path.parent.name == "problems"
+        allowed = ("search", "syntax.diagnostics", "syntax.parsing") if reader else ("search",)
+        for name in imports(path):
+            assert name.startswith(allowed), f"{path} imports {name}"
+
+
 def test_passes_cannot_be_imported_twice() -> None:
     source = (ROOT / "passes" / "__init__.py").read_text(encoding="utf-8")
     with pytest.raises(ImportError, match=r"import collir\.passes"):

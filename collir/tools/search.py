@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from collir.search.coordination import (
 )
 from collir.search.goals import Fold, Nodes, NodesByDepth, Solutions
 from collir.search.plan import ORDERS
+from collir.search.plots import svg
 from collir.search.problem import Problem, SearchError
 from collir.search.problems.clique import KClique, MaxClique
 from collir.search.problems.graphs import Graph, read_dimacs, read_lad
@@ -29,6 +31,7 @@ from collir.search.problems.semigroups import NumericalSemigroups
 from collir.search.problems.subgraph import SubgraphIsomorphism
 from collir.search.problems.tsplib import read_tsp
 from collir.search.problems.uts import SAMPLES, UTS, Shape, Tree
+from collir.search.profiling import recommend, to_json
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.units import Quantity
 from collir.tools.api import UsageError
@@ -240,7 +243,7 @@ def _common(parser: Parser) -> None:
         help="first see that bounds and the like hold, in all of a small tree",
     )
     add("--progress", action=argparse.BooleanOptionalAction, help="say how far the search is")
-    add("--profile", metavar="FILE", help="write counts for each depth, as JSON")
+    add("--profile", metavar="FILE", help="write counts for each depth: .json, .svg")
     add("--json", action="store_true", help="for programs")
     add("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
@@ -308,11 +311,25 @@ def run(options: argparse.Namespace) -> int:
         outcome = _search(subject, problem, options)
     except SearchError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
-    if options.profile and outcome.profile:
-        write_whole(options.profile, json.dumps(asdict(outcome.profile)) + "\n")
+    if options.profile:
+        _write_profile(options.profile, outcome)
     sys.stdout.write((as_json if options.json else as_text)(outcome, subject.what) + "\n")
     sys.stdout.flush()
     return 0
+
+
+def _write_profile(path: str, outcome: Outcome) -> None:
+    """Writes the profile, as a picture or as JSON, and says what it recommends."""
+    workers = max(outcome.statistics.workers, os.cpu_count() or 1)
+    if path.endswith(".svg"):
+        assert outcome.profile is not None
+        write_whole(path, svg(outcome.profile))
+    else:
+        write_whole(path, json.dumps(to_json(outcome, workers), indent=2) + "\n")
+    advice = recommend(outcome, workers)
+    name = next(name for name, kind in COORDINATIONS.items() if kind is type(advice.coordination))
+    number = next(iter(asdict(advice.coordination).values()))
+    sys.stderr.write(f"for {workers} workers: --coordination {name}={number} ({advice.reason})\n")
 
 
 def _search(subject: Subject, problem: Problem[Any], options: Options) -> Outcome:

@@ -124,6 +124,6 @@ class KClique(MaxClique):
 
 
 _NO_NUMBA = (
-    "the compiled clique search needs numba: install it (pip install numba), or search without it "
-    "(kernel=False), which finds the same"
+    "the compiled clique search needs numba: install it (pip install 'collir[numba]'), or search "
+    "without it (kernel=False), which finds the same"
 )
