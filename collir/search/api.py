@@ -5,7 +5,7 @@ import os
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from collir.search.checked import check as check_problem
 from collir.search.checkpoint import Checkpoints, read_checkpoint
@@ -152,11 +152,21 @@ def decide(
     return Decision(status, run.statistics(), run.state.profile, solution)
 
 
+@overload
 def enumerate(
-    problem: Problem[Node],
-    fold: Fold[Total] | None = None,
-    **options: Unpack[Options],
-) -> Enumeration[Total]:
+    problem: Problem[Any], fold: None = None, **options: Unpack[Options]
+) -> Enumeration[int]: ...
+
+
+@overload
+def enumerate(
+    problem: Problem[Any], fold: Fold[Total], **options: Unpack[Options]
+) -> Enumeration[Total]: ...
+
+
+def enumerate(
+    problem: Problem[Any], fold: Fold[Any] | None = None, **options: Unpack[Options]
+) -> Enumeration[Any]:
     """A fold of all nodes: by default, how many are solutions. Bounds and keys are not used.
 
     Raises:

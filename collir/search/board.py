@@ -40,6 +40,12 @@ class Board:
         self.cells[CUT] = math.inf
         self.cells[WANTED] = 0.0
         self.cells[LAST] = math.inf
+        for counter in range(COUNTERS, len(self.cells)):
+            self.cells[counter] = 0.0
+
+    def visited(self) -> float:
+        """The nodes that workers have visited since the search began."""
+        return sum(self.cells[COUNTERS:])
 
     def publish(self, cut: float) -> None:
         """Lowers the cut for all."""

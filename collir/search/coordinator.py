@@ -120,9 +120,7 @@ class Coordinator:
 
     def visited(self) -> float:
         """Nodes visited so far, those not yet reported included."""
-        cells = self.engine.board.cells
-        counters = cells[len(cells) - self.engine.workers :]
-        return max(self.state.counts.nodes, self._before + sum(counters))
+        return max(self.state.counts.nodes, self._before + self.engine.board.visited())
 
     # The search.
 
@@ -130,8 +128,6 @@ class Coordinator:
         """Searches to the end or to a limit; returns why it ended early, or ""."""
         plan, engine, state = self.plan, self.engine, self.state
         self._before = state.counts.nodes
-        for cell in range(len(engine.board.cells) - engine.workers, len(engine.board.cells)):
-            engine.board.cells[cell] = 0.0
         for task in state.open:
             self._put(task)
         state.tasks += len(state.open)

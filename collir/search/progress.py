@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from typing import TextIO
 
 from collir.search.coordinator import Coordinator, best_bound
@@ -9,6 +10,9 @@ from collir.search.problem import sign
 
 EVERY = 0.5
 """Seconds between two lines."""
+
+SHOWN = 6
+"""Depths shown, at most."""
 
 MANY = 5000
 """Open nodes whose bounds are looked at for the gap, at most."""
@@ -39,12 +43,9 @@ class Progress:
 
     def _known(self, coordinator: Coordinator) -> list[str]:
         state, plan = coordinator.snapshot(), coordinator.plan
-        depths = [task.depth for task in state.open]
-        parts = [f"{len(depths)} tasks"]
-        if depths:
-            parts[0] += f" at depth {min(depths)}" + (
-                f" to {max(depths)}" if len(depths) > 1 else ""
-            )
+        depths = sorted(Counter(task.depth for task in state.open).items())
+        shown = " ".join(f"{depth}:{number}" for depth, number in depths[:SHOWN])
+        parts = [f"tasks by depth {shown}{' ...' if len(depths) > SHOWN else ''}"]
         if plan.kind == "optimise" and state.found:
             best = state.found[0].rank
             parts.append(f"best {sign(plan.problem) * best:g}")

@@ -1,0 +1,116 @@
+"""Profiles add up, at whatever depth a task began; what they recommend; how progress is shown."""
+
+import io
+import json
+
+import pytest
+
+from collir.search import (
+    Budget,
+    Coordination,
+    DepthBounded,
+    Local,
+    NodesByDepth,
+    Ordered,
+    Problem,
+    SearchError,
+    StackStealing,
+    enumerate,
+    optimise,
+)
+from collir.search.plots import svg
+from collir.search.problems.clique import MaxClique
+from collir.search.problems.graphs import random
+from collir.search.problems.queens import Queens
+from collir.search.problems.semigroups import NumericalSemigroups
+from collir.search.profiling import recommend, to_json
+from collir.search.progress import Progress
+from collir.search.results import Outcome
+
+WAYS: list[Coordination] = [DepthBounded(3), StackStealing(), Budget(2), Ordered(2)]
+
+
+def adds_up(outcome: Outcome) -> None:
+    """The sums over depths are the totals, and tasks have all nodes."""
+    profile, statistics = outcome.profile, outcome.statistics
+    assert profile is not None
+    assert sum(profile.nodes) == statistics.nodes
+    assert sum(profile.pruned) == statistics.pruned
+    assert sum(profile.dominated) == statistics.dominated
+    assert sum(profile.backtracks) == statistics.backtracks
+    assert sum(nodes for _, _, nodes in profile.tasks) == statistics.nodes
+    assert len(profile.nodes) == statistics.deepest + 1
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_sums_over_depths_are_the_totals(way: Coordination) -> None:
+    engine = Local(3, seed=1)
+    adds_up(optimise(MaxClique(random(30, 0.6, 2)), profile=True, engine=engine, coordination=way))
+    tree = NumericalSemigroups(9)
+    found = enumerate(tree, NodesByDepth(), profile=True, engine=engine, coordination=way)
+    adds_up(found)
+    assert found.profile is not None and found.profile.nodes == found.total
+
+
+class Uneven(Problem[int]):
+    """A wide tree, one of whose subtrees has nearly everything."""
+
+    def root(self) -> int:
+        return 0
+
+    def children(self, node: int) -> list[int]:
+        if node == 0:
+            return list(range(1, 101))
+        return [node + 100] if node % 100 == 1 and node < 100_000 else []
+
+
+def test_no_profile_no_recommendation() -> None:
+    with pytest.raises(SearchError, match="profile=True"):
+        recommend(enumerate(Queens(4)), 2)
+
+
+def test_short_subtrees_are_no_tasks() -> None:
+    advice = recommend(enumerate(Queens(7), profile=True), 2)
+    assert isinstance(advice.coordination, Budget)
+    assert "too little for a task" in advice.reason
+
+
+def test_an_uneven_tree_is_divided_by_budget() -> None:
+    found = enumerate(Uneven(), profile=True, coordination=DepthBounded(1))
+    profile = found.profile
+    assert profile is not None
+    profile.tasks = [(depth, 10 * nodes * 0.01, nodes) for depth, _, nodes in profile.tasks]
+    advice = recommend(found, 2)
+    assert isinstance(advice.coordination, Budget) and "uneven" in advice.reason
+
+
+def test_an_even_tree_is_divided_at_a_depth() -> None:
+    found = enumerate(NumericalSemigroups(12), profile=True)
+    assert found.profile is not None
+    found.profile.tasks = [(0, 60.0, found.statistics.nodes)]
+    advice = recommend(found, 2)
+    assert isinstance(advice.coordination, DepthBounded)
+    assert found.profile.nodes[advice.coordination.depth] >= 40
+
+
+def test_a_profile_as_json_and_as_a_picture() -> None:
+    found = optimise(MaxClique(random(20, 0.5, 1)), profile=True)
+    text = json.loads(json.dumps(to_json(found, 4)))
+    assert sum(text["nodes"]) == found.statistics.nodes
+    assert text["recommendation"]["workers"] == 4
+    pytest.importorskip("matplotlib")
+    assert found.profile is not None
+    assert svg(found.profile).startswith("<?xml")
+
+
+def test_progress_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collir.search.progress.EVERY", 0.0)
+    stream = io.StringIO()
+    progress = Progress(stream)
+    monkeypatch.setattr("collir.search.api.Progress", lambda: progress)
+    engine = Local(2, seed=1)
+    optimise(MaxClique(random(40, 0.7, 1)), engine=engine, coordination=Budget(50), progress=True)
+    lines = stream.getvalue().split("\r")
+    assert any("nodes" in line and "best" in line and "bound" in line for line in lines)
+    assert "tasks by depth" in stream.getvalue()
+    assert stream.getvalue().endswith("\r")
