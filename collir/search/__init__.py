@@ -17,7 +17,7 @@ from collir.search.coordination import (
     StackStealing,
 )
 from collir.search.engines.base import Engine
-from collir.search.engines.executor import Tasks
+from collir.search.engines.futures import Futures
 from collir.search.engines.local import Local
 from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
@@ -35,6 +35,7 @@ __all__ = [
     "Engine",
     "Enumeration",
     "Fold",
+    "Futures",
     "Kernel",
     "Local",
     "Nodes",
@@ -51,7 +52,6 @@ __all__ = [
     "Solutions",
     "StackStealing",
     "Statistics",
-    "Tasks",
     "Threads",
     "check",
     "decide",

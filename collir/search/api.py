@@ -12,7 +12,7 @@ from collir.search.checkpoint import Checkpoints, read_checkpoint
 from collir.search.coordination import Budget, Coordination, Sequential
 from collir.search.coordinator import Coordinator, Observer, State, best_bound, first_task
 from collir.search.engines.base import Engine
-from collir.search.engines.executor import Tasks
+from collir.search.engines.futures import Futures
 from collir.search.engines.local import Local
 from collir.search.engines.mpi import Mpi, world_size
 from collir.search.engines.mpi_link import LostRankError
@@ -303,7 +303,7 @@ class _Run:
         """The engine, and whether it is ours to close."""
         engine, workers = self._engine, self._workers
         if isinstance(engine, Executor):
-            return Tasks(engine, self._options.get("workers")), True
+            return Futures(engine, self._options.get("workers")), True
         if not isinstance(engine, str):
             return engine, False
         if engine == "processes" or (engine == "auto" and workers > 1):

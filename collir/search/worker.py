@@ -3,10 +3,12 @@
 import math
 import time
 from collections import deque
+from typing import Any
 
 from collir.search.board import COUNTERS, CUT, LAST, WANTED, Board, cut_at
 from collir.search.coordination import Budget, DepthBounded, Ordered, StackStealing
 from collir.search.plan import Plan
+from collir.search.problem import Kernel
 from collir.search.tasks import Counts, Profile, Report, State, Task
 
 SLICE = 0.002
@@ -25,16 +27,22 @@ SELDOM = 20
 class Worker:
     """Runs the tasks of a queue, one after the other; whoever drives it passes its reports on.
 
+    Args:
+        plan: the search.
+        board: what all workers see.
+        index: which worker this is.
+        kernel: the problem's kernel, if this thread has it already; else it is asked for.
+
     After a report was delivered, and not before, ``publish`` tells all what was found: were the
     worker lost in between, nobody would know the solution that others prune by.
     """
 
-    def __init__(self, plan: Plan, board: Board, index: int = 0):
+    def __init__(self, plan: Plan, board: Board, index: int = 0, kernel: Kernel[Any] | None = None):
         self._plan = plan
         self._board = board
         self._index = index
         self._goal = plan.goal()
-        self._kernel = plan.kernel()
+        self._kernel = kernel or plan.kernel()
         self._explorer = plan.explorer(self._goal, board, self._kernel)
         self._queue: deque[tuple[int, Task]] = deque()
         self._running: tuple[int, Task] | None = None

@@ -3,6 +3,7 @@ left. There is no memory in common: a worker knows what was known when its futur
 
 import hashlib
 import pickle
+import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from functools import lru_cache
@@ -18,7 +19,7 @@ RUN = 0.05
 """Seconds that a future runs before it gives back what is left."""
 
 
-class Tasks:
+class Futures:
     """Workers are futures of an executor, which stays the caller's to shut down.
 
     Args:
@@ -80,6 +81,10 @@ class Tasks:
         return resident()
 
 
+_HERE = threading.local()
+"""The kernel of this thread, and the name of the plan that it belongs to."""
+
+
 @lru_cache(maxsize=4)
 def _plan(name: str, data: bytes) -> Plan:
     return pickle.loads(data)
@@ -95,7 +100,10 @@ def _run(
     """Runs tasks for a while; the reports end with what is left of them."""
     own = Board(1)
     own.cells[CUT], own.cells[WANTED], own.cells[LAST] = board
-    worker = Worker(_plan(name, data), own)
+    plan = _plan(name, data)
+    if getattr(_HERE, "name", None) != name:  # kernels are slow to make
+        _HERE.name, _HERE.kernel = name, plan.kernel()
+    worker = Worker(plan, own, kernel=_HERE.kernel)
     worker.add(tasks)
     reports: list[Report] = []
     end = time.perf_counter() + seconds
