@@ -6,7 +6,7 @@
 220
 """
 
-from collir.search.api import Options, decide, enumerate, k_best, optimise
+from collir.search.api import decide, enumerate, k_best, optimise
 from collir.search.checked import check
 from collir.search.coordination import (
     Budget,
@@ -22,6 +22,7 @@ from collir.search.engines.local import Local
 from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
 from collir.search.goals import Collect, Fold, Nodes, NodesByDepth, Solutions
+from collir.search.options import Options
 from collir.search.problem import Dive, Kernel, Problem, SearchError
 from collir.search.results import Decision, Enumeration, Optimum, Outcome, Solution, Statistics
 

@@ -8,7 +8,7 @@ from collir.search.board import CUT, Board
 from collir.search.dominance import Labels
 from collir.search.explore import DEEPEST
 from collir.search.goals import Goal, prunes
-from collir.search.problem import Problem, SearchError, rank_of, shown, sign
+from collir.search.problem import Problem, SearchError, explain, rank_of, shown, sign
 from collir.search.tasks import Counts, Profile, Task
 
 Entry = tuple[float, int, int, Any]
@@ -44,6 +44,7 @@ class BestFirst:
         self._sign = sign(problem)
         self._bound = problem.bound if prunes(problem, goal.kind) else None
         self._made = 0
+        self._node: Any = None
         self.counts = Counts()
         self.profile = Profile() if profile else None
         self.given: list[tuple[int, Any]] = []
@@ -63,12 +64,8 @@ class BestFirst:
         if self._bound is None:
             return -math.inf
         value = self._bound(node)
-        try:
-            rank = self._sign * value
-            if rank == rank and not isinstance(rank, str):
-                return rank
-        except TypeError:
-            pass
+        if type(value) is int or (type(value) is float and value == value):
+            return self._sign * value
         return rank_of(self._problem, "bound", value, node)
 
     def _push(self, rank: float, depth: int, node: Any) -> None:
@@ -81,6 +78,13 @@ class BestFirst:
 
     def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
         """Visits up to so many nodes more; True if the goal has something to tell."""
+        try:
+            return self._advance(nodes, backtracks)
+        except TypeError:
+            explain(self._problem, self._node, self._bound is not None)
+            raise
+
+    def _advance(self, nodes: int, backtracks: float) -> bool:
         counts, goal, cells = self.counts, self._goal, self._cells
         last_node = counts.nodes + nodes
         last_backtrack = counts.backtracks + backtracks
@@ -90,6 +94,7 @@ class BestFirst:
                 return False
             _, depth, _, node = heapq.heappop(self._open)
             depth = -depth
+            self._node = node
             if depth >= self._cutoff:
                 self.given.append((depth, node))
                 goal.order += 1

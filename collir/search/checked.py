@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collir.search.explore import DEEPEST
-from collir.search.problem import Number, Problem, SearchError, has, rank_of, shown
+from collir.search.problem import Number, Problem, SearchError, has, rank_of, same, shown
 
 
 @dataclass
@@ -20,7 +20,8 @@ class _Open:
     node: Any
     bound: Number
     children: Iterator[Any]
-    made: int = 0
+    tightest: "_Open | None" = None
+    """The node above it, or itself, whose bound allows the least."""
     best: Number = math.inf
     """The best solution seen at the node or below."""
     last: Number = -math.inf
@@ -53,11 +54,8 @@ def check(problem: Problem[Any], depth_limit: int | None = None) -> int:
     def enter(node: Any) -> None:
         nonlocal count
         count += 1
-        for above in path:
-            if type(above.node) is type(node) and bool(above.node == node):
-                raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
-        if len(path) > DEEPEST:
-            raise SearchError(f"the tree is deeper than {DEEPEST} nodes: give a limit of the depth")
+        if depth_limit is None:
+            _refuse_endless(path, node)
         bound = -math.inf
         if bounded:
             bound = rank_of(problem, "bound", problem.bound(node), node)
@@ -65,17 +63,20 @@ def check(problem: Problem[Any], depth_limit: int | None = None) -> int:
         children = (
             _children(problem, node) if depth_limit is None or len(path) < depth_limit else []
         )
-        path.append(_Open(node, bound, iter(children)))
+        new = _Open(node, bound, iter(children))
+        above = path[-1].tightest if path else None
+        new.tightest = new if above is None or bound >= above.bound else above
+        path.append(new)
         value = problem.objective(node)
-        if value is not None:
-            rank = rank_of(problem, "objective", value, node)
-            path[-1].best = rank
-            for above in path:
-                if rank < above.bound:
-                    raise SearchError(
-                        f"the bound of {shown(above.node)} is not admissible: it is "
-                        f"{problem.bound(above.node)}, and {shown(node)} below it is worth {value}"
-                    )
+        if value is None:
+            return
+        new.best = rank_of(problem, "objective", value, node)
+        if new.best < new.tightest.bound:
+            wrong = new.tightest.node
+            raise SearchError(
+                f"the bound of {shown(wrong)} is not admissible: it is {problem.bound(wrong)}, and "
+                f"{shown(node)} below it is worth {value}"
+            )
 
     enter(problem.root())
     while path:
@@ -95,10 +96,19 @@ def check(problem: Problem[Any], depth_limit: int | None = None) -> int:
 _END = object()
 
 
+def _refuse_endless(path: list[_Open], node: Any) -> None:
+    """Raises an error if a node lies below itself: looked for at depths that are powers of two."""
+    depth = len(path)
+    if depth and depth & (depth - 1) == 0 and any(same(above.node, node) for above in path):
+        raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
+    if depth > DEEPEST:
+        raise SearchError(f"the tree is deeper than {DEEPEST} nodes: give a limit of the depth")
+
+
 def _children(problem: Problem[Any], node: Any) -> list[Any]:
     first, second = list(problem.children(node)), list(problem.children(node))
     if len(first) != len(second) or not all(
-        a is b or bool(a == b) for a, b in zip(first, second, strict=True)
+        a is b or same(a, b) for a, b in zip(first, second, strict=True)
     ):
         comparable = all(type(a).__eq__ is not object.__eq__ for a in first)
         if len(first) != len(second) or comparable:

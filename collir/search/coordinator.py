@@ -227,7 +227,7 @@ class Coordinator:
                 held[report.ident] = report.kept
             return
         del held[report.ident]
-        if report.state == "done":
+        if report.state == "done" or (report.kept is not None and not report.kept.size):
             self._attempts.pop(report.ident, None)
             number, seconds = self._task_seconds
             self._task_seconds = (number + 1, seconds + report.seconds)
@@ -252,6 +252,7 @@ class Coordinator:
                 self._only_before(state.found[0].order)
             else:
                 self._decided = True
+                self.engine.board.set(LAST, -math.inf)  # what is left need not be said
             return
         state.found.sort(key=lambda one: (one.rank, one.order))
         del state.found[plan.k :]

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from collir.search.board import CUT, Board
 from collir.search.dominance import Labels
 from collir.search.goals import Goal, prunes
-from collir.search.problem import Kernel, Problem, SearchError, rank_of, shown, sign
+from collir.search.problem import Kernel, Problem, SearchError, explain, rank_of, same, shown, sign
 from collir.search.tasks import Counts, Profile, Task
 
 DEEPEST = 100_000
@@ -101,7 +101,7 @@ class DepthFirst:
         try:
             return self._advance(nodes, backtracks)
         except TypeError:
-            self._explain()
+            explain(self._problem, self._node, self._bound is not None)
             raise
 
     def _advance(self, nodes: int, backtracks: float) -> bool:
@@ -152,7 +152,7 @@ class DepthFirst:
                             f"the tree is deeper than {DEEPEST} nodes, as at {shown(node)}: "
                             "it may have no end; give a limit of the depth"
                         )
-                    if depth & (depth - 1) == 0 and depth > 512:
+                    if depth & (depth - 1) == 0 and depth > 512 and self._endless:
                         self._refuse_cycle(node)
                 if depth > counts.deepest:
                     counts.deepest = depth
@@ -214,12 +214,5 @@ class DepthFirst:
     def _refuse_cycle(self, node: Any) -> None:
         """Raises an error if a node is its own ancestor."""
         for ancestor in self._path[:-1]:
-            if type(ancestor) is type(node) and bool(ancestor == node):
+            if same(ancestor, node):
                 raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
-
-    def _explain(self) -> None:
-        """Raises a better error if a bound or an objective is no number."""
-        if self._bound is not None:
-            rank_of(self._problem, "bound", self._bound(self._node), self._node)
-        if (value := self._problem.objective(self._node)) is not None:
-            rank_of(self._problem, "objective", value, self._node)

@@ -141,6 +141,26 @@ def rank_of(problem: Problem[Any], what: str, value: Any, node: object) -> Numbe
     return sign(problem) * number
 
 
+def explain(problem: Problem[Any], node: Any, bounded: bool) -> None:
+    """Raises the right error if a bound or an objective is why a node could not be dealt with.
+
+    Raises:
+        SearchError: the bound or the objective of the node is no number.
+    """
+    if bounded:
+        rank_of(problem, "bound", problem.bound(node), node)
+    if (value := problem.objective(node)) is not None:
+        rank_of(problem, "objective", value, node)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two nodes are equal, for nodes of any kind."""
+    if type(one) is not type(other):
+        return False
+    equal = one == other
+    return bool(equal.all()) if isinstance(equal, np.ndarray) else bool(equal)
+
+
 def shown(node: object) -> str:
     """A node in a message: of a long one, the beginning."""
     text = repr(node)

@@ -3,12 +3,10 @@
 import math
 import time
 from collections import deque
-from typing import Any
 
 from collir.search.board import COUNTERS, CUT, LAST, WANTED, Board, cut_at
 from collir.search.coordination import Budget, DepthBounded, Ordered, StackStealing
 from collir.search.plan import Plan
-from collir.search.problem import Kernel
 from collir.search.tasks import Counts, Profile, Report, State, Task
 
 SLICE = 0.002
@@ -31,18 +29,17 @@ class Worker:
         plan: the search.
         board: what all workers see.
         index: which worker this is.
-        kernel: the problem's kernel, if this thread has it already; else it is asked for.
 
     After a report was delivered, and not before, ``publish`` tells all what was found: were the
     worker lost in between, nobody would know the solution that others prune by.
     """
 
-    def __init__(self, plan: Plan, board: Board, index: int = 0, kernel: Kernel[Any] | None = None):
+    def __init__(self, plan: Plan, board: Board, index: int = 0):
         self._plan = plan
         self._board = board
         self._index = index
         self._goal = plan.goal()
-        self._kernel = kernel or plan.kernel()
+        self._kernel = plan.kernel()
         self._explorer = plan.explorer(self._goal, board, self._kernel)
         self._queue: deque[tuple[int, Task]] = deque()
         self._running: tuple[int, Task] | None = None
@@ -160,7 +157,9 @@ class Worker:
         """Ends: everything that is left is given back."""
         reports = self._returned()
         if self._running is not None:
-            reports.append(self._report("done" if self._explorer.finished() else "returned"))
+            needless = self._running[1].order > self._board.cells[LAST]
+            over = needless or self._explorer.finished()
+            reports.append(self._report("done" if over else "returned"))
         return reports
 
     def _report(self, state: State, kept: bool = False) -> Report:

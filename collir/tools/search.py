@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from collir.search import api
+from collir import search
 from collir.search.coordination import (
     Budget,
     Coordination,
@@ -20,6 +20,7 @@ from collir.search.coordination import (
     StackStealing,
 )
 from collir.search.goals import Fold, Nodes, NodesByDepth, Solutions
+from collir.search.options import ENGINES
 from collir.search.plan import ORDERS
 from collir.search.plots import svg
 from collir.search.problem import Problem, SearchError
@@ -222,7 +223,7 @@ def _common(parser: Parser) -> None:
     """The options of every search."""
     add = parser.add_argument
     add("--workers", type=_at_least_one, default=1, help="how many search; default: 1")
-    add("--engine", choices=get_args(api.EngineName), default="auto", help="where they run")
+    add("--engine", choices=ENGINES, default="auto", help="where they run")
     add("--order", choices=ORDERS, default="depth-first")
     add(
         "--coordination",
@@ -339,17 +340,17 @@ def _search(subject: Subject, problem: Problem[Any], options: Options) -> Outcom
     if fold := subject.fold(options):
         if options.order != "depth-first":
             raise UsageError("to count is to visit all nodes: that goes depth-first only")
-        return api.enumerate(problem, fold, **how)
+        return search.enumerate(problem, fold, **how)
     if problem.target is None:
-        return api.k_best(problem, best, **how)
+        return search.k_best(problem, best, **how)
     if best > 1:
         raise UsageError("--target asks whether there is one solution, --k for several")
-    return api.decide(problem, **how)
+    return search.decide(problem, **how)
 
 
-def _how(options: Options) -> api.Options:
+def _how(options: Options) -> search.Options:
     """The options of every search, as the API takes them."""
-    how = api.Options(
+    how = search.Options(
         order=options.order,
         coordination=options.coordination,
         workers=options.workers,

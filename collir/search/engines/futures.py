@@ -1,17 +1,17 @@
 """Any ``concurrent.futures.Executor``: a future runs a few tasks for a while and gives back what is
 left. There is no memory in common: a worker knows what was known when its future was submitted."""
 
-import hashlib
 import pickle
 import threading
 import time
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from functools import lru_cache
+import uuid
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 
 from collir.search.board import CUT, LAST, WANTED, Board
 from collir.search.engines.base import Event
 from collir.search.memory import resident
 from collir.search.plan import Plan
+from collir.search.problem import SearchError
 from collir.search.tasks import Report, Task
 from collir.search.worker import Worker
 
@@ -39,7 +39,7 @@ class Futures:
         """Makes the plan ready to be sent along."""
         self.board.reset()
         self._plan = plan.packed()
-        self._name = hashlib.sha256(self._plan).hexdigest()
+        self._name = uuid.uuid4().hex
         self._waiting: dict[int, list[tuple[int, Task]]] = {}
 
     def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
@@ -58,7 +58,7 @@ class Futures:
         events: list[Event] = []
         for future in done:
             worker = self._futures.pop(future)
-            events.append(Event(worker, future.result()))
+            events.append(Event(worker, _result(future)))
             if tasks := self._waiting.pop(worker, None):
                 self.submit(worker, tasks)
         return events
@@ -82,28 +82,35 @@ class Futures:
 
 
 _HERE = threading.local()
-"""The kernel of this thread, and the name of the plan that it belongs to."""
+"""The worker of this thread, and the name of the search that it belongs to."""
 
 
-@lru_cache(maxsize=4)
-def _plan(name: str, data: bytes) -> Plan:
-    return pickle.loads(data)
+def _result(future: Future[list[Report]]) -> list[Report]:
+    try:
+        return future.result()
+    except BrokenExecutor as error:
+        raise SearchError(f"the executor has lost its workers: {error}") from error
 
 
 def _run(
     name: str,
     data: bytes,
     tasks: list[tuple[int, Task]],
-    board: tuple[float, float, float],
+    told: tuple[float, float, float],
     seconds: float,
 ) -> list[Report]:
-    """Runs tasks for a while; the reports end with what is left of them."""
-    own = Board(1)
-    own.cells[CUT], own.cells[WANTED], own.cells[LAST] = board
-    plan = _plan(name, data)
-    if getattr(_HERE, "name", None) != name:  # kernels are slow to make
-        _HERE.name, _HERE.kernel = name, plan.kernel()
-    worker = Worker(plan, own, kernel=_HERE.kernel)
+    """Runs tasks for a while; the reports end with what is left of them.
+
+    The worker is kept for the next future of the same search: it knows which states it has reached.
+    """
+    if getattr(_HERE, "name", None) != name:
+        _HERE.board = Board(1)
+        _HERE.worker = Worker(pickle.loads(data), _HERE.board)
+        _HERE.name = name
+    worker: Worker = _HERE.worker
+    board: Board = _HERE.board
+    for cell, value in zip((CUT, WANTED, LAST), told, strict=True):
+        board.cells[cell] = value
     worker.add(tasks)
     reports: list[Report] = []
     end = time.perf_counter() + seconds

@@ -33,13 +33,32 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
+LAUNCHERS = (
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Slurm with PMI-2
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
+)
+"""The variables by which launchers tell a process its rank, and how many there are."""
+
+
 def launched() -> bool:
     """Whether a launcher has started this process as one of several ranks; MPI is not started."""
-    sizes = ["PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"]
-    if "PMIX_RANK" in os.environ or "PMI_RANK" in os.environ:
-        sizes.append("SLURM_STEP_NUM_TASKS")
-    values = [os.environ.get(name, "") for name in sizes]
-    return any(value.isdecimal() and int(value) > 1 for value in values)
+    return _place() is not None
+
+
+def leads() -> bool:
+    """Whether this process is to speak for all: rank 0, or one that is alone; as ``launched``."""
+    return not _place()
+
+
+def _place() -> int | None:
+    """The rank of this process; None if it is alone."""
+    for rank, ranks in LAUNCHERS:
+        values = os.environ.get(rank, ""), os.environ.get(ranks, "")
+        if all(map(str.isdecimal, values)) and int(values[1]) > 1:
+            return int(values[0])
+    return None
 
 
 def world_size() -> int:
@@ -70,22 +89,21 @@ class Mpi:
 
     durable = False
 
-    def __init__(self, comm: "MPI.Intracomm | None" = None, patience: float = PATIENCE):
-        if comm is None:
-            comm = mpi().COMM_WORLD
-        self.rank = comm.rank
-        self.workers = max(1, comm.size - 1)
-        self._others = range(1, comm.size)
+    def __init__(self, comm: "MPI.Comm | None" = None, patience: float = PATIENCE):
+        world: MPI.Comm = mpi().COMM_WORLD if comm is None else comm
+        self.rank = world.rank
+        self.workers = max(1, world.size - 1)
+        self._others = range(1, world.size)
         self._search = 0
         self._running = False
         self._lost: int | None = None
         self._alone: Local | None = None
         self._link: Link | None = None
-        if comm.size == 1:
+        if world.size == 1:
             self._alone = Local()
             self.board = self._alone.board
         else:
-            self._link = Link(comm, size(self.workers), patience)
+            self._link = Link(world, size(self.workers), patience)
             self.board = _RankBoard(self._link, self.workers)
             self._link.meet()
 
@@ -115,6 +133,7 @@ class Mpi:
             return pickle.loads(content)
         if kind == "lost":
             self._lost = content[1]
+            self._open().broken(content[1])
             raise LostRankError(*content)
         raise SearchError(content)
 
@@ -160,6 +179,7 @@ class Mpi:
         self._search += 1
         self._running = True
         link = self._open()
+        link.shut = False
         link.listen()
         link.send(self._others, ("plan", self._search, data))
 
@@ -224,14 +244,16 @@ class Mpi:
                 pause()
                 continue
             rank, (kind, search, content) = message
-            if search == self._search and kind != "error":
-                events.append(Event(rank - 1, content))
+            if search != self._search or kind == "error":
+                continue
+            events.append(Event(rank - 1, content))
             if kind == "stopped":
                 waiting.discard(rank)
         for cell, value in ((CUT, float("inf")), (WANTED, 0.0), (LAST, float("inf"))):
             link.write(cell, value)  # for the next search, while nobody is at one
         link.written()
         self._running = False
+        link.shut = True
         return events
 
     def close(self) -> None:
@@ -242,8 +264,6 @@ class Mpi:
         self.board = Board(self.workers)
         if self._lost is None:
             link.close()
-        else:
-            link.broken()
 
     def memory(self) -> int:
         """Bytes of memory of this rank and the others on its machine."""
@@ -260,10 +280,10 @@ class _RankBoard(Board):
 
     def publish(self, cut: float) -> None:
         """Lowers the cut of all ranks."""
-        if cut < self.cells[CUT]:
+        if cut < self.cells[CUT] and not self._link.shut:
             self._link.lower(CUT, cut)
 
     def set(self, cell: int, value: float) -> None:
         """Tells all ranks something."""
-        if self.cells[cell] != value:
+        if self.cells[cell] != value and not self._link.shut:
             self._link.write(cell, value)

@@ -47,34 +47,35 @@ class LostRankError(SearchError):
 
 
 class Pause:
-    """Waits a little, and longer from time to time."""
+    """Waits a little, and longer the longer nothing has happened."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Something has happened: the next pause is a short one."""
-        self._seconds = SHORTEST
+        self._since = time.monotonic()
 
     def __call__(self) -> None:
-        time.sleep(self._seconds)
-        self._seconds = min(2 * self._seconds, LONGEST)
+        waited = time.monotonic() - self._since
+        time.sleep(min(max(waited / 8, SHORTEST), LONGEST))
 
 
 class Link:
     """One rank's end of what connects all of them. Made, and closed, by all ranks together.
 
     Args:
-        comm: whose ranks; None: all of the job.
+        comm: whose ranks.
         cells: the numbers (float64) that each rank holds and all can write.
         patience: as ``PATIENCE``.
     """
 
-    def __init__(self, comm: "MPI.Intracomm | None", cells: int, patience: float = PATIENCE):
+    def __init__(self, comm: "MPI.Comm", cells: int, patience: float = PATIENCE):
         self._mpi = mpi()
-        self._comm = (comm or self._mpi.COMM_WORLD).Dup()
+        self._comm = comm.Dup()
         self.rank, self.ranks = self._comm.rank, self._comm.size
         self._sending: list[tuple[MPI.Request, bytes]] = []
+        self._writing: list[tuple[MPI.Request, bytes]] = []
         self._window = self._mpi.Win.Allocate(8 * (cells + self.ranks), 8, comm=self._comm)
         self._cells = memoryview(self._window.tomemory()).cast("B").cast("d")
         for cell in range(len(self._cells)):
@@ -83,6 +84,8 @@ class Link:
         self._window.Lock_all(self._mpi.MODE_NOCHECK)
         self._patience = patience
         self._beats = 0
+        self.shut = False
+        """After a search: what is known only then is not told, for it would stand in the next."""
 
     def meet(self) -> None:
         """Learns where all ranks are; nobody writes into cells before all have come here."""
@@ -104,7 +107,9 @@ class Link:
                 self._sending.append((request, data))
 
     def sent(self) -> bool:
-        """Whether all messages have left; MPI goes on with those that have not."""
+        """Whether all messages have left; MPI goes on with what has not."""
+        if self._writing:
+            self._writing = [one for one in self._writing if not one[0].Test()]
         if self._sending:
             self._sending = [one for one in self._sending if not one[0].Test()]
         return not self._sending
@@ -139,10 +144,12 @@ class Link:
         self._window.Flush(self.rank)
 
     def _write(self, ranks: Iterable[int], cell: int, value: float, how: "MPI.Op") -> None:
-        data = memoryview(struct.pack("d", value))
+        data = struct.pack("d", value)
         for rank in ranks:
-            self._window.Accumulate((data, self._mpi.DOUBLE), rank, (cell, 1), how)
-        self._window.Flush_local_all()
+            # Not flushed: elsewhere than on this machine that takes until the rank looks into MPI.
+            request = self._window.Raccumulate((data, self._mpi.DOUBLE), rank, (cell, 1), how)
+            if not request.Test():
+                self._writing.append((request, data))
 
     def written(self) -> None:
         """Waits until all cells have what was written."""
@@ -153,12 +160,17 @@ class Link:
     def listen(self) -> None:
         """From now on, others are expected to give signs of life."""
         now = time.monotonic()
-        self._heard = {rank: (-1.0, now) for rank in range(self.ranks) if rank not in self.pids}
+        elsewhere = set(range(self.ranks)) - {self.rank, *self.pids}
+        self._heard = dict.fromkeys(elsewhere, (-1.0, now))
 
-    def beat(self, ranks: Iterable[int], cell: int | None = None) -> None:
-        """Gives others a sign of life, if it is time, and with it a cell of this rank."""
+    def beat(self, ranks: Iterable[int], cell: int | None = None, due: bool = False) -> None:
+        """Gives others a sign of life, if it is time, and with it a cell of this rank.
+
+        Args:
+            due: it is time, whatever the clock says.
+        """
         now = time.monotonic()
-        if now - self._beaten < BEAT:
+        if now - self._beaten < BEAT and not due:
             return
         self._beaten = now
         self._beats += 1
@@ -193,13 +205,17 @@ class Link:
                 self._lose(rank, f"it has given no sign of life for {self._patience:g} s")
 
     def _lose(self, rank: int, why: str) -> None:
-        self.broken()
+        self.broken(rank)
         raise LostRankError(f"rank {rank} of {self.ranks} is lost: {why}", rank)
 
-    def broken(self) -> None:
-        """MPI cannot end in order without a rank: this process ends all when it ends."""
+    def broken(self, lost: int) -> None:
+        """MPI cannot end in order without a rank: when rank 0 ends, or this one without it, it ends
+        the whole job."""
         atexit.unregister(_abort)
-        atexit.register(_abort)
+        if self.rank and lost:
+            atexit.register(_abort, self.pids.get(0), self._patience)
+        else:
+            atexit.register(_abort, None, 0.0)
 
     # The end.
 
@@ -217,7 +233,7 @@ class Link:
             LostRankError: a rank is lost.
         """
         request, pause = self._comm.Ibarrier(), Pause()
-        while not request.Test():
+        while not (self.sent() and not self._writing and request.Test()):
             self.look(silence=False, everyone=True)
             pause()
         self._window.Unlock_all()
@@ -261,7 +277,12 @@ def _alive(pid: int) -> bool:
     return state.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
-def _abort() -> None:
+def _abort(leader: int | None, patience: float) -> None:
+    """Ends the job, but leaves rank 0 time to do so."""
     sys.stdout.flush()
     sys.stderr.flush()
+    time.sleep(LOOK / 2)  # for the launcher to pass on what was written
+    end = time.monotonic() + patience
+    while time.monotonic() < end if leader is None else _alive(leader):
+        time.sleep(LOOK / 10)
     mpi().COMM_WORLD.Abort(1)

@@ -42,7 +42,7 @@ class RankWorker:
         link, pause = self._link, Pause()
         while True:
             link.look(silence=self._worker is not None)
-            link.beat((0,), COUNTERS + self._index if self._working else None)
+            self._beat()
             if (message := link.receive()) is not None:
                 kind, number, content = message[1]
                 if kind in ENDINGS:
@@ -55,6 +55,11 @@ class RankWorker:
             else:
                 link.sent()
                 pause()
+
+    def _beat(self, due: bool = False) -> None:
+        """Tells rank 0 how many nodes were visited."""
+        searching = self._worker is not None and self._board.cells[STOP] < self._search
+        self._link.beat((0,), COUNTERS + self._index if searching else None, due)
 
     @property
     def _working(self) -> bool:
@@ -87,6 +92,7 @@ class RankWorker:
         elif kind == "stop":
             worker, self._worker = self._worker, None
             reports = worker.stop() if worker is not None else []
+            self._link.written()  # no cut of this search comes to somebody in the next one
             self._link.send((0,), ("stopped", number, reports))
 
     def _work(self) -> None:
@@ -101,6 +107,8 @@ class RankWorker:
             urgent = any(report.state != "done" or report.found or report.given for report in new)
             if urgent or time.perf_counter() - started > BURST:
                 break
+        if not worker.busy:
+            self._beat(due=True)
         if not reports:
             return
         started = time.perf_counter()

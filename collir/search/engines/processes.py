@@ -97,9 +97,17 @@ class Processes:
     def _launch(self, index: int) -> None:
         context: Any = multiprocessing.get_context(self._method or _method())
         ours, theirs = context.Pipe()
+        inherited = [pipe.fileno() for pipe in (*self._pipes, ours) if not pipe.closed]
         process = context.Process(
             target=_main,
-            args=(theirs, self._shared, self.workers, index, os.getpid()),
+            args=(
+                theirs,
+                self._shared,
+                self.workers,
+                index,
+                os.getpid(),
+                inherited if context.get_start_method() == "fork" else [],
+            ),
             name=f"collir-search-{index}",
             daemon=True,
         )
@@ -118,7 +126,10 @@ class Processes:
         A long message may fill the pipe of a worker that is itself sending one: from the first of
         them on, a thread sends while this one goes on reading.
         """
-        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        try:
+            data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            raise SearchError(f"a node cannot be sent to other processes: {error}") from error
         if len(data) > LONG and self._outbox is None:
             self._outbox = queue.SimpleQueue()
             threading.Thread(target=_send_all, args=(self._outbox,), daemon=True).start()
@@ -239,8 +250,12 @@ def _ending(process: BaseProcess) -> str:
     return f"ended with status {code}"
 
 
-def _main(pipe: Connection, shared: Any, workers: int, index: int, parent: int) -> None:
+def _main(
+    pipe: Connection, shared: Any, workers: int, index: int, parent: int, inherited: list[int]
+) -> None:
     """What a worker process does until its parent ends it, or is gone."""
+    for end in inherited:  # the parent's ends of pipes: with a copy of them here, they never close
+        os.close(end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides what an interrupt means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     board = _SharedBoard(workers, memoryview(shared).cast("B").cast("d"))

@@ -1,0 +1,186 @@
+"""One search: its options become a plan, an engine, and who looks on; then it is run."""
+
+import os
+from concurrent.futures import Executor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collir.search.checked import check as check_problem
+from collir.search.checkpoint import Checkpoints, read_checkpoint
+from collir.search.coordination import Budget, Sequential
+from collir.search.coordinator import Coordinator, Observer, State, first_task
+from collir.search.engines.base import Engine
+from collir.search.engines.futures import Futures
+from collir.search.engines.local import Local
+from collir.search.engines.mpi import Mpi, world_size
+from collir.search.engines.mpi_link import LostRankError
+from collir.search.engines.processes import Processes
+from collir.search.engines.threads import Threads
+from collir.search.limits import Interrupt, Limits, Watch
+from collir.search.options import Options, look_at
+from collir.search.plan import Plan
+from collir.search.problem import sign
+from collir.search.progress import Progress, wanted
+from collir.search.results import Solution, Statistics
+
+PAYS = 0.25
+"""Seconds that a search with several workers runs in this process before others are started."""
+
+EVERY = 0.25
+"""Seconds after which a long task is reported where workers can be lost or a checkpoint is kept."""
+
+
+class Run:
+    """One search, with what its options ask for."""
+
+    def __init__(self, plan: Plan, options: Options):
+        look_at(options)
+        self._options = options
+        self._engine = options.get("engine", "auto")
+        self._workers = self._count()
+        self._limits = Limits(
+            options.get("time_limit"), options.get("node_limit"), options.get("memory_limit")
+        )
+        self.plan = replace(
+            plan,
+            order=options.get("order", "depth-first"),
+            coordination=options.get("coordination")
+            or (Sequential() if self._workers == 1 else Budget()),
+            depth_limit=options.get("depth_limit"),
+            profile=options.get("profile", False),
+            slice=options.get("slice"),
+        )
+        self.reason = ""
+        self._name = ""
+
+    def _count(self) -> int:
+        """How many workers: engines made before know, and of MPI the launcher decides."""
+        if self._engine == "mpi":
+            return max(1, world_size() - 1)
+        if isinstance(self._engine, Executor):
+            return Futures(self._engine, self._options.get("workers")).workers
+        if not isinstance(self._engine, str):
+            return self._engine.workers
+        workers = self._options.get("workers", 1)
+        return _cores() if workers is None else workers
+
+    def search(self) -> None:
+        """Runs it; with MPI, on rank 0, for which the others work."""
+        if self._engine == "mpi":
+            with Mpi() as engine:
+                self._engine = engine
+                self._together(engine)
+        elif isinstance(self._engine, Mpi):
+            self._together(self._engine)
+        else:
+            self._search()
+
+    def _together(self, engine: Mpi) -> None:
+        """Runs it on rank 0, and takes over on all ranks what came out."""
+
+        def search() -> tuple[State, str, str, int]:
+            try:
+                self._search()
+            except LostRankError as error:
+                path = self._options.get("checkpoint")
+                if path is None or not Path(path).exists():
+                    raise
+                text = f"{error}; {path} holds what was known a while before"
+                raise LostRankError(text, error.rank) from None
+            return self.state, self.reason, self._name, self._workers_used
+
+        self.state, self.reason, self._name, self._workers_used = engine.together(search)
+
+    def _search(self) -> None:
+        options, plan = self._options, self.plan
+        if options.get("check", False):
+            check_problem(plan.problem, plan.depth_limit)
+        if (path := options.get("resume")) is not None:
+            self.state = read_checkpoint(path, plan)
+        else:
+            self.state = State([first_task(plan)], total=plan.fold.empty() if plan.fold else None)
+        observers: list[Observer] = []
+        checkpoints = None
+        if (path := options.get("checkpoint")) is not None:
+            checkpoints = Checkpoints(path, plan)
+            observers.append(checkpoints)
+        progress = Progress() if wanted(options.get("progress")) else None
+        if progress is not None:
+            observers.append(progress)
+        interrupt = Interrupt()
+        with interrupt.listening():
+            try:
+                state = self.state
+                watch = Watch(self._limits, interrupt, state.seconds, state.counts.nodes)
+                self._run(watch, tuple(observers))
+            finally:
+                if progress is not None:
+                    progress.close()
+                if checkpoints is not None and self.reason:
+                    checkpoints.write(self.state)
+
+    def _run(self, watch: Watch, observers: tuple[Observer, ...]) -> None:
+        """Runs it on the engine asked for; with ``auto`` first here, and there if it pays."""
+        if self._engine == "auto" and self._workers > 1:
+            self._on(Local(), watch.until(PAYS), observers)
+            if self.reason != "time limit" or watch.left() <= 0:
+                return
+        engine, ours = self._made()
+        try:
+            self._on(engine, watch, observers)
+        finally:
+            if ours:
+                engine.close()
+
+    def _on(self, engine: Engine, watch: Watch, observers: tuple[Observer, ...]) -> None:
+        plan = replace(self.plan, most=watch.nodes_left(self.state.counts.nodes))
+        if engine.durable or "checkpoint" in self._options:
+            plan = replace(plan, every=EVERY)
+        self._name = type(engine).__name__.lower()
+        self._workers_used = engine.workers
+        coordinator = Coordinator(plan, engine, watch, self.state, observers)
+        self.reason = coordinator.run()
+        self.state.seconds = watch.seconds
+
+    def _made(self) -> tuple[Engine, bool]:
+        """The engine, and whether it is ours to close."""
+        engine, workers = self._engine, self._workers
+        if isinstance(engine, Executor):
+            return Futures(engine, self._options.get("workers")), True
+        if not isinstance(engine, str):
+            return engine, False
+        if engine == "processes" or (engine == "auto" and workers > 1):
+            return Processes(workers), True
+        if engine == "threads":
+            return Threads(workers), True
+        return Local(workers, self._options.get("seed", 0)), True
+
+    def solutions(self) -> tuple[Solution[Any], ...]:
+        """What was found, best first."""
+        problem = self.plan.problem
+        return tuple(
+            Solution(sign(problem) * found.rank, found.node, problem.show(found.node))
+            for found in self.state.found
+        )
+
+    def statistics(self) -> Statistics:
+        """What it took."""
+        state = self.state
+        return Statistics(
+            state.counts.nodes,
+            state.counts.pruned,
+            state.counts.dominated,
+            state.counts.backtracks,
+            state.counts.deepest,
+            state.tasks,
+            state.lost,
+            state.seconds,
+            self._name,
+            self._workers_used,
+            self.reason,
+        )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,136 @@
+"""Searches on the ranks of MPI: what they find, and what becomes of them when something happens."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from search_slow import LASTING
+
+from collir.search import NodesByDepth, SearchError, enumerate
+from collir.search.engines.mpi import LAUNCHERS, Mpi, launched, leads
+from collir.tools.mpi_run import find, mpiexec
+
+pytest.importorskip("mpi4py", exc_type=ImportError)
+
+SCRIPT = Path(__file__).parent.parent / "support" / "search_ranks.py"
+HANG = 100.0
+"""Seconds after which a launch is taken to hang."""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_finds_what_plain_searches_find_and_survives_errors_and_limits(
+    ranks: int, tmp_path: Path
+) -> None:
+    mpiexec(ranks, [sys.executable, "-m", "mpi4py", str(SCRIPT), "all", str(tmp_path)], HANG)
+    assert len(list(tmp_path.glob("done-*"))) == ranks
+
+
+def launch(what: str, folder: Path, *more: str) -> "subprocess.Popen[str]":
+    """Starts the script on four ranks."""
+    return subprocess.Popen(
+        [find("mpiexec"), "-n", "4", sys.executable, str(SCRIPT), what, str(folder), *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def wait_for(path: Path, job: "subprocess.Popen[str]") -> None:
+    """Waits until a file is there."""
+    end = time.monotonic() + HANG
+    while not path.exists():
+        assert job.poll() is None, job.communicate()
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def ended(job: "subprocess.Popen[str]") -> tuple[int, str]:
+    """The status of a job, and what it wrote."""
+    try:
+        output, _ = job.communicate(timeout=HANG)
+    finally:
+        job.kill()
+    return job.returncode, output
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_killed_rank_ends_the_job_and_leaves_a_checkpoint(rank: int, tmp_path: Path) -> None:
+    job = launch("lasting", tmp_path)
+    wait_for(tmp_path / "checkpoint", job)
+    os.kill(int((tmp_path / f"pid-{rank}").read_text(encoding="utf-8")), signal.SIGKILL)
+    status, output = ended(job)
+    assert status
+    assert "BAD TERMINATION" in output or "signal 9" in output
+    resumed = enumerate(LASTING, NodesByDepth(), resume=tmp_path / "checkpoint")
+    assert sum(resumed.total) == LASTING.size
+    assert resumed.statistics.nodes == LASTING.size
+
+
+def names_the_lost_rank(job: "subprocess.Popen[str]", folder: Path, why: str) -> None:
+    """All ranks but the lost one say why they end."""
+    status, output = ended(job)
+    assert status, output
+    for rank in (0, 1, 3):
+        said = (folder / f"errors-{rank}").read_text(encoding="utf-8")
+        assert f"rank 2 of 4 is lost: {why}" in said
+        assert f"{folder / 'checkpoint'} holds what was known" in said
+
+
+def test_ranks_that_outlive_another_name_it(tmp_path: Path) -> None:
+    with subprocess.Popen(["sleep", "100"]) as process:
+        job = launch("losing", tmp_path, str(process.pid))
+        wait_for(tmp_path / "checkpoint", job)
+        process.kill()
+        names_the_lost_rank(job, tmp_path, f"its process ({process.pid}) has ended")
+
+
+def test_a_rank_elsewhere_that_is_silent_is_lost(tmp_path: Path) -> None:
+    job = launch("losing", tmp_path)
+    wait_for(tmp_path / "checkpoint", job)
+    os.kill(int((tmp_path / "pid-2").read_text(encoding="utf-8")), signal.SIGSTOP)
+    names_the_lost_rank(job, tmp_path, "it has given no sign of life for 1.5 s")
+
+
+def test_an_interrupt_returns_what_was_found_on_all_ranks(tmp_path: Path) -> None:
+    job = launch("interrupted", tmp_path)
+    wait_for(tmp_path / "begun", job)
+    time.sleep(0.3)
+    job.send_signal(signal.SIGINT)
+    status, output = ended(job)
+    assert status == 0, output
+    assert "Traceback" not in output
+
+
+def test_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(SearchError, match=r"pip install 'collir\[mpi,mpi4py\]'"):
+        Mpi()
+
+
+@pytest.mark.parametrize(
+    ("variables", "several", "first"),
+    [
+        ({}, False, True),
+        ({"PMI_SIZE": "1", "PMI_RANK": "0"}, False, True),
+        ({"PMI_SIZE": "4", "PMI_RANK": "0"}, True, True),
+        ({"PMI_SIZE": "4", "PMI_RANK": "3"}, True, False),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}, True, False),
+        ({"SLURM_STEP_NUM_TASKS": "8"}, False, True),
+        ({"SLURM_STEP_NUM_TASKS": "8", "PMIX_RANK": "3"}, True, False),
+        ({"PMI_SIZE": "many", "PMI_RANK": "0"}, False, True),
+    ],
+)
+def test_knows_whether_it_is_one_of_several_ranks(
+    variables: dict[str, str], several: bool, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (name for names in LAUNCHERS for name in names):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert launched() is several
+    assert leads() is first

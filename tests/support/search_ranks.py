@@ -1,0 +1,303 @@
+"""What every rank of a job does to test searches on MPI: ``mpiexec -n N python -m mpi4py this``.
+
+Arguments: what to do, and a folder that all ranks share. What is wrong is an exception, which ends
+the job.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+from mpi4py import MPI
+from plain_search import plain_decide, plain_enumerate, plain_optimise
+from search_problems import BoundedTree, Endless, Heap
+from search_slow import LASTING, Slow
+
+from collir.search import (
+    Budget,
+    Coordination,
+    DepthBounded,
+    NodesByDepth,
+    Ordered,
+    SearchError,
+    Sequential,
+    StackStealing,
+    decide,
+    enumerate,
+    k_best,
+    optimise,
+)
+from collir.search.checkpoint import Checkpoints
+from collir.search.engines.mpi import Mpi
+from collir.search.problem import Number, Problem
+from collir.search.problems.knapsack import Knapsack
+from collir.search.problems.queens import Queens
+
+WORLD = MPI.COMM_WORLD
+
+COORDINATIONS: list[Coordination] = [
+    Sequential(),
+    *(DepthBounded(depth) for depth in (0, 2, 50)),
+    StackStealing(),
+    StackStealing(chunked=False),
+    *(Budget(backtracks) for backtracks in (1, 3, None)),
+    *(Ordered(depth) for depth in (0, 2, 50)),
+]
+
+
+HEAVY = [1, *range(4, 8), *range(16, 32), *range(64, 128), *range(256, 300)]
+"""The numbers of the nodes of the next tree."""
+
+
+class Heavy(Problem[tuple[int, bytes]]):
+    """Every node is a megabyte."""
+
+    def root(self) -> tuple[int, bytes]:
+        return (1, bytes(2**20))
+
+    def children(self, node: tuple[int, bytes]) -> Iterator[tuple[int, bytes]]:
+        for i in range(4):
+            if (number := 4 * node[0] + i) < 300:
+                yield number, number.to_bytes(2, "big") * 2**19
+
+    def objective(self, node: tuple[int, bytes]) -> int:
+        return node[0] % 101
+
+
+class Faulty(Heap):
+    """Raises an exception at some node, or at the root."""
+
+    at = 777
+
+    def children(self, node: int) -> range:
+        if node == self.at:
+            raise ValueError(f"no children of {node}")
+        return range(2 * node + 1, min(2 * node + 3, self.size))
+
+    def objective(self, node: int) -> int:
+        return 1
+
+
+class Rootless(Heap):
+    """Has no root."""
+
+    def root(self) -> int:
+        raise ValueError("no root")
+
+
+def equal(one: object, other: object, *what: object) -> None:
+    """Raises an error unless both are equal."""
+    if one != other:
+        raise AssertionError(f"rank {WORLD.rank}: {one} is not {other}: {what}")
+
+
+def error_of(problem: Problem[Any], engine: Mpi, **options: Any) -> str:
+    """What the error of a search says."""
+    try:
+        optimise(problem, engine=engine, **options)
+    except SearchError as error:
+        return str(error)
+    except ValueError as error:  # rank 0 raises what it was
+        equal(WORLD.rank, 0)
+        return str(error)
+    raise AssertionError("no error")
+
+
+def tree(rng: Random, size: int) -> BoundedTree:
+    """A random tree."""
+    parents = [rng.randint(max(0, i - rng.choice((1, 4, 99))), i) for i in range(size - 1)]
+    values: list[Number | None] = [rng.choice((None, rng.randint(-9, 9))) for _ in range(size)]
+    slack = [rng.choice((0, 0, 1, 3, None)) for _ in range(size)]
+    return BoundedTree(parents, values, rng.choice(("min", "max")), slack, rng.random() < 0.5)
+
+
+def agree(problem: Problem[Any], engine: Mpi, coordination: Coordination, **options: Any) -> None:
+    """Searches of all kinds find what plain searches find."""
+    given: dict[str, Any] = {"engine": engine, "coordination": coordination, **options}
+    what = problem, coordination, options
+    plain = plain_optimise(problem)
+    best = optimise(problem, **given)
+    equal(best.best and best.best.value, plain.value, *what)
+    equal(best.status, "optimal" if best.best else "infeasible", *what)
+    equal(best.statistics.workers, engine.workers)
+    visited = plain_enumerate(problem)
+    values = sorted(visited.values.elements(), reverse=problem.sense == "max")
+    if not getattr(problem, "dominance", False):
+        several = k_best(problem, 3, **given)
+        equal([solution.value for solution in several.solutions], values[:3], *what)
+    for target in (values[0], values[-1]) if values else (0,):
+        found = decide(problem, target=target, **given).solution
+        first = plain_decide(problem, target)
+        equal(found is None, first.value is None, target, *what)
+        if isinstance(coordination, Ordered) and found is not None and not options:
+            equal(found.node, first.node, target, *what)
+    if isinstance(coordination, Ordered) and best.best is not None and not options:
+        equal(best.best.node, plain.node, *what)
+    if "order" not in options:
+        counts = enumerate(problem, NodesByDepth(), **given)
+        equal(counts.total, [visited.by_depth[i] for i in range(len(counts.total))], *what)
+        equal(counts.statistics.nodes, visited.nodes, *what)
+
+
+def everything(engine: Mpi) -> None:
+    """Every division of random problems, small ones and those of a single node."""
+    rng = Random(5)
+    for coordination in COORDINATIONS:
+        for size in (1, 2, 40, 120):
+            agree(tree(rng, size), engine, coordination)
+        agree(tree(rng, 60), engine, coordination, slice=1)
+        agree(tree(rng, 60), engine, coordination, order="best-first")
+        weights = [rng.randint(3, 20) for _ in range(9)]
+        items = [weight + rng.randint(0, 3) for weight in weights], weights, sum(weights) // 2
+        agree(Knapsack(*items, dominance=True), engine, coordination, order="best-first")
+        agree(Knapsack(*items, dominance=True), engine, coordination, profile=True)
+
+
+def sequences(engine: Mpi) -> None:
+    """What a search learns while it is stopped does not prune the next one."""
+    rng = Random(9)
+    for _ in range(25):
+        problem = tree(rng, 100)
+        values = [value for value in problem.values if value is not None]
+        best = min(values) if problem.sense == "min" else max(values)
+        given: dict[str, Any] = {"engine": engine, "coordination": Budget(1), "slice": 1}
+        equal(decide(problem, target=best, **given).status, "feasible")
+        optimise(problem, **given, node_limit=40)
+        equal(sum(enumerate(problem, NodesByDepth(), **given).total), 100, problem)
+        found = optimise(tree(rng, 1), engine=engine)
+        equal(found.statistics.nodes + found.statistics.pruned, 1)
+
+
+def heavy(engine: Mpi) -> None:
+    """Messages of megabytes in both directions at once, and such a result."""
+    for coordination in (DepthBounded(3), Budget(1), StackStealing(), Ordered(2)):
+        found = k_best(Heavy(), 9, engine=engine, coordination=coordination).solutions
+        values = [number % 101 for number in HEAVY]
+        equal([solution.value for solution in found], sorted(values, reverse=True)[:9])
+        for number, data in (solution.node for solution in found):
+            equal(data[:2], number.to_bytes(2, "big"))
+
+
+def errors(engine: Mpi, folder: Path) -> None:
+    """What goes wrong on one rank is an error on all, and the next search works."""
+    problem = Queens(6)
+    checks: list[tuple[str, Problem[Any], dict[str, Any]]] = [
+        ("no children of 777", Faulty(3000), {"coordination": Budget(1)}),
+        ("no root", Rootless(10), {}),
+        ("cannot read", problem, {"resume": folder / "none"}),
+        ("there is no folder", problem, {"checkpoint": folder / "none" / "here"}),
+        ("the order is one of", problem, {"order": "worst-first"}),
+    ]
+    if engine.workers > 1:
+        lasting = Heap(10)
+        lasting.seconds = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
+        checks.append(("cannot be sent to other processes", lasting, {}))
+    for text, problem, options in checks:
+        said = error_of(problem, engine, **options)
+        if text not in said:
+            raise AssertionError(f"{said} does not say {text}")
+        equal(enumerate(Queens(6), engine=engine, coordination=Budget(2)).total, 4)
+
+
+def limits(engine: Mpi, folder: Path) -> None:
+    """A search that is ended early says how far it may be, and can be gone on with."""
+    found = optimise(Endless(), engine=engine, time_limit=0.2)
+    equal((found.status, found.statistics.reason, found.bound), ("feasible", "time limit", 20000))
+    found = optimise(Endless(padding=1000), engine=engine, node_limit=3000)
+    equal((found.status, found.statistics.reason), ("feasible", "node limit"))
+    if found.statistics.nodes > 3000 * (engine.workers + 1):
+        raise AssertionError(f"{found.statistics.nodes} nodes")
+    found = optimise(Endless(), engine=engine, memory_limit=1)
+    equal(found.statistics.reason, "memory limit")
+    equal(decide(Endless(), target=1, engine=engine).status, "feasible")
+    problem, path = Heap(9000), folder / f"limits-{WORLD.size}"
+    for coordination in (Budget(3), DepthBounded(4), Ordered(3)):
+        given: dict[str, Any] = {"engine": engine, "coordination": coordination}
+        found = optimise(problem, **given, node_limit=2500, checkpoint=path)
+        equal(found.statistics.reason, "node limit")
+        if found.bound is None or found.bound < max(problem.most()):
+            raise AssertionError(f"a bound of {found.bound}")
+        found = optimise(problem, **given, resume=path)
+        equal((found.status, found.statistics.nodes), ("optimal", 9000))
+        equal(found.best and found.best.value, max(problem.most()))
+
+
+def halves() -> None:
+    """Two searches at once, on the two halves of the job; and several engines in turn."""
+    half = WORLD.Split(WORLD.rank % 2)
+    with Mpi(half) as engine:
+        total = enumerate(Queens(5 + WORLD.rank % 2), engine=engine, coordination=Budget(3)).total
+        equal(total, (10, 4)[WORLD.rank % 2])
+    half.Free()
+    for size in range(4, 7):
+        equal(enumerate(Queens(size), engine="mpi").total, {4: 2, 5: 10, 6: 4}[size])
+
+
+def lasting(folder: Path, engine: Mpi | Literal["mpi"] = "mpi") -> None:
+    """A search that writes a checkpoint, and during which a rank is killed from outside."""
+    Checkpoints.__init__.__defaults__ = (0.1,)
+    Slow.pause = 5e-4
+    (folder / f"pid-{WORLD.rank}").write_text(str(os.getpid()), encoding="utf-8")
+    enumerate(LASTING, NodesByDepth(), engine=engine, checkpoint=folder / "checkpoint")
+
+
+def losing(folder: Path, process: int | None = None) -> None:
+    """A search that loses rank 2: it stops moving on another machine, or its process ends.
+
+    Args:
+        process: what all take for the process of rank 2. (Were it killed, most launchers would kill
+            all others too.)
+    """
+    sys.stderr = (folder / f"errors-{WORLD.rank}").open("w", encoding="utf-8")
+    with Mpi(patience=1.5) as engine:
+        link = engine._link  # pyright: ignore[reportPrivateUsage]
+        assert link is not None
+        if process is None:
+            link.pids.clear()
+            link.listen()
+        else:
+            link.pids[2] = process
+        while True:
+            lasting(folder, engine)
+
+
+def interrupted(folder: Path) -> None:
+    """A search that the user interrupts."""
+    if WORLD.rank == 0:
+        (folder / "begun").touch()
+    found = optimise(Endless(), engine="mpi")
+    equal((found.status, found.statistics.reason), ("feasible", "interrupted"))
+    time.sleep(0.1)
+    WORLD.Barrier()
+
+
+def main(what: str, folder: Path) -> None:
+    """Does what is asked for."""
+    if what == "lasting":
+        lasting(folder)
+    elif what == "losing":
+        losing(folder, *map(int, sys.argv[3:]))
+    elif what == "interrupted":
+        interrupted(folder)
+    else:
+        with Mpi() as engine:
+            times = [time.monotonic()]
+            for part in (everything, sequences, heavy):
+                part(engine)
+                times.append(time.monotonic())
+            for part in (errors, limits):
+                part(engine, folder)
+                times.append(time.monotonic())
+        halves()
+        times.append(time.monotonic())
+        spent = [f"{b - a:.2f}" for a, b in pairwise(times)]
+        (folder / f"done-{WORLD.rank}").write_text(" ".join(spent), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
