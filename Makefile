@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help run test test-all lint format bench docs clean
+.PHONY: help run test test-all lint format bench bench-search docs clean
 
 help:
 	@echo "make run       install; decompose, cost and run examples/sync_gradients.coll on 8 MPI ranks"
@@ -14,6 +14,7 @@ help:
 	@echo "make lint      ruff, basedpyright"
 	@echo "make format    ruff, changing files"
 	@echo "make bench     the benchmarks (times, as ratios)"
+	@echo "make bench-search  those of exact search (6 minutes), and docs/search-scaling.md anew"
 	@echo "make docs      write the generated pages of docs/ anew"
 
 $(STAMP): pyproject.toml
@@ -50,6 +51,10 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py
+
+bench-search: $(STAMP)
+	$(BIN)/python benchmarks/search/run.py
+	$(BIN)/python benchmarks/search/scaling.py
 
 docs: $(STAMP)
 	$(BIN)/python -m collir.tools.docs

@@ -81,6 +81,7 @@ class Coordinator:
         self._pool: list[tuple[tuple[float, ...], int, Task]] = []
         self._made = 0
         self._held: list[dict[int, Task]] = [{} for _ in range(engine.workers)]
+        self._hungry = set(range(engine.workers))  # those that may have too few tasks
         self._attempts: dict[int, int] = {}
         self._task_seconds = (0, 0.0)
         self._decided = False
@@ -156,28 +157,31 @@ class Coordinator:
         return self.watch.reason(self.visited(), memory)
 
     def _dispatch(self) -> None:
-        """Gives tasks to workers that have too few."""
+        """Gives tasks to workers that have too few; the pool is shared evenly, in its order."""
         number, seconds = self._task_seconds
         batch = 1
         if number:
             batch = int(min(max(BATCH_SECONDS * number / max(seconds, 1e-9), 1), BATCH))
         workers = self.engine.workers
-        for index, held in sorted(enumerate(self._held), key=lambda item: len(item[1])):
-            share = -(-len(self._pool) // workers)
-            many = min(batch, share)
-            ahead = 2 * batch if len(self._pool) > 4 * workers * batch else many
-            if self._pool and many and len(held) < max(1, ahead // 2 + ahead % 2):
-                tasks: list[tuple[int, Task]] = []
-                for _ in range(many):
-                    if self._pool:
-                        _, ident, task = heapq.heappop(self._pool)
-                        if self.plan.ordered:
-                            task = task._replace(known=self._known_before(task))
-                        held[ident] = task
-                        tasks.append((ident, task))
-                self.engine.submit(index, tasks)
-        idle = 0 if self._pool else sum(1 for held in self._held if not held)
-        self.engine.board.set(WANTED, float(idle) if self.engine.workers > 1 else 0.0)
+        for index in sorted(self._hungry, key=lambda index: len(self._held[index])):
+            if not self._pool:
+                break
+            held = self._held[index]
+            plenty = len(self._pool) > 4 * workers * batch  # then the next batch waits there
+            if len(held) <= (batch // 2 if plenty else 0):
+                share = -(-len(self._pool) // workers)
+                self.engine.submit(index, [self._next(held) for _ in range(min(batch, share))])
+            self._hungry.discard(index)
+        idle = 0 if self._pool else sum(1 for index in self._hungry if not self._held[index])
+        self.engine.board.set(WANTED, float(idle) if workers > 1 else 0.0)
+
+    def _next(self, held: dict[int, Task]) -> tuple[int, Task]:
+        """The next task of the pool, for a worker."""
+        _, ident, task = heapq.heappop(self._pool)
+        if self.plan.ordered:
+            task = task._replace(known=self._known_before(task))
+        held[ident] = task
+        return ident, task
 
     def _known_before(self, task: Task) -> Number:
         """The rank of the last of ``k`` solutions found in places before a task's."""
@@ -188,6 +192,7 @@ class Coordinator:
     def _take(self, event: Event) -> None:
         """Takes what has come from a worker."""
         held = self._held[event.worker]
+        self._hungry.add(event.worker)
         for report in event.reports:
             self._merge(report, held)
         if event.lost is not None:

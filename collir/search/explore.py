@@ -7,11 +7,24 @@ from typing import Any, Protocol
 from collir.search.board import CUT, Board
 from collir.search.dominance import Labels
 from collir.search.goals import Goal, prunes
-from collir.search.problem import Kernel, Problem, SearchError, explain, rank_of, same, shown, sign
+from collir.search.problem import (
+    Dive,
+    Kernel,
+    Problem,
+    SearchError,
+    explain,
+    rank_of,
+    same,
+    shown,
+    sign,
+)
 from collir.search.tasks import Counts, Profile, Task
 
-DEEPEST = 100_000
-"""Without a limit of its own, a search deeper than this is taken for one without an end."""
+DEEPEST = 2**17
+"""Without a limit of its own, a search as deep as this is taken for one without an end."""
+
+_SUSPECT = 1024
+"""From this depth on, at each power of two, we look whether there is an end."""
 
 _DONE: tuple[Any, ...] = ()
 _NOBODY = object()
@@ -74,7 +87,7 @@ class DepthFirst:
         self._labels = labels
         self._kernel = kernel
         self._cut = board.array()
-        self._limit = DEEPEST if depth_limit is None else depth_limit
+        self._limit = math.inf if depth_limit is None else depth_limit
         self._endless = depth_limit is None
         self._sign = sign(problem)
         self._bound = problem.bound if prunes(problem, goal.kind) else None
@@ -90,7 +103,6 @@ class DepthFirst:
         self._order = task.order
         self._levels: list[Iterator[Any]] = [iter(level) for level in task.levels]
         self._path: list[Any] = [_NOBODY] * len(self._levels)  # whose children a level holds
-        self._node: Any = None
 
     def finished(self) -> bool:
         """Whether nothing of the task is left."""
@@ -98,83 +110,79 @@ class DepthFirst:
 
     def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
         """Visits up to so many nodes more; True if the goal has something to tell."""
-        try:
-            return self._advance(nodes, backtracks)
-        except TypeError:
-            explain(self._problem, self._node, self._bound is not None)
-            raise
-
-    def _advance(self, nodes: int, backtracks: float) -> bool:
         goal, cells, labels, kernel = self._goal, self._cells, self._labels, self._kernel
         visit, children, bound = goal.visit, self._problem.children, self._bound
         levels, path, counts, profile = self._levels, self._path, self.counts, self.profile
         sorted_by_bound, sign, cutoff = self._problem.sorted_by_bound, self._sign, self._cutoff
-        threshold = goal.threshold
-        last_node = counts.nodes + nodes
-        last_backtrack = counts.backtracks + backtracks
-        while levels:
-            depth = self._first + len(levels) - 1
-            for node in levels[-1]:
-                self._node = node
-                if bound is not None:
-                    rank = sign * bound(node)
-                    if rank >= threshold or rank > cells[CUT]:
-                        counts.pruned += 1
-                        if profile is not None:
-                            profile.count(profile.pruned, depth)
-                        if sorted_by_bound:
-                            levels[-1] = iter(_DONE)
-                            break
+        threshold, limit = goal.threshold, self._limit
+        last_node, last_backtrack = counts.nodes + nodes, counts.backtracks + backtracks
+        visited, pruned = counts.nodes, counts.pruned
+        depth = self._first + len(levels) - 1
+        node: Any = None
+        try:
+            while levels:
+                for node in levels[-1]:
+                    if bound is not None:
+                        rank = sign * bound(node)
+                        if rank >= threshold or rank > cells[CUT]:
+                            pruned += 1
+                            if profile is not None:
+                                profile.count(profile.pruned, depth)
+                            if sorted_by_bound:
+                                levels[-1] = iter(_DONE)
+                                break
+                            continue
+                        if rank != rank:
+                            rank_of(self._problem, "bound", rank, node)
+                    if depth >= cutoff:
+                        self.given.append((depth, node))
+                        goal.order += 1
                         continue
-                    if rank != rank:
-                        rank_of(self._problem, "bound", rank, node)
-                if depth >= cutoff:
-                    self.given.append((depth, node))
-                    goal.order += 1
-                    continue
-                if labels is not None and labels.dominated(node, depth):
-                    counts.dominated += 1
-                    if profile is not None:
-                        profile.count(profile.dominated, depth)
-                    continue
-                if kernel is not None:
-                    news = self._dive(kernel, node, depth, last_node - counts.nodes)
+                    if labels is not None and labels.dominated(node, depth):
+                        counts.dominated += 1
+                        if profile is not None:
+                            profile.count(profile.dominated, depth)
+                        continue
+                    if depth > counts.deepest:
+                        counts.deepest = depth
+                    if kernel is not None:
+                        dive = kernel(node, self._cut, max(last_node - visited, 1))
+                        visited, pruned = visited + dive.nodes, pruned + dive.pruned
+                        news = self._take(dive, depth)
+                        depth = self._first + len(levels) - 1
+                    else:
+                        visited += 1
+                        if profile is not None:
+                            profile.count(profile.nodes, depth)
+                        news = visit(node, depth)
+                        if depth < limit:
+                            levels.append(iter(children(node)))
+                            path.append(node)
+                            depth += 1
+                            if depth >= _SUSPECT and depth & (depth - 1) == 0:
+                                self._refuse_endless(node, depth)
+                    if news or visited >= last_node:
+                        return news
+                    break
                 else:
-                    counts.nodes += 1
-                    if profile is not None:
-                        profile.count(profile.nodes, depth)
-                    news = visit(node, depth)
-                    if depth < self._limit:
-                        levels.append(iter(children(node)))
-                        path.append(node)
-                    elif self._endless:
-                        raise SearchError(
-                            f"the tree is deeper than {DEEPEST} nodes, as at {shown(node)}: "
-                            "it may have no end; give a limit of the depth"
-                        )
-                    if depth & (depth - 1) == 0 and depth > 512 and self._endless:
-                        self._refuse_cycle(node)
-                if depth > counts.deepest:
-                    counts.deepest = depth
-                if news or counts.nodes >= last_node:
-                    return news
-                break
-            else:
-                levels.pop()
-                if path.pop() is not _NOBODY:
-                    counts.backtracks += 1
-                    if profile is not None:
-                        profile.count(profile.backtracks, depth - 1)
-                    if counts.backtracks >= last_backtrack:
-                        return False
-        return False
+                    levels.pop()
+                    depth -= 1
+                    if path.pop() is not _NOBODY:
+                        counts.backtracks += 1
+                        if profile is not None:
+                            profile.count(profile.backtracks, depth)
+                        if counts.backtracks >= last_backtrack:
+                            return False
+            return False
+        except TypeError:
+            explain(self._problem, node, bound is not None)
+            raise
+        finally:
+            counts.nodes, counts.pruned = visited, pruned
 
-    def _dive(self, kernel: Kernel[Any], node: Any, depth: int, limit: int) -> bool:
-        """Lets the kernel search below a node; what it leaves are levels of ours."""
-        dive = kernel(node, self._cut, max(limit, 1))
+    def _take(self, dive: Dive[Any], depth: int) -> bool:
+        """Takes what a kernel has done but for its nodes; what it leaves are levels of ours."""
         counts = self.counts
-        counts.nodes += dive.nodes
-        counts.pruned += dive.pruned
         counts.backtracks += dive.backtracks
         counts.deepest = max(counts.deepest, depth + dive.deepest)
         if (profile := self.profile) is not None:
@@ -211,8 +219,14 @@ class DepthFirst:
                 return [(self._first + i, node) for node in level[first:last]]
         return []
 
-    def _refuse_cycle(self, node: Any) -> None:
-        """Raises an error if a node is its own ancestor."""
-        for ancestor in self._path[:-1]:
-            if same(ancestor, node):
-                raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
+    def _refuse_endless(self, node: Any, depth: int) -> None:
+        """Raises an error if a node is its own ancestor, or too deep for there to be an end."""
+        if not self._endless:
+            return
+        if any(same(ancestor, node) for ancestor in self._path[:-1]):
+            raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
+        if depth >= DEEPEST:
+            raise SearchError(
+                f"the tree is deeper than {DEEPEST} nodes, as at {shown(node)}: "
+                "it may have no end; give a limit of the depth"
+            )

@@ -63,7 +63,7 @@ class Plan:
     def explorer(self, goal: Goal, board: Board, kernel: Kernel[Any] | None) -> Explorer:
         """How a worker goes through a task."""
         labels = None
-        if self.kind != "enumerate" and has(self.problem, "key"):
+        if self.kind != "enumerate" and self.problem.dominance and has(self.problem, "key"):
             labels = Labels(self.problem, self.k, with_depth=self.depth_limit is not None)
         if self.order == "best-first":
             return BestFirst(self.problem, goal, board, labels, self.depth_limit, self.profile)

@@ -62,11 +62,13 @@ class Problem(Generic[Node]):
         target: the objective that ``decide`` looks for, or better.
         sorted_by_bound: children come in the order of their bounds, best first, so that once one of
             them is pruned the later ones need not be made.
+        dominance: whether ``key`` is used: it may save nodes, and costs time and memory.
     """
 
     sense: Sense = "max"
     target: Number | None = None
     sorted_by_bound: bool = False
+    dominance: bool = True
 
     def root(self) -> Node:
         """The node that all others lie below."""

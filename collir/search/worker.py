@@ -12,6 +12,9 @@ from collir.search.tasks import Counts, Profile, Report, State, Task
 SLICE = 0.002
 """Seconds between two looks at the clock and the board."""
 
+KERNEL_SLICE = 0.01
+"""The same where a kernel runs, which sees the cut itself: taking up what it leaves costs time."""
+
 GRAIN = 50
 """A task runs this many times as long as its report takes before a budget chosen by us is spent."""
 
@@ -115,7 +118,7 @@ class Worker:
     def _adapt(self, visited: int, seconds: float) -> None:
         """Chooses the nodes of the next slice so that it takes about as long as it should."""
         if self._plan.slice is None and visited:
-            wanted = SLICE * visited / max(seconds, 1e-7)
+            wanted = (KERNEL_SLICE if self._kernel else SLICE) * visited / max(seconds, 1e-7)
             self._slice = int(min(max(wanted, self._slice / 4, 1), self._slice * 4 + 1))
 
     def _reports(self, news: bool, now: float) -> list[Report]:

@@ -1,6 +1,7 @@
 """Exact search: ``collir search PROBLEM``."""
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from collir.search.coordination import (
     Sequential,
     StackStealing,
 )
+from collir.search.engines.mpi import launched, leads
 from collir.search.goals import Fold, Nodes, NodesByDepth, Solutions
 from collir.search.options import ENGINES
 from collir.search.plan import ORDERS
@@ -302,21 +304,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The command; returns its exit status."""
+    """The command; returns its exit status. As one of several ranks, it searches with them."""
+    if options.engine == "auto" and launched():
+        options.engine = "mpi"
+    if options.engine == "mpi" and not leads():
+        return _follow(options)
+    outcome, what = _outcome(options)
+    if options.profile:
+        _write_profile(options.profile, outcome)
+    sys.stdout.write((as_json if options.json else as_text)(outcome, what) + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _follow(options: Options) -> int:
+    """Takes part in the search that another rank reports on, and leaves errors to it too."""
+    with contextlib.suppress(DiagnosticError, UsageError, OSError):
+        _outcome(options)
+    return 0
+
+
+def _outcome(options: Options) -> tuple[Outcome, str]:
+    """How the search ended, and what was counted if it was to count."""
     subject = SUBJECTS[options.problem]
     try:
         problem = subject.problem(options)
     except SearchError as error:
         raise UsageError(str(error)) from error
     try:
-        outcome = _search(subject, problem, options)
+        return _search(subject, problem, options), subject.what
     except SearchError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
-    if options.profile:
-        _write_profile(options.profile, outcome)
-    sys.stdout.write((as_json if options.json else as_text)(outcome, subject.what) + "\n")
-    sys.stdout.flush()
-    return 0
 
 
 def _write_profile(path: str, outcome: Outcome) -> None:

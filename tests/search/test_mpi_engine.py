@@ -134,3 +134,23 @@ def test_knows_whether_it_is_one_of_several_ranks(
         monkeypatch.setenv(name, value)
     assert launched() is several
     assert leads() is first
+
+
+def test_the_command_has_one_answer_and_one_error(tmp_path: Path) -> None:
+    """Rank 0 speaks for all, also of what went wrong."""
+    graph = Path(__file__).parents[2] / "examples" / "search" / "johnson8-4-4.clq"
+
+    def say(*arguments: str) -> subprocess.CompletedProcess[str]:
+        start = "from collir.tools.collir import script; script()"
+        command = [sys.executable, "-c", start, "search", "clique", *arguments]
+        command = [find("mpiexec"), "-n", "3", *command]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=HANG, stdin=subprocess.DEVNULL
+        )
+
+    found = say(str(graph))
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.count("optimal: 14") == found.stdout.count("(mpi, 2 workers)") == 1
+    missing = say(str(tmp_path / "none.clq"))
+    assert missing.returncode == 1
+    assert missing.stderr.count("error: cannot read") == 1

@@ -107,7 +107,7 @@ def test_progress_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("collir.search.progress.EVERY", 0.0)
     stream = io.StringIO()
     progress = Progress(stream)
-    monkeypatch.setattr("collir.search.api.Progress", lambda: progress)
+    monkeypatch.setattr("collir.search.run.Progress", lambda: progress)
     engine = Local(2, seed=1)
     optimise(MaxClique(random(40, 0.7, 1)), engine=engine, coordination=Budget(50), progress=True)
     lines = stream.getvalue().split("\r")

@@ -1,6 +1,7 @@
 """``collir search``: what it prints of each problem, and its options."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,13 @@ def test_a_search_that_a_limit_ends(capsys: pytest.CaptureFixture[str], tmp_path
 
 def test_a_profile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
-    said(capsys, "semigroups", "5", "--profile", str(path))
+    assert collir.main(["search", "semigroups", "5", "--profile", str(path)]) == 0
+    assert "for 2 workers: --coordination budget=" in capsys.readouterr().err.replace(
+        f"{os.cpu_count()} workers", "2 workers"
+    )
+    picture = tmp_path / "profile.svg"
+    assert collir.main(["search", "semigroups", "5", "--profile", str(picture)]) == 0
+    assert picture.read_text().startswith("<?xml")
     assert json.loads(path.read_text())["nodes"] == [1, 1, 2, 4, 7, 12]
 
 

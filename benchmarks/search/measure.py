@@ -1,0 +1,82 @@
+"""How the benchmarks measure: CPU seconds, peers in turns, the best or median of several runs."""
+
+import gc
+import resource
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of what a benchmark prints."""
+
+    name: str
+    value: str
+    aim: str = ""
+    met: bool | None = None
+    note: str = ""
+
+    def __str__(self) -> str:
+        aim = ""
+        if self.aim:
+            aim = f" (aim {self.aim}{'' if self.met is None or self.met else ': MISSED'})"
+        return f"{self.name}: {self.value}{aim}{'; ' if self.note else ''}{self.note}"
+
+
+def ratio(name: str, value: float, aim: float, note: str = "", unit: str = "x") -> Figure:
+    """A figure that should be ``aim`` or less."""
+    return Figure(name, f"{value:.2f}{unit}", f"<= {aim:g}{unit}", value <= aim, note)
+
+
+def skipped(name: str, why: str) -> Figure:
+    """A figure that cannot be measured here."""
+    return Figure(name, "skipped", note=why)
+
+
+def used() -> float:
+    """CPU seconds, user and system, of this process and of its children that have ended."""
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+def own() -> float:
+    """CPU seconds of this process, all threads."""
+    return time.process_time()
+
+
+def cpu(work: Callable[[], object], clock: Callable[[], float] = used) -> float:
+    """The CPU seconds of some work."""
+    gc.collect()
+    start = clock()
+    work()
+    return clock() - start
+
+
+def best(
+    works: Sequence[Callable[[], object]], rounds: int, clock: Callable[[], float] = used
+) -> list[float]:
+    """The least CPU seconds of each of several works, which take turns."""
+    runs = [[cpu(work, clock) for work in works] for _ in range(rounds)]
+    return [min(times) for times in zip(*runs, strict=True)]
+
+
+def slope(work: Callable[[int], object], few: int, many: int, rounds: int = 3) -> float:
+    """The CPU seconds of one task: starting and ending, which ``few`` tasks take too, are left out.
+
+    The median of several rounds.
+    """
+    runs = [
+        (cpu(lambda: work(many)) - cpu(lambda: work(few))) / (many - few) for _ in range(rounds)
+    ]
+    return statistics.median(runs)
+
+
+def text(seconds: float) -> str:
+    """Seconds as people write them."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.1f} us"
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:.1f} ms"

@@ -1,0 +1,97 @@
+"""Trees made to measure engines. Workers import this module."""
+
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collir.search import Problem
+
+
+class Flat(Problem[int]):
+    """A root and its leaves, which are numbers from 0; each is a solution and takes ``seconds`` of
+    waiting, which is no work."""
+
+    def __init__(self, leaves: int, seconds: float = 0.0):
+        self.leaves = leaves
+        self.seconds = seconds
+
+    def root(self) -> int:
+        """No leaf."""
+        return -1
+
+    def children(self, node: int) -> range:
+        """The leaves of the root."""
+        return range(self.leaves if node < 0 else 0)
+
+    def objective(self, node: int) -> int | None:
+        """That there is a leaf."""
+        if node < 0:
+            return None
+        if self.seconds:
+            time.sleep(self.seconds)
+        return 1
+
+
+def leaf(node: int) -> int | None:
+    """What a leaf of a flat tree is worth, as a task of an executor."""
+    return Flat(0).objective(node)
+
+
+class Race(Problem[tuple[int, int]]):
+    """Two children of the root: below one a solution is found after a while, and then nothing below
+    the other is needed, whose children never end.
+
+    ``file`` has two numbers: when the solution was found, and when a bound was last looked at.
+    """
+
+    sorted_by_bound = True
+
+    def __init__(self, file: str, wait: float = 0.05):
+        self.file = file
+        self.wait = wait
+
+    def root(self) -> tuple[int, int]:
+        """Above both."""
+        return 0, 0
+
+    def children(self, node: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        """The finder (1) and the busy one (2); the solution (3); nodes that are not needed (4)."""
+        kind, _ = node
+        if kind == 0:
+            yield 1, 0
+            yield 2, 0
+        elif kind == 1:
+            end = time.perf_counter() + self.wait
+            while time.perf_counter() < end:
+                pass
+            yield 3, 0
+        elif kind == 2:
+            number = 0
+            while True:
+                yield 4, number
+                number += 1
+
+    def objective(self, node: tuple[int, int]) -> int | None:
+        """Only one node is a solution."""
+        if node[0] != 3:
+            return None
+        shared = stamps(self.file)
+        shared[0] = time.perf_counter()
+        return 10
+
+    def bound(self, node: tuple[int, int]) -> int:
+        """What is not needed is worth half as much at most."""
+        if node[0] != 4:
+            return 10
+        shared = stamps(self.file)
+        shared[1] = time.perf_counter()
+        return 5
+
+
+@lru_cache(maxsize=1)
+def stamps(file: str) -> NDArray[np.float64]:
+    """The numbers of a file, which all who open it share."""
+    return np.memmap(file, dtype=np.float64, mode="r+", shape=(2,))
