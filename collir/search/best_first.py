@@ -57,6 +57,7 @@ class BestFirst:
         self._open: list[Entry] = []
         for i, level in enumerate(task.levels):
             for node in level:
+                self._node = node
                 self._push(self._rank(node), task.depth + i, node)
 
     def _rank(self, node: Any) -> float:

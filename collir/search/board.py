@@ -77,6 +77,6 @@ def cut_below(rank: Number) -> float:
 
     Whole numbers beyond 2**53 lie closer than floats do: there, equal ranks are looked at too.
     """
-    if -EXACT <= rank <= EXACT:
+    if -EXACT < rank <= EXACT:
         return math.nextafter(float(rank), -math.inf)
     return cut_at(rank)

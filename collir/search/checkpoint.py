@@ -23,7 +23,7 @@ EVERY = 30.0
 def _identity(plan: Plan) -> tuple[Any, ...]:
     """What must be the same for a search to be gone on with."""
     return (
-        plan.packed_problem(),
+        plan.identity(),
         plan.kind,
         plan.k,
         plan.known,
@@ -83,5 +83,6 @@ def read_checkpoint(path: str | Path, plan: Plan) -> State:
             f"{path} is a checkpoint of another search: resume with the same problem, and the "
             "same options but for workers, engine and limits"
         )
-    assert isinstance(state, State)
+    if not isinstance(state, State):
+        raise SearchError(f"{path} is damaged: it holds no state of a search")
     return state

@@ -56,7 +56,8 @@ class Ordered:
     """The nodes at ``depth`` are tasks, made before any is done, and kept in their order.
 
     The answer does not depend on timing: of equally good solutions the first in the order of the
-    sequential search is returned, and of nodes that reach a target the first.
+    tasks is returned, and of nodes that reach a target the first. Depth first and without keys that
+    is the one that the sequential search finds.
     """
 
     depth: int = 2

@@ -17,7 +17,7 @@ from collir.search.coordination import DepthBounded, Ordered
 from collir.search.engines.base import Engine, Event
 from collir.search.limits import Watch
 from collir.search.plan import Plan
-from collir.search.problem import Number, SearchError, has, shown, sign
+from collir.search.problem import Number, SearchError, has, rank_of, shown, sign
 from collir.search.tasks import Counts, Found, Profile, Report, Task
 
 ATTEMPTS = 3
@@ -146,10 +146,8 @@ class Coordinator:
         finally:
             for event in engine.stop():
                 self._take(event)
-        if not self._pool and not any(self._held):
-            reason = ""  # all was done before the limit was noticed
-        state.open = self._open()
-        return "" if self._decided else reason
+            state.open = self._open()
+        return reason if state.open and not self._decided else ""
 
     def _limit(self) -> str:
         memory = self.engine.memory() if self.watch.memory_due() else None
@@ -160,7 +158,7 @@ class Coordinator:
         """Gives tasks to workers that have too few; the pool is shared evenly, in its order."""
         number, seconds = self._task_seconds
         batch = 1
-        if number:
+        if number and self.plan.slice is None:  # else all is as the seed of an engine decides
             batch = int(min(max(BATCH_SECONDS * number / max(seconds, 1e-9), 1), BATCH))
         workers = self.engine.workers
         for index in sorted(self._hungry, key=lambda index: len(self._held[index])):
@@ -170,18 +168,27 @@ class Coordinator:
             plenty = len(self._pool) > 4 * workers * batch  # then the next batch waits there
             if len(held) <= (batch // 2 if plenty else 0):
                 share = -(-len(self._pool) // workers)
-                self.engine.submit(index, [self._next(held) for _ in range(min(batch, share))])
+                if tasks := self._next(held, min(batch, share)):
+                    self.engine.submit(index, tasks)
             self._hungry.discard(index)
         idle = 0 if self._pool else sum(1 for index in self._hungry if not self._held[index])
         self.engine.board.set(WANTED, float(idle) if workers > 1 else 0.0)
 
-    def _next(self, held: dict[int, Task]) -> tuple[int, Task]:
-        """The next task of the pool, for a worker."""
-        _, ident, task = heapq.heappop(self._pool)
-        if self.plan.ordered:
-            task = task._replace(known=self._known_before(task))
-        held[ident] = task
-        return ident, task
+    def _next(self, held: dict[int, Task], many: int) -> list[tuple[int, Task]]:
+        """The next tasks of the pool, for a worker; one that a worker was lost with goes alone."""
+        tasks: list[tuple[int, Task]] = []
+        while self._pool and len(tasks) < many:
+            alone = self._pool[0][1] in self._attempts
+            if alone and held:
+                break
+            _, ident, task = heapq.heappop(self._pool)
+            if self.plan.ordered:
+                task = task._replace(known=self._known_before(task))
+            held[ident] = task
+            tasks.append((ident, task))
+            if alone:
+                break
+        return tasks
 
     def _known_before(self, task: Task) -> Number:
         """The rank of the last of ``k`` solutions found in places before a task's."""
@@ -196,18 +203,21 @@ class Coordinator:
         for report in event.reports:
             self._merge(report, held)
         if event.lost is not None:
-            self.state.lost += 1
-            for ident, task in held.items():
-                self._attempts[ident] = self._attempts.get(ident, 0) + 1
-                if self._attempts[ident] >= ATTEMPTS:
-                    node = next((node for level in task.levels for node in level), None)
-                    raise SearchError(
-                        f"{ATTEMPTS} workers were lost with the same task ({event.lost}), which "
-                        f"begins at {shown(node)}: it may need more memory than there is, or a "
-                        "kernel may crash"
-                    )
-                self._put(task, ident)
-            held.clear()
+            self._lost(held, event.lost)
+
+    def _lost(self, held: dict[int, Task], why: str) -> None:
+        """Takes back what a lost worker had: suspects all; what it had alone is to blame."""
+        self.state.lost += 1
+        for ident, task in held.items():
+            self._put(task, ident)
+            self._attempts[ident] = self._attempts.get(ident, 0) + (len(held) == 1)
+            if self._attempts[ident] >= ATTEMPTS:
+                node = next((node for level in task.levels for node in level), None)
+                raise SearchError(
+                    f"{ATTEMPTS} workers were lost with the same task ({why}), which begins at "
+                    f"{shown(node)}: it may need more memory than there is, or a kernel may crash"
+                )
+        held.clear()
 
     def _merge(self, report: Report, held: dict[int, Task]) -> None:
         """Adds what was done, and takes over what is given."""
@@ -227,13 +237,13 @@ class Coordinator:
                 order, state.next_order = state.next_order, state.next_order + 1
             self._put(Task(depth, ([node],), order))
         state.tasks += len(report.given)
+        self._attempts.pop(report.ident, None)  # it got further
         if report.state == "running":
             if report.kept is not None:
                 held[report.ident] = report.kept
             return
         del held[report.ident]
         if report.state == "done" or (report.kept is not None and not report.kept.size):
-            self._attempts.pop(report.ident, None)
             number, seconds = self._task_seconds
             self._task_seconds = (number + 1, seconds + report.seconds)
         else:
@@ -287,14 +297,10 @@ class Coordinator:
 
 def best_bound(plan: Plan, tasks: list[Task]) -> Number:
     """The rank that nothing in these tasks is better than."""
+    nodes = (node for task in tasks for level in task.levels for node in level)
     if not has(plan.problem, "bound"):
-        return -math.inf
-    ranks = (
-        sign(plan.problem) * plan.problem.bound(node)
-        for task in tasks
-        for level in task.levels
-        for node in level
-    )
+        return -math.inf if any(True for _ in nodes) else math.inf
+    ranks = (rank_of(plan.problem, "bound", plan.problem.bound(node), node) for node in nodes)
     return min(ranks, default=math.inf)
 
 

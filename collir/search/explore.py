@@ -117,13 +117,19 @@ class DepthFirst:
         threshold, limit = goal.threshold, self._limit
         last_node, last_backtrack = counts.nodes + nodes, counts.backtracks + backtracks
         visited, pruned = counts.nodes, counts.pruned
+        last_pruned = pruned + nodes  # these take time too
         depth = self._first + len(levels) - 1
         node: Any = None
         try:
             while levels:
                 for node in levels[-1]:
                     if bound is not None:
-                        rank = sign * bound(node)
+                        value = bound(node)
+                        kind = type(value)
+                        if kind is int or kind is float:
+                            rank = sign * value
+                        else:
+                            rank = rank_of(self._problem, "bound", value, node)
                         if rank >= threshold or rank > cells[CUT]:
                             pruned += 1
                             if profile is not None:
@@ -131,6 +137,8 @@ class DepthFirst:
                             if sorted_by_bound:
                                 levels[-1] = iter(_DONE)
                                 break
+                            if pruned >= last_pruned:
+                                return False
                             continue
                         if rank != rank:
                             rank_of(self._problem, "bound", rank, node)

@@ -155,8 +155,8 @@ class Best(_NoFold):
         value = self._objective(node)
         if value is None:
             return False
-        rank = self._sign * value
-        if rank >= self.threshold:
+        kind = type(value)
+        if (kind is int or kind is float) and self._sign * value >= self.threshold:
             return False
         return self.offer(rank_of(self._problem, "objective", value, node), node)
 

@@ -113,6 +113,7 @@ class Watch:
             return "time limit"
         if self.nodes_left(visited) <= 0:
             return "node limit"
-        if memory is not None and memory > (self._limits.memory or math.inf):
+        most = self._limits.memory
+        if memory is not None and most is not None and memory > most:
             return "memory limit"
         return ""

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -91,9 +92,12 @@ class Plan:
         """
         return self._pickled(self)
 
-    def packed_problem(self) -> bytes:
-        """The problem as bytes, by which a later search is known to be the same."""
-        return self._pickled(self.problem)
+    def identity(self) -> Hashable:
+        """What a later search is known by to be of the same problem."""
+        named = self.problem.identity()
+        return (
+            self._pickled(self.problem) if named is None else (type(self.problem).__name__, named)
+        )
 
     def _pickled(self, what: object) -> bytes:
         try:

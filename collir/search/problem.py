@@ -106,6 +106,14 @@ class Problem(Generic[Node]):
         """What the node is as a solution, for people and for JSON."""
         return node
 
+    def identity(self) -> Hashable:
+        """What a checkpoint knows the problem by; None: its pickle.
+
+        To be given where that differs from process to process (sets of strings), or with what the
+        problem remembers while it is searched.
+        """
+        return None
+
     def kernel(self, kind: Kind, fold: object) -> Kernel[Node] | None:
         """A compiled search of subtrees of this problem for this kind of search, or None.
 

@@ -139,6 +139,7 @@ class Run:
             plan = replace(plan, every=EVERY)
         self._name = type(engine).__name__.lower()
         self._workers_used = engine.workers
+        self.reason = ""
         coordinator = Coordinator(plan, engine, watch, self.state, observers)
         self.reason = coordinator.run()
         self.state.seconds = watch.seconds

@@ -46,7 +46,7 @@ class Worker:
         self._explorer = plan.explorer(self._goal, board, self._kernel)
         self._queue: deque[tuple[int, Task]] = deque()
         self._running: tuple[int, Task] | None = None
-        self._slice = plan.slice or 16
+        self._slice = plan.slice or 1
         self._visited = 0
         self.report_cost = 2e-5
         """Seconds that making and sending a report takes, as learned so far."""
@@ -69,7 +69,7 @@ class Worker:
             self._begin()
         started = time.perf_counter()
         explorer = self._explorer
-        before = explorer.counts.nodes, explorer.counts.backtracks
+        before = explorer.counts.nodes, explorer.counts.backtracks, explorer.counts.pruned
         limit = max(1, int(min(self._slice, self._plan.most - self._visited)))
         news = explorer.advance(limit, self._left)
         now = time.perf_counter()
@@ -80,7 +80,7 @@ class Worker:
         self._left -= backtracks
         self._speed = (self._speed[0] + backtracks, self._speed[1] + now - started)
         self._seconds += now - started
-        self._adapt(visited, now - started)
+        self._adapt(visited + explorer.counts.pruned - before[2], now - started)
         return self._reports(news, now)
 
     def _begin(self) -> None:
@@ -97,11 +97,11 @@ class Worker:
             self._goal.threshold = min(self._goal.threshold, task.known)
             self._explorer = plan.explorer(self._goal, self._board, self._kernel)
         self._goal.order = 0
-        self._explorer.start(task, cutoff)
         self._left = self._budget()
         self._seconds = 0.0
         self._nodes = 0
         self._reported = time.perf_counter()
+        self._explorer.start(task, cutoff)
 
     def _budget(self) -> float:
         coordination = self._plan.coordination
@@ -115,10 +115,10 @@ class Worker:
         grain = max(GRAIN * self.report_cost, SHORTEST)
         return max(1, grain * backtracks / seconds)
 
-    def _adapt(self, visited: int, seconds: float) -> None:
+    def _adapt(self, nodes: int, seconds: float) -> None:
         """Chooses the nodes of the next slice so that it takes about as long as it should."""
-        if self._plan.slice is None and visited:
-            wanted = (KERNEL_SLICE if self._kernel else SLICE) * visited / max(seconds, 1e-7)
+        if self._plan.slice is None and nodes:
+            wanted = (KERNEL_SLICE if self._kernel else SLICE) * nodes / max(seconds, 1e-7)
             self._slice = int(min(max(wanted, self._slice / 4, 1), self._slice * 4 + 1))
 
     def _reports(self, news: bool, now: float) -> list[Report]:

@@ -95,6 +95,10 @@ class Processes:
             self._send(pipe, ("plan", self._search, self._plan))
 
     def _launch(self, index: int) -> None:
+        if multiprocessing.current_process().daemon:
+            raise SearchError(
+                "this is a worker process itself, which may start no others: search with workers=1"
+            )
         context: Any = multiprocessing.get_context(self._method or _method())
         ours, theirs = context.Pipe()
         inherited = [pipe.fileno() for pipe in (*self._pipes, ours) if not pipe.closed]
@@ -171,10 +175,10 @@ class Processes:
         process.join(GRACE)
         why = _ending(process)
         self._losses += 1
-        if self._losses > LOSSES * self.workers:
-            raise SearchError(f"{self._losses} workers were lost, the last one was {why}")
         self._launch(index)
         self._send(self._pipes[index], ("plan", self._search, self._plan))
+        if self._losses > LOSSES * self.workers:
+            raise SearchError(f"{self._losses} workers were lost, the last one was {why}")
         return why
 
     def stop(self) -> list[Event]:
@@ -226,7 +230,7 @@ class Processes:
 
 
 def _send(pipe: Connection, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # the worker is lost: seen when reading
+    with contextlib.suppress(OSError, ValueError, TypeError):  # it is lost: seen when reading
         pipe.send_bytes(data)
 
 

@@ -1,0 +1,283 @@
+"""Best-first search, states with keys, and the k best: against dynamic programming."""
+
+from collections.abc import Generator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plain_search import plain_optimise
+from search_problems import (
+    BoundedTree,
+    BoundedWalks,
+    Heap,
+    SlowWalks,
+    Tree,
+    Walks,
+    least,
+    shortest,
+    trees,
+    walks,
+    within,
+)
+
+from collir.search import (
+    Budget,
+    Coordination,
+    DepthBounded,
+    Engine,
+    Local,
+    Options,
+    Ordered,
+    Processes,
+    Sequential,
+    StackStealing,
+    Threads,
+    decide,
+    k_best,
+    optimise,
+)
+from collir.search.plan import Order
+from collir.search.problems.knapsack import Knapsack
+
+COORDINATIONS: list[Coordination] = [
+    Sequential(),
+    DepthBounded(0),
+    DepthBounded(2),
+    StackStealing(),
+    StackStealing(chunked=False),
+    Budget(1),
+    Budget(3),
+    Budget(),
+    Ordered(0),
+    Ordered(2),
+]
+ORDERS: list[Order] = ["depth-first", "best-first"]
+
+
+@dataclass
+class Pool:
+    """Engines that live as long as the tests of this file."""
+
+    processes: Processes
+    threads: Threads
+    executor: Executor
+
+
+@pytest.fixture(scope="module")
+def pool() -> Generator[Pool]:
+    with Processes(2) as processes:
+        assert optimise(Heap(9), engine=processes).best  # before there are threads
+        with ThreadPoolExecutor(3) as executor:
+            yield Pool(processes, Threads(3), executor)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Options:
+    return Options(
+        order=draw(st.sampled_from(ORDERS)),
+        coordination=draw(st.sampled_from(COORDINATIONS)),
+        slice=draw(st.sampled_from([1, 5, None])),
+    )
+
+
+def engines() -> st.SearchStrategy[Engine]:
+    return st.builds(Local, st.sampled_from([1, 2, 3, 20]), st.integers(0, 999))
+
+
+HERE = settings(max_examples=250, deadline=None, derandomize=True)
+AWAY = settings(
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def shortest_walk(problem: Walks, options: Options) -> None:
+    expected = shortest(problem)
+    with within(30):
+        found = optimise(problem, **options)
+        assert [one.value for one in found.solutions] == expected
+        assert found.status == ("optimal" if expected else "infeasible")
+        if expected:
+            (cost,) = expected
+            assert decide(problem, target=cost, **options).status == "feasible"
+            assert decide(problem, target=cost - 1, **options).status == "infeasible"
+
+
+@HERE
+@given(walks(), engines(), plans())
+def test_the_shortest_walk_in_a_graph_with_circles(
+    problem: Walks, engine: Engine, options: Options
+) -> None:
+    options["engine"] = engine
+    shortest_walk(problem, options)
+
+
+@AWAY
+@given(walks(), plans())
+def test_the_shortest_walk_is_found_by_processes_threads_and_executors(
+    pool: Pool, problem: Walks, options: Options
+) -> None:
+    for engine in (pool.processes, pool.threads):
+        options["engine"] = engine
+        shortest_walk(problem, options)
+    options["engine"], options["workers"] = pool.executor, 2
+    shortest_walk(problem, options)
+
+
+def test_futures_remember_the_states_that_were_reached(pool: Pool) -> None:
+    """A circle that takes longer than one future runs is gone around once, not for ever."""
+    problem = SlowWalks({i: [((i + 1) % 60, (1,))] for i in range(60)}, -1)
+    found = optimise(problem, engine=pool.executor, workers=2, time_limit=3)
+    assert found.status == "infeasible"
+
+
+@HERE
+@given(walks(), st.integers(1, 6), engines(), plans())
+def test_the_k_shortest_walks(problem: Walks, k: int, engine: Engine, options: Options) -> None:
+    options["engine"] = engine
+    with within(30):
+        found = k_best(problem, k, **options)
+    assert [one.value for one in found.solutions] == shortest(problem, k)
+    assert found.status == ("optimal" if found.solutions else "infeasible")
+
+
+@AWAY
+@given(walks(), st.integers(1, 6), plans())
+def test_the_k_shortest_walks_by_processes(
+    pool: Pool, problem: Walks, k: int, options: Options
+) -> None:
+    options["engine"] = pool.processes
+    with within(30):
+        found = k_best(problem, k, **options)
+    assert [one.value for one in found.solutions] == shortest(problem, k)
+
+
+@HERE
+@given(walks(), st.integers(1, 3), st.integers(0, 6), engines(), plans())
+def test_the_k_shortest_walks_of_few_edges(
+    problem: Walks, k: int, length: int, engine: Engine, options: Options
+) -> None:
+    options["engine"], options["depth_limit"] = engine, length
+    with within(30):
+        found = k_best(problem, k, **options)
+    assert [one.value for one in found.solutions] == shortest(problem, k, length)
+
+
+@HERE
+@given(walks(costs=2), engines(), plans())
+def test_a_state_reached_at_two_costs_is_dropped_only_if_neither_is_less(
+    problem: Walks, engine: Engine, options: Options
+) -> None:
+    options["engine"] = engine
+    with within(30):
+        found = optimise(problem, **options)
+    assert (found.best.value if found.best else None) == least(problem)
+
+
+@AWAY
+@given(walks(costs=2), plans())
+def test_two_costs_in_processes(pool: Pool, problem: Walks, options: Options) -> None:
+    options["engine"] = pool.processes
+    with within(30):
+        found = optimise(problem, **options)
+    assert (found.best.value if found.best else None) == least(problem)
+
+
+@HERE
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=6),
+    st.integers(0, 12),
+    engines(),
+    plans(),
+)
+def test_keys_where_the_greatest_is_best(
+    items: list[tuple[int, int]], capacity: int, engine: Engine, options: Options
+) -> None:
+    values, weights = [v for v, _ in items], [w for _, w in items]
+    best = plain_optimise(Knapsack(values, weights, capacity)).value
+    with within(30):
+        found = optimise(Knapsack(values, weights, capacity, dominance=True), **options)
+    assert found.best is not None and found.best.value == best
+
+
+@HERE
+@given(walks(), st.integers(0, 3), st.sampled_from(ORDERS), st.integers(1, 3))
+def test_an_ordered_search_with_keys_returns_the_same_node_with_any_workers(
+    problem: Walks, depth: int, order: Order, k: int
+) -> None:
+    with within(30):
+        first, *others = (
+            k_best(problem, k, order=order, coordination=Ordered(depth), engine=engine, slice=step)
+            for engine, step in (
+                (Local(1), 1),
+                (Local(1), None),
+                (Local(3, 1), 1),
+                (Local(3, 2), None),
+                (Local(20, 3), 1),
+            )
+        )
+    for other in others:
+        assert [one.node for one in other.solutions] == [one.node for one in first.solutions]
+
+
+@HERE
+@given(trees(), st.integers(0, 3), st.integers(1, 3))
+def test_an_ordered_best_first_search_returns_the_same_nodes_with_any_workers(
+    problem: Tree, depth: int, k: int
+) -> None:
+    with within(30):
+        first, *others = (
+            k_best(
+                problem,
+                k,
+                order="best-first",
+                coordination=Ordered(depth),
+                engine=engine,
+                slice=step,
+            )
+            for engine, step in ((Local(1), 1), (Local(1), None), (Local(3, 1), 1), (Local(9), 2))
+        )
+    for other in others:
+        assert [one.node for one in other.solutions] == [one.node for one in first.solutions]
+
+
+@HERE
+@given(trees())
+def test_alone_best_first_visits_no_node_whose_bound_is_worse_than_the_optimum(
+    problem: Tree,
+) -> None:
+    found = optimise(problem, order="best-first")
+    if found.best is None or not isinstance(problem, BoundedTree):
+        return
+    up = 1 if problem.sense == "max" else -1
+    as_good = [b for b in problem.bounds if up * b >= up * found.best.value]
+    assert found.statistics.nodes <= len(as_good)
+
+
+def test_a_star_reaches_each_state_of_a_grid_once_at_most() -> None:
+    """A grid with an exact bound is searched along shortest walks only."""
+    side = 12
+    edges = {
+        y * side + x: [
+            ((y + j) * side + x + i, (1,))
+            for i, j in ((1, 0), (0, 1), (-1, 0), (0, -1))
+            if 0 <= x + i < side and 0 <= y + j < side
+        ]
+        for x in range(side)
+        for y in range(side)
+    }
+    found = optimise(BoundedWalks(edges, side * side - 1), order="best-first")
+    assert found.best is not None and found.best.value == 2 * side - 2
+    assert found.statistics.nodes <= side * side
+
+
+def test_a_best_first_search_for_several_walks_keeps_walks_apart() -> None:
+    """Two walks of one cost are two solutions, even where they have met before."""
+    edges = {0: [(1, (1,)), (2, (1,))], 1: [(3, (1,))], 2: [(3, (1,))], 3: [(4, (0,))]}
+    for order in ORDERS:
+        found = k_best(BoundedWalks(edges, 4), 3, order=order)
+        assert [one.value for one in found.solutions] == [2, 2]

@@ -1,0 +1,346 @@
+"""Every division of work on every engine returns what a plain recursive search returns."""
+
+from collections import Counter
+from collections.abc import Generator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from plain_search import better, plain_decide, plain_enumerate, plain_optimise
+from search_problems import Heap, Tree, trees, within
+
+from collir.search import (
+    Budget,
+    Collect,
+    Coordination,
+    DepthBounded,
+    Engine,
+    Enumeration,
+    Local,
+    Nodes,
+    NodesByDepth,
+    Optimum,
+    Options,
+    Ordered,
+    Processes,
+    SearchError,
+    Sequential,
+    Solutions,
+    StackStealing,
+    Threads,
+    decide,
+    enumerate,
+    k_best,
+    optimise,
+)
+from collir.search.plan import Order
+from collir.search.problem import Number, Problem, has
+from collir.search.problems.clique import MaxClique
+from collir.search.problems.graphs import Graph
+from collir.search.problems.knapsack import Knapsack
+from collir.search.problems.queens import Queens
+
+COORDINATIONS: list[Coordination | None] = [
+    None,
+    Sequential(),
+    *(DepthBounded(depth) for depth in (0, 1, 3, 50)),
+    StackStealing(),
+    StackStealing(chunked=False),
+    *(Budget(backtracks) for backtracks in (1, 3, None)),
+    *(Ordered(depth) for depth in (0, 1, 2, 50)),
+]
+SEEDS = st.integers(0, 2**16)
+
+
+@dataclass
+class Pool:
+    """Engines that live as long as the tests of this file."""
+
+    processes: dict[int, Processes]
+    threads: Threads
+    thread_pool: Executor
+    process_pool: Executor
+
+
+@pytest.fixture(scope="module")
+def pool() -> Generator[Pool]:
+    with Processes(2) as two, Processes(3) as three:
+        for engine in (two, three):  # before there are threads, so that they may be forked
+            assert optimise(Heap(9), engine=engine, coordination=Budget(1)).best
+        process_pool = ProcessPoolExecutor(2, get_context("spawn"))
+        with ThreadPoolExecutor(3) as thread_pool, process_pool:
+            yield Pool({2: two, 3: three}, Threads(3), thread_pool, process_pool)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Options:
+    """How to search: any division, order and slice."""
+    order: Order = draw(st.sampled_from(["depth-first", "best-first"]))
+    return Options(
+        coordination=draw(st.sampled_from(COORDINATIONS)),
+        order=order,
+        slice=draw(st.sampled_from([1, 1, 7, None])),
+    )
+
+
+@st.composite
+def here(draw: st.DrawFn) -> Engine:
+    """Workers in this process: one, few or more than there are nodes."""
+    return Local(draw(st.sampled_from([1, 2, 3, 5, 40])), draw(SEEDS))
+
+
+def agrees(problem: Problem[Any], kind: int, options: Options) -> None:
+    """Searches in one of four ways and compares with the plain search."""
+    with within(60):
+        if kind == 0:
+            agrees_on_best(problem, options)
+        elif kind == 7:
+            agrees_on_decision(problem, options)
+        elif kind == 8:
+            agrees_on_folds(problem, options)
+        else:
+            agrees_on_k_best(problem, kind, options)
+
+
+def values_of(problem: Problem[Any]) -> list[Number]:
+    """All objectives, best first."""
+    values = plain_enumerate(problem).values.elements()
+    return sorted(values, reverse=problem.sense == "max")
+
+
+def proven(problem: Problem[Any], found: Optimum[Any]) -> None:
+    """What must hold of every finished search."""
+    assert found.statistics.reason == ""
+    assert [problem.objective(s.node) for s in found.solutions] == [
+        s.value for s in found.solutions
+    ]
+    if found.solutions:
+        assert found.best is not None
+        assert found.status == "optimal"
+        if has(problem, "bound"):
+            assert (found.bound, found.gap) == (found.best.value, 0.0)
+    else:
+        assert (found.status, found.bound, found.best) == ("infeasible", None, None)
+
+
+def agrees_on_best(problem: Problem[Any], options: Options) -> None:
+    expected = plain_optimise(problem)
+    found = optimise(problem, **options)
+    proven(problem, found)
+    assert (found.best.value if found.best else None) == expected.value
+
+
+def agrees_on_k_best(problem: Problem[Any], k: int, options: Options) -> None:
+    found = k_best(problem, k, **options)
+    proven(problem, found)
+    assert [one.value for one in found.solutions] == values_of(problem)[:k]
+    if isinstance(problem, Tree):
+        assert len({one.node for one in found.solutions}) == len(found.solutions)
+
+
+def agrees_on_decision(problem: Problem[Any], options: Options) -> None:
+    values = values_of(problem)
+    targets: list[Number] = [0, 5, *values[:2], *values[-1:]]
+    for target in targets:
+        expected = plain_decide(problem, target)
+        found = decide(problem, target=target, **options)
+        if expected.node is None:
+            assert (found.status, found.solution) == ("infeasible", None)
+        else:
+            assert found.status == "feasible" and found.solution is not None
+            value = problem.objective(found.solution.node)
+            assert value is not None and value == found.solution.value
+            assert not better(problem, target, value)
+
+
+def agrees_on_folds(problem: Problem[Any], options: Options) -> None:
+    options["order"] = "depth-first"
+    expected = plain_enumerate(problem)
+    solutions: Enumeration[int] = enumerate(problem, **options)
+    assert (solutions.status, solutions.total) == ("complete", expected.values.total())
+    assert solutions.statistics.nodes == expected.nodes
+    assert solutions.statistics.deepest == expected.deepest
+    assert enumerate(problem, Solutions(), **options).total == expected.values.total()
+    assert enumerate(problem, Nodes(), **options).total == expected.nodes
+    by_depth = enumerate(problem, NodesByDepth(), **options).total
+    assert Counter(dict(zip(range(99), by_depth, strict=False))) == expected.by_depth
+    shown = enumerate(problem, Collect(), **options).total
+    assert len(shown) == expected.values.total()
+    if isinstance(problem, Tree):
+        assert sorted(shown) == [
+            n for n, value in zip(range(99), problem.values, strict=False) if value is not None
+        ]
+
+
+KINDS = st.integers(0, 8)
+HERE = settings(max_examples=400, deadline=None, derandomize=True)
+AWAY = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+@HERE
+@given(trees(), KINDS, here(), plans())
+def test_workers_in_turn_agree_on_random_trees(
+    problem: Tree, kind: int, engine: Engine, options: Options
+) -> None:
+    options["engine"] = engine
+    agrees(problem, kind, options)
+
+
+@AWAY
+@given(trees(), KINDS, st.sampled_from([2, 3]), plans())
+def test_processes_agree_on_random_trees(
+    pool: Pool, problem: Tree, kind: int, workers: int, options: Options
+) -> None:
+    options["engine"] = pool.processes[workers]
+    agrees(problem, kind, options)
+
+
+@AWAY
+@given(trees(), KINDS, plans())
+def test_threads_agree_on_random_trees(
+    pool: Pool, problem: Tree, kind: int, options: Options
+) -> None:
+    options["engine"] = pool.threads
+    agrees(problem, kind, options)
+
+
+@AWAY
+@given(trees(), KINDS, st.sampled_from([2, None]), plans())
+def test_a_pool_of_threads_agrees_on_random_trees(
+    pool: Pool, problem: Tree, kind: int, workers: int | None, options: Options
+) -> None:
+    options["engine"], options["workers"] = pool.thread_pool, workers or 3
+    agrees(problem, kind, options)
+
+
+@settings(AWAY, max_examples=25)
+@given(trees(), KINDS, plans())
+def test_a_pool_of_processes_agrees_on_random_trees(
+    pool: Pool, problem: Tree, kind: int, options: Options
+) -> None:
+    options["engine"], options["workers"] = pool.process_pool, 2
+    agrees(problem, kind, options)
+
+
+@settings(HERE, max_examples=150)
+@given(trees(most=14), KINDS, SEEDS, plans())
+def test_workers_lost_by_chance_change_no_answer(
+    problem: Tree, kind: int, seed: int, options: Options
+) -> None:
+    for again in range(30):
+        engine = Local(5, seed + again, loss=0.05)
+        try:
+            options["engine"] = engine
+            agrees(problem, kind, options)
+            return
+        except SearchError as error:
+            assert "lost with the same task" in str(error)
+    raise AssertionError("in 30 searches a task was lost three times")
+
+
+@st.composite
+def knapsacks(draw: st.DrawFn) -> Knapsack:
+    items = draw(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=6))
+    return Knapsack([v for v, _ in items], [w for _, w in items], draw(st.integers(0, 30)))
+
+
+@st.composite
+def cliques(draw: st.DrawFn) -> MaxClique:
+    n = draw(st.integers(1, 7))
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    return MaxClique(Graph.of(n, edges))
+
+
+APPLICATIONS = st.one_of(knapsacks(), cliques(), st.builds(Queens, st.integers(1, 5)))
+
+
+@settings(HERE, max_examples=200)
+@given(APPLICATIONS, KINDS, here(), plans())
+def test_workers_in_turn_agree_on_applications(
+    problem: Problem[Any], kind: int, engine: Engine, options: Options
+) -> None:
+    options["engine"] = engine
+    agrees(problem, kind, options)
+
+
+@settings(AWAY, max_examples=40)
+@given(APPLICATIONS, KINDS, plans())
+def test_processes_agree_on_applications(
+    pool: Pool, problem: Problem[Any], kind: int, options: Options
+) -> None:
+    options["engine"] = pool.processes[2]
+    agrees(problem, kind, options)
+
+
+@HERE
+@given(trees())
+def test_alone_it_takes_the_nodes_that_a_plain_search_takes(problem: Tree) -> None:
+    expected = plain_optimise(problem)
+    found = optimise(problem)
+    assert (found.statistics.nodes, found.statistics.pruned) == (expected.nodes, expected.pruned)
+    assert found.statistics.deepest == expected.deepest
+    assert (found.best.node if found.best else None) == expected.node
+
+
+# The answer of an ordered search does not depend on the engine.
+
+
+def ordered(problem: Tree, depth: int, engine: Engine, step: int | None) -> None:
+    """The node, not only its value, is that of the sequential search."""
+    options = Options(engine=engine, coordination=Ordered(depth), slice=step)
+    with within(60):
+        best = plain_optimise(problem)
+        found = optimise(problem, **options)
+        assert (found.best.node if found.best else None) == best.node
+        assert found.best is None or found.best.value == best.value
+        values = values_of(problem)
+        for target in (0, *values[:1], *values[len(values) // 2 :][:1]):
+            solution = decide(problem, target=target, **options).solution
+            assert (solution.node if solution else None) == plain_decide(problem, target).node
+        three = k_best(problem, 3, **options).solutions
+        alone = k_best(problem, 3).solutions
+        assert [one.node for one in three] == [one.node for one in alone]
+
+
+DEPTHS = st.sampled_from([0, 1, 2, 3, 50])
+
+
+@settings(HERE, max_examples=200)
+@given(trees(), DEPTHS, here(), st.sampled_from([1, None]))
+def test_ordered_returns_the_node_of_the_sequential_search(
+    problem: Tree, depth: int, engine: Engine, step: int | None
+) -> None:
+    ordered(problem, depth, engine, step)
+
+
+@settings(HERE, max_examples=100)
+@given(trees(most=14), DEPTHS, SEEDS)
+def test_ordered_returns_the_same_node_when_workers_are_lost(
+    problem: Tree, depth: int, seed: int
+) -> None:
+    for again in range(30):
+        try:
+            ordered(problem, depth, Local(3, seed + again, loss=0.02), 1)
+            return
+        except SearchError as error:
+            assert "lost with the same task" in str(error)
+    raise AssertionError("in 30 searches a task was lost three times")
+
+
+@settings(AWAY, max_examples=25)
+@given(trees(), DEPTHS, st.sampled_from([1, None]))
+def test_ordered_returns_the_node_of_the_sequential_search_from_other_places(
+    pool: Pool, problem: Tree, depth: int, step: int | None
+) -> None:
+    for engine in (pool.processes[2], pool.processes[3], pool.threads):
+        ordered(problem, depth, engine, step)

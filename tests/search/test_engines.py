@@ -1,0 +1,297 @@
+"""Engines: one serves many searches, says what it is, and lets go of all it holds."""
+
+import itertools
+import multiprocessing
+import threading
+import time
+from collections.abc import Generator, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from search_problems import Deadly, Endless, Heap, Tree, Walks, within
+
+from collir.search import (
+    Budget,
+    Coordination,
+    DepthBounded,
+    Local,
+    Nodes,
+    Options,
+    Ordered,
+    Processes,
+    SearchError,
+    StackStealing,
+    Threads,
+    decide,
+    enumerate,
+    k_best,
+    optimise,
+    worker,
+)
+from collir.search.coordinator import first_task
+from collir.search.engines.futures import Futures
+from collir.search.plan import Plan
+
+
+@pytest.fixture(autouse=True)
+def no_hang() -> Generator[None]:
+    with within(60):
+        yield
+
+
+DIVIDED: list[Coordination] = [DepthBounded(3), StackStealing(), Budget(1), Budget(), Ordered(2)]
+
+
+def four_ways(options: Options) -> None:
+    """Every kind of search, on a tree whose answers are known."""
+    problem = Heap(300, 3)
+    for coordination in DIVIDED:
+        options["coordination"] = coordination
+        found = k_best(problem, 4, **options)
+        assert [one.value for one in found.solutions] == problem.most(4)
+        (best,) = problem.most()
+        assert decide(problem, target=best, **options).status == "feasible"
+        assert decide(problem, target=best + 1, **options).status == "infeasible"
+        counted = enumerate(problem, Nodes(), **options)
+        assert counted.total == counted.statistics.nodes == 300
+
+
+def test_one_engine_serves_many_searches_and_can_start_again_after_it_was_closed() -> None:
+    engine = Processes(2)
+    for _ in range(2):
+        four_ways(Options(engine=engine))
+        pids = engine.pids
+        assert len(pids) == 2
+        engine.close()
+        assert engine.pids == []
+        assert not {child.pid for child in multiprocessing.active_children()} & set(pids)
+    engine.close()
+
+
+def test_processes_that_are_spawned() -> None:
+    with Processes(1, "spawn") as engine:
+        four_ways(Options(engine=engine))
+
+
+def test_threads_are_gone_after_each_search() -> None:
+    before = threading.active_count()
+    engine = Threads(3)
+    four_ways(Options(engine=engine))
+    assert threading.active_count() == before
+
+
+def test_an_executor_stays_open() -> None:
+    with ThreadPoolExecutor(2) as executor:
+        four_ways(Options(engine=executor, workers=2))
+        four_ways(Options(engine=Futures(executor)))
+        assert executor.submit(len, "abc").result() == 3
+
+
+class Inline(Executor):
+    """Runs what it is given at once."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+def test_an_executor_of_ones_own_that_runs_all_at_once() -> None:
+    four_ways(Options(engine=Inline()))
+    four_ways(Options(engine=Inline(), workers=3))
+
+
+def test_the_names_of_engines() -> None:
+    for name in ("local", "processes", "threads"):
+        options = Options(engine=name, workers=2)
+        four_ways(options)
+        statistics = optimise(Heap(20), **options).statistics
+        assert (statistics.engine, statistics.workers) == (name, 2)
+
+
+def test_a_short_search_starts_no_processes() -> None:
+    """By itself, the engine is this process, until the search has taken some time."""
+    statistics = optimise(Heap(50), workers=2).statistics
+    assert statistics.engine == "local"
+
+
+def test_a_long_search_goes_on_in_processes() -> None:
+    problem = Heap(1200, seconds=0.0005)
+    found = enumerate(problem, Nodes(), workers=2)
+    assert (found.total, found.statistics.nodes) == (1200, 1200)
+    assert (found.statistics.engine, found.statistics.workers) == ("processes", 2)
+
+
+def test_more_workers_than_nodes() -> None:
+    for size in (1, 2, 3):
+        with Processes(4) as processes:
+            for engine in (processes, Local(9), Threads(8)):
+                for coordination in DIVIDED:
+                    found = enumerate(Heap(size), Nodes(), engine=engine, coordination=coordination)
+                    assert found.total == size
+                    best = optimise(Heap(size), engine=engine, coordination=coordination)
+                    assert [one.value for one in best.solutions] == Heap(size).most()
+
+
+def test_turns_are_the_same_for_the_same_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With slices of so many nodes nothing depends on time: whether a clock is fast or slow."""
+    seen: set[str] = set()
+    for tick in (1e-7, 1e-3):
+        clock = itertools.count()
+
+        def now(clock: Iterator[int] = clock, tick: float = tick) -> float:
+            return next(clock) * tick
+
+        monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=now))
+        found = optimise(
+            Heap(200, 3), engine=Local(3, 5), coordination=Budget(1), slice=2, profile=True
+        )
+        assert found.profile is not None
+        tasks = [(depth, nodes) for depth, _, nodes in found.profile.tasks]
+        seen.add(str((found.best, found.statistics.nodes, found.statistics.tasks, tasks)))
+    assert len(seen) == 1
+
+
+def test_seeds_make_a_difference() -> None:
+    problem = Tree([i // 3 for i in range(200)], [1] * 201)
+    orders = {
+        str(
+            enumerate(
+                problem,
+                Nodes(),
+                engine=Local(3, seed),
+                coordination=Budget(1),
+                profile=True,
+                slice=1,
+            ).profile
+        )
+        for seed in range(4)
+    }
+    assert len(orders) > 1
+
+
+def test_a_search_in_a_thread_of_its_own() -> None:
+    """Where signals cannot be taken, a search does without."""
+    results: list[int] = []
+
+    def search() -> None:
+        results.append(enumerate(Heap(100), Nodes()).total)
+        with Processes(2) as engine:
+            results.append(enumerate(Heap(100), Nodes(), engine=engine).total)
+
+    thread = threading.Thread(target=search)
+    thread.start()
+    thread.join(50)
+    assert results == [100, 100]
+
+
+def test_two_engines_at_the_same_time() -> None:
+    with Processes(2) as one, Processes(1) as two:
+        for _ in range(3):
+            four_ways(Options(engine=one))
+            four_ways(Options(engine=two))
+
+
+class Nested(Heap):
+    """To expand a node takes a search of its own."""
+
+    def objective(self, node: int) -> int:
+        found = optimise(Heap(node + 1))
+        assert found.best is not None
+        return int(found.best.value)
+
+
+def test_a_search_inside_a_search() -> None:
+    with Processes(2) as engine:
+        found = optimise(Nested(30), engine=engine, coordination=Budget(1))
+        assert found.best is not None and found.best.value == Heap(30).most()[0]
+
+
+class Heavy(Heap):
+    """A problem of many megabytes."""
+
+    def __init__(self) -> None:
+        super().__init__(200)
+        self.weight = bytes(8_000_000)
+
+
+def test_a_problem_of_many_megabytes_travels() -> None:
+    with Processes(2) as engine:
+        for _ in range(3):
+            assert enumerate(Heavy(), Nodes(), engine=engine, coordination=Budget(1)).total == 200
+
+
+def test_a_search_that_is_cut_off_leaves_nothing_for_the_next_one() -> None:
+    """Late reports of a search that was stopped are not taken for those of the next."""
+    with Processes(3) as engine:
+        for turn in range(8):
+            cut = optimise(Endless(), engine=engine, coordination=Budget(1), node_limit=200 + turn)
+            assert cut.statistics.reason == "node limit"
+            found = enumerate(Heap(400), Nodes(), engine=engine, coordination=StackStealing())
+            assert found.total == found.statistics.nodes == 400
+            hit = decide(Heap(400), target=900, engine=engine, coordination=Budget(1))
+            assert hit.status == "feasible"
+
+
+def test_workers_at_a_long_node_are_not_waited_for_long() -> None:
+    """When the others have the answer, or a limit is reached, they are replaced."""
+    with Processes(2) as engine:
+        started = time.monotonic()
+        found = optimise(Heap(9, seconds=20), engine=engine, time_limit=0.3)
+        assert found.statistics.reason == "time limit"
+        assert time.monotonic() - started < 15
+        assert enumerate(Heap(50), Nodes(), engine=engine).total == 50
+
+
+def test_the_memory_of_workers_counts() -> None:
+    with Processes(2) as engine:
+        optimise(Heap(9), engine=engine)
+        assert engine.memory() > Local(1).memory()
+
+
+def test_an_engine_of_several_workers_divides_the_search_by_itself() -> None:
+    with ThreadPoolExecutor(3) as executor:
+        for engine in (Local(3), Threads(3), executor):
+            found = enumerate(Heap(2000, seconds=0.0001), Nodes(), engine=engine)
+            assert found.statistics.tasks > 1
+
+
+def test_an_executor_whose_process_dies_is_a_clear_error() -> None:
+    with (
+        ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor,
+        pytest.raises(SearchError, match=r"died|lost|ended|terminated"),
+    ):
+        optimise(Deadly(50, [7], None), engine=executor, workers=1)
+
+
+def test_a_worker_that_is_given_a_task_tells_of_it_all_once() -> None:
+    """The reports of a task add up, whatever the slices."""
+    for step in (1, 2, 7, None):
+        plan = Plan(Heap(100), "enumerate", fold=Nodes(), slice=step, every=0.0)
+        engine = Local(1)
+        engine.start(plan)
+        engine.submit(0, [(1, first_task(plan))])
+        total = nodes = 0
+        state = ""
+        while state != "done":
+            for event in engine.wait(1):
+                for report in event.reports:
+                    assert report.ident == 1
+                    total, nodes, state = (
+                        total + report.total,
+                        nodes + report.counts.nodes,
+                        report.state,
+                    )
+        assert total == nodes == 100
+
+
+def test_states_with_keys_are_kept_apart_by_search() -> None:
+    """What was reached in one search is not known in the next on the same engine."""
+    problem = Walks({0: [(1, (1,))], 1: [(0, (0,)), (2, (0,))]}, 2)
+    with Processes(2) as processes:
+        for engine in (processes, Local(2), Threads(2)):
+            for _ in range(3):
+                found = optimise(problem, engine=engine, coordination=Budget(1))
+                assert found.best is not None and found.best.value == 1
