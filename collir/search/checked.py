@@ -65,7 +65,7 @@ def check(problem: Problem[Any], depth_limit: int | None = None) -> int:
         )
         new = _Open(node, bound, iter(children))
         above = path[-1].tightest if path else None
-        new.tightest = new if above is None or bound >= above.bound else above
+        new.tightest = new if above is None or bound > above.bound else above
         path.append(new)
         value = problem.objective(node)
         if value is None:

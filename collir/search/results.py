@@ -1,5 +1,6 @@
 """What a search returns."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
@@ -87,16 +88,19 @@ class Optimum(Outcome, Generic[Node]):
 
     @property
     def gap(self) -> float | None:
-        """How far the best solution may be from the optimum, relative to it: 0 if it is optimal.
+        """How far the optimum may be from the best solution, relative to it: 0 if it is optimal.
 
         None if no solution or no bound is known.
         """
-        if self.best is None or self.bound is None or self.bound in (float("inf"), -float("inf")):
+        if self.best is None or self.bound is None or self.bound in (math.inf, -math.inf):
             return None
-        difference = abs(self.best.value - self.bound)
-        if not difference:
+        if self.best.value == self.bound:
             return 0.0
-        return difference / abs(self.best.value) if self.best.value else float("inf")
+        try:
+            gap = abs(self.best.value - self.bound) / abs(self.best.value)
+        except (ZeroDivisionError, OverflowError):
+            return math.inf
+        return max(gap, math.ulp(0.0))  # of whole numbers that are greater than any float
 
 
 @dataclass(frozen=True)
