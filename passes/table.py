@@ -17,8 +17,15 @@ def _decompose() -> type[ModulePass]:
     return DecomposePass
 
 
+def _place() -> type[ModulePass]:
+    from collir.passes.place import PlacePass
+
+    return PlacePass
+
+
 PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "canonicalize": _canonicalize,
     "decompose": _decompose,
+    "place": _place,
 }
 """Name -> a function that imports the pass."""

@@ -19,6 +19,10 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "mpi": _in("code.mpi", "MpiTarget"),
     "mpi4py": _in("code.mpi4py", "Mpi4pyTarget"),
     "nccl": _in("code.nccl", "NcclTarget"),
+    "placements": _in("reports.placements", "PlacementsTarget"),
+    "placements-json": _in("reports.placements", "PlacementsJsonTarget"),
+    "strategies": _in("reports.strategies", "StrategiesTarget"),
+    "strategies-json": _in("reports.strategies", "StrategiesJsonTarget"),
     "torch": _in("code.torch", "TorchTarget"),
 }
 """Name -> a function that imports the target."""

@@ -1,0 +1,195 @@
+"""The programs of P² (MLSys 2022): the published numbers, and the semantics against its oracle."""
+
+import random
+from collections import Counter
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+
+from collir.semantics import chunks as oracle
+from collir.synthesis.p2.dsl import Collective, Groups, Instruction, Parallel, forms, groups
+from collir.synthesis.p2.enumerate import Enumerator, Reading, instructions, programs, shrunk
+from collir.synthesis.p2.semantics import Chunks
+
+FLAT = {1: 1, 2: 2}
+TWO_LEVELS = {
+    Reading.LITERAL: {1: 1, 2: 4, 3: 24, 4: 42, 5: 22},
+    Reading.MASTER_ALL_REDUCE: {1: 1, 2: 4, 3: 20, 4: 22},
+    Reading.NO_MASTER: {1: 1, 2: 4, 3: 16, 4: 18},
+}
+
+
+def lengths(hierarchy: tuple[int, ...], reading: Reading, size: int = 5) -> dict[int, int]:
+    found = list(programs(hierarchy, size, reading))
+    assert found == sorted(found, key=len)
+    assert len(set(found)) == len(found)
+    return dict(Counter(map(len, found)))
+
+
+@pytest.mark.parametrize("reading", Reading)
+@pytest.mark.parametrize("hierarchy", [(1, 2), (1, 16), (1, 1, 4), (1, 6, 1)], ids=str)
+def test_one_effective_level(hierarchy: tuple[int, ...], reading: Reading) -> None:
+    assert lengths(hierarchy, reading) == FLAT
+
+
+@pytest.mark.parametrize("reading", Reading)
+@pytest.mark.parametrize(
+    "hierarchy", [(1, 2, 2), (1, 2, 3), (1, 5, 2), (1, 16, 2), (1, 2, 16), (1, 3, 1, 4)], ids=str
+)
+def test_two_levels_whatever_the_factors(hierarchy: tuple[int, ...], reading: Reading) -> None:
+    assert lengths(hierarchy, reading) == TWO_LEVELS[reading]
+
+
+def test_totals_of_two_levels() -> None:
+    totals = [sum(TWO_LEVELS[reading].values()) for reading in Reading]
+    assert totals == [93, 47, 39]
+
+
+@pytest.mark.parametrize("factors", [(2, 2, 2), (2, 3, 2), (2, 2, 4)], ids=str)
+def test_three_levels(factors: tuple[int, ...]) -> None:
+    found = lengths((1, *factors), Reading.MASTER_ALL_REDUCE)
+    assert found == {1: 1, 2: 6, 3: 50, 4: 205, 5: 563}
+    assert sum(found.values()) == 825
+
+
+@pytest.mark.parametrize("reading", Reading)
+def test_nothing_crosses_the_root(reading: Reading) -> None:
+    assert lengths((2, 2), reading) == {}
+
+
+def test_one_device_has_nothing_to_do() -> None:
+    assert list(programs((1, 1))) == [()]
+
+
+@pytest.mark.parametrize("reading", Reading)
+def test_counting_is_as_listing(reading: Reading) -> None:
+    found = Enumerator((1, 2, 2, 2), reading)
+    listed = Counter(map(len, found.programs(4)))
+    assert [found.count(length) for length in range(5)] == [listed[n] for n in range(5)]
+
+
+def test_no_program_is_longer_than_the_longest() -> None:
+    """The numbers of programs of every length: the languages are finite."""
+    two, three = Enumerator((1, 2, 2), Reading.LITERAL), Enumerator((1, 2, 2, 2))
+    assert [two.count(n) for n in range(6, 12)] == [0] * 6
+    assert [three.count(n) for n in range(6, 12)] == [537, *[0] * 5]
+
+
+@pytest.mark.parametrize("reading", Reading)
+def test_instructions_differ_in_groups_or_collective(reading: Reading) -> None:
+    hierarchy = (1, 2, 1, 3, 2)
+    found = instructions(hierarchy, reading)
+    lowered = {(s.collective, groups(hierarchy, s.slice, s.form)) for s in found}
+    assert len(lowered) == len(found)
+    every = {
+        (collective, groups(hierarchy, level, form))
+        for level in range(len(hierarchy))
+        for form in forms(level)
+        for collective in Collective
+    }
+    if reading is Reading.LITERAL:
+        assert lowered == {(c, g) for c, g in every if g}
+    else:
+        assert lowered < every
+
+
+def as_matrices(chunks: Chunks, state: tuple[int, ...]) -> oracle.State:
+    """A state as the oracle has it."""
+    k = chunks.devices
+    out = np.zeros((k, k, k), dtype=np.bool_)
+    for device, number in enumerate(state):
+        bits = chunks.bits(number)
+        for row, column in product(range(k), repeat=2):
+            out[device, row, column] = bits >> row * k + column & 1
+    return out
+
+
+def by_oracle(state: oracle.State, collective: Collective, of: Groups) -> oracle.State | None:
+    try:
+        return oracle.step(state, collective.value, of)
+    except oracle.ChunkError:
+        return None
+
+
+@pytest.mark.parametrize("hierarchy", [(1, 4), (1, 2, 2), (1, 3, 2), (1, 2, 2, 2)], ids=str)
+def test_states_are_those_of_the_oracle(hierarchy: tuple[int, ...]) -> None:
+    """Every instruction from every state on random walks, invalid programs too."""
+    rng = random.Random(2022)
+    chunks = Chunks(prod(hierarchy))
+    steps = [
+        (s.collective, groups(hierarchy, s.slice, s.form))
+        for s in instructions(hierarchy, Reading.LITERAL)
+    ]
+    seen: set[tuple[int, ...]] = set()
+    for _ in range(40):
+        state = chunks.initial()
+        while state not in seen:
+            seen.add(state)
+            matrices = as_matrices(chunks, state)
+            following: list[tuple[int, ...]] = []
+            for collective, of in steps:
+                after = chunks.step(state, collective, of)
+                expected = by_oracle(matrices, collective, of)
+                assert (after is None) == (expected is None)
+                if after is not None and expected is not None:
+                    assert np.array_equal(as_matrices(chunks, after), expected)
+                    following.append(after)
+            if not following:
+                break
+            state = rng.choice(following)
+    start, goal = (as_matrices(chunks, s) for s in (chunks.initial(), chunks.goal()))
+    assert np.array_equal(start, oracle.initial(chunks.devices))
+    assert np.array_equal(goal, oracle.goal(chunks.devices))
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, 1), (2, 4), (3, 24)])
+def test_programs_are_what_the_oracle_finds_by_trying_all(size: int, expected: int) -> None:
+    """Without the enumerator's own choice of instructions: all of them, told apart by groups."""
+    hierarchy = (1, 2, 2)
+    every = {
+        (collective, of)
+        for level, collective in product(range(3), Collective)
+        for form in forms(level)
+        if (of := groups(hierarchy, level, form))
+    }
+    frontier = [((), oracle.initial(4))]
+    for _ in range(size):
+        frontier = [
+            ((*program, step), after)
+            for program, state in frontier
+            for step in every
+            if (after := by_oracle(state, *step)) is not None
+        ]
+    goal = oracle.goal(4)
+    found = {program for program, state in frontier if np.array_equal(state, goal)}
+    listed = {
+        tuple((s.collective, groups(hierarchy, s.slice, s.form)) for s in program)
+        for program in programs(hierarchy, size, Reading.LITERAL)
+        if len(program) == size
+    }
+    assert found == listed
+    assert len(found) == expected
+
+
+SHRUNK = [(1, 4, 4), (1, 5, 6), (1, 7, 2), (1, 2, 8), (1, 4, 2, 2), (1, 2, 4, 3), (1, 2, 2, 5)]
+
+
+@pytest.mark.parametrize("hierarchy", SHRUNK, ids=str)
+def test_smaller_factors_have_the_same_programs(hierarchy: tuple[int, ...]) -> None:
+    assert shrunk(hierarchy) != hierarchy
+    for reading in Reading:
+        found = list(programs(shrunk(hierarchy), 5, reading))
+        assert found == list(programs(hierarchy, 5, reading))
+
+
+def test_the_programs_of_two_nodes_start_with_the_flat_one() -> None:
+    found = programs((1, 2, 16))
+    assert [str(step) for step in next(found)] == ["(0, InsideGroup, all_reduce)"]
+    hierarchical = (
+        Instruction(1, next(forms(1)), Collective.REDUCE_SCATTER),
+        Instruction(1, Parallel(0), Collective.ALL_REDUCE),
+        Instruction(1, next(forms(1)), Collective.ALL_GATHER),
+    )
+    assert hierarchical in found

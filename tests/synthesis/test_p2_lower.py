@@ -1,0 +1,212 @@
+"""Programs of P² (MLSys 2022) on real devices: they reduce, and their groups are sub-axes."""
+
+import random
+from math import prod
+
+import pytest
+
+from collir.layout import Axis, Factor, Mesh, MeshError
+from collir.machine import Level, Machine
+from collir.semantics.devices import coordinate, groups
+from collir.synthesis.p2.dsl import Collective, Group, span
+from collir.synthesis.p2.enumerate import Reading, instructions, programs
+from collir.synthesis.p2.lower import Numbering, Reduction, Step, SubAxes, matrix_of
+from collir.synthesis.p2.matrices import Matrix, matrices
+
+Buffer = dict[int, int]
+"""What a device holds: chunks and their values."""
+
+
+def summed(buffers: list[Buffer]) -> Buffer:
+    chunks = {frozenset(buffer) for buffer in buffers}
+    assert len(chunks) == 1
+    return {c: sum(buffer[c] for buffer in buffers) for c in buffers[0]}
+
+
+def run(step: Step, devices: list[Buffer]) -> None:
+    """A step with real numbers, by what the collectives do."""
+    for group in step.groups:
+        held = [devices[rank] for rank in group]
+        assert any(held)
+        match step.collective:
+            case Collective.ALL_REDUCE:
+                after = [summed(held)] * len(group)
+            case Collective.REDUCE:
+                after = [summed(held), *[{} for _ in group[1:]]]
+            case Collective.REDUCE_SCATTER:
+                total = sorted(summed(held).items())
+                share = len(total) // len(group)
+                after = [dict(total[i * share : (i + 1) * share]) for i in range(len(group))]
+            case Collective.ALL_GATHER:
+                gathered = {c: v for buffer in held for c, v in buffer.items()}
+                assert len(gathered) == sum(map(len, held))
+                after = [gathered] * len(group)
+            case Collective.BROADCAST:
+                after = [held[0]] * len(group)
+        for rank, buffer in zip(group, after, strict=True):
+            devices[rank] = dict(buffer)
+
+
+def reduction_groups(mesh: Mesh, axes: list[str]) -> list[Group]:
+    return [tuple(group) for group in groups(mesh, axes)]
+
+
+def mesh_of(matrix: Matrix) -> Mesh:
+    """Axes a, b, ... on levels l0, l1, ... by a matrix."""
+    columns = list(zip(*matrix, strict=True))
+    levels = tuple(Level(f"l{j}", prod(column), 1e9, 1e-6) for j, column in enumerate(columns))
+    axes = (
+        Axis.placed("abcd"[i], [Factor(f"l{j}", size) for j, size in enumerate(row)])
+        for i, row in enumerate(matrix)
+    )
+    return Mesh("m", Machine("machine", levels), tuple(axes))
+
+
+CASES = [
+    (matrix, reduced)
+    for hierarchy, axes, choices in [
+        ((2, 4), (2, 4), [(0,), (1,), (0, 1)]),
+        ((1, 2, 6), (3, 4), [(0,), (1,)]),
+        ((2, 2, 2), (4, 2), [(0,), (0, 1)]),
+        ((2, 8), (2, 2, 4), [(2,), (0, 2), (1,)]),
+    ]
+    for matrix in matrices(hierarchy, axes)
+    for reduced in choices
+]
+
+
+@pytest.mark.parametrize("numbering", Numbering)
+@pytest.mark.parametrize(("matrix", "reduced"), CASES, ids=str)
+def test_every_program_reduces(
+    matrix: Matrix, reduced: tuple[int, ...], numbering: Numbering
+) -> None:
+    reduction = Reduction.of_axes(matrix, reduced, numbering)
+    mesh = mesh_of(matrix)
+    sub_axes = [name for i in reduced for name in mesh.of_axis["abcd"[i]]]
+    chunks = mesh.group_size(sub_axes)
+    rng = random.Random(7)
+    inputs = [{c: rng.randrange(10**9) for c in range(chunks)} for _ in range(mesh.devices)]
+    expected: list[Buffer] = [{} for _ in inputs]
+    for group in reduction_groups(mesh, sub_axes):
+        for rank in group:
+            expected[rank] = summed([inputs[other] for other in group])
+    size = 4 if len(matrix[0]) > 2 else 5
+    for program in programs(reduction.hierarchy, size, Reading.LITERAL):
+        devices = [dict(buffer) for buffer in inputs]
+        for step in reduction.lower(program):
+            run(step, devices)
+        assert devices == expected, "; ".join(map(str, program))
+
+
+@pytest.mark.parametrize("numbering", Numbering)
+@pytest.mark.parametrize(("matrix", "reduced"), CASES, ids=str)
+def test_sub_axes_are_the_groups(
+    matrix: Matrix, reduced: tuple[int, ...], numbering: Numbering
+) -> None:
+    mesh = mesh_of(matrix)
+    reduction = Reduction.of_axes(matrix, reduced, numbering)
+    for instruction in instructions(reduction.hierarchy, Reading.LITERAL):
+        (step,) = reduction.lower((instruction,))
+        sub_axes = reduction.over(instruction, mesh)
+        if sub_axes is None:
+            assert numbering is Numbering.AXES
+            assert len(reduced) > 1
+            continue
+        expected = {
+            group
+            for group in reduction_groups(mesh, list(sub_axes.over))
+            if not any(coordinate(mesh, group[0], axis) for axis in sub_axes.root)
+        }
+        assert set(step.groups) == expected
+        assert len(step.groups) == len(expected)
+        found = span(reduction.hierarchy, instruction.slice, instruction.form)
+        assert bool(sub_axes.root) == found.master
+
+
+@pytest.mark.parametrize(("matrix", "reduced"), CASES, ids=str)
+def test_groups_that_are_no_sub_axes_are_none_of_any(
+    matrix: Matrix, reduced: tuple[int, ...]
+) -> None:
+    """Where there are no sub-axes, the groups are not those of any set of sub-axes."""
+    mesh = mesh_of(matrix)
+    reduction = Reduction.of_axes(matrix, reduced, Numbering.AXES)
+    for instruction in instructions(reduction.hierarchy, Reading.NO_MASTER):
+        if reduction.over(instruction, mesh) is not None:
+            continue
+        (step,) = reduction.lower((instruction,))
+        found = {frozenset(group) for group in step.groups}
+        names = list(mesh.by_name)
+        for chosen in range(1 << len(names)):
+            axes = [name for i, name in enumerate(names) if chosen >> i & 1]
+            assert {frozenset(group) for group in reduction_groups(mesh, axes)} != found
+
+
+SCATTERED: Matrix = ((1, 4), (2, 1), (2, 4))
+
+
+def test_numbering_by_hardware_finds_the_node() -> None:
+    """Reducing axes 0 and 2, P² numbers devices axis by axis and misses what a node is."""
+    mesh = mesh_of(SCATTERED)
+    in_node = {tuple(group) for group in groups(mesh, ["a.l1", "c.l1"])}
+    for numbering in Numbering:
+        reduction = Reduction.of_axes(SCATTERED, [0, 2], numbering)
+        assert reduction.hierarchy == (1, 2, 16)
+        steps = reduction.lower(instructions(reduction.hierarchy))
+        blocks = [{tuple(sorted(group)) for group in step.groups} for step in steps]
+        assert (in_node in blocks) == (numbering is Numbering.HARDWARE)
+
+
+def test_sub_axes_and_roots_by_name() -> None:
+    mesh = mesh_of(((1, 2, 2), (2, 1, 3)))
+    reduction = Reduction.of_mesh(mesh, ["a.l1", "a.l2", "b.l2"], Numbering.HARDWARE)
+    assert reduction.hierarchy == (1, 1, 2, 6)
+    found = {
+        str(step.form): reduction.over(step, mesh)
+        for step in instructions(reduction.hierarchy)
+        if step.slice == 2 and step.collective is Collective.ALL_REDUCE
+    }
+    assert found == {
+        "InsideGroup": SubAxes(("a.l2", "b.l2")),
+        "Parallel(0)": SubAxes(("a.l1",)),
+        "Master(0)": SubAxes(("a.l1",), ("a.l2", "b.l2")),
+    }
+
+
+def test_matrices_of_meshes() -> None:
+    for matrix in matrices((2, 1, 6), (4, 3)):
+        assert matrix_of(mesh_of(matrix)) == matrix
+
+
+def test_a_sub_axis_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(MeshError, match=r"no sub-axis 'a\.l0'"):
+        Reduction.of_mesh(mesh_of(((1, 2),)), ["a.l1", "a.l0"])
+
+
+def test_a_mesh_without_a_placement_is_refused() -> None:
+    mesh = Mesh("m", Machine("machine", (Level("l0", 2, 1e9, 0.0),)), (Axis("a", 2),))
+    with pytest.raises(MeshError, match="not placed"):
+        Reduction.of_mesh(mesh, ["a"])
+    step = instructions((1, 2))[0]
+    with pytest.raises(MeshError, match="not placed"):
+        Reduction.of_axes(((2,),), [0]).over(step, mesh)
+
+
+MEASURED = [
+    ((32,), 0, 47),
+    ((2, 16), 0, 6),
+    ((2, 16), 1, 50),
+    ((4, 8), 0, 50),
+    ((4, 8), 1, 50),
+    ((16, 2), 0, 50),
+    ((16, 2), 1, 6),
+]
+"""Axes, the reduced one, and how many programs all placements on 2 x 16 have: published totals."""
+
+
+@pytest.mark.parametrize(("axes", "reduced", "total"), MEASURED, ids=str)
+def test_published_totals(axes: tuple[int, ...], reduced: int, total: int) -> None:
+    found = [
+        sum(1 for _ in programs(Reduction.of_axes(matrix, [reduced]).hierarchy))
+        for matrix in matrices((2, 16), axes)
+    ]
+    assert sum(found) == total

@@ -1,0 +1,124 @@
+"""Parallelism matrices against their definition (P², MLSys 2022), and axes that do not fit."""
+
+import math
+from itertools import islice, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collir.synthesis.p2.fitting import misfit, nearest
+from collir.synthesis.p2.matrices import Matrix, MatrixError, count, matrices
+
+SMALL = st.lists(st.integers(1, 6), min_size=1, max_size=3)
+
+
+def by_definition(hierarchy: list[int], axes: list[int]) -> set[Matrix]:
+    """Every matrix of divisors whose columns and rows multiply as they should."""
+
+    def rows(size: int) -> list[tuple[int, ...]]:
+        divisors = [[d for d in range(1, h + 1) if h % d == 0] for h in hierarchy]
+        return [row for row in product(*divisors) if math.prod(row) == size]
+
+    return {
+        matrix
+        for matrix in product(*map(rows, axes))
+        if [math.prod(column) for column in zip(*matrix, strict=True)] == hierarchy
+    }
+
+
+def test_the_example_of_the_paper() -> None:
+    assert list(matrices([1, 2, 2, 4], [4, 4])) == [
+        ((1, 2, 2, 1), (1, 1, 1, 4)),
+        ((1, 2, 1, 2), (1, 1, 2, 2)),
+        ((1, 1, 2, 2), (1, 2, 1, 2)),
+        ((1, 1, 1, 4), (1, 2, 2, 1)),
+    ]
+    assert count([1, 2, 2, 4], [4, 4]) == 4
+
+
+@given(SMALL, st.data())
+def test_all_matrices_are_found_once_and_counted(hierarchy: list[int], data: st.DataObject) -> None:
+    left = math.prod(hierarchy)
+    axes: list[int] = []
+    for _ in range(data.draw(st.integers(0, 2))):
+        axes.append(data.draw(st.sampled_from([d for d in range(1, left + 1) if left % d == 0])))
+        left //= axes[-1]
+    axes.append(left)
+    found = list(matrices(hierarchy, axes))
+    assert len(set(found)) == len(found) == count(hierarchy, axes)
+    assert set(found) == by_definition(hierarchy, axes)
+    assert found == sorted(found, reverse=True)
+    assert misfit(hierarchy, axes) is None
+
+
+@given(SMALL, SMALL)
+def test_axes_fit_exactly_if_there_is_a_matrix(hierarchy: list[int], axes: list[int]) -> None:
+    reason = misfit(hierarchy, axes)
+    assert (reason is None) == bool(by_definition(hierarchy, axes)) == (count(hierarchy, axes) > 0)
+    if reason is None:
+        return
+    assert reason.axis is not None or reason.level is not None
+    with pytest.raises(MatrixError, match="multiply to"):
+        matrices(hierarchy, axes)
+    for sizes in reason.nearest:
+        assert len(sizes) == len(axes)
+        assert misfit(hierarchy, sizes) is None
+
+
+@given(st.integers(1, 64), st.lists(st.integers(1, 12), min_size=1, max_size=3))
+def test_nearest_sizes_are_nearest(devices: int, axes: list[int]) -> None:
+    def distance(sizes: tuple[int, ...]) -> tuple[float, int]:
+        pairs = list(zip(sizes, axes, strict=True))
+        far = sum(abs(math.log(size / axis)) for size, axis in pairs)
+        return round(far, 6), sum(size != axis for size, axis in pairs)
+
+    divisors = [d for d in range(1, devices + 1) if devices % d == 0]
+    every = [c for c in product(divisors, repeat=len(axes)) if math.prod(c) == devices]
+    expected = sorted(map(distance, every))[:3]
+    assert [distance(sizes) for sizes in nearest(devices, axes)] == expected
+
+
+def test_the_first_of_very_many_come_at_once() -> None:
+    hierarchy, axes = [2] * 31, [2] * 31
+    first = list(islice(matrices(hierarchy, axes), 3))
+    assert len(set(first)) == 3
+    assert count(hierarchy, axes) == math.factorial(31)
+    assert count([8] * 10, [8] * 10) > 10**17
+
+
+@pytest.mark.parametrize(("hierarchy", "axes"), [([], []), ([1], []), ([], [1]), ([7], [7])])
+def test_trivial_matrices(hierarchy: list[int], axes: list[int]) -> None:
+    assert len(list(matrices(hierarchy, axes))) == count(hierarchy, axes) == 1
+
+
+@pytest.mark.parametrize(("hierarchy", "axes"), [([0], [1]), ([2], [-2])])
+def test_sizes_below_one_are_refused(hierarchy: list[int], axes: list[int]) -> None:
+    with pytest.raises(MatrixError, match="at least 1"):
+        matrices(hierarchy, axes)
+    with pytest.raises(MatrixError, match="at least 1"):
+        count(hierarchy, axes)
+
+
+def text_of(hierarchy: list[int], axes: list[int]) -> str:
+    reason = misfit(hierarchy, axes)
+    assert reason is not None
+    return reason.text("axis {}".format, "level {}".format)
+
+
+def test_reasons() -> None:
+    assert text_of([4, 8], [5, 7]) == (
+        "the axes multiply to 35, the machine has 32 devices; axis 0 of size 5 does not divide 32; "
+        "level 0 of size 4 is not filled by the axes; "
+        "nearest that fit: 4 x 8 or 8 x 4 or 2 x 16"
+    )
+    assert "axis 1 of size 4 does not fit beside the others, which multiply to 8" in text_of(
+        [2, 2, 4], [8, 4]
+    )
+    assert text_of([7], [8]).endswith("nearest that fit: 7")
+    assert "the machine has 1 device;" in text_of([1], [2])
+    assert text_of([2, 2], []).endswith("level 0 of size 2 is not filled by the axes")
+
+
+def test_primes_too_large_to_be_factorised_are_no_problem() -> None:
+    assert "does not divide 2147483647" in text_of([2147483647], [2**89 - 1, 3])

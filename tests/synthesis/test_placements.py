@@ -1,0 +1,149 @@
+"""Placements: all of them, costed as if written by hand; none changes a result."""
+
+import random
+from itertools import product
+from math import prod
+
+import pytest
+from checks import agree, functions_of, results_on_all_devices
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import RANDOM, module_of, random_function, random_mesh
+from xdsl.dialects.builtin import ModuleOp
+
+import collir
+from collir.cost.model import CostModel
+from collir.dialects.machine import mesh_of
+from collir.layout import Axis, Mesh, MeshError
+from collir.syntax.mlir import verify
+from collir.syntax.reader import read
+from collir.syntax.writer import write
+from collir.synthesis.placements import best_placements, placed, unplaced
+from collir.synthesis.strategies import STRATEGIES
+from collir.tools.api import run_passes
+
+TWO = """\
+machine @cluster {
+  level node[4] { port =   8 GB/s, latency = 20 us }
+  level gpu[4]  { port = 270 GB/s, latency =  3 us }
+}
+mesh @m on @cluster { data = 4, model = 4 }
+func @grads(%g: f32[1048576, 64@model] partial(sum: data)) -> f32[1048576, 64@model] on @m {
+  %r = all_reduce %g over data
+  return %r
+}
+func @acts(%x: f32[4096@data, 1024] partial(sum: model)) -> f32[4096@data, 1024] on @m {
+  %r = all_reduce %x over model
+  return %r
+}
+"""
+
+
+def without_placement(mesh: Mesh) -> Mesh:
+    return Mesh(mesh.name, mesh.machine, tuple(Axis(axis.name, axis.size) for axis in mesh.axes))
+
+
+def random_program(rng: random.Random) -> ModuleOp:
+    """Two functions on a mesh that has no placement yet."""
+    mesh = without_placement(random_mesh(rng))
+    return module_of([mesh], [random_function(rng, mesh, 5, f"f{i}") for i in range(2)])
+
+
+@given(rng=RANDOM)
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_placing_changes_no_result(rng: random.Random) -> None:
+    before = read(write(random_program(rng)), "x.coll")
+    after = run_passes(before.clone(), "place")
+    verify(after)
+    assert not unplaced(after)
+    assert write(read(write(after))) == write(after)
+    for old, new in zip(functions_of(before), functions_of(after), strict=True):
+        assert agree(
+            results_on_all_devices(after, new, seed=3),
+            results_on_all_devices(before, old, seed=3),
+            mesh_of(old).devices,
+        )
+
+
+def by_hand(mesh: Mesh) -> list[tuple[tuple[int, ...], ...]]:
+    """All tables of factors that make a mesh, by trying all tables of small numbers."""
+    levels, axes = mesh.machine.levels, mesh.axes
+    found: list[tuple[tuple[int, ...], ...]] = []
+    divisors = [n for n in range(1, mesh.devices + 1) if mesh.devices % n == 0]
+    rows = [
+        [row for row in product(divisors, repeat=len(levels)) if prod(row) == axis.size]
+        for axis in axes
+    ]
+    for table in product(*rows):
+        try:
+            placed(mesh, table)
+        except MeshError:
+            continue
+        found.append(table)
+    return found
+
+
+@given(rng=RANDOM, model=st.sampled_from(["alpha-beta", "p2"]))
+@settings(max_examples=8, deadline=None, derandomize=True)
+def test_the_best_placement_is_the_cheapest_one_written_by_hand(
+    rng: random.Random, model: str
+) -> None:
+    module = random_program(rng)
+    [op] = unplaced(module)
+    text = write(module)
+    mesh = op.value()
+    placements = best_placements(module, op, CostModel(model), top=1000)
+    tables = by_hand(mesh)
+    assert placements.proven and placements.count == len(placements.found) == len(tables)
+    assert {one.matrix for one in placements.found} == set(tables)
+    line = next(line for line in text.split("\n") if line.startswith("mesh "))
+    for one in placements.found:
+        axes = ", ".join(
+            f"{axis.name} = " + " * ".join(f"{f.level}:{f.size}" for f in axis.factors or ())
+            for axis in one.mesh.axes
+        )
+        written = text.replace(line, f"{line.partition('{')[0]}{{ {axes} }}")
+        times: dict[str, list[float]] = {}
+        for strategy in STRATEGIES:
+            whole = run_passes(read(written), f"decompose{{strategy={strategy}}}")
+            for found in collir.cost(whole, model=model):
+                times.setdefault(found.name, []).append(found.time)
+        for name, time in one.functions.items():
+            assert time == pytest.approx(min(times[name]))
+    assert [one.time for one in placements.found] == sorted(one.time for one in placements.found)
+
+
+def test_the_larger_reduction_gets_the_faster_links() -> None:
+    module = read(TWO)
+    [op] = unplaced(module)
+    found = best_placements(module, op, CostModel())
+    assert found.count == 3 and found.proven
+    assert [one.matrix for one in found.found] == [
+        ((1, 4), (4, 1)),
+        ((2, 2), (2, 2)),
+        ((4, 1), (1, 4)),
+    ]
+    assert found.found[0].strategies == {"grads": "flat", "acts": "flat"}
+
+
+def test_a_limit_of_time_returns_the_best_so_far_and_says_so() -> None:
+    text = TWO.replace("node[4]", "node[64]").replace("gpu[4]", "gpu[64]")
+    module = read(text.replace("data = 4, model = 4", "data = 64, model = 8, more = 8"))
+    [op] = unplaced(module)
+    found = best_placements(module, op, CostModel(), seconds=0.05)
+    assert not found.proven
+    assert found.count > len(found.found)
+
+
+def test_placements_that_an_algorithm_does_not_fit_are_left_out() -> None:
+    """Trees have no cost on rings."""
+    ring = TWO.replace("3 us }", "3 us, kind = ring }")
+    module = read(ring.replace("over data", "over data using binary_tree"))
+    [op] = unplaced(module)
+    found = best_placements(module, op, CostModel())
+    assert [one.matrix for one in found.found] == [((4, 1), (1, 4))]
+    both = ring.replace("20 us }", "20 us, kind = ring }")
+    module = read(both.replace("over data", "over data using binary_tree"))
+    [op] = unplaced(module)
+    with pytest.raises(collir.DiagnosticError, match="trees are not costed"):
+        best_placements(module, op, CostModel())
