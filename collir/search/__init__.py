@@ -19,11 +19,13 @@ from collir.search.coordination import (
 from collir.search.engines.base import Engine
 from collir.search.engines.futures import Futures
 from collir.search.engines.local import Local
+from collir.search.engines.mpi import Mpi
 from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
 from collir.search.goals import Collect, Fold, Nodes, NodesByDepth, Solutions
 from collir.search.options import Options
 from collir.search.problem import Dive, Kernel, Problem, SearchError
+from collir.search.profiling import recommend
 from collir.search.results import Decision, Enumeration, Optimum, Outcome, Solution, Statistics
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Futures",
     "Kernel",
     "Local",
+    "Mpi",
     "Nodes",
     "NodesByDepth",
     "Optimum",
@@ -59,4 +62,5 @@ __all__ = [
     "enumerate",
     "k_best",
     "optimise",
+    "recommend",
 ]

@@ -5,9 +5,9 @@ from typing import Any, TypeVar, Unpack, overload
 
 from collir.search.coordinator import best_bound
 from collir.search.goals import Fold, Solutions
-from collir.search.options import Options, whole
+from collir.search.options import Options
 from collir.search.plan import Plan
-from collir.search.problem import Node, Number, Problem, SearchError, rank_of, sign
+from collir.search.problem import Node, Number, Problem, SearchError, rank_of, sign, whole
 from collir.search.results import Decision, Enumeration, Optimum, Status
 from collir.search.run import Run
 

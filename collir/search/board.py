@@ -1,13 +1,14 @@
 """Numbers that every worker sees at once: the cut, and what the coordinator wants of all."""
 
 import math
+import threading
 from array import array
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collir.search.problem import Number
+from collir.search.problem import Number, SearchError
 
 CUT, WANTED, STOP, LAST, COUNTERS = range(5)
 """The cells of a board: nothing of a greater rank than the cut is needed; how many workers have
@@ -29,7 +30,23 @@ class Board:
         self.cells = cast("memoryview[float]", memoryview(array("d", bytes(8 * size(workers)))))
         if memory is not None:
             self.cells = memory
+        self._claimed = threading.Lock()
         self.reset()
+
+    def claim(self) -> None:
+        """Takes the workers for one search.
+
+        Raises:
+            SearchError: they are at another search, or one was broken off before they had stopped.
+        """
+        if not self._claimed.acquire(blocking=False):
+            raise SearchError(
+                "this engine is at another search, or one on it was broken off: make another one"
+            )
+
+    def release(self) -> None:
+        """The workers have stopped: another search may begin."""
+        self._claimed.release()
 
     def array(self) -> NDArray[np.float64]:
         """The cells, for kernels: shape (cells,), not a copy."""

@@ -6,6 +6,7 @@ the kind, and all that changes the answer. How the search is divided, and where 
 
 import os
 import pickle
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def _identity(plan: Plan) -> tuple[Any, ...]:
         plan.k,
         plan.known,
         plan.target,
-        type(plan.fold).__qualname__,
+        plan.packed_fold(),
         plan.depth_limit,
         plan.ordered,
     )
@@ -42,17 +43,31 @@ class Checkpoints:
         self._every = every
         self._identity = _identity(plan)
         self._written = time.monotonic()
-        if not self._path.parent.is_dir():
-            raise SearchError(f"cannot write {self._path}: there is no folder {self._path.parent}")
+        folder = self._path.parent
+        if not folder.is_dir():
+            raise SearchError(f"cannot write {self._path}: there is no folder {folder}")
+        if not os.access(folder, os.W_OK):
+            raise SearchError(f"cannot write {self._path}: {folder} may not be written to")
 
     def look(self, coordinator: Coordinator) -> None:
         """Writes, if it is time."""
         if time.monotonic() - self._written > self._every:
-            self.write(coordinator.snapshot())
+            self.keep(coordinator.snapshot())
+
+    def keep(self, state: State) -> None:
+        """Writes the state; where that fails the search goes on, and stderr says so."""
+        self._written = time.monotonic()
+        try:
+            self.write(state)
+        except SearchError as error:
+            sys.stderr.write(f"warning: no checkpoint: {error}\n")
 
     def write(self, state: State) -> None:
         """Writes the state, whole or not at all."""
-        data = MAGIC + pickle.dumps((self._identity, state), pickle.HIGHEST_PROTOCOL)
+        try:
+            data = MAGIC + pickle.dumps((self._identity, state), pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            raise SearchError(f"a checkpoint needs nodes that can be pickled: {error}") from error
         try:
             temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
             temporary.write_bytes(data)
@@ -80,8 +95,8 @@ def read_checkpoint(path: str | Path, plan: Plan) -> State:
         raise SearchError(f"{path} is damaged: {type(error).__name__}: {error}") from error
     if identity != _identity(plan):
         raise SearchError(
-            f"{path} is a checkpoint of another search: resume with the same problem, and the "
-            "same options but for workers, engine and limits"
+            f"{path} is a checkpoint of another search: resume with the same problem (by its "
+            "pickle, or its identity()), and the same options but for workers, engine and limits"
         )
     if not isinstance(state, State):
         raise SearchError(f"{path} is damaged: it holds no state of a search")

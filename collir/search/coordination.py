@@ -6,7 +6,7 @@ Archibald, Maier, Stewart, Trinder: "Implementing YewPar: a framework for parall
 
 from dataclasses import dataclass
 
-from collir.search.problem import SearchError
+from collir.search.problem import whole
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class DepthBounded:
     depth: int = 2
 
     def __post_init__(self) -> None:
-        _at_least("the depth", self.depth, 0)
+        whole("the depth", self.depth, 0)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.backtracks is not None:
-            _at_least("the budget", self.backtracks, 1)
+            whole("the budget", self.backtracks, 1)
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,7 @@ class Ordered:
     depth: int = 2
 
     def __post_init__(self) -> None:
-        _at_least("the depth", self.depth, 0)
+        whole("the depth", self.depth, 0)
 
 
 Coordination = Sequential | DepthBounded | StackStealing | Budget | Ordered
-
-
-def _at_least(what: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise SearchError(f"{what} must be a whole number of at least {least}, not {value!r}")

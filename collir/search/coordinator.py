@@ -85,7 +85,7 @@ class Coordinator:
         self._attempts: dict[int, int] = {}
         self._task_seconds = (0, 0.0)
         self._decided = False
-        self.peak_memory = 0
+        self._stopped = False
 
     # What there is to do.
 
@@ -132,10 +132,15 @@ class Coordinator:
         for task in state.open:
             self._put(task)
         state.tasks += len(state.open)
-        engine.start(plan)
-        self._publish()
         reason = ""
+        engine.board.claim()
         try:
+            engine.start(plan)
+        except BaseException:
+            engine.board.release()
+            raise
+        try:
+            self._publish()
             while not reason and not self._decided and (self._pool or any(self._held)):
                 self._dispatch()
                 for event in engine.wait(min(TICK, self.watch.left())):
@@ -144,14 +149,16 @@ class Coordinator:
                 for observer in self._observers:
                     observer.look(self)
         finally:
-            for event in engine.stop():
+            last = engine.stop()
+            engine.board.release()  # not if that failed: then workers may still be at this search
+            self._stopped = True
+            for event in last:
                 self._take(event)
             state.open = self._open()
         return reason if state.open and not self._decided else ""
 
     def _limit(self) -> str:
         memory = self.engine.memory() if self.watch.memory_due() else None
-        self.peak_memory = max(self.peak_memory, memory or 0)
         return self.watch.reason(self.visited(), memory)
 
     def _dispatch(self) -> None:
@@ -207,9 +214,11 @@ class Coordinator:
 
     def _lost(self, held: dict[int, Task], why: str) -> None:
         """Takes back what a lost worker had: suspects all; what it had alone is to blame."""
-        self.state.lost += 1
+        self.state.lost += not self._stopped  # one that did not stop in time is no loss
         for ident, task in held.items():
             self._put(task, ident)
+            if self._stopped:
+                continue
             self._attempts[ident] = self._attempts.get(ident, 0) + (len(held) == 1)
             if self._attempts[ident] >= ATTEMPTS:
                 node = next((node for level in task.levels for node in level), None)

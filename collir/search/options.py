@@ -7,7 +7,7 @@ from typing import Literal, TypedDict, cast
 from collir.search.coordination import Coordination
 from collir.search.engines.base import Engine
 from collir.search.plan import ORDERS, Order
-from collir.search.problem import SearchError
+from collir.search.problem import SearchError, whole
 
 EngineName = Literal["auto", "local", "processes", "threads", "mpi"]
 ENGINES: tuple[EngineName, ...] = ("auto", "local", "processes", "threads", "mpi")
@@ -77,12 +77,7 @@ def look_at(options: Options) -> None:
     if coordination is not None and not isinstance(coordination, Coordination):
         raise SearchError(f"a coordination must be one, such as Budget(), not {coordination!r}")
     engine: object = options.get("engine", "auto")
-    if not (engine in ENGINES if isinstance(engine, str) else hasattr(engine, "submit")):
+    made = hasattr(engine, "submit") and not isinstance(engine, type)
+    if not (engine in ENGINES if isinstance(engine, str) else made):
         names = ", ".join(ENGINES)
         raise SearchError(f"the engine is one of {names}, or made before, not {engine!r}")
-
-
-def whole(what: str, value: object, least: int) -> None:
-    """Raises an error if a value is no whole number, or too small a one."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise SearchError(f"{what} must be a whole number of at least {least}, not {value!r}")

@@ -92,6 +92,10 @@ class Plan:
         """
         return self._pickled(self)
 
+    def packed_fold(self) -> bytes:
+        """The fold as bytes, by which a later search is known to compute the same."""
+        return self._pickled(self.fold)
+
     def identity(self) -> Hashable:
         """What a later search is known by to be of the same problem."""
         named = self.problem.identity()

@@ -151,6 +151,12 @@ def rank_of(problem: Problem[Any], what: str, value: Any, node: object) -> Numbe
     return sign(problem) * number
 
 
+def whole(what: str, value: object, least: int) -> None:
+    """Raises an error if a value is no whole number, or too small a one."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise SearchError(f"{what} must be a whole number of at least {least}, not {value!r}")
+
+
 def explain(problem: Problem[Any], node: Any, bounded: bool) -> None:
     """Raises the right error if a bound or an objective is why a node could not be dealt with.
 

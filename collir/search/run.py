@@ -20,7 +20,7 @@ from collir.search.engines.threads import Threads
 from collir.search.limits import Interrupt, Limits, Watch
 from collir.search.options import Options, look_at
 from collir.search.plan import Plan
-from collir.search.problem import sign
+from collir.search.problem import Problem, SearchError, sign
 from collir.search.progress import Progress, wanted
 from collir.search.results import Solution, Statistics
 
@@ -36,6 +36,10 @@ class Run:
 
     def __init__(self, plan: Plan, options: Options):
         look_at(options)
+        if not isinstance(plan.problem, Problem):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SearchError(f"a problem is made from a subclass of Problem, not {plan.problem!r}")
+        if plan.fold is not None and not _is_fold(plan.fold):
+            raise SearchError(f"a fold has empty, add and merge; {plan.fold!r} has not")
         self._options = options
         self._engine = options.get("engine", "auto")
         self._workers = self._count()
@@ -118,7 +122,7 @@ class Run:
                 if progress is not None:
                     progress.close()
                 if checkpoints is not None and self.reason:
-                    checkpoints.write(self.state)
+                    checkpoints.keep(self.state)
 
     def _run(self, watch: Watch, observers: tuple[Observer, ...]) -> None:
         """Runs it on the engine asked for; with ``auto`` first here, and there if it pays."""
@@ -185,3 +189,8 @@ class Run:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _is_fold(fold: object) -> bool:
+    made = not isinstance(fold, type)
+    return made and all(hasattr(fold, name) for name in ("empty", "add", "merge"))

@@ -4,7 +4,7 @@ import math
 import time
 from collections import deque
 
-from collir.search.board import COUNTERS, CUT, LAST, WANTED, Board, cut_at
+from collir.search.board import COUNTERS, CUT, LAST, STOP, WANTED, Board, cut_at
 from collir.search.coordination import Budget, DepthBounded, Ordered, StackStealing
 from collir.search.plan import Plan
 from collir.search.tasks import Counts, Profile, Report, State, Task
@@ -14,6 +14,9 @@ SLICE = 0.002
 
 KERNEL_SLICE = 0.01
 """The same where a kernel runs, which sees the cut itself: taking up what it leaves costs time."""
+
+BURST = 0.001
+"""Seconds for which reports of short tasks are collected."""
 
 GRAIN = 50
 """A task runs this many times as long as its report takes before a budget chosen by us is spent."""
@@ -82,6 +85,18 @@ class Worker:
         self._seconds += now - started
         self._adapt(visited + explorer.counts.pruned - before[2], now - started)
         return self._reports(news, now)
+
+    def burst(self, search: int) -> list[Report]:
+        """Runs tasks until there is something to tell, or the search of this number is stopped."""
+        reports: list[Report] = []
+        end = time.perf_counter() + BURST
+        while self.busy and self._board.cells[STOP] < search:
+            new = self.step()
+            reports += new
+            urgent = any(report.state != "done" or report.found or report.given for report in new)
+            if urgent or time.perf_counter() > end:
+                break
+        return reports
 
     def _begin(self) -> None:
         ident, task = self._queue.popleft()

@@ -20,7 +20,7 @@ from collir.search.coordination import (
     Sequential,
     StackStealing,
 )
-from collir.search.engines.mpi import launched, leads
+from collir.search.engines.mpi import agree, launched, leads
 from collir.search.goals import Fold, Nodes, NodesByDepth, Solutions
 from collir.search.options import ENGINES
 from collir.search.plan import ORDERS
@@ -307,34 +307,49 @@ def run(options: argparse.Namespace) -> int:
     """The command; returns its exit status. As one of several ranks, it searches with them."""
     if options.engine == "auto" and launched():
         options.engine = "mpi"
-    if options.engine == "mpi" and not leads():
-        return _follow(options)
-    outcome, what = _outcome(options)
-    if options.profile:
-        _write_profile(options.profile, outcome)
-    sys.stdout.write((as_json if options.json else as_text)(outcome, what) + "\n")
-    sys.stdout.flush()
-    return 0
+    together = options.engine == "mpi" and launched()
+    problem, error = _problem(options)
+    if together and (wrong := agree(_plain(error))) and error is None:
+        error = DiagnosticError(Diagnostic(f"rank {wrong[0]}: {wrong[1]}"))
+    if together and not leads():  # rank 0 speaks for all, also of what went wrong
+        with contextlib.suppress(SearchError, UsageError):
+            if error is None:
+                _search(SUBJECTS[options.problem], problem, options)
+        return 0
+    if error is not None:
+        raise error
+    return _report(problem, options)
 
 
-def _follow(options: Options) -> int:
-    """Takes part in the search that another rank reports on, and leaves errors to it too."""
-    with contextlib.suppress(DiagnosticError, UsageError, OSError):
-        _outcome(options)
-    return 0
+def _problem(options: Options) -> tuple[Any, Exception | None]:
+    """The problem, or what is wrong with it."""
+    try:
+        return SUBJECTS[options.problem].problem(options), None
+    except SearchError as error:
+        return None, UsageError(str(error))
+    except (DiagnosticError, OSError) as error:
+        return None, error
 
 
-def _outcome(options: Options) -> tuple[Outcome, str]:
-    """How the search ended, and what was counted if it was to count."""
+def _plain(error: Exception | None) -> str | None:
+    """An error without what is printed around it."""
+    if isinstance(error, DiagnosticError):
+        return "; ".join(one.message for one in error.diagnostics)
+    return None if error is None else str(error)
+
+
+def _report(problem: Problem[Any], options: Options) -> int:
+    """Searches, and says how it ended."""
     subject = SUBJECTS[options.problem]
     try:
-        problem = subject.problem(options)
-    except SearchError as error:
-        raise UsageError(str(error)) from error
-    try:
-        return _search(subject, problem, options), subject.what
+        outcome = _search(subject, problem, options)
     except SearchError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
+    sys.stdout.write((as_json if options.json else as_text)(outcome, subject.what) + "\n")
+    sys.stdout.flush()
+    if options.profile:
+        _write_profile(options.profile, outcome)
+    return 0
 
 
 def _write_profile(path: str, outcome: Outcome) -> None:

@@ -2,10 +2,15 @@
 
 import itertools
 import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -295,3 +300,83 @@ def test_states_with_keys_are_kept_apart_by_search() -> None:
             for _ in range(3):
                 found = optimise(problem, engine=engine, coordination=Budget(1))
                 assert found.best is not None and found.best.value == 1
+
+
+@pytest.mark.parametrize("make", [lambda: Local(2), lambda: Threads(2), lambda: Processes(2)])
+def test_an_engine_is_at_one_search_at_a_time(make: Any) -> None:
+    """Another thread that asks for it meanwhile is told so; both totals would be wrong."""
+    engine = make()
+    errors: list[SearchError] = []
+    began = threading.Event()
+
+    class Slow(Heap):
+        def children(self, node: int) -> Any:
+            began.set()
+            time.sleep(0.002)
+            return super().children(node)
+
+    totals: list[int] = []
+    problem = Heap(300, seconds=0.002) if isinstance(engine, Processes) else Slow(300)
+    first = threading.Thread(
+        target=lambda: totals.append(enumerate(problem, Nodes(), engine=engine).total)
+    )
+    first.start()
+    began.wait(0.3)
+    try:
+        enumerate(Heap(20), Nodes(), engine=engine)
+    except SearchError as error:
+        errors.append(error)
+    first.join()
+    assert totals == [300]
+    assert len(errors) == 1 and "at another search" in str(errors[0])
+    assert enumerate(Heap(20), Nodes(), engine=engine).total == 20
+    engine.close()
+
+
+def test_an_engine_of_no_workers_is_refused() -> None:
+    wrong: Any
+    for wrong in (0, -1, "2", 1.5):
+        for kind in (Local, Threads, Processes):
+            with pytest.raises(SearchError, match="workers"):
+                kind(wrong)
+
+
+class NoKernel(Heap):
+    """Cannot make its kernel."""
+
+    def kernel(self, kind: Any, fold: object) -> Any:
+        raise ValueError("kernel broken")
+
+
+def test_the_error_of_one_search_is_not_raised_by_the_next() -> None:
+    with Processes(2) as engine:
+        for _ in range(3):
+            with pytest.raises(SearchError, match="kernel broken"):
+                enumerate(NoKernel(50), Nodes(), engine=engine)
+            assert enumerate(Heap(50), Nodes(), engine=engine).total == 50
+
+
+def test_a_worker_that_an_unnamed_signal_kills_is_replaced() -> None:
+    with Processes(1) as engine:
+        enumerate(Heap(20), Nodes(), engine=engine)
+        os.kill(engine.pids[0], 40)
+        time.sleep(0.05)
+        assert enumerate(Heap(300), Nodes(), engine=engine).total == 300
+
+
+def test_workers_that_cannot_start_are_named_as_that() -> None:
+    script = "from collir.search import *\nfrom search_problems import Heap\n"
+    script += "enumerate(Heap(50), Nodes(), engine=Processes(1, 'spawn'))\n"
+    support = Path(__file__).parent.parent / "support"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "unguarded.py"
+        path.write_text(script)
+        ended = subprocess.run(
+            [sys.executable, str(path)],
+            env={**os.environ, "PYTHONPATH": str(support)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert ended.returncode == 1
+    assert "SearchError: workers could not start: guard what a script does" in ended.stderr

@@ -21,12 +21,14 @@ from collir.search import (
     Collect,
     Coordination,
     DepthBounded,
+    Fold,
     Local,
     Nodes,
     NodesByDepth,
     Optimum,
     Options,
     Ordered,
+    Problem,
     Processes,
     SearchError,
     Sequential,
@@ -39,7 +41,6 @@ from collir.search import (
 )
 from collir.search.checkpoint import MAGIC
 from collir.search.plan import ORDERS, Order
-from collir.search.problem import Problem
 
 HERE = settings(
     max_examples=120,
@@ -466,3 +467,28 @@ def test_a_problem_with_sets_can_be_gone_on_with_in_another_process(tmp_path: Pa
             check=part == "begin",
         ).stdout
     assert output.strip() == "optimal"
+
+
+class CountAbove(Fold[int]):
+    """How many objectives are above a value."""
+
+    def __init__(self, least: int):
+        self.least = least
+
+    def empty(self) -> int:
+        return 0
+
+    def add(self, total: int, problem: Problem[Any], node: Any, depth: int) -> int:
+        return total + ((problem.objective(node) or 0) > self.least)
+
+    def merge(self, total: int, other: int) -> int:
+        return total + other
+
+
+def test_a_checkpoint_of_another_fold_is_refused(tmp_path: Path) -> None:
+    """A fold of the same class with another value counts something else."""
+    path = tmp_path / "search"
+    enumerate(Heap(300), CountAbove(10**9), node_limit=50, checkpoint=path)
+    with pytest.raises(SearchError, match="another search"):
+        enumerate(Heap(300), CountAbove(-1), resume=path)
+    assert enumerate(Heap(300), CountAbove(10**9), resume=path).total == 0

@@ -4,10 +4,11 @@ divided, in an order that a seed decides and that is the same each time."""
 import random
 import time
 
-from collir.search.board import STOP, Board
+from collir.search.board import Board
 from collir.search.engines.base import Event
 from collir.search.memory import resident
 from collir.search.plan import Plan
+from collir.search.problem import whole
 from collir.search.tasks import Task
 from collir.search.worker import Worker
 
@@ -23,6 +24,7 @@ class Local:
     """
 
     def __init__(self, workers: int = 1, seed: int = 0, loss: float = 0.0):
+        whole("workers", workers, 1)
         self.workers = workers
         self.board = Board(workers)
         self.durable = loss > 0
@@ -62,7 +64,6 @@ class Local:
 
     def close(self) -> None:
         """Nothing is held."""
-        self.board.set(STOP, 0)
 
     def memory(self) -> int:
         """Bytes of memory of this process."""

@@ -70,6 +70,16 @@ def world_size() -> int:
     return mpi().COMM_WORLD.size
 
 
+def agree(error: str | None) -> tuple[int, str] | None:
+    """The first rank that something is wrong with, and what it is; all ranks of a job must ask.
+
+    Raises:
+        SearchError: mpi4py or MPI is missing.
+    """
+    errors = mpi().COMM_WORLD.allgather(error)
+    return next(((rank, text) for rank, text in enumerate(errors) if text is not None), None)
+
+
 class Mpi:
     """Workers are the ranks of MPI but the first; a rank that is alone works itself.
 

@@ -13,7 +13,6 @@ from typing import Any
 from collir.search.board import COUNTERS, STOP, Board
 from collir.search.engines.mpi_link import Link, LostRankError, Pause
 from collir.search.problem import SearchError
-from collir.search.tasks import Report
 from collir.search.worker import Worker
 
 BURST = 0.001
@@ -97,16 +96,9 @@ class RankWorker:
 
     def _work(self) -> None:
         """Runs tasks until there is something to say, and says it."""
-        worker, cells = self._worker, self._board.cells
+        worker = self._worker
         assert worker is not None
-        reports: list[Report] = []
-        started = time.perf_counter()
-        while worker.busy and cells[STOP] < self._search:
-            new = worker.step()
-            reports += new
-            urgent = any(report.state != "done" or report.found or report.given for report in new)
-            if urgent or time.perf_counter() - started > BURST:
-                break
+        reports = worker.burst(self._search)
         if not worker.busy:
             self._beat(due=True)
         if not reports:
@@ -115,8 +107,7 @@ class RankWorker:
         self._link.send((0,), ("reports", self._search, reports))
         self._link.settle()
         worker.publish()
-        cost = (time.perf_counter() - started) / len(reports)
-        worker.report_cost += (cost - worker.report_cost) / 8
+        worker.cost((time.perf_counter() - started) / len(reports))
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from collir.search.board import STOP, Board, size
 from collir.search.engines.base import Event
 from collir.search.memory import resident
 from collir.search.plan import Plan
-from collir.search.problem import SearchError
-from collir.search.tasks import Report, Task
+from collir.search.problem import SearchError, whole
+from collir.search.tasks import Task
 from collir.search.worker import Worker
 
 Method = Literal["fork", "spawn"]
@@ -40,6 +40,12 @@ LONG = 16384
 
 PATIENCE = 1.0
 """Seconds between two looks of an idle worker for its parent."""
+
+
+_NOT_STARTED = (
+    "workers could not start: guard what a script does with `if __name__ == '__main__':`, define "
+    "the problem in a module that can be imported, or search with workers=1"
+)
 
 
 class WorkerError(SearchError):
@@ -59,6 +65,7 @@ class Processes:
     durable = True
 
     def __init__(self, workers: int, method: Method | None = None):
+        whole("workers", workers, 1)
         self.workers = workers
         self._method = method
         self._shared = RawArray("d", size(workers))
@@ -70,6 +77,8 @@ class Processes:
         self._selector = selectors.DefaultSelector()
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
+        self._ready: set[int] = set()
+        """The workers that have come to life."""
 
     def __enter__(self) -> "Processes":
         return self
@@ -89,8 +98,12 @@ class Processes:
         self._search += 1
         self._losses = 0
         if not self._processes:
-            for index in range(self.workers):
-                self._launch(index)
+            try:
+                for index in range(self.workers):
+                    self._launch(index)
+            except BaseException:
+                self.close()
+                raise
         for pipe in self._pipes:
             self._send(pipe, ("plan", self._search, self._plan))
 
@@ -161,13 +174,15 @@ class Processes:
             kind, search, content = pickle.loads(self._pipes[index].recv_bytes())
         except (EOFError, OSError):
             return Event(index, lost=self._replace(index))
-        if kind == "error":
+        if kind == "ready":
+            self._ready.add(index)
+        if kind == "error" and search == self._search:
             raise WorkerError(content)
         if search != self._search or kind != "reports":
             return None
         return Event(index, content)
 
-    def _replace(self, index: int) -> str:
+    def _replace(self, index: int, going_on: bool = True) -> str:
         """Starts another worker in the place of a lost one; returns what became of that."""
         process = self._processes[index]
         self._selector.unregister(self._pipes[index])
@@ -175,10 +190,18 @@ class Processes:
         process.join(GRACE)
         why = _ending(process)
         self._losses += 1
-        self._launch(index)
-        self._send(self._pipes[index], ("plan", self._search, self._plan))
-        if self._losses > LOSSES * self.workers:
-            raise SearchError(f"{self._losses} workers were lost, the last one was {why}")
+        try:
+            if index not in self._ready and (process.exitcode or 0) > 0:
+                raise SearchError(f"{_NOT_STARTED} ({why})")
+            if self._losses > LOSSES * self.workers:
+                raise SearchError(f"{self._losses} workers were lost, the last one was {why}")
+            self._ready.discard(index)
+            self._launch(index)
+        except BaseException:
+            self.close()
+            raise
+        if going_on:
+            self._send(self._pipes[index], ("plan", self._search, self._plan))
         return why
 
     def stop(self) -> list[Event]:
@@ -195,16 +218,19 @@ class Processes:
                 try:
                     kind, search, content = pickle.loads(self._pipes[index].recv_bytes())
                 except (EOFError, OSError):
-                    events.append(Event(index, lost=self._replace(index)))
+                    events.append(Event(index, lost=self._replace(index, going_on=False)))
                     waiting.discard(index)
                     continue
-                if kind == "stopped":
+                if kind == "ready":
+                    self._ready.add(index)
+                if kind == "stopped" and search == self._search:
                     waiting.discard(index)
                 if kind in ("reports", "stopped") and search == self._search:
                     events.append(Event(index, content))
         for index in waiting:
             self._processes[index].kill()
-            events.append(Event(index, lost=self._replace(index)))
+            self._ready.add(index)  # or it was slow to start, which is no error now
+            events.append(Event(index, lost=self._replace(index, going_on=False)))
         return events
 
     def close(self) -> None:
@@ -215,7 +241,8 @@ class Processes:
             self._outbox.put(None)
             self._outbox = None
         for pipe, process in zip(self._pipes, self._processes, strict=True):
-            self._selector.unregister(pipe)
+            if not pipe.closed:
+                self._selector.unregister(pipe)
             process.join(GRACE)
             if process.is_alive():
                 process.kill()
@@ -223,6 +250,7 @@ class Processes:
             pipe.close()
         self._pipes.clear()
         self._processes.clear()
+        self._ready.clear()
 
     def memory(self) -> int:
         """Bytes of memory of this process and the workers."""
@@ -250,7 +278,8 @@ def _ending(process: BaseProcess) -> str:
     if code is None:
         return "stuck"
     if code < 0:
-        return f"killed by {signal.Signals(-code).name}"
+        known = -code in signal.valid_signals() and -code in set(signal.Signals)
+        return f"killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
     return f"ended with status {code}"
 
 
@@ -262,19 +291,21 @@ def _main(
         os.close(end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides what an interrupt means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    board = _SharedBoard(workers, memoryview(shared).cast("B").cast("d"))
+    served = _Served(pipe, _SharedBoard(workers, memoryview(shared).cast("B").cast("d")), index)
     try:
-        _serve(pipe, board, index, parent)
+        served.serve(parent)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the parent has gone
     except BaseException as error:
         with contextlib.suppress(OSError):
-            text = f"{type(error).__name__}: {error}"
-            if not isinstance(error, SearchError):
-                text = f"a worker raised {text}\n{traceback.format_exc()}"
-            else:
-                text = str(error)
-            pipe.send_bytes(pickle.dumps(("error", 0, text)))
+            served.send("error", _text(error))
+
+
+def _text(error: BaseException) -> str:
+    """What the parent is told of an error."""
+    if isinstance(error, SearchError):
+        return str(error)
+    return f"a worker raised {type(error).__name__}: {error}\n{traceback.format_exc()}"
 
 
 class _SharedBoard(Board):
@@ -284,45 +315,54 @@ class _SharedBoard(Board):
         """Nothing: the search is going on."""
 
 
-def _serve(pipe: Connection, board: Board, index: int, parent: int) -> None:
-    worker: Worker | None = None
-    search = 0
-    checked = time.monotonic()
-    while True:
-        if time.monotonic() - checked > PATIENCE:
-            checked = time.monotonic()
-            if os.getppid() != parent:
-                return
-        busy = worker is not None and worker.busy
-        if pipe.poll(0 if busy else PATIENCE):
-            kind, number, content = pickle.loads(pipe.recv_bytes())
-            if kind == "end":
-                return
-            if kind == "plan":
-                search, worker = number, Worker(pickle.loads(content), board, index)
-            elif kind == "tasks" and worker is not None and number == search:
-                worker.add(content)
-            elif kind == "stop":
-                reports = worker.stop() if worker is not None else []
-                pipe.send_bytes(pickle.dumps(("stopped", search, reports), pickle.HIGHEST_PROTOCOL))
-                worker = None
-        elif worker is not None and busy:
-            _work(worker, pipe, search, board)
+class _Served:
+    """A worker in its process, and the pipe to its parent."""
 
+    def __init__(self, pipe: Connection, board: Board, index: int):
+        self._pipe = pipe
+        self._board = board
+        self._index = index
+        self._search = 0
+        self._worker: Worker | None = None
 
-def _work(worker: Worker, pipe: Connection, search: int, board: Board) -> None:
-    """Runs tasks until there is something to say, and says it."""
-    reports: list[Report] = []
-    started = time.perf_counter()
-    while worker.busy and board.cells[STOP] < search:
-        new = worker.step()
-        reports += new
-        urgent = any(report.state != "done" or report.found or report.given for report in new)
-        if urgent or time.perf_counter() - started > 0.001:
-            break
-    if not reports:
-        return
-    started = time.perf_counter()
-    pipe.send_bytes(pickle.dumps(("reports", search, reports), pickle.HIGHEST_PROTOCOL))
-    worker.publish()
-    worker.cost((time.perf_counter() - started) / len(reports))
+    def send(self, kind: str, content: object) -> None:
+        """Sends a message of the search that is going on."""
+        message = (kind, self._search, content)
+        self._pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+
+    def serve(self, parent: int) -> None:
+        """Works until the parent says that it is over, or is gone."""
+        self.send("ready", None)
+        checked = time.monotonic()
+        while True:
+            if time.monotonic() - checked > PATIENCE:
+                checked = time.monotonic()
+                if os.getppid() != parent:
+                    return
+            busy = self._worker is not None and self._worker.busy
+            if self._pipe.poll(0 if busy else PATIENCE):
+                message = pickle.loads(self._pipe.recv_bytes())
+                if message[0] == "end":
+                    return
+                self._obey(*message)
+            elif self._worker is not None and busy:
+                self._work(self._worker)
+
+    def _obey(self, kind: str, search: int, content: Any) -> None:
+        if kind == "plan":
+            self._search = search
+            self._worker = Worker(pickle.loads(content), self._board, self._index)
+        elif kind == "tasks" and self._worker is not None and search == self._search:
+            self._worker.add(content)
+        elif kind == "stop":
+            self.send("stopped", self._worker.stop() if self._worker is not None else [])
+            self._worker = None
+
+    def _work(self, worker: Worker) -> None:
+        """Runs tasks until there is something to say, and says it."""
+        if not (reports := worker.burst(self._search)):
+            return
+        started = time.perf_counter()
+        self.send("reports", reports)
+        worker.publish()
+        worker.cost((time.perf_counter() - started) / len(reports))

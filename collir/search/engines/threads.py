@@ -7,6 +7,7 @@ from collir.search.board import STOP, Board
 from collir.search.engines.base import Event
 from collir.search.memory import resident
 from collir.search.plan import Plan
+from collir.search.problem import whole
 from collir.search.tasks import Report, Task
 from collir.search.worker import Worker
 
@@ -23,6 +24,7 @@ class Threads:
     durable = False
 
     def __init__(self, workers: int):
+        whole("workers", workers, 1)
         self.workers = workers
         self.board = Board(workers)
         self._search = 0

@@ -1,0 +1,552 @@
+"""The published measurements of P² beside what is predicted: ``python benchmarks/p2.py`` writes a
+page of docs.
+
+The predictions take the bandwidths that the paper states for its machine, and nothing that was
+fitted to the measurements.
+"""
+
+import argparse
+import csv
+import gc
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, groupby
+from pathlib import Path
+from statistics import median
+
+import collir
+from collir.cost.collective import Collective
+from collir.cost.model import CostModel, StepCost, step_cost
+from collir.dialects.machine import MachineOp
+from collir.layout import Axis, Mesh
+from collir.syntax.reader import read
+from collir.synthesis.candidates import Candidate, enumerated
+from collir.synthesis.p2.enumerate import programs
+from collir.synthesis.p2.lower import Numbering, Reduction
+from collir.synthesis.p2.matrices import Matrix
+from collir.synthesis.placements import placed
+
+DATA = Path(__file__).parent / "data" / "p2_measured_a100_2nodes.csv"
+PAGE = Path(__file__).parents[1] / "docs" / "p2.md"
+MACHINE = """\
+machine @a100 {
+  level node[2] { port =   8 GB/s, latency = 0 us }
+  level gpu[16] { port = 270 GB/s, latency = 0 us }
+}
+"""
+MODEL = CostModel("p2")
+BYTES = 2.0**31
+RUNS = 10
+SIZE = 5
+"""Steps of a program, at most."""
+REPEATS = 5
+ALGORITHMS = ("ring", "tree")
+KINDS = ("allreduce", "optimal")
+WHERE = ("over both levels", "over nodes only", "inside nodes")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of the paper's tables.
+
+    Attributes:
+        reduced: indices of the axes that are reduced.
+        seconds: by what was run (``KINDS``) and NCCL's algorithm, of ``RUNS`` runs.
+        gains: by NCCL's algorithm; of the best program over AllReduce.
+        programs: of all placements of the case.
+        better: by NCCL's algorithm; how many of these took less than AllReduce.
+        synthesis: seconds, of the case.
+        simulation: seconds, of the case, for Ring.
+    """
+
+    axes: tuple[int, ...]
+    reduced: tuple[int, ...]
+    matrix: Matrix
+    seconds: dict[tuple[str, str], float]
+    gains: dict[str, float]
+    programs: int
+    better: dict[str, int]
+    synthesis: float
+    simulation: float
+
+    @property
+    def case(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What a case has in common: its placements differ in the matrix."""
+        return self.axes, self.reduced
+
+
+def published() -> list[Published]:
+    """All rows."""
+    with DATA.open(encoding="utf-8", newline="") as file:
+        return [_published(row) for row in csv.DictReader(file)]
+
+
+def _published(row: dict[str, str]) -> Published:
+    better = {one: row[f"progs_{one}_better/total"].split("/") for one in ALGORITHMS}
+    totals = {int(total) for _, total in better.values()}
+    return Published(
+        tuple(_numbers(row["parallelism_axes"])),
+        tuple(_numbers(row["reduction_axes"])),
+        tuple(map(tuple, _numbers(row["matrix"]))),
+        {(kind, one): float(row[f"{kind}_{one}_s"]) for kind in KINDS for one in ALGORITHMS},
+        {one: float(row[f"speedup_{one}"]) for one in ALGORITHMS},
+        totals.pop(),
+        {one: int(number) for one, (number, _) in better.items()},
+        float(row["synthesis_s"]),
+        float(row["sim_s_ring"]),
+    )
+
+
+def _numbers(text: str) -> list:
+    """``[[1 2] [2 8]]`` and the like."""
+    return json.loads(text.replace(" ", ","))
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A placement, as measured and as predicted.
+
+    Attributes:
+        flat: seconds of the AllReduce as one step; of all runs, as in ``Published``.
+        found: all programs, cheapest first.
+    """
+
+    measured: Published
+    flat: float
+    found: list[Candidate]
+
+    @property
+    def best(self) -> float:
+        """Seconds of the cheapest program."""
+        return RUNS * self.found[0].time
+
+    @property
+    def gain(self) -> float:
+        """Of the cheapest program over AllReduce."""
+        return self.flat / self.best
+
+    @property
+    def better(self) -> int:
+        """The number of programs that take less than AllReduce."""
+        return sum(RUNS * one.time < self.flat * (1 - 1e-9) for one in self.found)
+
+    @property
+    def where(self) -> str:
+        """One of ``WHERE``: the levels of the reduction."""
+        rows = [self.measured.matrix[axis] for axis in self.measured.reduced]
+        nodes, gpus = (any(row[level] > 1 for row in rows) for level in (0, 1))
+        return WHERE[0] if nodes and gpus else WHERE[1] if nodes else WHERE[2]
+
+    def seconds(self, kind: str) -> float:
+        """What is compared with the measurements of a kind."""
+        return self.flat if kind == "allreduce" else self.best
+
+    def error(self, kind: str, algorithm: str) -> float:
+        """Relative to the measurement."""
+        return self.seconds(kind) / self.measured.seconds[kind, algorithm] - 1
+
+    def gain_error(self, algorithm: str) -> float:
+        """Relative to the measured gain."""
+        return self.gain / self.measured.gains[algorithm] - 1
+
+
+def collective(row: Published) -> Collective:
+    """The reduction of a placement."""
+    [machine] = [op.value() for op in read(MACHINE).ops if isinstance(op, MachineOp)]
+    names = [f"axis{index}" for index in range(len(row.axes))]
+    axes = tuple(Axis(name, size) for name, size in zip(names, row.axes, strict=True))
+    mesh = placed(Mesh("m", machine, axes), row.matrix)
+    over = {names[index] for index in row.reduced}
+    reduced = tuple(sub.name for sub in mesh.sub_axes if sub.axis in over)
+    return Collective("all_reduce", mesh, reduced, BYTES)
+
+
+def predict(row: Published) -> Predicted:
+    """The prediction for a placement."""
+    whole = collective(row)
+    return Predicted(row, RUNS * step_cost(whole, MODEL).time, enumerated(whole, MODEL, SIZE))
+
+
+def predictions() -> list[Predicted]:
+    """All of them, in the order of the data."""
+    return [predict(row) for row in published()]
+
+
+def cases(all_: Iterable[Predicted]) -> list[list[Predicted]]:
+    """The placements of every case."""
+    return [list(group) for _, group in groupby(all_, key=lambda one: one.measured.case)]
+
+
+# --- what is said about all of them -------------------------------------------------------------
+
+
+def ordered(pairs: Iterable[tuple[Predicted, Predicted]], kind: str, algorithm: str) -> list[bool]:
+    """For the pairs that are predicted and measured to differ, whether both say which is faster."""
+    found: list[bool] = []
+    for one, other in pairs:
+        predicted = one.seconds(kind) - other.seconds(kind)
+        real = one.measured.seconds[kind, algorithm] - other.measured.seconds[kind, algorithm]
+        if abs(predicted) > 1e-9 and real:
+            found.append((predicted > 0) == (real > 0))
+    return found
+
+
+def apart(all_: Sequence[Predicted]) -> float:
+    """The least ratio that was measured between placements of a case."""
+    return min(
+        max(times) / min(times)
+        for case in cases(all_)
+        if len(case) > 1
+        for kind in KINDS
+        for algorithm in ALGORITHMS
+        for times in [[one.measured.seconds[kind, algorithm] for one in case]]
+    )
+
+
+def rate(one: Predicted, kind: str) -> float:
+    """The bandwidth of the NIC with which Ring would have taken what was measured; GB/s.
+
+    Of an AllReduce over nodes; of programs with steps inside nodes nearly, as these are short.
+    """
+    return 8 * (1 + one.error(kind, "ring"))
+
+
+def crossings(one: Predicted) -> float:
+    """How often Tree sent the buffer over the NIC, if at the rate of Ring."""
+    times = one.measured.seconds
+    ranks = collective(one.measured).ranks
+    return times["allreduce", "tree"] / times["allreduce", "ring"] * 2 * (ranks - 1) / ranks
+
+
+# --- the page -----------------------------------------------------------------------------------
+
+
+def _row(cells: Iterable[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _head(left: Sequence[str], right: Sequence[str]) -> list[str]:
+    return [_row([*left, *right]), _row([*["---"] * len(left), *["--:"] * len(right)])]
+
+
+def _percent(error: float) -> str:
+    return f"{100 * error:+.0f}%"
+
+
+def _sizes(sizes: Iterable[int]) -> str:
+    return " x ".join(map(str, sizes))
+
+
+def _matrix(matrix: Matrix) -> str:
+    rows = (f"[{' '.join(map(str, row))}]" for row in matrix)
+    return f"[{' '.join(rows)}]"
+
+
+def _range(values: Sequence[float], digits: int) -> str:
+    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _program(steps: Iterable[StepCost]) -> str:
+    def over(step: StepCost) -> str:
+        subs = step.collective.mesh.by_name
+        return " ".join(subs[axis].level or axis for axis in step.collective.axes)
+
+    return "; ".join(f"{step.collective.kind} {over(step)}" for step in steps)
+
+
+def times_table(all_: Sequence[Predicted], kind: str) -> list[str]:
+    """Predicted and measured seconds of every placement."""
+    lines = _head(
+        ["", "axes", "reduced", "matrix"],
+        ["predicted", "Ring", "error", "Tree", "error"],
+    )
+    for number, one in enumerate(all_, 1):
+        row = one.measured
+        cells = [number, _sizes(row.axes), *row.reduced, f"`{_matrix(row.matrix)}`"]
+        cells.append(f"{one.seconds(kind):.2f}")
+        for algorithm in ALGORITHMS:
+            cells += [f"{row.seconds[kind, algorithm]:.2f}", _percent(one.error(kind, algorithm))]
+        lines.append(_row(cells))
+    return lines
+
+
+def gains_table(all_: Sequence[Predicted]) -> list[str]:
+    """The best programs, and their gains."""
+    lines = _head(["", "best program"], ["predicted", "Ring", "error", "Tree", "error"])
+    for number, one in enumerate(all_, 1):
+        cells = [number, _program(one.found[0].steps), f"{one.gain:.2f}"]
+        for algorithm in ALGORITHMS:
+            gain = one.measured.gains[algorithm]
+            cells += [f"{gain:.2f}", _percent(one.gain_error(algorithm))]
+        lines.append(_row(cells))
+    return lines
+
+
+def programs_table(all_: Sequence[Predicted]) -> list[str]:
+    """The numbers of programs of every case."""
+    lines = _head(
+        ["axes", "reduced"],
+        ["programs", "theirs", "faster, predicted", "Ring", "Tree"],
+    )
+    for case in cases(all_):
+        row = case[0].measured
+        each = [len(one.found) for one in case]
+        total = " + ".join(map(str, each)) + (f" = {sum(each)}" if len(each) > 1 else "")
+        better = sum(one.better for one in case)
+        cells = [_sizes(row.axes), *row.reduced, total, row.programs, better]
+        lines.append(_row([*cells, *(row.better[algorithm] for algorithm in ALGORITHMS)]))
+    return lines
+
+
+def summary_table(all_: Sequence[Predicted]) -> list[str]:
+    """Median and worst errors, over the network and inside nodes."""
+    parts = [(name, [one for one in all_ if one.where == name]) for name in WHERE]
+    parts.append(("all", list(all_)))
+    lines = _head(
+        ["", "placements"],
+        [f"{what}, {name}" for what in ("AllReduce", "best", "gain") for name in ("Ring", "Tree")],
+    )
+    for name, part in parts:
+        cells: list[object] = [name, len(part)]
+        for errors in _errors(part):
+            middle = 100 * median(map(abs, errors))
+            cells.append(f"{middle:.0f}% ({_percent(max(errors, key=abs))})")
+        lines.append(_row(cells))
+    return lines
+
+
+def _errors(part: Sequence[Predicted]) -> Iterator[list[float]]:
+    for kind in KINDS:
+        for algorithm in ALGORITHMS:
+            yield [one.error(kind, algorithm) for one in part]
+    for algorithm in ALGORITHMS:
+        yield [one.gain_error(algorithm) for one in part]
+
+
+def _over_nodes(all_: Iterable[Predicted]) -> list[Predicted]:
+    return [one for one in all_ if one.where != "inside nodes"]
+
+
+def _inside(all_: Iterable[Predicted]) -> list[Predicted]:
+    return [one for one in all_ if one.where == "inside nodes"]
+
+
+def order_table(all_: Sequence[Predicted]) -> list[str]:
+    """How many pairs of placements are in the right order."""
+    inside = [pair for case in cases(all_) for pair in combinations(case, 2)]
+    lines = _head(
+        ["pairs"],
+        [f"{what}, {name}" for what in ("AllReduce", "best") for name in ("Ring", "Tree")],
+    )
+    for name, pairs in (
+        ("of one case", inside),
+        ("of all placements", list(combinations(all_, 2))),
+        ("of those over nodes", list(combinations(_over_nodes(all_), 2))),
+        ("of those inside nodes", list(combinations(_inside(all_), 2))),
+    ):
+        right = [ordered(pairs, kind, algorithm) for kind in KINDS for algorithm in ALGORITHMS]
+        lines.append(_row([name, *(f"{sum(one)} of {len(one)}" for one in right)]))
+    return lines
+
+
+def _least(work: Callable[[], object]) -> float:
+    """Seconds, the least of several times; costs are not remembered."""
+    seconds: list[float] = []
+    for _ in range(REPEATS):
+        step_cost.cache_clear()
+        gc.collect()
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+def seconds_table(all_: Sequence[Predicted]) -> list[str]:
+    """How long enumeration takes; measured here and now."""
+    lines = _head(
+        ["axes", "reduced"],
+        ["enumerate", "enumerate and cost", "their synthesis", "their simulation, Ring"],
+    )
+    total = [0.0] * 4
+    for case in cases(all_):
+        row = case[0].measured
+        wholes = [collective(one.measured) for one in case]
+        seconds = [
+            _least(lambda wholes=wholes: [_programs(whole) for whole in wholes]),
+            _least(lambda wholes=wholes: [enumerated(whole, MODEL, SIZE) for whole in wholes]),
+            row.synthesis,
+            row.simulation,
+        ]
+        total = [before + own for before, own in zip(total, seconds, strict=True)]
+        lines.append(_row([_sizes(row.axes), *row.reduced, *_seconds(seconds)]))
+    return [*lines, _row(["all", "", *_seconds(total)])]
+
+
+def _programs(whole: Collective) -> int:
+    axes = whole.mesh.ordered(whole.axes)
+    hierarchy = Reduction.of_mesh(whole.mesh, axes, Numbering.HARDWARE).hierarchy
+    return sum(1 for _ in programs(hierarchy, SIZE))
+
+
+def _seconds(seconds: Iterable[float]) -> list[str]:
+    return [f"{one * 1e3:.{0 if one >= 0.01 else 2}f} ms" for one in seconds]
+
+
+def claims(all_: Sequence[Predicted]) -> dict[str, str]:
+    """The figures in the text."""
+    flat, best = KINDS
+    both = [one for one in all_ if one.where == "over both levels"]
+    rates = [rate(one, flat) for one in _over_nodes(all_)]
+    odd = max(both, key=lambda one: abs(one.gain_error("ring")))
+    rest = [one for one in both if one is not odd]
+    misses = [one.measured.seconds[flat, "ring"] - one.flat for one in _inside(all_)]
+    equal = {
+        sum(abs(RUNS * other.time / one.flat - 1) < 1e-9 for other in one.found) - 1 for one in both
+    }
+    return {
+        "apart": f"{apart(all_):.0f}",
+        "rates": _range(rates, 1),
+        "odd": str(all_.index(odd) + 1),
+        "odd_gain": f"{odd.gain:.2f}",
+        "odd_real": f"{odd.measured.gains['ring']:.2f}",
+        "odd_flat": f"{rate(odd, flat):.1f}",
+        "odd_best": f"{rate(odd, best):.1f}",
+        "odd_crossings": f"{crossings(odd):.1f}",
+        "rest": f"{100 * max(abs(one.gain_error('ring')) for one in rest):.0f}%",
+        "crossings": _range([crossings(one) for one in rest], 1),
+        "misses": _range([1e3 * miss / RUNS for miss in misses], 0),
+        "tree_high": f"{max(1 + one.error(flat, 'tree') for one in both):.1f}",
+        "tree_gains": _range([one.measured.gains["tree"] for one in both], 2),
+        "tree_predicted": _range([one.gain for one in both], 2),
+        "tree_inside": _range([one.measured.gains["tree"] for one in _inside(all_)], 2),
+        "better": _range([one.better for one in both], 0),
+        "equal": _range(list(equal), 0),
+    }
+
+
+TEXT = """\
+# The measurements of P² beside predictions
+
+Written by `python benchmarks/p2.py` (collir {version}); do not edit.
+
+P² (Xie, Norman, Grewe, Vytiniotis: "Synthesizing optimal parallelism placement and reduction
+strategies on hierarchical systems for deep learning", MLSys 2022) was measured on 2 nodes of 16
+A100 GPUs. The GPUs of a node share one NIC and are joined by NVSwitch, with the bandwidths that the
+paper states:
+
+```coll
+{machine}```
+
+Each placement was measured with NCCL's Ring and Tree: the AllReduce, and the fastest of all
+programs of at most {size} steps. Times are seconds of {runs} runs on 2 GiB (2^31 bytes) per GPU.
+What is predicted here is the cost model `p2` ([costs](costs.md)): bytes over bandwidth, of rings in
+hardware order. It has those two bandwidths and nothing that was fitted to the measurements. Errors
+are relative to what was measured; measurements are rounded to 0.01 s, up to 5% of the shortest.
+
+## Summary
+
+Median of the errors' sizes, and in brackets the largest error:
+
+{summary}
+
+Pairs of placements in the right order (of those that are predicted and measured to differ):
+
+{order}
+
+Between the placements of a case the order is an easy question: they were measured to differ by
+factors of {apart} and more. The pairs of the last two rows are closer.
+
+What the model does not explain:
+
+- **Tree.** The model has rings only. A ring of n ranks sends the buffer over the NIC 2(n-1)/n
+  times; Tree took what it would if it sent it {crossings} times at the rate of Ring (over all 32
+  GPUs, placement {odd}: {odd_crossings} times). So the AllReduce is predicted to take up to {tree_high} times
+  what Tree takes, and the best program to gain {tree_predicted} where with Tree it gains
+  {tree_gains}. Inside nodes Tree is slower than Ring instead, and programs without its AllReduce
+  gain {tree_inside} where none is predicted to. What is predicted is fit for Ring.
+- **The rate of the NIC.** It reached neither its line rate (100 Gb/s, 12.5 GB/s) nor the 8 GB/s
+  that are stated, but lay between: the AllReduces by Ring over nodes took what they would at
+  {rates} GB/s. So they are predicted too high. In gains that cancels: with Ring, those
+  over both levels are within {rest}, but for one.
+- **That one**, placement {odd}, gains {odd_real} and not {odd_gain}: its AllReduce took what it would at
+  {odd_flat} GB/s, its best program what it would at {odd_best} GB/s. The model has no reason for that.
+- **A constant inside nodes.** AllReduce by Ring takes {misses} ms a run more than predicted, whatever
+  the size of the group. That is too much for latency; the measurements do not say what it is. Of
+  so short times it is a large part, the larger the smaller the group.
+- **Small gains.** For each placement over both levels, {better} programs are predicted to take less
+  than AllReduce, and {equal} others the same. With Ring more than {better} did, with Tree fewer
+  ([numbers](#numbers-of-programs)).
+
+## AllReduce
+
+{allreduce}
+
+## The best program
+
+{optimal}
+
+What it gains over AllReduce. The measurements do not say which program was the fastest; the one
+here is that of the prediction, and the shortest where several cost the same:
+
+{gains}
+
+## Numbers of programs
+
+Of at most {size} steps, for the placements of a case; and how many take less than the AllReduce of
+their placement, as predicted and as measured.
+
+{programs}
+
+## Seconds
+
+Wall-clock time to list all programs of a case, and to list and cost them: the least of {repeats}
+times, in Python, on one core of the computer that wrote this page. Beside it, what the paper
+reports of its own tool on its own computer. These are different computers, so nothing is claimed
+about which tool is faster.
+
+{seconds}
+"""
+
+
+def page() -> str:
+    """The page."""
+    all_ = predictions()
+    return TEXT.format(
+        version=collir.__version__,
+        machine=MACHINE,
+        size=SIZE,
+        runs=RUNS,
+        repeats=REPEATS,
+        seconds="\n".join(seconds_table(all_)),
+        **tables(all_),
+        **claims(all_),
+    )
+
+
+def tables(all_: Sequence[Predicted]) -> dict[str, str]:
+    """All tables that are the same on every computer."""
+    found = {
+        "summary": summary_table(all_),
+        "order": order_table(all_),
+        "allreduce": times_table(all_, "allreduce"),
+        "optimal": times_table(all_, "optimal"),
+        "gains": gains_table(all_),
+        "programs": programs_table(all_),
+    }
+    return {name: "\n".join(lines) for name, lines in found.items()}
+
+
+def main() -> None:
+    """Writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("-o", "--output", type=Path, default=PAGE, help="default: %(default)s")
+    options = parser.parse_args()
+    options.output.write_text(page(), encoding="utf-8")
+    print(options.output)
+
+
+if __name__ == "__main__":
+    main()
