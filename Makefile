@@ -13,7 +13,7 @@ help:
 	@echo "make test-all  the slow tests too, and the filecheck files under plain lit"
 	@echo "make lint      ruff, basedpyright"
 	@echo "make format    ruff, changing files"
-	@echo "make bench     the benchmarks (times, as ratios)"
+	@echo "make bench     the benchmarks (times, as ratios), and docs/p2.md anew"
 	@echo "make bench-search  those of exact search (6 minutes), and docs/search-scaling.md anew"
 	@echo "make docs      write the generated pages of docs/ anew"
 
@@ -51,6 +51,7 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/p2.py
 
 bench-search: $(STAMP)
 	$(BIN)/python benchmarks/search/run.py

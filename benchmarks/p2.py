@@ -1,5 +1,4 @@
-"""The published measurements of P² beside what is predicted: ``python benchmarks/p2.py`` writes a
-page of docs.
+"""The measurements of P² beside predictions: ``python benchmarks/p2.py`` writes a page of docs.
 
 The predictions take the bandwidths that the paper states for its machine, and nothing that was
 fitted to the measurements.
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from itertools import combinations, groupby
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import collir
 from collir.cost.collective import Collective
@@ -99,7 +99,7 @@ def _published(row: dict[str, str]) -> Published:
     )
 
 
-def _numbers(text: str) -> list:
+def _numbers(text: str) -> list[Any]:
     """``[[1 2] [2 8]]`` and the like."""
     return json.loads(text.replace(" ", ","))
 
@@ -239,6 +239,10 @@ def _sizes(sizes: Iterable[int]) -> str:
     return " x ".join(map(str, sizes))
 
 
+def _reduced(row: Published) -> str:
+    return ", ".join(map(str, row.reduced))
+
+
 def _matrix(matrix: Matrix) -> str:
     rows = (f"[{' '.join(map(str, row))}]" for row in matrix)
     return f"[{' '.join(rows)}]"
@@ -265,7 +269,7 @@ def times_table(all_: Sequence[Predicted], kind: str) -> list[str]:
     )
     for number, one in enumerate(all_, 1):
         row = one.measured
-        cells = [number, _sizes(row.axes), *row.reduced, f"`{_matrix(row.matrix)}`"]
+        cells = [number, _sizes(row.axes), _reduced(row), f"`{_matrix(row.matrix)}`"]
         cells.append(f"{one.seconds(kind):.2f}")
         for algorithm in ALGORITHMS:
             cells += [f"{row.seconds[kind, algorithm]:.2f}", _percent(one.error(kind, algorithm))]
@@ -296,7 +300,7 @@ def programs_table(all_: Sequence[Predicted]) -> list[str]:
         each = [len(one.found) for one in case]
         total = " + ".join(map(str, each)) + (f" = {sum(each)}" if len(each) > 1 else "")
         better = sum(one.better for one in case)
-        cells = [_sizes(row.axes), *row.reduced, total, row.programs, better]
+        cells = [_sizes(row.axes), _reduced(row), total, row.programs, better]
         lines.append(_row([*cells, *(row.better[algorithm] for algorithm in ALGORITHMS)]))
     return lines
 
@@ -381,8 +385,8 @@ def seconds_table(all_: Sequence[Predicted]) -> list[str]:
             row.simulation,
         ]
         total = [before + own for before, own in zip(total, seconds, strict=True)]
-        lines.append(_row([_sizes(row.axes), *row.reduced, *_seconds(seconds)]))
-    return [*lines, _row(["all", "", *_seconds(total)])]
+        lines.append(_row([_sizes(row.axes), _reduced(row), *_milliseconds(seconds)]))
+    return [*lines, _row(["all of them", "", *_milliseconds(total)])]
 
 
 def _programs(whole: Collective) -> int:
@@ -391,8 +395,10 @@ def _programs(whole: Collective) -> int:
     return sum(1 for _ in programs(hierarchy, SIZE))
 
 
-def _seconds(seconds: Iterable[float]) -> list[str]:
-    return [f"{one * 1e3:.{0 if one >= 0.01 else 2}f} ms" for one in seconds]
+def _milliseconds(seconds: Sequence[float]) -> list[str]:
+    """Ours, and theirs, which are known to the millisecond."""
+    digits = (1, 1, 0, 0)
+    return [f"{one * 1e3:.{places}f} ms" for one, places in zip(seconds, digits, strict=True)]
 
 
 def claims(all_: Sequence[Predicted]) -> dict[str, str]:
@@ -462,23 +468,24 @@ factors of {apart} and more. The pairs of the last two rows are closer.
 What the model does not explain:
 
 - **Tree.** The model has rings only. A ring of n ranks sends the buffer over the NIC 2(n-1)/n
-  times; Tree took what it would if it sent it {crossings} times at the rate of Ring (over all 32
-  GPUs, placement {odd}: {odd_crossings} times). So the AllReduce is predicted to take up to {tree_high} times
-  what Tree takes, and the best program to gain {tree_predicted} where with Tree it gains
-  {tree_gains}. Inside nodes Tree is slower than Ring instead, and programs without its AllReduce
-  gain {tree_inside} where none is predicted to. What is predicted is fit for Ring.
-- **The rate of the NIC.** It reached neither its line rate (100 Gb/s, 12.5 GB/s) nor the 8 GB/s
-  that are stated, but lay between: the AllReduces by Ring over nodes took what they would at
-  {rates} GB/s. So they are predicted too high. In gains that cancels: with Ring, those
-  over both levels are within {rest}, but for one.
-- **That one**, placement {odd}, gains {odd_real} and not {odd_gain}: its AllReduce took what it would at
-  {odd_flat} GB/s, its best program what it would at {odd_best} GB/s. The model has no reason for that.
-- **A constant inside nodes.** AllReduce by Ring takes {misses} ms a run more than predicted, whatever
-  the size of the group. That is too much for latency; the measurements do not say what it is. Of
-  so short times it is a large part, the larger the smaller the group.
+  times; Tree took what it would if it sent it {crossings} times at the rate of Ring (over all
+  32 GPUs, placement {odd}: {odd_crossings} times). So the AllReduce is predicted to take up to
+  {tree_high} times what Tree takes, and the best program to gain {tree_predicted} where with Tree
+  it gains {tree_gains}. Inside nodes Tree is slower than Ring instead, and programs without its
+  AllReduce gain {tree_inside} where none is predicted to. The predictions are for Ring.
+- **The rate of the NIC.** The AllReduces by Ring over nodes took what they would at {rates} GB/s:
+  more than the 8 GB/s that are stated, less than the line rate (100 Gb/s, which is 12.5 GB/s). So
+  they are predicted to take too long. In gains that cancels: with Ring, those over both levels are
+  predicted within {rest}, but for one.
+- **That one**, placement {odd}, gains {odd_real} and not {odd_gain}: its AllReduce took what it
+  would at {odd_flat} GB/s, its best program what it would at {odd_best} GB/s. The model has no
+  reason for that.
+- **A constant inside nodes.** AllReduce by Ring takes {misses} ms a run more than predicted,
+  whatever the size of the group. That is too much for latency; the measurements do not say what it
+  is. Of so short times it is a large part, the larger the smaller the group.
 - **Small gains.** For each placement over both levels, {better} programs are predicted to take less
-  than AllReduce, and {equal} others the same. With Ring more than {better} did, with Tree fewer
-  ([numbers](#numbers-of-programs)).
+  than AllReduce, and to take the same: {equal}. With Ring more than {better} took less, with Tree
+  fewer ([numbers](#numbers-of-programs)).
 
 ## AllReduce
 
@@ -541,7 +548,7 @@ def tables(all_: Sequence[Predicted]) -> dict[str, str]:
 
 def main() -> None:
     """Writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser = argparse.ArgumentParser(description="Writes docs/p2.md.")
     parser.add_argument("-o", "--output", type=Path, default=PAGE, help="default: %(default)s")
     options = parser.parse_args()
     options.output.write_text(page(), encoding="utf-8")
