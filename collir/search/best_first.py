@@ -6,9 +6,9 @@ from typing import Any
 
 from collir.search.board import CUT, Board
 from collir.search.dominance import Labels
-from collir.search.explore import DEEPEST
+from collir.search.explore import DEEPEST, too_deep
 from collir.search.goals import Goal, prunes
-from collir.search.problem import Problem, SearchError, explain, rank_of, shown, sign
+from collir.search.problem import Problem, explain, rank_of, sign
 from collir.search.tasks import Counts, Profile, Task
 
 Entry = tuple[float, int, int, Any]
@@ -116,10 +116,7 @@ class BestFirst:
         """Opens the children of a node that may be needed."""
         if depth >= self._limit:
             if self._endless:
-                raise SearchError(
-                    f"the tree is deeper than {DEEPEST} nodes, as at {shown(node)}: "
-                    "it may have no end; give a limit of the depth"
-                )
+                raise too_deep(node)
             return
         threshold = self._goal.threshold
         for child in self._problem.children(node):

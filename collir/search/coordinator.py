@@ -158,8 +158,10 @@ class Coordinator:
         return reason if state.open and not self._decided else ""
 
     def _limit(self) -> str:
-        memory = self.engine.memory() if self.watch.memory_due() else None
-        return self.watch.reason(self.visited(), memory)
+        visited = self.visited()
+        begun = visited > self._before  # workers that are being started have nothing to return yet
+        memory = self.engine.memory() if begun and self.watch.memory_due() else None
+        return self.watch.reason(visited, memory)
 
     def _dispatch(self) -> None:
         """Gives tasks to workers that have too few; the pool is shared evenly, in its order."""

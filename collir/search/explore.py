@@ -234,7 +234,12 @@ class DepthFirst:
         if any(same(ancestor, node) for ancestor in self._path[:-1]):
             raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
         if depth >= DEEPEST:
-            raise SearchError(
-                f"the tree is deeper than {DEEPEST} nodes, as at {shown(node)}: "
-                "it may have no end; give a limit of the depth"
-            )
+            raise too_deep(node)
+
+
+def too_deep(node: Any) -> SearchError:
+    """The error of a tree in which a node is at depth ``DEEPEST``."""
+    return SearchError(
+        f"the tree is deeper than {DEEPEST} nodes, as at {shown(node)}: "
+        "it may have no end; give a limit of the depth"
+    )

@@ -2,7 +2,7 @@
 
 import os
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from collir.search.engines.mpi_link import LostRankError
 from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
 from collir.search.limits import Interrupt, Limits, Watch
-from collir.search.options import Options, look_at
+from collir.search.options import EngineName, Options, look_at
 from collir.search.plan import Plan
 from collir.search.problem import Problem, SearchError, sign
 from collir.search.progress import Progress, wanted
@@ -41,7 +41,10 @@ class Run:
         if plan.fold is not None and not _is_fold(plan.fold):
             raise SearchError(f"a fold has empty, add and merge; {plan.fold!r} has not")
         self._options = options
-        self._engine = options.get("engine", "auto")
+        engine = options.get("engine", "auto")
+        if isinstance(engine, Executor):
+            engine = Futures(engine, options.get("workers"))
+        self._engine: Engine | EngineName = engine
         self._workers = self._count()
         self._limits = Limits(
             options.get("time_limit"), options.get("node_limit"), options.get("memory_limit")
@@ -62,8 +65,6 @@ class Run:
         """How many workers: engines made before know, and of MPI the launcher decides."""
         if self._engine == "mpi":
             return max(1, world_size() - 1)
-        if isinstance(self._engine, Executor):
-            return Futures(self._engine, self._options.get("workers")).workers
         if not isinstance(self._engine, str):
             return self._engine.workers
         workers = self._options.get("workers", 1)
@@ -151,8 +152,6 @@ class Run:
     def _made(self) -> tuple[Engine, bool]:
         """The engine, and whether it is ours to close."""
         engine, workers = self._engine, self._workers
-        if isinstance(engine, Executor):
-            return Futures(engine, self._options.get("workers")), True
         if not isinstance(engine, str):
             return engine, False
         if engine == "processes" or (engine == "auto" and workers > 1):
@@ -173,17 +172,13 @@ class Run:
         """What it took."""
         state = self.state
         return Statistics(
-            state.counts.nodes,
-            state.counts.pruned,
-            state.counts.dominated,
-            state.counts.backtracks,
-            state.counts.deepest,
-            state.tasks,
-            state.lost,
-            state.seconds,
-            self._name,
-            self._workers_used,
-            self.reason,
+            **asdict(state.counts),
+            tasks=state.tasks,
+            lost=state.lost,
+            seconds=state.seconds,
+            engine=self._name,
+            workers=self._workers_used,
+            reason=self.reason,
         )
 
 

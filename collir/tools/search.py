@@ -27,7 +27,8 @@ from collir.search.plan import ORDERS
 from collir.search.plots import svg
 from collir.search.problem import Problem, SearchError
 from collir.search.problems.clique import KClique, MaxClique
-from collir.search.problems.graphs import Graph, read_dimacs, read_lad
+from collir.search.problems.graph_files import read_dimacs, read_lad
+from collir.search.problems.graphs import Graph
 from collir.search.problems.knapsack import read_knapsack
 from collir.search.problems.queens import Queens
 from collir.search.problems.semigroups import NumericalSemigroups

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collir.search.problem import SearchError
-from collir.search.problems import graphs
-from collir.search.problems.graphs import Graph, read_dimacs, read_lad, write_dimacs, write_lad
+from collir.search.problems import graph_files, graphs
+from collir.search.problems.graph_files import read_dimacs, read_lad, write_dimacs, write_lad
+from collir.search.problems.graphs import Graph
 from collir.syntax.diagnostics import DiagnosticError
 
 nx: Any = importlib.import_module("networkx")  # it has no types
@@ -221,7 +222,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path, read: object) -> N
 
 
 def test_a_file_too_long_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "MAX_BYTES", 1000)
+    monkeypatch.setattr(graph_files, "MAX_BYTES", 1000)
     path = tmp_path / "long.clq"
     path.write_text("p edge 2 1\ne 1 2\n" + "c" * 1000)
     with pytest.raises(DiagnosticError, match=r"long.clq is longer than 1000 bytes; split off"):

@@ -47,16 +47,31 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
     Raises:
         DiagnosticError: it cannot be read, is too long, or is not UTF-8.
     """
+    message = f"{path} is longer than {limit / 2**20:g} MiB, the most that is read"
+    hint = "an instance that can be solved exactly is far smaller"
+    return decode(read_limited(path, limit, f"{message}; {hint}"), str(path))
+
+
+def read_limited(path: Path, limit: int, too_long: str) -> bytes:
+    """The bytes of a file, at most ``limit``.
+
+    Raises:
+        DiagnosticError: it cannot be read, or is ``too_long``.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except (OSError, ValueError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise bad(None, f"cannot read {path}: {reason}") from error
+        raise bad(None, f"cannot read {path}: {reason(error)}") from error
     if len(data) > limit:
-        message = f"{path} is longer than {limit / 2**20:g} MiB, the most that is read"
-        raise bad(None, f"{message}; an instance that can be solved exactly is far smaller")
-    return decode(data, str(path))
+        raise bad(None, too_long)
+    return data
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be read or written."""
+    text = error.strerror if isinstance(error, OSError) else None
+    return (text or str(error)).lower()
 
 
 def words_of(line: str, start: Position) -> list[Word]:
