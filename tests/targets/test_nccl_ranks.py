@@ -250,7 +250,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_the_fake_finds_misuse(mistake: str, tmp_path: Path) -> None:
+def test_the_fake_finds_misuse(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, after, says = MISTAKES[mistake]
     module = collir.parse(PERMUTE)
     functions = functions_of(module)
@@ -264,5 +266,12 @@ def test_the_fake_finds_misuse(mistake: str, tmp_path: Path) -> None:
             for buffers in arguments_of(functions[0]):
                 if (buffer := buffers[rank]) is not None:
                     file.write(buffer.tobytes())
-    with pytest.raises((RuntimeError, subprocess.TimeoutExpired), match=says):
-        mpiexec(4, [program, str(tmp_path)], 5 if says == "timed out" else 60)
+    if says == "timed out":
+        with pytest.raises(subprocess.TimeoutExpired):
+            mpiexec(4, [program, str(tmp_path)], 5)
+        return
+    misuse = tmp_path / "misuse"
+    monkeypatch.setenv("FAKE_NCCL_MISUSE", str(misuse))
+    with pytest.raises(RuntimeError):
+        mpiexec(4, [program, str(tmp_path)], 60)
+    assert says in misuse.read_text(encoding="utf-8")
