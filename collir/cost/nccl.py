@@ -8,10 +8,11 @@ model: here they take the base latency, a hop, and their bytes over the busiest 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collir.cost.group import CostError, Group
-from collir.machine import Fabric
+from collir.machine import Fabric, Level
 
 _US = 1e-6
 _PROTOCOLS = ("LL", "LL128", "Simple")
@@ -47,17 +48,17 @@ class _Shape:
     bus: float
 
 
-def fabrics(group: Group) -> list[Fabric]:
+def fabrics(levels: Sequence[Level]) -> list[Fabric]:
     """What each level is made of: as said, or NVLink innermost and network outside of it."""
-    last = len(group.levels) - 1
+    last = len(levels) - 1
     return [
         level.fabric or (Fabric.NVLINK if index == last else Fabric.NETWORK)
-        for index, level in enumerate(group.levels)
+        for index, level in enumerate(levels)
     ]
 
 
 def _shape(group: Group) -> _Shape:
-    kinds = fabrics(group)
+    kinds = fabrics(group.levels)
     networks = [index for index, kind in enumerate(kinds) if kind is Fabric.NETWORK]
     nodes = group.spread(networks[-1]) if networks else 1
     intra = Fabric.PCI if Fabric.PCI in kinds else Fabric.NVLINK
@@ -125,7 +126,7 @@ def estimate(kind: str, group: Group, size: float, algorithm: str | None = None)
 
 def send_latency(group: Group) -> float:
     """The latency of a send and receive: the base, and a hop of the slowest link in between."""
-    kinds = fabrics(group)
+    kinds = fabrics(group.levels)
     crossed = [kinds[level] for level in range(len(kinds)) if group.spread(level) > 1]
     hop = max((_HOP[kind]["ring"][2] for kind in crossed), default=0.0)
     return (_BASE["ring"][2] + hop) * _US

@@ -1,0 +1,217 @@
+"""Which device a rank is on: the order of the ranks of a mesh, and the hosts of its machine."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.target import Target
+
+import collir
+from collir.cost.nccl import fabrics
+from collir.dialects.machine import MeshOp
+from collir.layout import Mesh, SubAxis
+from collir.machine import Fabric
+from collir.syntax.diagnostics import DiagnosticError
+from collir.targets.code.python_text import comment
+from collir.targets.code.ranks import axes_text
+from collir.targets.launch.hostnames import HostNames
+
+ORDERS = ("mesh", "hardware")
+"""How ranks may be numbered: along the axes of the mesh, or as the devices are."""
+
+MOST_RANKS = 2**24
+"""No list is longer: it has a line for every rank."""
+
+_MOST_SHOWN = 64
+"""No list in a comment is longer."""
+
+_LINE = 1000
+"""No comment is longer: SLURM reads lines in pieces of 4096 bytes."""
+
+
+# ---------------------------------------------------------------------------------------------
+# Meshes
+# ---------------------------------------------------------------------------------------------
+
+
+def meshes(module: ModuleOp, name: str) -> list[MeshOp]:
+    """The meshes of a module, all of them placed, or the one of a name.
+
+    Raises:
+        DiagnosticError: there is none, or one that is not on levels.
+    """
+    ops = [op for op in module.ops if isinstance(op, MeshOp)]
+    if not ops:
+        raise DiagnosticError.at(
+            module, "there is no mesh: write `mesh @m on @machine { data = node:2 * gpu:4 }`"
+        )
+    chosen = [op for op in ops if name in ("", op.sym_name.data)]
+    if not chosen:
+        raise DiagnosticError.at(
+            module, f"there is no mesh @{name}: the option mesh is {_names(ops)}"
+        )
+    if unplaced := [op for op in chosen if not op.value().placed]:
+        errors = [
+            DiagnosticError.at(
+                op, f"mesh @{op.sym_name.data} is not on levels: -p place chooses a placement"
+            )
+            for op in unplaced
+        ]
+        raise DiagnosticError([found for error in errors for found in error.diagnostics])
+    return chosen
+
+
+def _names(ops: list[MeshOp]) -> str:
+    *names, last = (op.sym_name.data for op in ops)
+    return f"{', '.join(names)} or {last}" if names else last
+
+
+def offsets(subs: list[SubAxis]) -> Iterator[int]:
+    """The devices at all coordinates on some sub-axes, the first most significant, 0 elsewhere."""
+    for each in product(*(range(0, sub.size * sub.stride, sub.stride) for sub in subs)):
+        yield sum(each)
+
+
+# ---------------------------------------------------------------------------------------------
+# Hosts
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a placed mesh on the hosts of its machine.
+
+    Attributes:
+        level: whose children are the hosts; empty where the machine is one host.
+        slots: the devices of a host.
+        order: one of ``ORDERS``.
+    """
+
+    mesh: Mesh
+    level: str
+    slots: int
+    order: str
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts the machine has."""
+        return self.mesh.devices // self.slots
+
+    def devices(self) -> Iterator[int]:
+        """The device of every rank; host ``device // slots``, and ``device % slots`` on it."""
+        if self.order == "hardware":
+            return iter(range(self.mesh.devices))
+        return offsets(list(self.mesh.sub_axes))
+
+    def of_a_host(self) -> Iterator[int]:
+        """The devices of a host in the order of its ranks, which is the same on all hosts."""
+        if self.order == "hardware":
+            return iter(range(self.slots))
+        return offsets([sub for sub in self.mesh.sub_axes if sub.stride < self.slots])
+
+    def notes(self, what: str, how: str) -> Iterator[str]:
+        """Comments in front of a list: what it is, how it is used, how ranks are numbered."""
+        mesh = self.mesh
+        yield f"Written by collir {collir.__version__}: {what}. {how}"
+        yield f"Mesh @{mesh.name} on @{mesh.machine.name}: {axes_text(mesh)}"
+        order = "by hardware" if self.order == "hardware" else "along the mesh, last axis fastest"
+        yield f"{mesh.devices} ranks on {self.hosts} x {self.slots} devices, numbered {order}"
+        local = list(self.of_a_host()) if self.slots <= _MOST_SHOWN else []
+        if local != sorted(local):
+            shown = ",".join(map(str, local))
+            yield f"Local ranks 0, 1, ... of a host are its devices {shown}: CUDA_VISIBLE_DEVICES"
+
+    def comments(self, what: str, how: str) -> str:
+        """The notes as lines that start with #."""
+        return "".join(f"# {comment(line)[:_LINE]}\n" for line in self.notes(what, how))
+
+
+@dataclass(frozen=True)
+class RanksTarget(Target):
+    """The options of lists with a line for every rank."""
+
+    WHAT: ClassVar[str]
+    """What the list is, in messages."""
+
+    mesh: str = ""
+    order: str = "mesh"
+    host: str = ""
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise ValueError(f"order is {' or '.join(ORDERS)}, not '{self.order}'")
+        self.host_names()
+
+    def host_names(self) -> HostNames | None:
+        """The names that the options give, if they do.
+
+        Raises:
+            ValueError: they are not host names.
+        """
+        return HostNames.parse(",".join(self.hosts)) if self.hosts else None
+
+    def ranks(self, module: ModuleOp) -> Ranks:
+        """The ranks of the mesh that the options name, or of the only one.
+
+        Raises:
+            DiagnosticError: no such mesh, several, one without placement, no such level, another
+                number of hosts than names, more ranks than ``MOST_RANKS``.
+        """
+        found = meshes(module, self.mesh)
+        op = found[0]
+        if len(found) > 1:
+            raise DiagnosticError.at(
+                found[1],
+                f"a {self.WHAT} is of one mesh: choose with the option mesh, {_names(found)}",
+            )
+        mesh = op.value()
+        level, slots = self._host_level(op)
+        ranks = Ranks(mesh, level, slots, self.order)
+        names = self.host_names()
+        if names is not None and names.count != ranks.hosts:
+            there = (
+                f"has {_many(ranks.hosts, 'host')} on level '{level}'" if level else "is one host"
+            )
+            raise DiagnosticError.at(
+                op,
+                f"the option hosts has {_many(names.count, 'name')}, but machine "
+                f"@{mesh.machine.name} {there}",
+            )
+        if mesh.devices > MOST_RANKS:
+            raise DiagnosticError.at(
+                op, f"a {self.WHAT} has at most {MOST_RANKS} lines, not {mesh.devices}"
+            )
+        return ranks
+
+    def _host_level(self, op: MeshOp) -> tuple[str, int]:
+        """The level whose children are hosts (empty: none), and how many devices a host has."""
+        machine = op.value().machine
+        names = [level.name for level in machine.levels]
+        if self.host in names:
+            place = names.index(self.host)
+        elif self.host == machine.name:
+            place = -1
+        elif self.host:
+            raise DiagnosticError.at(
+                op,
+                f"machine @{machine.name} has no level '{self.host}': the option host is "
+                f"{', '.join(names)}, or {machine.name} where the whole machine is a host",
+            )
+        else:
+            kinds = enumerate(fabrics(machine.levels))
+            place = max((i for i, kind in kinds if kind is Fabric.NETWORK), default=-1)
+        slots = math.prod(level.size for level in machine.levels[place + 1 :])
+        return names[place] if place >= 0 else "", slots
+
+    def host_text(self, ranks: Ranks, default: Callable[[int], str]) -> list[str]:
+        """What to write for each host."""
+        names = self.host_names()
+        return list(names) if names is not None else [default(i) for i in range(ranks.hosts)]
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count != 1 else ''}"
