@@ -1,12 +1,15 @@
-"""Decompose an all_reduce over several levels into steps that each stay on one level.
+"""Decompose collectives and redistributions into the cheapest sequence of steps.
 
-What: an ``all_reduce`` over sub-axes of more than one hardware level becomes a sequence of
-collectives, one level at a time. Sub-axes of one level stay together in one step.
+What: every collective on a placed mesh, and every ``redistribute``, becomes the cheapest program of
+collectives and local steps that takes its operand's layout to that of its result, under a cost
+model. Strategies are chosen by search, and the search is exact; or one fixed strategy is taken for
+every ``all_reduce`` over several levels.
 
 Why: the inner links of a machine are faster than the outer ones. Reducing inside first leaves less
-to send, or fewer devices that send, through the outer ports.
+to send, or fewer devices that send, through the outer ports; and what several devices hold copies
+of needs to be sent once only.
 
-Strategies (levels innermost last):
+Fixed strategies (levels innermost last):
 
 - ``rs-ar-ag``: reduce_scatter from the innermost level outwards, all_reduce over the outermost,
   all_gather back inwards. Every device sends 1/m of its buffer outside, m the devices inside.
@@ -20,17 +23,23 @@ becomes, with data = node:4 * gpu:2,
     %1 = all_reduce %0 over data.node
     %r = all_gather %1 over data.gpu dim 0
 
-``rs-ar-ag`` scatters the first dimension that divides. Where none does, every device views its
-local part as one flat dimension, padded with zeros up to a multiple of the group; the padding is
-cut off at the end, so the result is exact.
+What is scattered on the way is the first dimension that divides. Where none does, every device
+views its local part as one flat dimension, padded with zeros up to a multiple of the group; the
+padding is cut off at the end, so the result is exact.
 
-When not: an all_reduce over one level only, or on a mesh that is not placed on levels.
+With ``top``, the best alternatives of each function are kept as functions behind it, ``@f_2`` and
+so on, for ``-t crossover`` or a program that chooses by size.
 
-Cost (rings, D bytes per device, n children of the outermost level, a group of all G devices):
-through the port of a child, ``rs-ar-ag`` and ``reduce-ar-bcast`` send 2 (1 - 1/n) D, where one flat
-ring over all G devices sends 2 (1 - 1/G) D in hardware order, and up to the number of devices below
-as often in another; ``ar-per-level`` sends 2 (1 - 1/n) D of every device below. All three have more
-steps than a flat all_reduce, so more latencies: small buffers may be faster flat.
+When not: a collective that says what algorithm it is (``using``), or on a mesh that is not placed
+on levels. A collective that no program beats stays as it is written.
+
+Cost: never more than before under the model; what is packed for a step that is not on a leading
+dimension is not counted. Fixed strategies (rings, D bytes per device, n children of the outermost
+level, a group of all G devices): through the port of a child, ``rs-ar-ag`` and ``reduce-ar-bcast``
+send 2 (1 - 1/n) D, where one flat ring over all G devices sends 2 (1 - 1/G) D in hardware order,
+and up to the number of devices below as often in another; ``ar-per-level`` sends 2 (1 - 1/n) D of
+every device below. All three have more steps than a flat all_reduce, so more latencies: small
+buffers may be faster flat.
 """
 
 from dataclasses import dataclass
@@ -39,21 +48,44 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
-from collir.synthesis.strategies import STRATEGIES, decompose
+from collir.synthesis.strategies import STRATEGIES, Wanted, decompose, synthesised
 
 
 @dataclass(frozen=True)
 class DecomposePass(ModulePass):
-    """Decompose an all_reduce over several levels into steps that each stay on one level."""
+    """Decompose collectives and redistributions into the cheapest sequence of steps.
+
+    strategy: a fixed one for every all_reduce over several levels; none: the cheapest are searched.
+    model, algorithm, order: of the costs, as of the target cost. top: how many programs to keep.
+    memory: what operand and result of a step may take together, as a multiple of what those of the
+    whole do; 0: anything. limit: seconds for each search.
+    """
 
     name = "decompose"
 
-    strategy: str = "rs-ar-ag"
+    strategy: str = ""
+    model: str = "alpha-beta"
+    algorithm: str = "cheapest"
+    order: str = "written"
+    top: int = 1
+    memory: float = 0.0
+    limit: int = 60
 
     def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
+        if self.strategy and self.strategy not in STRATEGIES:
             raise ValueError(f"strategy is one of {', '.join(STRATEGIES)}, not '{self.strategy}'")
+        if self.top < 1 or self.memory < 0 or self.limit < 0:
+            raise ValueError("top is 1 or more, memory and limit are 0 or more")
+        if self.strategy and self.top > 1:
+            raise ValueError("top is of a search: leave out the strategy")
+        CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        decompose(op, self.strategy, keep_locations())
+        if self.strategy:
+            decompose(op, self.strategy, keep_locations())
+            return
+        model = CostModel(self.model, self.algorithm, self.order)
+        wanted = Wanted(model, self.top, self.memory or None, float(self.limit))
+        synthesised(op, wanted, keep_locations())

@@ -83,14 +83,24 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
     Raises:
         CostError: the mesh is not placed on levels, or an algorithm does not fit the group.
     """
+    name, estimate = step_estimate(collective, model)
     if model.model == "alpha-beta":
-        name, estimate = _alpha_beta(collective, model)
         own, shared = (lowest.time for lowest in _bounds(collective))
     else:  # which know ports only, and have latencies of their own
-        name, estimate = _p2(collective) if model.model == "p2" else _nccl(collective, model)
         plain = replace(collective, mesh=_switched(collective.mesh))
         own, shared = (lowest.bandwidth for lowest in _bounds(plain))
     return StepCost(collective, name, estimate.time, estimate.port_bytes, own, shared)
+
+
+def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
+    """The algorithm of a collective and what it costs, without the bounds.
+
+    Raises:
+        CostError: see ``step_cost``.
+    """
+    if model.model == "alpha-beta":
+        return _alpha_beta(collective, model)
+    return _p2(collective) if model.model == "p2" else _nccl(collective, model)
 
 
 def _bounds(collective: Collective) -> tuple[Bound, Bound]:

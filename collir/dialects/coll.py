@@ -447,6 +447,26 @@ class PermuteOp(UnaryOp, HasFolderInterface):
         return (self.input,) if self.input.type == self.result.type else None
 
 
+@irdl_op_definition
+class RedistributeOp(UnaryOp, HasFolderInterface):
+    """Any layout to any other: ``decompose`` finds the steps."""
+
+    name = "coll.redistribute"
+
+    to = prop_def(DistTensorType)
+
+    assembly_format = "$input `to` $to attr-dict `:` type($input) `->` type($result)"
+
+    @classmethod
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
+        to = properties["to"]
+        assert isinstance(to, DistTensorType)
+        return rules.redistribute(mesh, operands[0], to.data)
+
+    def fold(self) -> Folded:
+        return (self.input,) if self.input.type == self.result.type else None
+
+
 # ---------------------------------------------------------------------------------------------
 # Local operations
 # ---------------------------------------------------------------------------------------------
@@ -697,7 +717,9 @@ LOCAL = (
 )
 """The operations that send nothing."""
 
-Coll = Dialect("coll", [*COLLECTIVES, *LOCAL], [DistTensorType, AxesAttr, SizesAttr])
+Coll = Dialect(
+    "coll", [*COLLECTIVES, RedistributeOp, *LOCAL], [DistTensorType, AxesAttr, SizesAttr]
+)
 
 __all__ = [
     "COLLECTIVES",

@@ -333,6 +333,38 @@ def permute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
     return to
 
 
+def redistribute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
+    """Any layout -> any other: steps to be found by a search.
+
+    What the target is partial over and the operand is not, masks must make so.
+    """
+    check_type(mesh, to)
+    if (x.dtype, x.shape) != (to.dtype, to.shape):
+        raise LayoutError(
+            f"redistribute changes the layout and nothing else: {{0}} is {x.dtype}{list(x.shape)}, "
+            f"the target is {to.dtype}{list(to.shape)}",
+            parameter="to",
+        )
+    new = mesh.ordered(to.partial - x.partial)
+    if new and to.reduction not in (Reduction.SUM, Reduction.PROD):
+        raise LayoutError(
+            f"no step makes a value partial({to.reduction}) over {', '.join(mesh.short(new))}: "
+            "mask makes partial(sum) or partial(prod) only",
+            parameter="to",
+        )
+    kept = mesh.ordered(x.partial & to.partial)
+    if kept and x.reduction != to.reduction:
+        raise LayoutError(
+            f"{{0}} is partial({x.reduction}) over {', '.join(mesh.short(kept))} and the target "
+            f"partial({to.reduction}): no step leads from one to the other but by way of the "
+            "reduced value, so redistribute to that first",
+            operand=0,
+            axes=kept,
+            parameter="to",
+        )
+    return to
+
+
 # ---------------------------------------------------------------------------------------------
 # Local operations: nothing is sent
 # ---------------------------------------------------------------------------------------------

@@ -147,6 +147,48 @@ def permute(mesh: Mesh, xs: Buffers, source: DistType, target: DistType) -> Buff
     return [xs[holders[key(rank, target)]] for rank in range(mesh.devices)]
 
 
+def redistribute(mesh: Mesh, xs: Buffers, source: DistType, target: DistType) -> Buffers:
+    """Every device gets what ``target`` wants there, out of the whole tensor put together.
+
+    Where both are partial there is a tensor for every coordinate.
+    """
+    kept = mesh.ordered(source.partial & target.partial)
+    reduced = mesh.ordered(source.partial - target.partial)
+    wholes: dict[int, Array] = {}
+    for parts in groups(mesh, [axis for axis in mesh.by_name if axis not in kept]):
+        held = [rank for rank in parts if xs[rank] is not None]
+        terms: dict[tuple[int, ...], dict[tuple[int, ...], Array]] = {}
+        for rank in held:
+            block = block_of(mesh, rank, source.dims)
+            term = tuple(coordinate(mesh, rank, axis) for axis in reduced)
+            x = xs[rank]
+            if x is not None:
+                terms.setdefault(block, {}).setdefault(term, x)
+        if not terms:
+            continue
+        first = next(iter(next(iter(terms.values())).values()))
+        whole = np.zeros(source.shape, first.dtype)
+        for block, found in terms.items():
+            listed = [found[term] for term in sorted(found)]
+            one = combine(listed, source.reduction) if source.reduction and reduced else listed[0]
+            whole[_window(block, one.shape)] = one
+        wholes |= dict.fromkeys(parts, whole)
+    out: Buffers = [None] * len(xs)
+    for rank, whole in wholes.items():
+        if any(coordinate(mesh, rank, axis) for axis in target.root):
+            continue
+        shape = target.local_shape(mesh)
+        out[rank] = whole[_window(block_of(mesh, rank, target.dims), shape)].copy()
+    new = mesh.ordered(target.partial - source.partial)
+    return mask(mesh, out, new, target.reduction) if new and target.reduction else out
+
+
+def _window(block: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    """Where a block of a shape lies."""
+    each = zip(block, shape, strict=True)
+    return tuple(slice(index * size, (index + 1) * size) for index, size in each)
+
+
 def slice_blocks(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
     """Every device keeps the block of its index in the group."""
     out: Buffers = [None] * len(xs)

@@ -99,9 +99,10 @@ def _after(op: coll.CollOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
 
 def roundings(function: FuncOp) -> int:
     """How many roundings an element of a result may have seen, as a bound for comparisons."""
+    mesh = mesh_of(function)
     reductions = sum(
-        mesh_of(function).group_size(op.axes.data)
+        mesh.group_size(dist_type(op.operands[0]).partial - dist_type(op.result).partial)
         for op in function.body.ops
-        if isinstance(op, coll.REDUCING)
+        if isinstance(op, (*coll.REDUCING, coll.RedistributeOp))
     )
     return 2 + reductions + len(list(function.body.ops))

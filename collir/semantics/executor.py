@@ -135,6 +135,10 @@ class CollFunctions(InterpreterFunctions):
     def permute(self, _: Interpreter, op: coll.PermuteOp, args: Args) -> Args:
         return (collectives.permute(mesh_of(op), args[0], dist_type(op.input), op.to.data),)
 
+    @impl(coll.RedistributeOp)
+    def redistribute(self, _: Interpreter, op: coll.RedistributeOp, args: Args) -> Args:
+        return (collectives.redistribute(mesh_of(op), args[0], dist_type(op.input), op.to.data),)
+
     @impl(coll.SliceOp)
     def slice(self, _: Interpreter, op: coll.SliceOp, args: Args) -> Args:
         return (collectives.slice_blocks(mesh_of(op), args[0], op.axes.data, op.dim.value.data),)

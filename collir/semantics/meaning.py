@@ -17,7 +17,13 @@ from collir.dialects.machine import MESH_ATTRIBUTE, AxisAttr, LevelAttr, Machine
 from collir.layout import Axis, Dim, DistType
 from collir.machine import Level
 
-_NOTHING = (*coll.COLLECTIVES, coll.SliceOp, coll.KeepRootOp, coll.MaskOp)
+_NOTHING = (
+    *coll.COLLECTIVES,
+    coll.RedistributeOp,
+    coll.SliceOp,
+    coll.KeepRootOp,
+    coll.MaskOp,
+)
 """Operations that change how a tensor is distributed, and not the tensor."""
 
 _ALONE = "collir_one_device"

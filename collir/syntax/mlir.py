@@ -17,7 +17,7 @@ from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span
 
-from collir.dialects.coll import CollOp, DistTensorType, dist_type
+from collir.dialects.coll import CollOp, DistTensorType, RedistributeOp, dist_type
 from collir.dialects.machine import MachineOp, MeshOp, mesh_of, meshes_remembered
 from collir.layout import LayoutError, MeshError, check_type
 from collir.machine import MachineError
@@ -158,11 +158,15 @@ def functions_of(module: ModuleOp) -> list[FuncOp]:
     return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
 
 
-def check_programs(functions: Iterable[FuncOp], cannot: str) -> None:
+def check_programs(functions: Iterable[FuncOp], cannot: str, redistributions: bool = False) -> None:
     """Whether functions are programs of ours: on a mesh, with operations of ``coll`` only.
 
+    Args:
+        cannot: what functions that are not cannot: be run, or be MPI.
+        redistributions: whether there may be some that are not decomposed.
+
     Raises:
-        DiagnosticError: all that is not; it ``cannot`` be run, or be MPI.
+        DiagnosticError: all that is not.
     """
     errors: list[Diagnostic] = []
     for function in functions:
@@ -178,6 +182,9 @@ def check_programs(functions: Iterable[FuncOp], cannot: str) -> None:
         for op in function.body.walk():
             if not isinstance(op, CollOp | ReturnOp):
                 errors.append(Diagnostic(f"{op.name} {cannot}", Position.of(op)))
+            elif isinstance(op, RedistributeOp) and not redistributions:
+                message = f"redistribute {cannot} as it is: -p decompose makes steps of it"
+                errors.append(Diagnostic(message, Position.of(op)))
     if errors:
         raise DiagnosticError(errors)
 

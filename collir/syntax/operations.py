@@ -86,6 +86,7 @@ SIGNATURES: dict[str, Signature] = {
         ),
     ),
     "permute": Signature(coll.PermuteOp, (Clause("to", "to", Kind.TYPE),)),
+    "redistribute": Signature(coll.RedistributeOp, (Clause("to", "to", Kind.TYPE),)),
     "slice": Signature(coll.SliceOp, (_OVER, _DIM)),
     "keep_root": Signature(coll.KeepRootOp, (_OVER,)),
     "mask": Signature(coll.MaskOp, (_OVER, Clause("op", "reduction", Kind.NAME))),

@@ -1,30 +1,41 @@
-"""Ways to carry out an all_reduce over several levels: the strategies of ``decompose``."""
+"""Collectives as sequences of cheaper steps: what ``decompose`` does, by a fixed strategy or the
+best that a search finds."""
 
-import math
+import heapq
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.pattern_rewriter import (
-    PatternRewriter,
-    PatternRewriterListener,
-    PatternRewriteWalker,
-    RewritePattern,
-    op_type_rewrite_pattern,
-)
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener
 from xdsl.rewriter import InsertPoint
 
+from collir.cost.group import CostError
+from collir.cost.model import CostModel, step_cost
+from collir.cost.program import collective_of
 from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, SizesAttr, dist_type
-from collir.dialects.machine import NumberAttr, mesh_of
-from collir.layout import DistType, LayoutError, Mesh
+from collir.dialects.coll import AxesAttr, CollOp, dist_type
+from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.layout import LayoutError, Mesh
 from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.mlir import functions_of
+from collir.synthesis.build import build
+from collir.synthesis.search import Synthesis, synthesise
+from collir.synthesis.steps import Step
 
 Axes = tuple[str, ...]
 Strategy = Literal["rs-ar-ag", "reduce-ar-bcast", "ar-per-level", "flat"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 """The names of the strategies."""
+
+Program = tuple[Step, ...]
+
+
+# ---------------------------------------------------------------------------------------------
+# Fixed strategies
+# ---------------------------------------------------------------------------------------------
 
 
 def axes_by_level(mesh: Mesh, axes: Axes) -> list[Axes]:
@@ -34,148 +45,27 @@ def axes_by_level(mesh: Mesh, axes: Axes) -> list[Axes]:
     return [group for group in groups if group]
 
 
-@dataclass
-class Steps:
-    """A chain of operations on one value, typed as it grows."""
+def _around(before: str, after: str) -> Callable[[list[Axes]], Program]:
+    """A step on every inner level, an all_reduce over the outermost, and the way back."""
 
-    mesh: Mesh
-    value: SSAValue
-    ops: list[Operation]
+    def program(levels: list[Axes]) -> Program:
+        outermost, *inner = levels
+        into = tuple(Step(before, axes) for axes in reversed(inner))
+        out = tuple(Step(after, axes) for axes in inner)
+        return (*into, Step("all_reduce", outermost), *out)
 
-    def then(self, op: type[coll.CollOp], **properties: Attribute) -> None:
-        """One more step on the value."""
-        step = op.make(self.mesh, self.value, **properties)
-        self.ops.append(step)
-        self.value = step.result
-
-    @property
-    def type(self) -> DistType:
-        """The type of the value now."""
-        return dist_type(self.value)
+    return program
 
 
-def _int(value: int) -> IntegerAttr:
-    return IntegerAttr(value, i64)
+def _each(levels: list[Axes]) -> Program:
+    return tuple(Step("all_reduce", axes) for axes in reversed(levels))
 
 
-def _all_reduce_each(steps: Steps, levels: list[Axes]) -> None:
-    for axes in reversed(levels):
-        steps.then(coll.AllReduceOp, axes=AxesAttr(axes))
-
-
-def _reduce_and_broadcast(steps: Steps, levels: list[Axes]) -> None:
-    outermost, *inner = levels
-    for axes in reversed(inner):
-        steps.then(coll.ReduceOp, axes=AxesAttr(axes))
-    steps.then(coll.AllReduceOp, axes=AxesAttr(outermost))
-    for axes in inner:
-        steps.then(coll.BroadcastOp, axes=AxesAttr(axes))
-
-
-def _scatter_and_gather(steps: Steps, levels: list[Axes]) -> None:
-    outermost, *inner = levels
-    group = math.prod(steps.mesh.group_size(axes) for axes in inner)
-    local = steps.type.local_shape(steps.mesh)
-    dim = next((d for d, size in enumerate(local) if size % group == 0), None)
-    if dim is not None:
-        _scatter_and_gather_dim(steps, outermost, inner, dim)
-        return
-    original = steps.type
-    flat_dim = _flatten_local(steps)
-    missing = -steps.type.dims[flat_dim].size % group
-    _pad(steps, flat_dim, missing)
-    _scatter_and_gather_dim(steps, outermost, inner, flat_dim)
-    _pad(steps, flat_dim, -missing)
-    _unflatten_local(steps, original)
-
-
-def _scatter_and_gather_dim(steps: Steps, outermost: Axes, inner: list[Axes], dim: int) -> None:
-    for axes in reversed(inner):
-        steps.then(coll.ReduceScatterOp, axes=AxesAttr(axes), dim=_int(dim))
-    steps.then(coll.AllReduceOp, axes=AxesAttr(outermost))
-    for axes in inner:
-        steps.then(coll.AllGatherOp, axes=AxesAttr(axes), dim=_int(dim))
-
-
-def _pad(steps: Steps, dim: int, high: int) -> None:
-    if high:
-        steps.then(coll.PadOp, dim=_int(dim), low=_int(0), high=_int(high), value=NumberAttr(0.0))
-
-
-def _flatten_local(steps: Steps) -> int:
-    """Views a value as [shards..., everything local]; returns the index of the local dimension.
-
-    Every sharded dimension is split into its shards and its local part, the shards are moved to
-    the front, and the local parts merged into one dimension.
-    """
-    sharded = [d for d, dim in enumerate(steps.type.dims) if dim.axes]
-    for done, d in enumerate(sharded):
-        dim = steps.type.dims[d + done]
-        shards = steps.mesh.group_size(dim.axes)
-        sizes = SizesAttr((shards, dim.size // shards))
-        steps.then(coll.SplitOp, dim=_int(d + done), sizes=sizes)
-    if (order := _shards_first(sharded, len(steps.type.dims))) != sorted(order):
-        steps.then(coll.TransposeOp, order=SizesAttr(tuple(order)))
-    shards = steps.type.shape[: len(sharded)]
-    local = math.prod(steps.type.shape[len(sharded) :])
-    if steps.type.shape != (*shards, local):
-        steps.then(coll.ReshapeOp, shape=SizesAttr((*shards, local)))
-    return len(sharded)
-
-
-def _unflatten_local(steps: Steps, original: DistType) -> None:
-    """Undoes ``_flatten_local``: back to the shape of ``original``."""
-    sharded = [d for d, dim in enumerate(original.dims) if dim.axes]
-    local = original.local_shape(steps.mesh)
-    shape = (*steps.type.shape[: len(sharded)], *local)
-    if steps.type.shape != shape:
-        steps.then(coll.ReshapeOp, shape=SizesAttr(shape))
-    order = _shards_first(sharded, len(shape))
-    if order != sorted(order):
-        back = tuple(order.index(i) for i in range(len(order)))
-        steps.then(coll.TransposeOp, order=SizesAttr(back))
-    for d in sharded:
-        steps.then(coll.MergeOp, dim=_int(d))
-
-
-def _shards_first(sharded: list[int], rank: int) -> list[int]:
-    """The order that moves the shards of split dimensions to the front.
-
-    ``sharded`` counts dimensions before the split; the i-th of them has its shards at i more.
-    """
-    fronts = [d + i for i, d in enumerate(sharded)]
-    return fronts + [i for i in range(rank) if i not in fronts]
-
-
-_BUILDERS = {
-    "rs-ar-ag": _scatter_and_gather,
-    "reduce-ar-bcast": _reduce_and_broadcast,
-    "ar-per-level": _all_reduce_each,
+_PROGRAMS: dict[str, Callable[[list[Axes]], Program]] = {
+    "rs-ar-ag": _around("reduce_scatter", "all_gather"),
+    "reduce-ar-bcast": _around("reduce", "broadcast"),
+    "ar-per-level": _each,
 }
-
-
-@dataclass
-class DecomposeAllReducePattern(RewritePattern):
-    """An all_reduce over several levels as steps over one level each."""
-
-    strategy: str
-
-    @op_type_rewrite_pattern
-    def match_and_rewrite(self, op: coll.AllReduceOp, rewriter: PatternRewriter) -> None:
-        mesh = mesh_of(op)
-        if not mesh.placed:
-            return  # without levels there is no hierarchy
-        levels = axes_by_level(mesh, op.axes.data)
-        if len(levels) < 2:
-            return
-        steps = Steps(mesh, op.input, [])
-        try:
-            _BUILDERS[self.strategy](steps, levels)
-        except LayoutError as error:  # a tensor so large that no padding fits into 2^63 bytes
-            message = f"this all_reduce cannot be decomposed: {error.text(op.operand_names())}"
-            raise DiagnosticError.at(op, message) from error
-        rewriter.insert(steps.ops, InsertPoint.before(op))
-        rewriter.replace(op, [], [steps.value])
 
 
 def decompose(
@@ -186,8 +76,193 @@ def decompose(
     Raises:
         DiagnosticError: a tensor so large that no padding fits.
     """
-    if strategy != "flat":
-        walker = PatternRewriteWalker(
-            DecomposeAllReducePattern(strategy), listener=listener or PatternRewriterListener()
+    if strategy == "flat":
+        return
+    for function in functions_of(module):
+        for op in list(function.body.ops):
+            if not isinstance(op, coll.AllReduceOp):
+                continue
+            mesh = mesh_of(op)
+            levels = axes_by_level(mesh, op.axes.data) if mesh.placed else []
+            if len(levels) > 1:  # without levels there is no hierarchy
+                _replace(op, _PROGRAMS[strategy](levels), listener)
+
+
+def _replace(op: CollOp, steps: Sequence[Step], listener: PatternRewriterListener | None) -> None:
+    """A collective as steps, in its place.
+
+    Raises:
+        DiagnosticError: a tensor so large that no padding fits.
+    """
+    try:
+        ops, value = build(mesh_of(op), op.operands[0], steps, dist_type(op.result))
+    except LayoutError as error:
+        message = f"this {op.mnemonic} cannot be decomposed: {error.text(op.operand_names())}"
+        raise DiagnosticError.at(op, message) from error
+    rewriter = PatternRewriter(op)
+    if listener is not None:
+        rewriter.extend_from_listener(listener)
+    rewriter.insert(ops, InsertPoint.before(op))
+    rewriter.replace(op, [], [value])
+
+
+# ---------------------------------------------------------------------------------------------
+# Searched ones
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How to search.
+
+    Attributes:
+        top: how many programs.
+        memory: what a step may need, operand and result together, as a multiple of what those of
+            the whole do; None: anything.
+        seconds: after which the best so far are taken; None: never.
+    """
+
+    model: CostModel
+    top: int = 1
+    memory: float | None = None
+    seconds: float | None = None
+    counted: bool = False
+
+
+def searched(op: Operation) -> bool:
+    """Whether other programs may take the place of an operation: a collective that does not say
+    which algorithm it is to be, on levels; or a redistribution."""
+    if isinstance(op, coll.RedistributeOp):
+        return True
+    return isinstance(op, coll.COLLECTIVES) and "algorithm" not in op.properties
+
+
+def programs(op: CollOp, wanted: Wanted) -> Synthesis:
+    """The cheapest programs that do what an operation does.
+
+    Raises:
+        DiagnosticError: the mesh is not on levels, or too many sub-axes take part.
+    """
+    mesh = mesh_of(op)
+    if not mesh.placed:
+        raise DiagnosticError.at(
+            op, f"mesh @{mesh.name} is not on levels: -p place chooses a placement"
         )
-        walker.rewrite_module(module)
+    source, target = dist_type(op.operands[0]), dist_type(op.result)
+    memory = None
+    if wanted.memory is not None:
+        memory = wanted.memory * (source.local_bytes(mesh) + target.local_bytes(mesh))
+    try:
+        return synthesise(
+            mesh, source, target, wanted.model, wanted.top, memory, wanted.seconds, wanted.counted
+        )
+    except (CostError, LayoutError) as error:
+        raise DiagnosticError.at(op, str(error)) from error
+
+
+def synthesised(
+    module: ModuleOp, wanted: Wanted, listener: PatternRewriterListener | None = None
+) -> None:
+    """Rewrites every collective and redistribution by the cheapest program, in place.
+
+    What no program beats stays as it is written, and so does what is on no levels. Of ``top``
+    programs for a function, those behind the best one become functions of their own, ``@f_2`` and
+    so on; where it has several collectives they are the best combinations.
+
+    Raises:
+        DiagnosticError: a redistribution is on no levels or has no program; see ``programs``.
+    """
+    names = {op.sym_name.data for op in module.ops if isinstance(op, FuncOp)}
+    with meshes_remembered():
+        for function in functions_of(module):
+            choices = [_choices(op, wanted) for op in _searched(function)]
+            combined = list(_combined([[time for time, _ in one] for one in choices], wanted.top))
+            last: Operation = function
+            for number, combination in enumerate(combined[1:], 2):
+                copy = function.clone()
+                name = f"{function.sym_name.data}_{number}"
+                while name in names:
+                    name += "_"
+                names.add(name)
+                copy.properties["sym_name"] = StringAttr(name)
+                last.parent_block().insert_op_after(copy, last)  # pyright: ignore[reportOptionalMemberAccess]
+                last = copy
+                _rewrite(copy, choices, combination, listener)
+            if combined:
+                _rewrite(function, choices, combined[0], listener)
+
+
+def _searched(function: FuncOp) -> list[CollOp]:
+    placed = mesh_of(function).placed
+    return [
+        op
+        for op in function.body.ops
+        if isinstance(op, CollOp)
+        and searched(op)
+        and (placed or isinstance(op, coll.RedistributeOp))
+    ]
+
+
+Choice = tuple[float, Program | None]
+"""Seconds, and the steps; None: the operation stays as it is."""
+
+
+def _choices(op: CollOp, wanted: Wanted) -> list[Choice]:
+    found = programs(op, wanted)
+    choices: list[Choice] = [(one.time, one.steps) for one in found.candidates]
+    if isinstance(op, coll.RedistributeOp):
+        if not choices:
+            raise DiagnosticError.at(
+                op,
+                "no program does this"
+                + (" within so much memory" if wanted.memory is not None else ""),
+            )
+        return choices
+    try:
+        own = step_cost(collective_of(op, mesh_of(op)), wanted.model).time
+    except CostError:  # but others may have one
+        return choices or [(0.0, None)]
+    others = [one for one in choices if not _same(op, one[1])]
+    place = sum(time < own * (1 - 1e-9) for time, _ in others)
+    return [*others[:place], (own, None), *others[place:]][: wanted.top]
+
+
+def _same(op: CollOp, steps: Program | None) -> bool:
+    """Whether steps are the operation, but for the order of its ranks."""
+    axes = op.properties.get("axes")
+    return (
+        steps is not None
+        and len(steps) == 1
+        and steps[0].kind == op.mnemonic
+        and (not isinstance(axes, AxesAttr) or set(axes.data) == set(steps[0].axes))
+    )
+
+
+def _combined(times: Sequence[Sequence[float]], top: int) -> Iterator[tuple[int, ...]]:
+    """The choices of one of each, of the least sums first."""
+    if not times:
+        return
+    first = (0,) * len(times)
+    heap = [(sum(one[0] for one in times), first)]
+    seen = {first}
+    while heap and top:
+        total, picked = heapq.heappop(heap)
+        yield picked
+        top -= 1
+        for place, index in enumerate(picked):
+            after = (*picked[:place], index + 1, *picked[place + 1 :])
+            if index + 1 < len(times[place]) and after not in seen:
+                seen.add(after)
+                more = times[place][index + 1] - times[place][index]
+                heapq.heappush(heap, (total + more, after))
+
+
+def _rewrite(
+    function: FuncOp,
+    choices: Sequence[Sequence[Choice]],
+    picked: Sequence[int],
+    listener: PatternRewriterListener | None,
+) -> None:
+    for op, choice, index in zip(_searched(function), choices, picked, strict=True):
+        if (steps := choice[index][1]) is not None:
+            _replace(op, steps, listener)

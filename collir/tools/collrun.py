@@ -170,7 +170,7 @@ def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
         functions = [f for f in functions if f.sym_name.data == name]
     if not functions:
         raise DiagnosticError(Diagnostic(f"{options.file} has no functions to run"))
-    check_programs(functions, "cannot be run")
+    check_programs(functions, "cannot be run", redistributions=options.engine == "numpy")
     if options.n is not None:
         sizes = sorted({mesh_of(f).devices for f in functions})
         functions = [f for f in functions if mesh_of(f).devices == options.n]

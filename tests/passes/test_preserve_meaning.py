@@ -24,7 +24,8 @@ PASSES = [
     "canonicalize",
     "cse",
     "dce",
-    "decompose,canonicalize,cse,dce",
+    "decompose",
+    "decompose{model=p2},canonicalize,cse,dce",
 ]
 
 
@@ -77,8 +78,8 @@ def test_all_reduces_of_awkward_shapes(strategy: str, rng: random.Random) -> Non
 
 @given(rng=RANDOM)
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_decompose_leaves_each_reducing_step_on_one_level(rng: random.Random) -> None:
-    module = run_passes(all_reduces(rng), "decompose")
+def test_scatter_and_gather_keep_each_step_on_one_level(rng: random.Random) -> None:
+    module = run_passes(all_reduces(rng), "decompose{strategy=rs-ar-ag}")
     for function in functions_of(module):
         mesh = mesh_of(function)
         if not mesh.placed:

@@ -1,0 +1,284 @@
+"""From steps to operations: a program that a search has found, carried out on a value.
+
+Steps that name no dimension come from layouts without order. Most such programs gather last what
+they scattered first, and one dimension will do. Where they do not, or where no dimension divides,
+the value is viewed with a dimension for every sub-axis that shards it: views cost nothing, though
+packing may.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from collir.dialects import coll
+from collir.dialects.coll import AxesAttr, DistTensorType, SizesAttr, dist_type
+from collir.dialects.machine import NumberAttr
+from collir.layout import DistType, LayoutError, Mesh
+from collir.synthesis.steps import Step
+
+Axes = tuple[str, ...]
+
+_OPERATIONS: dict[str, type[coll.CollOp]] = {
+    op.name.partition(".")[2]: op for op in (*coll.COLLECTIVES, *coll.LOCAL)
+}
+
+_SHARDING = ("reduce_scatter", "scatter", "slice")
+_GATHERING = ("all_gather", "gather")
+
+
+@dataclass
+class Chain:
+    """A chain of operations on one value, typed as it grows."""
+
+    mesh: Mesh
+    value: SSAValue
+    ops: list[Operation] = field(default_factory=list[Operation])
+
+    def then(self, kind: str, **properties: Attribute) -> None:
+        """One more operation on the value.
+
+        Raises:
+            LayoutError: it is not well typed.
+        """
+        step = _OPERATIONS[kind].make(self.mesh, self.value, **properties)
+        self.ops.append(step)
+        self.value = step.result
+
+    @property
+    def type(self) -> DistType:
+        """The type of the value now."""
+        return dist_type(self.value)
+
+
+def build(
+    mesh: Mesh, value: SSAValue, steps: Sequence[Step], target: DistType
+) -> tuple[list[Operation], SSAValue]:
+    """The operations that carry out steps on a value, and their result, which has a type.
+
+    Raises:
+        LayoutError: the steps do not lead to that type; or a tensor is so large that no padding
+            fits.
+    """
+    source = dist_type(value)
+    for dim in _dims_to_try(mesh, source, target, steps):
+        chain = Chain(mesh, value)
+        try:
+            _plain(chain, steps, target, dim)
+        except LayoutError:
+            continue
+        if chain.type == target:
+            return chain.ops, chain.value
+    try:
+        chain = Chain(mesh, value)
+        _viewed(chain, steps, target, apart=False)
+    except LayoutError:  # what is gathered is not what was scattered last
+        chain = Chain(mesh, value)
+        _viewed(chain, steps, target, apart=True)
+    if chain.type != target:
+        raise LayoutError(f"the steps lead to {chain.type}, not to {target}")
+    return chain.ops, chain.value
+
+
+# ---------------------------------------------------------------------------------------------
+# On dimensions as they are
+# ---------------------------------------------------------------------------------------------
+
+
+def scattered(steps: Sequence[Step]) -> list[str]:
+    """The sub-axes that some step without a dimension shards, in order."""
+    listed = (axis for s in steps if s.kind in _SHARDING and s.dim is None for axis in s.axes)
+    return list(dict.fromkeys(listed))
+
+
+def _dims_to_try(
+    mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
+) -> list[int]:
+    """The dimensions for what is sharded on the way only: the first that divides; -1: none is."""
+    ends = {axis for x in (source, target) for dim in x.dims for axis in dim.axes}
+    between = mesh.group_size(axis for axis in scattered(steps) if axis not in ends)
+    if between == 1:
+        return [-1]
+    local = source.local_shape(mesh)
+    return [dim for dim, size in enumerate(local) if size % between == 0]
+
+
+def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) -> None:
+    """The steps as they are; ``between`` is the dimension of what neither end shards."""
+    for step in steps:
+        properties: dict[str, Attribute] = {}
+        if step.to is not None:
+            properties["to"] = DistTensorType(step.to)
+        elif step.kind == "mask":
+            properties |= {
+                "axes": AxesAttr(step.axes),
+                "reduction": StringAttr(str(target.reduction)),
+            }
+        else:
+            properties["axes"] = AxesAttr(step.axes)
+            dim = step.dim
+            if dim is None and step.kind in (*_SHARDING, *_GATHERING):
+                x = target if step.kind in _SHARDING else chain.type
+                own = x.dim_of(step.axes[0])
+                dim = between if own is None else own
+            if step.target is not None:
+                properties |= {"source": _int(dim or 0), "target": _int(step.target)}
+            elif dim is not None:
+                properties["dim"] = _int(dim)
+        chain.then(step.kind, **properties)
+
+
+def _int(value: int) -> IntegerAttr:
+    return IntegerAttr(value, i64)
+
+
+# ---------------------------------------------------------------------------------------------
+# On a dimension for every sub-axis
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a dimension (-1: of several), and the sub-axes that shard it at times."""
+
+    dim: int
+    size: int
+    axes: Axes = ()
+
+
+def _viewed(chain: Chain, steps: Sequence[Step], target: DistType, apart: bool) -> None:
+    """The steps on a view; ``apart``: with a dimension for each of the sub-axes that shard the
+    value on the way only, else with one for all of them."""
+    parts = _split_ends(chain, target)
+    ends = {axis for part in parts for axis in part.axes}
+    between = [axis for axis in scattered(steps) if axis not in ends]
+    view = _View(chain, parts)
+    undo = view.split_between(between, apart)
+    for step in steps:
+        view.carry_out(step, target)
+    undo()
+    _merge_ends(chain, view.parts)
+
+
+def _split_ends(chain: Chain, target: DistType) -> list[_Part]:
+    """Splits every dimension into a part per sub-axis that shards it at an end, and the rest."""
+    parts: list[_Part] = []
+    for dim, (have, want) in enumerate(zip(chain.type.dims, target.dims, strict=True)):
+        axes = max(have.axes, want.axes, key=len)
+        left = have.size
+        for axis in axes:
+            size = chain.mesh.by_name[axis].size
+            left //= size
+            chain.then("split", dim=_int(len(parts)), sizes=SizesAttr((size, left)))
+            parts.append(_Part(dim, size, (axis,)))
+        parts.append(_Part(dim, left))
+    return parts
+
+
+def _merge_ends(chain: Chain, parts: Sequence[_Part]) -> None:
+    """Undoes ``_split_ends``."""
+    for dim in sorted({part.dim for part in parts}):
+        for _ in range(sum(part.dim == dim for part in parts) - 1):
+            chain.then("merge", dim=_int(dim))
+
+
+@dataclass
+class _View:
+    """A value, and what its dimensions are."""
+
+    chain: Chain
+    parts: list[_Part]
+
+    def split_between(self, axes: Sequence[str], apart: bool) -> Callable[[], None]:
+        """Parts for sub-axes that shard no dimension at either end, out of what is left of one
+        that divides, or of all, padded; returns what undoes it."""
+        mesh = self.chain.mesh
+        if not axes:
+            return lambda: None
+        sizes = [mesh.by_name[axis].size for axis in axes]
+        total = math.prod(sizes)
+        rests = [place for place, part in enumerate(self.parts) if not part.axes]
+        before = list(self.parts)
+        fits = next((place for place in rests if self.parts[place].size % total == 0), None)
+        missing = 0
+        if fits is None:
+            self._order([*(p for p in range(len(before)) if p not in rests), *rests])
+            fits = len(before) - len(rests)
+            left = math.prod(before[place].size for place in rests)
+            del self.parts[fits:]
+            self.parts.append(_Part(-1, left))
+            self._reshape()
+            missing = -left % total
+            self._pad(fits, missing)
+        rest = self.parts[fits]
+        own = [_Part(rest.dim, rest.size, tuple(axes))]
+        if apart:
+            own = [_Part(rest.dim, size, (axis,)) for size, axis in zip(sizes, axes, strict=True)]
+            own.append(_Part(rest.dim, rest.size // total))
+        self.parts[fits : fits + 1] = own
+        self._reshape()
+
+        def undo() -> None:
+            place = self.parts.index(own[0])
+            self.parts[place : place + len(own)] = [rest]
+            self._reshape()
+            if rest.dim >= 0:
+                return
+            self._pad(place, -missing)
+            self.parts[place:] = [before[old] for old in rests]
+            self._reshape()
+            self._order([self.parts.index(part) for part in before])
+
+        return undo
+
+    def carry_out(self, step: Step, target: DistType) -> None:
+        """One step; sub-axes with parts of their own become one dimension for it."""
+        chain = self.chain
+        axes: dict[str, Attribute] = {"axes": AxesAttr(step.axes)}
+        if step.kind == "mask":
+            chain.then("mask", **axes, reduction=StringAttr(str(target.reduction)))
+            return
+        if step.kind not in (*_SHARDING, *_GATHERING):
+            chain.then(step.kind, **axes)
+            return
+        places = list(dict.fromkeys(self._place(axis) for axis in step.axes))
+        first = min(places)
+        if len(places) > 1 and any(len(self.parts[place].axes) > 1 for place in places):
+            raise LayoutError("sub-axes that are together shard a dimension with others")
+        others = [place for place in range(len(self.parts)) if place not in places]
+        others[first:first] = places
+        back = [others.index(place) for place in range(len(others))]
+        own = [self.parts[place] for place in places]
+        self._order(others)
+        for _ in own[1:]:
+            chain.then("merge", dim=_int(first))
+        chain.then(step.kind, **axes, dim=_int(first))
+        left = math.prod(part.size for part in own)
+        for place, part in enumerate(own[:-1]):
+            left //= part.size
+            chain.then("split", dim=_int(first + place), sizes=SizesAttr((part.size, left)))
+        self._order(back)
+
+    def _place(self, axis: str) -> int:
+        return next(place for place, part in enumerate(self.parts) if axis in part.axes)
+
+    def _order(self, order: Sequence[int]) -> None:
+        if list(order) != sorted(order):
+            self.chain.then("transpose", order=SizesAttr(tuple(order)))
+            self.parts = [self.parts[place] for place in order]
+
+    def _reshape(self) -> None:
+        shape = tuple(part.size for part in self.parts)
+        if shape != self.chain.type.shape:
+            self.chain.then("reshape", shape=SizesAttr(shape))
+
+    def _pad(self, place: int, high: int) -> None:
+        if high:
+            none = _int(0)
+            self.chain.then(
+                "pad", dim=_int(place), low=none, high=_int(high), value=NumberAttr(0.0)
+            )
+            part = self.parts[place]
+            self.parts[place] = _Part(part.dim, part.size + high, part.axes)

@@ -1,0 +1,306 @@
+"""Layouts with order: the graph on which redistributions are found, from any layout to any other.
+
+States are the types of values, and steps are those that the typing rules allow: reductions,
+gathers, scatters, all_to_all of the minor-most shards, permutes of blocks, and local steps. What is
+replicated at both ends may be sliced in the beginning and is gathered later.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import permutations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collir.cost.model import CostModel
+from collir.layout import Dim, DistType, Mesh
+from collir.synthesis.paths import TIE, Edge, Paths
+from collir.synthesis.ports import ports_of
+from collir.synthesis.steps import Step
+
+Axes = tuple[str, ...]
+
+_ALL_ORDERS = 3
+"""The most sub-axes that are scattered in one step in every order."""
+
+_GRID = 2**16
+"""The most blocks, or combinations of coordinates, that a bound counts."""
+
+
+class Held(NamedTuple):
+    """A layout, and how it came about.
+
+    ``begun``: whether more has been done than cutting copies. ``local``: the last step was a slice
+    of this dimension, ``_ROOT`` or none of the two: local steps come in one order only.
+    """
+
+    x: DistType
+    begun: bool = False
+    local: int = -2
+
+
+_ROOT = -1
+"""In the place of a dimension: the last step was a keep_root."""
+
+
+class LayoutPaths(Paths[Held]):
+    """All programs from a layout to another of the same shape and dtype.
+
+    Raises:
+        CostError: the mesh is not placed on levels.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        source: DistType,
+        target: DistType,
+        model: CostModel,
+        memory: float | None = None,
+    ):
+        super().__init__(ports_of(mesh, model), model, memory)
+        masked = mesh.ordered(target.partial - source.partial)
+        self.masks = (Step("mask", masked),) if masked else ()
+        kept = target.partial - frozenset(masked)
+        self.source = source
+        self.target = replace(target, partial=kept, reduction=target.reduction if kept else None)
+        self._mesh = mesh
+        self._sharded = frozenset(axis for dim in target.dims for axis in dim.axes)
+        taken = [axis for x in (source, target) for axis in x.axes]
+        self._idle = frozenset(mesh.by_name) - frozenset(taken)
+        self._left: dict[DistType, float] = {}
+        item = source.elements * source.dtype.bytes
+        self.tie = TIE * max(self.remaining(self.start()), item * min(self.ports.per_byte) * 1e-6)
+
+    def start(self) -> Held:
+        """The source."""
+        return Held(self.source)
+
+    def reached(self, state: Held) -> bool:
+        """Whether it is the target, but for masks."""
+        return state.x == self.target
+
+    def edges(self, state: Held) -> list[tuple[float, Edge[Held]]]:
+        """All steps from a layout."""
+        found: list[tuple[float, Edge[Held]]] = []
+        for step, after in self._moves(state):
+            edge = self._edge(state, step, after)
+            least = self.tie
+            if edge.kind:
+                least += self.ports.least(edge.kind, edge.group, edge.at_root, edge.size)
+            found.append((least, edge))
+        found.sort(key=lambda one: one[0] + self.remaining(one[1].after))
+        return found
+
+    def _edge(self, state: Held, step: Step, after: DistType) -> Edge[Held]:
+        x, mesh, ports = state.x, self._mesh, self.ports
+        before_bytes, after_bytes = x.local_bytes(mesh), after.local_bytes(mesh)
+        memory = float(before_bytes + after_bytes)
+        if step.kind in ("slice", "keep_root"):
+            begun = state.begun or not self._idle.issuperset(step.axes)
+            local = _ROOT if step.dim is None else step.dim
+            return Edge(Held(after, begun, local), (step,), memory=memory)
+        size = before_bytes if step.kind == "all_to_all" else max(before_bytes, after_bytes)
+        group = ports.mask(step.axes)
+        copies = ports.all & ~group & ~ports.mask(x.axes)
+        root = ports.mask(x.root) & ~group
+        moves = (x, after) if step.kind == "permute" else None
+        return Edge(
+            Held(after, True), (), step.kind, group, root, copies, float(size), memory, step, moves
+        )
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _moves(self, state: Held) -> Iterator[tuple[Step, DistType]]:
+        x, target = state.x, self.target
+        partial = self._mesh.ordered(x.partial - target.partial)
+        for axes in _subsets(partial):
+            rest = x.partial - frozenset(axes)
+            reduced = replace(x, partial=rest, reduction=x.reduction if rest else None)
+            yield Step("all_reduce", self._hardware(axes)), reduced
+            root = replace(reduced, root=reduced.root | frozenset(axes))
+            yield Step("reduce", self._hardware(axes)), root
+            yield from self._spread("reduce_scatter", reduced, axes)
+        for axes in _subsets(self._mesh.ordered(x.root - target.root)):
+            spread = replace(x, root=x.root - frozenset(axes))
+            yield Step("broadcast", self._hardware(axes)), spread
+            yield from self._spread("scatter", spread, axes)
+        yield from self._gathers(x)
+        yield from self._local(state)
+        yield from self._permutes(x)
+
+    def _gathers(self, x: DistType) -> Iterator[tuple[Step, DistType]]:
+        for dim, entry in enumerate(x.dims):
+            for count in range(1, len(entry.axes) + 1):
+                axes = entry.axes[-count:]
+                bare = _with(x, dim, entry.axes[:-count])
+                yield Step("all_gather", axes, dim), bare
+                if self.target.root.issuperset(axes):
+                    root = replace(bare, root=bare.root | frozenset(axes))
+                    yield Step("gather", axes, dim), root
+                for other in range(len(x.dims)):
+                    if other != dim and self._divides(bare, axes, other):
+                        moved = _with(bare, other, bare.dims[other].axes + axes)
+                        yield Step("all_to_all", axes, dim, other), moved
+
+    def _local(self, state: Held) -> Iterator[tuple[Step, DistType]]:
+        x = state.x
+        replicated = [axis for axis in self._mesh.by_name if axis not in x.axes]
+        cut = [
+            axis
+            for axis in replicated
+            if axis in self._sharded or (not state.begun and axis in self._idle)
+        ]
+        for axes in _subsets(cut):
+            for step, after in self._spread("slice", x, axes):
+                if step.dim is not None and step.dim > state.local:
+                    yield step, after
+        if state.local < _ROOT:
+            for axes in _subsets([axis for axis in replicated if axis in self.target.root]):
+                yield Step("keep_root", axes), replace(x, root=x.root | frozenset(axes))
+
+    def _spread(self, kind: str, x: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
+        """A step that shards each dimension that divides, in all orders or the likely ones."""
+        for dim, entry in enumerate(x.dims):
+            if not self._divides(x, axes, dim):
+                continue
+            if len(axes) <= _ALL_ORDERS:
+                orders = list(permutations(axes))
+            else:
+                wanted = [axis for d in self.target.dims for axis in d.axes if axis in axes]
+                hardware = self._hardware(axes)
+                orders = list(dict.fromkeys((hardware, hardware[::-1])))
+                if len(wanted) == len(axes) and tuple(wanted) not in orders:
+                    orders.append(tuple(wanted))
+            for order in orders:
+                yield Step(kind, order, dim), _with(x, dim, entry.axes + order)
+
+    def _divides(self, x: DistType, axes: Axes, dim: int) -> bool:
+        entry = x.dims[dim]
+        return entry.size % self._mesh.group_size(entry.axes + axes) == 0
+
+    def _permutes(self, x: DistType) -> Iterator[tuple[Step, DistType]]:
+        held = [axis for dim in x.dims for axis in dim.axes]
+        if not held:
+            return
+        free = self._sharded.difference(held, x.partial, x.root)
+        counts = [self._mesh.group_size(dim.axes) for dim in x.dims]
+        for lists in self._arranged(counts, [*held, *self._mesh.ordered(free)]):
+            if any(axes != dim.axes for axes, dim in zip(lists, x.dims, strict=True)):
+                dims = tuple(Dim(d.size, axes) for d, axes in zip(x.dims, lists, strict=True))
+                to = replace(x, dims=dims)
+                axes = self._mesh.ordered({*held, *(axis for one in lists for axis in one)})
+                yield Step("permute", axes, to=to), to
+
+    def _arranged(self, counts: Sequence[int], axes: Sequence[str]) -> Iterator[list[Axes]]:
+        """All lists of sub-axes, one for each dimension, with these numbers of shards."""
+        if not counts:
+            yield []
+            return
+        for chosen in self._of_size(counts[0], axes):
+            left = [axis for axis in axes if axis not in chosen]
+            for rest in self._arranged(counts[1:], left):
+                yield [chosen, *rest]
+
+    def _of_size(self, shards: int, axes: Sequence[str]) -> Iterator[Axes]:
+        """All ordered lists of sub-axes whose sizes multiply to a number."""
+        if shards == 1:
+            yield ()
+            return
+        for axis in axes:
+            size = self._mesh.by_name[axis].size
+            if shards % size == 0:
+                left = [other for other in axes if other != axis]
+                for rest in self._of_size(shards // size, left):
+                    yield (axis, *rest)
+
+    def _hardware(self, axes: Sequence[str]) -> Axes:
+        return self.ports.axes(self.ports.mask(axes))
+
+    # --- bounds -----------------------------------------------------------------------------
+
+    def remaining(self, state: Held) -> float:
+        """What must still get into the children of some level, on average.
+
+        A child holds what its devices hold together, and wants what they will; of the sums of parts
+        it holds parts, which count as held. The busiest port carries no less than the mean.
+        """
+        x = state.x
+        known = self._left.get(x)
+        if known is None:
+            known = max(
+                (self._missing(x, place) for place in range(len(self.ports.levels))), default=0
+            )
+            known = self._left[x] = known + (0.0 if x == self.target else self.tie)
+        return known
+
+    def _missing(self, x: DistType, place: int) -> float:
+        mesh, ports, target = self._mesh, self.ports, self.target
+        outer = [axis for axis in mesh.by_name if ports.inner(ports.bit[axis])[place] == 1]
+        index = {axis: number for number, axis in enumerate(outer)}
+        if math.prod(mesh.by_name[axis].size for axis in outer) > _GRID:
+            return 0.0
+        tables: list[Any] = []
+        for have, want in zip(x.dims, target.dims, strict=True):
+            if (table := self._overlap(have.axes, want.axes, index)) is None:
+                return 0.0
+            tables.append(table)
+        roots = np.ones([mesh.by_name[axis].size for axis in outer])
+        wanted = np.ones_like(roots)
+        for axis in outer:
+            first = np.zeros(mesh.by_name[axis].size)
+            first[0] = 1
+            shape = [-1 if other == axis else 1 for other in outer]
+            if axis in target.root:
+                wanted = wanted * first.reshape(shape)
+            if axis in x.root:
+                roots = roots * first.reshape(shape)
+        shards = math.prod(
+            mesh.by_name[axis].size for dim in target.dims for axis in dim.axes if axis in index
+        )
+        held = reduce(np.multiply, tables, roots * wanted)
+        idle = mesh.group_size(axis for axis in outer if axis in x.root & target.root)
+        mean = float((wanted / shards - held).sum()) * idle / roots.size
+        if mean < 1e-12:
+            return 0.0
+        distinct = ports.inner(ports.mask(x.partial & target.partial))[place]
+        carried = mean * x.elements * x.dtype.bytes * distinct
+        return ports.latency[place] + carried * ports.per_byte[place]
+
+    def _overlap(self, have: Axes, want: Axes, index: dict[str, int]) -> Any:
+        """Of a dimension, the part that children of some coordinates hold and want; an array with
+        an axis for each sub-axis outside of the children. None if it is too much to count."""
+        mesh = self._mesh
+        grid = math.lcm(mesh.group_size(have), mesh.group_size(want))
+        if grid > _GRID:
+            return None
+        cells = np.arange(grid)
+        needs: dict[str, Any] = {}
+        valid = np.ones(grid, dtype=bool)
+        for axes in (have, want):
+            rest = cells // (grid // mesh.group_size(axes))
+            for axis in reversed(axes):
+                size = mesh.by_name[axis].size
+                if axis in index:
+                    if axis in needs:
+                        valid &= needs[axis] == rest % size
+                    needs[axis] = rest % size
+                rest = rest // size
+        sizes = [mesh.by_name[axis].size if axis in needs else 1 for axis in index]
+        found = np.zeros(sizes)
+        at = tuple(needs[axis][valid] if axis in needs else 0 for axis in index)
+        np.add.at(found, at, 1 / grid)
+        return found
+
+
+def _subsets(axes: Sequence[str]) -> Iterator[Axes]:
+    """All non-empty subsets, each in the given order."""
+    for bits in range(1, 1 << len(axes)):
+        yield tuple(axis for place, axis in enumerate(axes) if bits >> place & 1)
+
+
+def _with(x: DistType, dim: int, axes: Axes) -> DistType:
+    dims = (*x.dims[:dim], Dim(x.dims[dim].size, axes), *x.dims[dim + 1 :])
+    return replace(x, dims=dims)

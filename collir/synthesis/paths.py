@@ -1,0 +1,222 @@
+"""The cheapest ways from one layout to another, as paths through the states of a value.
+
+A path is a program: its edges are steps. Local steps cost nothing; what a collective costs is asked
+of the cost model only where a bound does not settle it: an edge is first opened with the least its
+ports must take, and costed once nothing better is open. Of equal programs the one of fewer steps
+wins.
+"""
+
+from abc import abstractmethod
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from collir.cost.collective import Collective
+from collir.cost.group import CostError
+from collir.cost.model import CostModel, StepCost, step_cost
+from collir.layout import DistType
+from collir.search import Problem, k_best
+from collir.synthesis.ports import Ports
+from collir.synthesis.steps import Candidate, Step
+
+State = TypeVar("State", bound=Hashable)
+
+TIE = 1e-9
+"""Of the shortest step: what a step more counts, so that of equal programs the shorter is better;
+and what times may differ by and count as equal."""
+
+_ANY_ORDER = ("all_reduce", "reduce", "broadcast")
+
+
+class Edge(NamedTuple, Generic[State]):
+    """What one step does to a state.
+
+    ``free`` are local steps; ``kind`` is the collective behind them, or ``""``: then the others
+    mean nothing. ``group``, ``at_root`` and ``replicated`` are sets of sub-axes as in ``Ports``,
+    ``size`` is that of ``Collective``, ``memory`` the bytes that operand and result take together.
+    ``step`` says how it is written, where the group alone does not, and ``moves`` are the layouts
+    of a permute.
+    """
+
+    after: State
+    free: tuple[Step, ...] = ()
+    kind: str = ""
+    group: int = 0
+    at_root: int = 0
+    replicated: int = 0
+    size: float = 0.0
+    memory: float = 0.0
+    step: Step | None = None
+    moves: tuple[DistType, DistType] | None = None
+
+
+class Node(NamedTuple, Generic[State]):
+    """A path so far: ``edge`` is its last one, not yet costed if ``open`` is set."""
+
+    bound: float
+    cost: float
+    state: State
+    before: "Node[State] | None" = None
+    edge: Edge[State] | None = None
+    step: Step | None = None
+    paid: StepCost | None = None
+    open: bool = False
+
+
+class Paths(Problem[Node[State]]):
+    """All paths from a state to another.
+
+    Attributes:
+        memory: no step may need more bytes on a device.
+        tie: seconds that every step counts beside its time.
+        masks: the steps behind every path.
+    """
+
+    sense = "min"
+    sorted_by_bound = True
+
+    def __init__(self, ports: Ports, model: CostModel, memory: float | None = None):
+        self.ports, self.model, self.memory = ports, model, memory
+        self._paid: dict[Hashable, tuple[Step, StepCost] | None] = {}
+        self.tie = 0.0
+        self.masks: tuple[Step, ...] = ()
+
+    @abstractmethod
+    def start(self) -> State:
+        """Where paths begin."""
+
+    @abstractmethod
+    def reached(self, state: State) -> bool:
+        """Whether paths may end here."""
+
+    @abstractmethod
+    def edges(self, state: State) -> Iterable[tuple[float, Edge[State]]]:
+        """All steps from a state, with what each takes at least (``tie`` included); in the order of
+        what programs take at least that go on with them."""
+
+    @abstractmethod
+    def remaining(self, state: State) -> float:
+        """Seconds that any way from here to the end takes at least."""
+
+    # --- as a problem -----------------------------------------------------------------------
+
+    def root(self) -> Node[State]:
+        """No step is taken."""
+        return Node(self.remaining(self.start()), 0.0, self.start())
+
+    def children(self, node: Node[State]) -> Iterator[Node[State]]:
+        """One step more; of a step that is not costed yet, the same step costed."""
+        if node.open:
+            if (costed := self._costed(node)) is not None:
+                yield costed
+            return
+        for least, edge in self.edges(node.state):
+            if self.memory is None or edge.memory <= self.memory:
+                cost = node.cost + least
+                bound = cost + self.remaining(edge.after)
+                yield Node(bound, cost, edge.after, node, edge, open=bool(edge.kind))
+
+    def objective(self, node: Node[State]) -> float | None:
+        """Seconds, and a trifle for each step, where a path has arrived."""
+        return None if node.open or not self.reached(node.state) else node.cost
+
+    def bound(self, node: Node[State]) -> float:
+        """Seconds of the whole program at least."""
+        return node.bound
+
+    def key(self, node: Node[State]) -> Hashable:
+        """The state; a step that is not costed yet has none."""
+        return None if node.open else node.state
+
+    def cost(self, node: Node[State]) -> float:
+        """Seconds so far."""
+        return node.cost
+
+    def identity(self) -> Hashable:
+        """Never checkpointed."""
+        return id(self)
+
+    # --- costs ------------------------------------------------------------------------------
+
+    def _costed(self, node: Node[State]) -> Node[State] | None:
+        edge, before = node.edge, node.before
+        assert edge is not None and before is not None
+        name = (edge.kind, edge.group, edge.at_root, edge.size, edge.step)
+        if name not in self._paid:
+            self._paid[name] = self._cheapest(edge)
+        found = self._paid[name]
+        if found is None:
+            return None
+        step, paid = found
+        cost = before.cost + paid.time + self.tie
+        return Node(cost + self.remaining(node.state), cost, node.state, before, edge, step, paid)
+
+    def _cheapest(self, edge: Edge[State]) -> tuple[Step, StepCost] | None:
+        """The cheapest order of the ranks; None if the model has no cost for it."""
+        best: tuple[Step, StepCost] | None = None
+        for step, collective in self._written(edge):
+            try:
+                paid = step_cost(collective, self.model)
+            except CostError:
+                continue
+            if best is None or paid.time < best[1].time * (1 - TIE):
+                best = step, paid
+        return best
+
+    def _written(self, edge: Edge[State]) -> Iterator[tuple[Step, Collective]]:
+        """A collective with its ranks in the order of the hardware, and backwards, where the order
+        matters for nothing but its cost: blocks in another order would have to be packed."""
+        ports = self.ports
+        listed = [edge.step]
+        if edge.step is None:
+            axes = ports.axes(edge.group)
+            both = ports.orders and len(axes) > 1 and edge.kind in _ANY_ORDER
+            orders = [axes, axes[::-1]] if both else [axes]
+            listed = [Step(edge.kind, over) for over in orders]
+        root = frozenset(ports.axes(edge.at_root))
+        copies = frozenset(ports.axes(edge.replicated))
+        for step in filter(None, listed):
+            yield (
+                step,
+                Collective(
+                    edge.kind, ports.mesh, step.axes, edge.size, root, copies, moves=edge.moves
+                ),
+            )
+
+
+@dataclass(frozen=True)
+class Found:
+    """The cheapest programs, best first.
+
+    Attributes:
+        bound: seconds that no program takes less than.
+        proven: whether these are the best ones.
+    """
+
+    candidates: tuple[Candidate, ...]
+    bound: float
+    proven: bool
+
+
+def cheapest(paths: Paths[Any], top: int = 1, seconds: float | None = None) -> Found:
+    """The cheapest programs; the best so far after some seconds."""
+    outcome = k_best(paths, top, order="best-first", time_limit=seconds, progress=False)
+    candidates = tuple(_candidate(paths, solution.node) for solution in outcome.solutions)
+    bound = outcome.bound if isinstance(outcome.bound, float) else 0.0
+    return Found(candidates, max(bound, 0.0), outcome.status in ("optimal", "infeasible"))
+
+
+def _candidate(paths: Paths[Any], node: Node[Any]) -> Candidate:
+    nodes = [node]
+    while (before := nodes[-1].before) is not None:
+        nodes.append(before)
+    steps: list[Step] = []
+    costs: list[StepCost] = []
+    for one in reversed(nodes):
+        if one.edge is not None:
+            steps += one.edge.free
+        if one.step is not None and one.paid is not None:
+            steps.append(one.step)
+            costs.append(one.paid)
+    memory = max((one.edge.memory for one in nodes if one.edge is not None), default=0.0)
+    return Candidate(paths.ports.mesh, (*steps, *paths.masks), tuple(costs), memory)

@@ -1,0 +1,150 @@
+"""What a step puts on the ports of a machine at least: bounds that guide the search for strategies.
+
+Sets of sub-axes are integers here, a bit each, so that a bound takes microseconds: a search looks
+at thousands of steps, and costs only those that may be on the best way.
+"""
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collir.cost.collective import Collective
+from collir.cost.group import Group
+from collir.cost.model import CostModel, step_estimate
+from collir.layout import Mesh
+
+Array = npt.NDArray[Any]
+
+_RINGS = ("all_reduce", "reduce_scatter", "all_gather")
+"""What P² and NCCL's model do in rings."""
+
+
+class Ports:
+    """The levels of a placed mesh, as the bounds need them.
+
+    Raises:
+        CostError: the mesh is not placed on levels.
+    """
+
+    def __init__(self, mesh: Mesh, model: CostModel):
+        group = Group.of(mesh, tuple(mesh.by_name))
+        self.mesh = mesh
+        self.names = tuple(mesh.by_name)
+        self.bit = {name: 1 << place for place, name in enumerate(self.names)}
+        self.all = (1 << len(self.names)) - 1
+        used = [index for index, level in enumerate(group.levels) if level.size > 1]
+        self._level = [digit.level for digit in group.digits]
+        self._size = [digit.size for digit in group.digits]
+        self._stride = [digit.stride for digit in group.digits]
+        self.levels = used
+        self.per_byte = [1 / group.levels[index].port for index in used]
+        self.latency = [0.0 if model.model == "p2" else group.latencies[index] for index in used]
+        self._model = model
+        self.orders = model.model == "alpha-beta" and model.order == "written"
+        self._rings = model.model in ("p2", "nccl")
+        self._empty: dict[tuple[str, int], float] = {}
+        self._inner: dict[int, tuple[int, ...]] = {}
+        self._sizes: dict[int, int] = {}
+
+    def mask(self, axes: Iterable[str]) -> int:
+        """A set of sub-axes."""
+        return sum(self.bit[axis] for axis in axes)
+
+    def axes(self, mask: int) -> tuple[str, ...]:
+        """The sub-axes of a set, in the order of the hardware: the largest stride first."""
+        places = [place for place in range(len(self.names)) if mask >> place & 1]
+        places.sort(key=lambda place: -self._stride[place])
+        return tuple(self.names[place] for place in places)
+
+    def size(self, mask: int) -> int:
+        """The product of the sizes of a set."""
+        known = self._sizes.get(mask)
+        if known is None:
+            known = math.prod(n for place, n in enumerate(self._size) if mask >> place & 1)
+            self._sizes[mask] = known
+        return known
+
+    def inner(self, mask: int) -> tuple[int, ...]:
+        """For every level the product of the sizes of those of a set that lie further inside."""
+        known = self._inner.get(mask)
+        if known is None:
+            known = tuple(
+                math.prod(
+                    size
+                    for place, (size, own) in enumerate(zip(self._size, self._level, strict=True))
+                    if mask >> place & 1 and own > level
+                )
+                for level in self.levels
+            )
+            self._inner[mask] = known
+        return known
+
+    def share(self, kind: str, ranks: Array, parts: Array) -> Array:
+        """Of a buffer (``size`` of ``Collective``), what passes through the busiest port.
+
+        ``parts`` are the children of a level over which a group of ``ranks`` extends: 2 (m-1)/m of
+        an all_reduce, (m-1)/m of a reduce_scatter, all_gather, scatter or gather, all of a
+        broadcast or reduce, and what the ranks behind it have for others of an all_to_all. Rings of
+        n ranks send (n-1)/n.
+        """
+        if kind in ("broadcast", "reduce"):
+            return np.ones_like(parts)
+        if self._rings and kind in _RINGS:
+            parts = ranks
+        once = (parts - 1) / parts
+        if kind == "all_to_all":
+            return once * (ranks / parts)
+        return 2 * once if kind == "all_reduce" else once
+
+    def least(self, kind: str, group: int, at_root: int, size: float) -> float:
+        """Seconds that a collective takes at least, by any algorithm; ``size`` as ``Collective``'s.
+
+        The latency of an empty one, and the bytes over the busiest port, of all groups behind it.
+        """
+        if kind == "permute":  # blocks may be where they belong
+            return 0.0
+        ranks = float(self.size(group))
+        below = np.array(self.inner(group))
+        beside = np.array(self.inner(self.all & ~group & ~at_root))
+        share = np.where(
+            below < ranks, self.share(kind, np.full(len(below), ranks), ranks / below), 0
+        )
+        busy = share * size * beside * np.array(self.per_byte)
+        return float(busy.max(initial=0.0)) + self.empty(kind, group)
+
+    def empty(self, kind: str, group: int) -> float:
+        """Seconds that a collective of no bytes takes at least.
+
+        Whatever reaches n children of a level one by one, or by doubling, goes through their ports
+        lg n times or more.
+        """
+        if self._model.model == "p2":
+            return 0.0
+        known = self._empty.get((kind, group))
+        if known is None:
+            if self._model.model == "nccl":
+                found = step_estimate(
+                    Collective(kind, self.mesh, self.axes(group), 0.0), self._model
+                )
+                known = found[1].time
+            else:
+                ranks = [1, *self.inner(group)]
+                ranks[0] = self.size(group)
+                known = sum(
+                    math.log2(outer / inner) * latency
+                    for outer, inner, latency in zip(
+                        ranks, self.inner(group), self.latency, strict=False
+                    )
+                )
+            self._empty[kind, group] = known
+        return known
+
+
+@lru_cache(maxsize=256)
+def ports_of(mesh: Mesh, model: CostModel) -> Ports:
+    """The ports of a mesh, with what is known of them already."""
+    return Ports(mesh, model)

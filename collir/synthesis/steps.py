@@ -1,0 +1,45 @@
+"""Sequences of steps as values: what a search finds, before it becomes operations."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from collir.cost.model import StepCost
+from collir.layout import DistType, Mesh
+
+FREE = ("slice", "keep_root", "mask")
+"""The steps that send nothing."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation over sub-axes, under its name in a program.
+
+    ``dim`` and ``target`` are dimensions where the step says which (``target`` of an all_to_all);
+    a step that does not gets one when operations are made. ``to`` is the result of a permute.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    dim: int | None = None
+    target: int | None = None
+    to: DistType | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A sequence of steps from one layout to another.
+
+    Attributes:
+        costs: of the steps that send, in order.
+        memory: bytes of the largest value that a device holds on the way, both ends included.
+    """
+
+    mesh: Mesh
+    steps: tuple[Step, ...]
+    costs: tuple[StepCost, ...]
+    memory: float = 0.0
+
+    @cached_property
+    def time(self) -> float:
+        """The sum over the steps; seconds."""
+        return sum(cost.time for cost in self.costs)
