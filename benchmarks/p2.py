@@ -281,7 +281,7 @@ def gains_table(all_: Sequence[Predicted]) -> list[str]:
     """The best programs, and their gains."""
     lines = _head(["", "best program"], ["predicted", "Ring", "error", "Tree", "error"])
     for number, one in enumerate(all_, 1):
-        cells = [number, _program(one.found[0].steps), f"{one.gain:.2f}"]
+        cells = [number, _program(one.found[0].costs), f"{one.gain:.2f}"]
         for algorithm in ALGORITHMS:
             gain = one.measured.gains[algorithm]
             cells += [f"{gain:.2f}", _percent(one.gain_error(algorithm))]

@@ -93,6 +93,21 @@ def scattered(steps: Sequence[Step]) -> list[str]:
     return list(dict.fromkeys(listed))
 
 
+def dims_of(mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]) -> list[int | None]:
+    """For every step the dimension it works on: its own; that of an end which its sub-axes shard;
+    or the first that divides into all that is scattered on the way (None: none does, or no matter).
+    """
+    between = next(iter(_dims_to_try(mesh, source, target, steps)), -1)
+    found: list[int | None] = []
+    for step in steps:
+        dim = step.dim
+        if dim is None and step.kind in (*_SHARDING, *_GATHERING):
+            ends = [x.dim_of(step.axes[0]) for x in (source, target)]
+            dim = next((end for end in ends if end is not None), between if between >= 0 else None)
+        found.append(dim)
+    return found
+
+
 def _dims_to_try(
     mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
 ) -> list[int]:

@@ -4,39 +4,16 @@ P² lists all programs of its language up to a number of steps. Each step is a c
 sub-axes of the mesh; here it is costed as such, by any of our cost models.
 """
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from collir.cost.collective import Collective
 from collir.cost.group import CostError
-from collir.cost.model import CostModel, StepCost, step_cost
+from collir.cost.model import CostModel, step_cost
 from collir.synthesis.p2.dsl import Program
 from collir.synthesis.p2.enumerate import Reading, programs
 from collir.synthesis.p2.lower import Numbering, Reduction
-
-SCATTER = "reduce_scatter"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A sequence of steps in the place of one collective, with what each costs."""
-
-    steps: tuple[StepCost, ...]
-
-    @property
-    def time(self) -> float:
-        """The sum over the steps; seconds."""
-        return sum(step.time for step in self.steps)
-
-    def dim(self, local: Sequence[int]) -> int | None:
-        """The dimension to scatter, of a local shape: the first that divides; None: none does.
-
-        Where none does, what is scattered is the value seen as one dimension, and padded.
-        """
-        scattered = (s.collective.ranks for s in self.steps if s.collective.kind == SCATTER)
-        group = math.prod(scattered)
-        return next((d for d, size in enumerate(local) if size % group == 0), None)
+from collir.synthesis.steps import Candidate, Step
 
 
 def enumerated(
@@ -60,10 +37,11 @@ def enumerated(
     found: list[Candidate] = []
     for program in programs(reduction.hierarchy, size, reading):
         try:
-            steps = _steps(program, reduction, collective)
-            found.append(Candidate(tuple(step_cost(step, model) for step in steps)))
+            paid = [step_cost(step, model) for step in _steps(program, reduction, collective)]
         except CostError:
             continue
+        steps = tuple(Step(one.collective.kind, one.collective.axes) for one in paid)
+        found.append(Candidate(mesh, steps, tuple(paid)))
     return sorted(found, key=lambda one: (float(f"{one.time:.9e}"), len(one.steps)))
 
 
@@ -85,5 +63,5 @@ def _steps(program: Program, reduction: Reduction, whole: Collective) -> Iterato
             at_root=whole.at_root | frozenset(found.root),
             algorithm=None,
         )
-        if kind == SCATTER:
+        if kind == "reduce_scatter":
             size /= ranks

@@ -121,7 +121,10 @@ def graph(chains: tuple[Chain, ...]) -> Graph:
     """The graph for axes that take these states."""
     radices = [len(chain) for chain in chains]
     weights = tuple(prod(radices[place + 1 :]) for place in range(len(chains)))
-    starts, ends, kinds, groups = [], [], [], []
+    starts: list[Array] = []
+    ends: list[Array] = []
+    kinds: list[Array] = []
+    groups: list[Array] = []
     for kind, (one, other) in enumerate(STEPS.values()):
         able = [place for place, chain in enumerate(chains) if _follows(chain, one, other)]
         for bits in range(1, 1 << len(able)):
@@ -137,7 +140,7 @@ def graph(chains: tuple[Chain, ...]) -> Graph:
                     rest = np.add.outer(rest, np.arange(len(chain)) * weight).ravel()
             starts.append(rest + base)
             ends.append(rest + (base + shift))
-            kinds.append(np.full(len(rest), kind, dtype=np.int8))
+            kinds.append(np.full(len(rest), kind, dtype=np.int64))
             groups.append(np.full(len(rest), mask, dtype=np.int64))
     total = prod(radices)
     if not starts:

@@ -65,7 +65,7 @@ class LayoutPaths(Paths[Held]):
         self.masks = (Step("mask", masked),) if masked else ()
         kept = target.partial - frozenset(masked)
         self.source = source
-        self.target = replace(target, partial=kept, reduction=target.reduction if kept else None)
+        self._goal = replace(target, partial=kept, reduction=target.reduction if kept else None)
         self._mesh = mesh
         self._sharded = frozenset(axis for dim in target.dims for axis in dim.axes)
         taken = [axis for x in (source, target) for axis in x.axes]
@@ -80,7 +80,7 @@ class LayoutPaths(Paths[Held]):
 
     def reached(self, state: Held) -> bool:
         """Whether it is the target, but for masks."""
-        return state.x == self.target
+        return state.x == self._goal
 
     def edges(self, state: Held) -> list[tuple[float, Edge[Held]]]:
         """All steps from a layout."""
@@ -114,7 +114,7 @@ class LayoutPaths(Paths[Held]):
     # --- steps ------------------------------------------------------------------------------
 
     def _moves(self, state: Held) -> Iterator[tuple[Step, DistType]]:
-        x, target = state.x, self.target
+        x, target = state.x, self._goal
         partial = self._mesh.ordered(x.partial - target.partial)
         for axes in _subsets(partial):
             rest = x.partial - frozenset(axes)
@@ -137,7 +137,7 @@ class LayoutPaths(Paths[Held]):
                 axes = entry.axes[-count:]
                 bare = _with(x, dim, entry.axes[:-count])
                 yield Step("all_gather", axes, dim), bare
-                if self.target.root.issuperset(axes):
+                if self._goal.root.issuperset(axes):
                     root = replace(bare, root=bare.root | frozenset(axes))
                     yield Step("gather", axes, dim), root
                 for other in range(len(x.dims)):
@@ -158,7 +158,7 @@ class LayoutPaths(Paths[Held]):
                 if step.dim is not None and step.dim > state.local:
                     yield step, after
         if state.local < _ROOT:
-            for axes in _subsets([axis for axis in replicated if axis in self.target.root]):
+            for axes in _subsets([axis for axis in replicated if axis in self._goal.root]):
                 yield Step("keep_root", axes), replace(x, root=x.root | frozenset(axes))
 
     def _spread(self, kind: str, x: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
@@ -169,7 +169,7 @@ class LayoutPaths(Paths[Held]):
             if len(axes) <= _ALL_ORDERS:
                 orders = list(permutations(axes))
             else:
-                wanted = [axis for d in self.target.dims for axis in d.axes if axis in axes]
+                wanted = [axis for d in self._goal.dims for axis in d.axes if axis in axes]
                 hardware = self._hardware(axes)
                 orders = list(dict.fromkeys((hardware, hardware[::-1])))
                 if len(wanted) == len(axes) and tuple(wanted) not in orders:
@@ -233,11 +233,11 @@ class LayoutPaths(Paths[Held]):
             known = max(
                 (self._missing(x, place) for place in range(len(self.ports.levels))), default=0
             )
-            known = self._left[x] = known + (0.0 if x == self.target else self.tie)
+            known = self._left[x] = known + (0.0 if x == self._goal else self.tie)
         return known
 
     def _missing(self, x: DistType, place: int) -> float:
-        mesh, ports, target = self._mesh, self.ports, self.target
+        mesh, ports, target = self._mesh, self.ports, self._goal
         outer = [axis for axis in mesh.by_name if ports.inner(ports.bit[axis])[place] == 1]
         index = {axis: number for number, axis in enumerate(outer)}
         if math.prod(mesh.by_name[axis].size for axis in outer) > _GRID:

@@ -189,12 +189,10 @@ class Found:
     """The cheapest programs, best first.
 
     Attributes:
-        bound: seconds that no program takes less than.
         proven: whether these are the best ones.
     """
 
     candidates: tuple[Candidate, ...]
-    bound: float
     proven: bool
 
 
@@ -202,8 +200,7 @@ def cheapest(paths: Paths[Any], top: int = 1, seconds: float | None = None) -> F
     """The cheapest programs; the best so far after some seconds."""
     outcome = k_best(paths, top, order="best-first", time_limit=seconds, progress=False)
     candidates = tuple(_candidate(paths, solution.node) for solution in outcome.solutions)
-    bound = outcome.bound if isinstance(outcome.bound, float) else 0.0
-    return Found(candidates, max(bound, 0.0), outcome.status in ("optimal", "infeasible"))
+    return Found(candidates, outcome.status in ("optimal", "infeasible"))
 
 
 def _candidate(paths: Paths[Any], node: Node[Any]) -> Candidate:

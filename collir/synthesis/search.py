@@ -16,13 +16,13 @@ class Synthesis:
 
     Attributes:
         count: how many programs the graph has; None if they are not counted.
-        bound: seconds that no program of the graph takes less than.
+        least: seconds that no program of the graph takes less than, from its bytes and latencies.
         proven: whether the search ended, so that these are the best.
     """
 
     candidates: tuple[Candidate, ...]
     count: int | None
-    bound: float
+    least: float
     proven: bool
 
 
@@ -53,11 +53,13 @@ def synthesise(
         CostError: the mesh is not placed on levels, or too many sub-axes change.
     """
     rules.redistribute(mesh, source, target)
+    paths: StatePaths | LayoutPaths
+    count: int | None = None
     if fits(source, target):
         paths = StatePaths(mesh, source, target, model, memory)
-        found = cheapest(paths, top, seconds)
         count = paths.count() if counted else None
-        return Synthesis(found.candidates, count, found.bound, found.proven)
-    paths = LayoutPaths(mesh, source, target, model, memory)
+    else:
+        paths = LayoutPaths(mesh, source, target, model, memory)
     found = cheapest(paths, top, seconds)
-    return Synthesis(found.candidates, None, found.bound, found.proven)
+    least = paths.root().bound
+    return Synthesis(found.candidates, count, least, found.proven)

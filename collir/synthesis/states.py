@@ -128,9 +128,7 @@ class StatePaths(Paths[int]):
         later = np.isin(found.kind, [KINDS.index(kind) for kind in _AFTER_SIZE])
         sizes = np.where(later, self._bytes[found.end], self._bytes[found.start])
         from_root = np.array([STEPS[kind][0] == ROOT for kind in KINDS])[found.kind]
-        groups = sum(
-            np.where(found.group >> place & 1, mask, 0) for place, mask in enumerate(self._masks)
-        )
+        sets = np.array([self._mask(group) for group in range(1 << len(self.units))])
         busy = np.zeros(len(found.start))
         live = ports.inner(ports.all & ~self.fixed_root)
         for place, total in enumerate(live):
@@ -147,7 +145,7 @@ class StatePaths(Paths[int]):
             self.costs[held > self.memory] = np.inf
         self._held = held
         self._sizes = sizes
-        self._groups = groups
+        self._groups = sets[found.group]
         self.left = found.least(self.costs, {self._goal: 0.0})
 
     def _sent(self, place: int, own: Array) -> Array:
@@ -163,10 +161,11 @@ class StatePaths(Paths[int]):
 
     def _latencies(self) -> Array:
         table = np.zeros((len(KINDS), 1 << len(self.units)))
-        pairs = np.unique(np.stack((self.graph.kind, self.graph.group)), axis=1).T.tolist()
-        for kind, group in pairs:
+        kinds, groups = self.graph.kind, self.graph.group
+        for pair in np.unique(kinds * table.shape[1] + groups).tolist():
+            kind, group = divmod(int(pair), table.shape[1])
             table[kind, group] = self.ports.empty(KINDS[kind], self._mask(group))
-        return table[self.graph.kind, self.graph.group]
+        return table[kinds, groups]
 
     def _mask(self, group: int) -> int:
         """The sub-axes of some units."""

@@ -242,9 +242,9 @@ def _combined(times: Sequence[Sequence[float]], top: int) -> Iterator[tuple[int,
     """The choices of one of each, of the least sums first."""
     if not times:
         return
-    first = (0,) * len(times)
-    heap = [(sum(one[0] for one in times), first)]
-    seen = {first}
+    first: tuple[int, ...] = (0,) * len(times)
+    heap: list[tuple[float, tuple[int, ...]]] = [(sum(one[0] for one in times), first)]
+    seen: set[tuple[int, ...]] = {first}
     while heap and top:
         total, picked = heapq.heappop(heap)
         yield picked

@@ -1,6 +1,7 @@
-"""Which sequences of collectives could take the place of each all_reduce, cheapest first."""
+"""Which sequences of steps could take the place of each collective, cheapest first."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -8,90 +9,116 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.group import CostError
-from collir.cost.model import StepCost, step_cost
+from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.program import collective_of
 from collir.dialects import coll
-from collir.dialects.coll import dist_type
+from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.layout import Mesh
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
-from collir.synthesis.candidates import Candidate, enumerated
+from collir.synthesis.build import dims_of
+from collir.synthesis.candidates import enumerated
 from collir.synthesis.p2.enumerate import Reading
+from collir.synthesis.steps import FREE, Candidate, Step
+from collir.synthesis.strategies import Wanted, programs, searched
 from collir.targets.reports.cost import CostingTarget
-from collir.targets.reports.text import ratio_text, seconds_text, table
+from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
 
-_ALONG = ("reduce_scatter", "all_gather")
-"""The collectives that have a dimension."""
+METHODS = ("shortest", "enumerate")
 
 
 @dataclass(frozen=True)
 class Strategies:
-    """The candidates for one collective of a function, on a value of this local shape."""
+    """The candidates for one operation of a function.
+
+    Attributes:
+        count: how many the method has; None if they are too many to count.
+        baseline: the operation as one step; None of a redistribution.
+        bound: seconds that no program is below.
+        proven: whether no candidate is missing.
+    """
 
     function: str
-    collective: str
-    mesh: Mesh
-    local: tuple[int, ...]
-    baseline: StepCost
+    op: CollOp
     candidates: list[Candidate]
+    count: int | None
+    baseline: StepCost | None
+    bound: float
+    proven: bool = True
 
 
 @dataclass(frozen=True)
 class StrategiesBase(CostingTarget):
     """The options of both targets."""
 
-    method: str = "enumerate"
+    method: str = "shortest"
     top: int = 10
+    memory: float = 0.0
+    limit: int = 60
     size: int = 5
     reading: str = Reading.MASTER_ALL_REDUCE.value
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.method != "enumerate":
-            raise ValueError(f"method is enumerate, not '{self.method}'")
+        if self.method not in METHODS:
+            raise ValueError(f"method is {' or '.join(METHODS)}, not '{self.method}'")
         if self.top < 1 or not 1 <= self.size <= 6:
             raise ValueError("top is 1 or more, size 1 to 6 steps")
+        if self.memory < 0 or self.limit < 0:
+            raise ValueError("memory and limit are 0 or more")
         if self.reading not in list(Reading):
             raise ValueError(f"reading is one of {', '.join(Reading)}, not '{self.reading}'")
 
     def found(self, module: ModuleOp) -> list[Strategies]:
-        """The candidates for every all_reduce of a module.
+        """The candidates for every operation that can have others in its place.
 
         Raises:
-            DiagnosticError: a mesh is not placed, or an all_reduce has no cost.
+            DiagnosticError: a mesh is not placed, or an operation has no cost.
         """
         functions = functions_of(module)
-        check_programs(functions, "has no cost")
-        found: list[Strategies] = []
-        model = self.cost_model()
+        check_programs(functions, "has no cost", redistributions=True)
         with meshes_remembered():
-            for function in functions:
-                mesh = mesh_of(function)
-                for op in function.body.ops:
-                    if not isinstance(op, coll.AllReduceOp):
-                        continue
-                    if not mesh.placed:
-                        raise DiagnosticError.at(
-                            op, f"mesh @{mesh.name} is not on levels: -p place chooses a placement"
-                        )
-                    collective = collective_of(op, mesh)
-                    try:
-                        baseline = step_cost(collective, model)
-                    except CostError as error:
-                        raise DiagnosticError.at(op, str(error)) from error
-                    candidates = enumerated(collective, model, self.size, Reading(self.reading))
-                    name, local = function.sym_name.data, dist_type(op.input).local_shape(mesh)
-                    found.append(Strategies(name, op.mnemonic, mesh, local, baseline, candidates))
-        return found
+            return [
+                self._strategies(function.sym_name.data, op)
+                for function in functions
+                for op in function.body.ops
+                if isinstance(op, CollOp) and self._looked_at(op)
+            ]
+
+    def _looked_at(self, op: CollOp) -> bool:
+        return isinstance(op, coll.AllReduceOp) if self.method == "enumerate" else searched(op)
+
+    def _strategies(self, function: str, op: CollOp) -> Strategies:
+        model, mesh = self.cost_model(), mesh_of(op)
+        if not mesh.placed:
+            raise DiagnosticError.at(
+                op, f"mesh @{mesh.name} is not on levels: -p place chooses a placement"
+            )
+        baseline = None if isinstance(op, coll.RedistributeOp) else _baseline(op, model)
+        if self.method == "enumerate":
+            assert baseline is not None
+            reading = Reading(self.reading)
+            all_of_them = enumerated(collective_of(op, mesh), model, self.size, reading)
+            bound = baseline.shared_bound
+            return Strategies(function, op, all_of_them, len(all_of_them), baseline, bound)
+        seconds = float(self.limit) if self.limit else None
+        wanted = Wanted(model, self.top, self.memory or None, seconds, counted=True)
+        found = programs(op, wanted)
+        bound = found.least if baseline is None else baseline.shared_bound
+        candidates = list(found.candidates)
+        return Strategies(function, op, candidates, found.count, baseline, bound, found.proven)
 
 
 @dataclass(frozen=True)
 class StrategiesTarget(StrategiesBase):
-    """Sequences of collectives for every all_reduce of a placed mesh, cheapest first.
+    """Sequences of steps for every collective of a placed mesh, cheapest first.
 
-    method: `enumerate`, all programs of P² up to a size. top: how many to show. size: steps, at
-    most. reading: of P²'s rules: `master-all-reduce`, `literal`, `no-master`.
+    method: `shortest`, the cheapest of all programs of any length, for every collective and
+    redistribution; or `enumerate`, all programs of P² up to a size, for every all_reduce.
+    top: how many to show.
+    memory: what operand and result of a step may take together, as a multiple of what those of the
+    whole do; 0: anything. limit: seconds for each search; 0: none.
+    size: steps, at most. reading: of P²'s rules: `master-all-reduce`, `literal`, `no-master`.
     model, algorithm, order: as of the target cost.
     """
 
@@ -99,12 +126,13 @@ class StrategiesTarget(StrategiesBase):
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         tables = ["\n".join(_lines(one, self.top)) + "\n" for one in self.found(module)]
-        output.write("\n".join(tables) or "there is no all_reduce\n")
+        what = "all_reduce" if self.method == "enumerate" else "collective"
+        output.write("\n".join(tables) or f"there is no {what}\n")
 
 
 @dataclass(frozen=True)
 class StrategiesJsonTarget(StrategiesBase):
-    """The sequences as JSON: an entry for each all_reduce, candidates cheapest first; seconds."""
+    """The sequences as JSON: an entry for each collective, candidates cheapest first; seconds."""
 
     name = "strategies-json"
 
@@ -113,50 +141,86 @@ class StrategiesJsonTarget(StrategiesBase):
         output.write("\n")
 
 
+def _baseline(op: CollOp, model: CostModel) -> StepCost:
+    try:
+        return step_cost(collective_of(op, mesh_of(op)), model)
+    except CostError as error:
+        raise DiagnosticError.at(op, str(error)) from error
+
+
 def _lines(found: Strategies, top: int) -> list[str]:
-    over = ", ".join(found.mesh.short(found.baseline.collective.axes))
-    one, bound = seconds_text(found.baseline.time), seconds_text(found.baseline.bound)
-    title = (
-        f"@{found.function}: {found.collective} over {over}: {len(found.candidates)} candidates, "
-        f"as one step {one}, bound {bound}"
-    )
+    mesh, baseline = mesh_of(found.op), found.baseline
+    if baseline is None:
+        what = f"{found.op.mnemonic} to {dist_type(found.op.result).text(mesh)}"
+    else:
+        what = f"{found.op.mnemonic} over {', '.join(mesh.short(baseline.collective.axes))}"
+    many = "" if found.count is None else f" {found.count} candidates,"
+    one = "" if baseline is None else f" as one step {seconds_text(baseline.time)},"
+    title = f"@{found.function}: {what}:{many}{one} bound {seconds_text(found.bound)}"
+    if not found.proven:
+        title += "; not all of them looked at in the time given"
+    if not found.candidates:
+        return [title, "  no program does this within so much memory"]
+    sized = any(candidate.memory for candidate in found.candidates)
     rows = [
-        ["; ".join(_step(step) for step in one.steps), seconds_text(one.time), _times(found, one)]
-        for one in found.candidates[:top]
+        [
+            "; ".join(_texts(candidate)) or "nothing",
+            *([bytes_text(candidate.memory)] if sized else []),
+            seconds_text(candidate.time),
+            ratio_text(baseline.time, candidate.time) if baseline and candidate.time else "",
+        ]
+        for candidate in found.candidates[:top]
     ]
-    return [title, *(f"  {line}" for line in table(["program", "time", ""], rows, left=1))]
+    head = ["program", *(["memory"] if sized else []), "time", "faster" if baseline else ""]
+    return [title, *(f"  {line}" for line in table(head, rows, left=1))]
 
 
-def _times(found: Strategies, one: Candidate) -> str:
-    return ratio_text(found.baseline.time, one.time) if one.time else ""
+def _paid(candidate: Candidate) -> Iterator[tuple[Step, StepCost | None]]:
+    """The steps, each with its cost if it sends."""
+    costs = iter(candidate.costs)
+    for step in candidate.steps:
+        yield step, None if step.kind in FREE else next(costs)
 
 
-def _step(step: StepCost) -> str:
-    sent = step.collective
-    root = f" root {', '.join(sorted(sent.at_root))}" if sent.at_root else ""
-    return f"{sent.kind} {', '.join(sent.mesh.short(sent.axes))}{root}"
+def _texts(candidate: Candidate) -> Iterator[str]:
+    mesh = candidate.mesh
+    for step, paid in _paid(candidate):
+        text = step.kind
+        if step.to is not None:
+            yield f"{text} to {step.to.text(mesh)}"
+            continue
+        text += f" {', '.join(mesh.short(step.axes))}"
+        if step.dim is not None:
+            text += f" dim {step.dim}" + (f" to {step.target}" if step.target is not None else "")
+        if paid is not None and paid.collective.at_root:
+            text += f" root {', '.join(sorted(paid.collective.at_root))}"
+        yield text
 
 
 def _json(found: Strategies, top: int) -> dict[str, Any]:
+    listed = found.candidates[:top]
     return {
         "function": found.function,
-        "collective": found.collective,
-        "count": len(found.candidates),
-        "candidates": [
-            {
-                "program": [
-                    {
-                        "op": step.collective.kind,
-                        "over": list(step.collective.axes),
-                        "dim": one.dim(found.local) if step.collective.kind in _ALONG else None,
-                        "root": sorted(step.collective.at_root),
-                    }
-                    for step in one.steps
-                ],
-                "time_s": one.time,
-            }
-            for one in found.candidates[:top]
-        ],
-        "baseline_s": found.baseline.time,
-        "bound_s": found.baseline.bound,
+        "collective": found.op.mnemonic,
+        "count": len(found.candidates) if found.count is None else found.count,
+        "candidates": [_candidate_json(found.op, one) for one in listed],
+        "baseline_s": None if found.baseline is None else found.baseline.time,
+        "bound_s": found.bound,
+        "proven": found.proven,
     }
+
+
+def _candidate_json(op: CollOp, candidate: Candidate) -> dict[str, Any]:
+    mesh = candidate.mesh
+    dims = dims_of(mesh, dist_type(op.operands[0]), dist_type(op.result), candidate.steps)
+    program: list[dict[str, Any]] = []
+    for (step, paid), dim in zip(_paid(candidate), dims, strict=True):
+        root = [] if paid is None else sorted(paid.collective.at_root)
+        entry: dict[str, Any] = {"op": step.kind, "over": list(step.axes), "dim": dim, "root": root}
+        if step.target is not None:
+            entry["to"] = step.target
+        if step.to is not None:
+            entry["to"] = step.to.text(mesh)
+        program.append(entry)
+    found: dict[str, Any] = {"program": program, "time_s": candidate.time}
+    return found | ({"memory_bytes": candidate.memory} if candidate.memory else {})
