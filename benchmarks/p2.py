@@ -26,7 +26,7 @@ from collir.synthesis.candidates import Candidate, enumerated
 from collir.synthesis.p2.enumerate import programs
 from collir.synthesis.p2.lower import Numbering, Reduction
 from collir.synthesis.p2.matrices import Matrix
-from collir.synthesis.placements import placed
+from collir.synthesis.meshes import placed
 
 DATA = Path(__file__).parent / "data" / "p2_measured_a100_2nodes.csv"
 PAGE = Path(__file__).parents[1] / "docs" / "p2.md"

@@ -1,9 +1,11 @@
 """Place every mesh that has no placement on the levels of its machine, the cheapest way.
 
 What: a mesh such as ``{ data = 4, model = 4 }`` gets levels for its axes, such as ``{ data =
-node:2 * gpu:2, model = gpu:4 }``. All placements are costed with all functions on the mesh, each
-under the cheapest strategy of ``decompose``; the one of the smallest sum is written into the mesh,
-and the sub-axes of the programs are renamed.
+node:2 * gpu:2, model = node:2 * gpu:2 }``. Placements are costed with all functions on the mesh,
+each collective under the cheapest program for it (that of ``decompose``), each function as often as
+its weight says; the one of the smallest sum is written into the mesh, and the sub-axes of the
+programs are renamed. A mesh that is smaller than its machine gets the first children of some levels:
+the best part of the machine, which becomes a machine beside it.
 
 Why: which axis lives on which links decides what its collectives cost, by factors of 10 and more
 where links differ as much.
@@ -14,8 +16,8 @@ When not: meshes that are placed are left as they are.
 becomes, where model has the more to send,
     mesh @m on @cluster { data = node:2, model = gpu:4 }
 
-Cost: never more than that of any other placement under the same strategies, if the search ended
-within the limit; what programs compute stays the same.
+Cost: never more than that of any other placement, if the search ended within the limit; what
+programs compute stays the same. The programs that it was costed with are for ``decompose`` to write.
 """
 
 from dataclasses import dataclass
@@ -25,28 +27,36 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
-from collir.synthesis.placements import best_placements, place, unplaced
+from collir.synthesis.meshes import place, unplaced
+from collir.synthesis.placements import best_placements
+from collir.synthesis.weights import weights_of
 
 
 @dataclass(frozen=True)
 class PlacePass(ModulePass):
     """Place every mesh that has no placement on the levels of its machine, the cheapest way.
 
-    model: of the costs, as of the target cost. limit: seconds for each mesh.
+    model, algorithm, order: of the costs, as of the target cost. limit: seconds for each mesh.
+    weights: how often functions run, such as `weights="activations:32"`; once, if not said.
     """
 
     name = "place"
 
     model: str = "alpha-beta"
+    algorithm: str = "cheapest"
+    order: str = "written"
     limit: int = 60
+    weights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.limit < 0:
             raise ValueError("limit is 0 or more seconds")
-        CostModel(self.model)
+        CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        model = CostModel(self.model, self.algorithm, self.order)
+        weights = weights_of(self.weights, op)
         for mesh in unplaced(op):
-            found = best_placements(op, mesh, CostModel(self.model), 1, float(self.limit)).found
+            found = best_placements(op, mesh, model, 1, float(self.limit), weights).found
             if found:
                 place(mesh, found[0].mesh)

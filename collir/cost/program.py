@@ -15,7 +15,7 @@ from collir.cost.model import CostModel, StepCost, step_cost
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.layout import Mesh
+from collir.layout import DistType, Mesh
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 
@@ -82,23 +82,35 @@ def function_cost(function: FuncOp, model: CostModel) -> FunctionCost:
 def collective_of(op: CollOp, mesh: Mesh) -> Collective:
     """A collective operation as the cost models see it."""
     x, y = dist_type(op.operands[0]), dist_type(op.result)
+    listed, algorithm = op.properties.get("axes"), op.properties.get("algorithm")
+    axes = listed.data if isinstance(listed, AxesAttr) else None
+    name = algorithm.data if isinstance(algorithm, StringAttr) else None
+    return collective(op.mnemonic, mesh, x, y, axes, name)
+
+
+def collective(
+    kind: str,
+    mesh: Mesh,
+    x: DistType,
+    y: DistType,
+    axes: tuple[str, ...] | None,
+    algorithm: str | None = None,
+) -> Collective:
+    """A collective from a layout to another; ``axes`` are None of a permute."""
     size = max(x.local_bytes(mesh), y.local_bytes(mesh))
-    listed = op.properties.get("axes")
-    algorithm = op.properties.get("algorithm")
-    if isinstance(listed, AxesAttr):
-        axes, moves = listed.data, None
-        if isinstance(op, coll.AllToAllOp):
-            size = x.local_bytes(mesh)
-    else:  # a permute
+    moves = None
+    if kind == "all_to_all":
+        size = x.local_bytes(mesh)
+    if axes is None:
         axes = mesh.ordered({axis for z in (x, y) for dim in z.dims for axis in dim.axes})
         moves = (x, y)
     return Collective(
-        op.mnemonic,
+        kind,
         mesh,
         axes,
         float(size),
         at_root=x.root - frozenset(axes),
         replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
-        algorithm=algorithm.data if isinstance(algorithm, StringAttr) else None,
+        algorithm=algorithm,
         moves=moves,
     )

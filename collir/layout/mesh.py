@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from collir.machine import Machine
-from collir.machine.model import product, product_text
+from collir.layout.fitting import nearest
+from collir.machine.model import MAX_DEVICES, product, product_text
 
 
 class MeshError(ValueError):
@@ -63,13 +64,14 @@ class SubAxis:
 class Mesh:
     """Axes on a machine.
 
-    A placed mesh is a parallelism matrix: the factors on a level multiply to the level's size.
+    A placed mesh is a parallelism matrix: the factors on a level multiply to the level's size. One
+    without a placement may be smaller than its machine.
     Ranks are mixed radix over the levels, outermost most significant, and within a level the first
     declared axis is most significant; without a placement, over the axes in declared order.
 
     Raises:
-        MeshError: axes that are not distinct, not all placed, unknown levels, or sizes that do not
-            multiply up to the machine's.
+        MeshError: axes that are not distinct, not all placed, unknown levels, sizes that do not
+            multiply up to the machine's, or to more.
     """
 
     name: str
@@ -94,11 +96,25 @@ class Mesh:
                 )
         if self.placed:
             self._check_placement()
-        elif (total := product(axis.size for axis in self.axes)) != self.machine.devices:
+        elif (total := product(axis.size for axis in self.axes)) > self.machine.devices:
             raise MeshError(
                 f"the axes of mesh @{self.name} multiply to {product_text(total)}, "
                 f"but machine @{self.machine.name} has {self.machine.devices} devices"
+                f"{self._nearest()}"
             )
+
+    def _nearest(self) -> str:
+        """Sizes of the axes that fit the machine, to say what would."""
+        sizes = [axis.size for axis in self.axes]
+        if max(sizes) > MAX_DEVICES:
+            return ""
+        found = [
+            ", ".join(
+                f"{axis.name} = {size}" for axis, size in zip(self.axes, listed, strict=True)
+            )
+            for listed in nearest(self.machine.devices, sizes, 2)
+        ]
+        return f": the nearest sizes that fit are {' or '.join(found)}" if found else ""
 
     def _check_placement(self) -> None:
         order = {level.name: place for place, level in enumerate(self.machine.levels)}
@@ -144,8 +160,8 @@ class Mesh:
 
     @property
     def devices(self) -> int:
-        """The number of devices, which is the machine's."""
-        return self.machine.devices
+        """The number of devices: the machine's, or as many of them as axes without a place need."""
+        return self.machine.devices if self.placed else product(axis.size for axis in self.axes)
 
     @cached_property
     def sub_axes(self) -> tuple[SubAxis, ...]:

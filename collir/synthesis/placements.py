@@ -1,49 +1,52 @@
-"""Placements: on which levels of its machine each axis of a mesh should live.
+"""The best placements: on which levels of its machine each axis of a mesh should live.
 
-A placement is a parallelism matrix (P², Xie et al., MLSys 2022): a row per axis, a column per
-level. What a program computes does not depend on it; what it costs does. Each is costed with
-every function under the cheapest of the strategies of ``decompose``, since the best strategy is
-another on each.
+What a program computes does not depend on that; what it costs does. A placement is costed with
+every collective of every function under the cheapest program for it, since that is another one on
+each placement. Matrices are filled axis by axis; what is known of the rows bounds what the
+operations take, so that few are filled to the end.
 """
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, SymbolRefAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Block
-from xdsl.pattern_rewriter import PatternRewriterListener
 
-from collir.cost.model import CostModel
-from collir.cost.program import function_cost
-from collir.dialects.coll import AxesAttr, DistTensorType
-from collir.dialects.machine import MESH_ATTRIBUTE, AxisAttr, MeshOp, meshes_remembered
-from collir.layout import Axis, Dim, DistType, Factor, Mesh
+from collir.cost.group import CostError
+from collir.cost.model import CostModel, step_cost
+from collir.cost.program import collective
+from collir.dialects import coll
+from collir.dialects.coll import AxesAttr, CollOp
+from collir.dialects.machine import MESH_ATTRIBUTE, MeshOp
+from collir.layout import Mesh
+from collir.layout.fitting import nearest
+from collir.layout.numbers import divisors
+from collir.machine import Level, LinkKind
 from collir.search import Problem, k_best
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
+from collir.synthesis.demand import Demand, Room, order
+from collir.synthesis.meshes import placed, renamed_type
 from collir.synthesis.p2.matrices import Matrix, count, rows
-from collir.synthesis.strategies import STRATEGIES, decompose
+from collir.synthesis.search import synthesise
+from collir.synthesis.strategies import searched
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A mesh on the levels of its machine, and what its functions take; seconds.
+    """A mesh on the levels of its machine (or of a part of it), and what its functions take.
 
     Attributes:
-        strategies: the cheapest one of each function.
+        functions: seconds of each, under the cheapest programs.
+        time: their sum, each times its weight.
     """
 
     mesh: Mesh
     matrix: Matrix
     functions: dict[str, float]
-    strategies: dict[str, str]
-
-    @property
-    def time(self) -> float:
-        """The sum over the functions."""
-        return sum(self.functions.values())
+    time: float
 
 
 @dataclass(frozen=True)
@@ -53,161 +56,174 @@ class Placements:
     Attributes:
         found: best first.
         count: how many the mesh has.
-        proven: whether all of them were looked at.
+        proven: whether these are the best.
+        gap: how much better than the first one another may be, relative to it; None: not known.
     """
 
     name: str
     found: tuple[Placement, ...]
     count: int
     proven: bool
-
-
-def unplaced(module: ModuleOp) -> list[MeshOp]:
-    """The meshes of a module whose axes are not on levels."""
-    meshes = [op for op in module.ops if isinstance(op, MeshOp)]
-    return [op for op in meshes if not op.value().placed]
-
-
-def placed(mesh: Mesh, matrix: Matrix) -> Mesh:
-    """A mesh with its axes on levels, as a matrix says."""
-    levels = mesh.machine.levels
-    axes: list[Axis] = []
-    for axis, row in zip(mesh.axes, matrix, strict=True):
-        factors = [Factor(level.name, size) for level, size in zip(levels, row, strict=True)]
-        used = [factor for factor in factors if factor.size > 1]
-        axes.append(Axis.placed(axis.name, used or factors[-1:]))
-    return Mesh(mesh.name, mesh.machine, tuple(axes))
-
-
-def place(op: MeshOp, mesh: Mesh) -> None:
-    """Puts the axes of a mesh on levels, and renames the sub-axes of all programs on it.
-
-    An axis that was one sub-axis becomes several, in the order of the levels, outermost first: the
-    index along the axis stays what it was, so programs compute what they did.
-    """
-    names = {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes}
-    module = op.parent_op()
-    assert isinstance(module, ModuleOp)
-    for function in functions_of(module):
-        if function.attributes[MESH_ATTRIBUTE] == SymbolRefAttr(op.sym_name.data):
-            _rename(function, names)
-    op.axes = ArrayAttr([AxisAttr.of(axis) for axis in mesh.axes])
-
-
-Names = dict[str, tuple[str, ...]]
-
-
-def _rename(function: FuncOp, names: Names) -> None:
-    signature = function.function_type
-    function.properties["function_type"] = FunctionType.from_lists(
-        [_renamed(x, names) for x in signature.inputs],
-        [_renamed(x, names) for x in signature.outputs],
-    )
-    for op in function.walk():
-        for name, attribute in op.properties.items():
-            if name != "function_type":
-                op.properties[name] = _renamed(attribute, names)
-        for block in (block for region in op.regions for block in region.blocks):
-            _retype(block, names)
-        for result in op.results:
-            result._type = _renamed(result.type, names)  # pyright: ignore[reportPrivateUsage]
-
-
-def _retype(block: Block, names: Names) -> None:
-    for argument in block.args:
-        argument._type = _renamed(argument.type, names)  # pyright: ignore[reportPrivateUsage]
-
-
-def _renamed(attribute: Attribute, names: Names) -> Attribute:
-    """An attribute with every axis replaced by its sub-axes."""
-    if isinstance(attribute, AxesAttr):
-        return AxesAttr(_all(attribute.data, names))
-    if not isinstance(attribute, DistTensorType):
-        return attribute
-    x = attribute.data
-    partial = frozenset(_all(x.partial, names))
-    return DistTensorType(
-        DistType(
-            x.dtype,
-            tuple(Dim(dim.size, _all(dim.axes, names)) for dim in x.dims),
-            partial,
-            x.reduction if partial else None,
-            frozenset(_all(x.root, names)),
-        )
-    )
-
-
-def _all(axes: Iterable[str], names: Names) -> tuple[str, ...]:
-    return tuple(sub for axis in axes for sub in names[axis])
+    gap: float | None
 
 
 class Partial(NamedTuple):
-    """The rows of the first axes, and what is left of each level for the others."""
+    """The rows of the first axes, and what is left of each level for the others.
 
-    rows: Matrix
-    left: tuple[int, ...]
+    ``left`` is None where it is not decided which part of the machine is used.
+    """
+
+    rows: Matrix = ()
+    left: tuple[int, ...] | None = None
+
+
+_ORDERED = (coll.AllToAllOp, coll.PermuteOp, coll.RedistributeOp)
+"""What may cost something else where sub-axes change places."""
 
 
 class _Search(Problem[Partial]):
     """All matrices, row by row; a whole one is worth what its functions take."""
 
     sense = "min"
+    sorted_by_bound = True
 
-    def __init__(self, module: ModuleOp, op: MeshOp, model: CostModel):
-        self._module, self._model = module, model
-        self._name = op.sym_name.data
-        self.mesh = op.value()
-        self.costed: dict[Matrix, Placement] = {}
+    def __init__(
+        self, functions: list[FuncOp], mesh: Mesh, model: CostModel, weights: Mapping[str, float]
+    ):
+        self.mesh, self._model, self._weights = mesh, model, weights
+        self._demands = [
+            (function.sym_name.data, Demand(op, mesh, model))
+            for function in functions
+            for op in function.body.ops
+            if isinstance(op, CollOp) and isinstance(op, (*coll.COLLECTIVES, coll.RedistributeOp))
+        ]
+        self._names = [function.sym_name.data for function in functions]
+        self._order = order([(weights.get(f, 1.0), d) for f, d in self._demands], mesh)
+        self._sizes = {axis.name: axis.size for axis in mesh.axes}
+        self.parts = list(_parts(mesh.machine.levels, mesh.devices))
+        kinds = {level.kind for level in mesh.machine.levels}
+        railed = any(level.rails > 1 for level in mesh.machine.levels)
+        self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not railed
+        self._times: dict[object, float | None] = {}
+        self._bounds: dict[Partial, float] = {}
+        self.costed: dict[Partial, Placement | None] = {}
         self.refused: DiagnosticError | None = None
 
     def root(self) -> Partial:
         """No axis has a row."""
-        return Partial((), tuple(level.size for level in self.mesh.machine.levels))
+        return Partial()
 
-    def children(self, node: Partial) -> Iterator[Partial]:
-        """One axis more."""
-        if len(node.rows) == len(self.mesh.axes):
-            return
-        for row in rows(node.left, self.mesh.axes[len(node.rows)].size):
-            left = tuple(size // own for size, own in zip(node.left, row, strict=True))
-            yield Partial((*node.rows, row), left)
+    def children(self, node: Partial) -> list[Partial]:
+        """One axis more, or a part of the machine; the most promising first."""
+        return sorted(self._children(node), key=self.bound)
+
+    def _children(self, node: Partial) -> Iterator[Partial]:
+        if node.left is None:
+            yield from (Partial((), part) for part in self.parts)
+        elif len(node.rows) < len(self._order):
+            for row in rows(node.left, self._sizes[self._order[len(node.rows)]]):
+                left = tuple(size // own for size, own in zip(node.left, row, strict=True))
+                yield Partial((*node.rows, row), left)
+
+    def bound(self, node: Partial) -> float:
+        """Seconds that the functions take at least."""
+        if node.left is None:
+            return 0.0
+        known = self._bounds.get(node)
+        if known is None:
+            rows = dict(zip(self._order, node.rows, strict=False))
+            sizes = {name: size for name, size in self._sizes.items() if name not in rows}
+            room = Room(self.mesh.machine.levels, node.left, rows, sizes)
+            known = sum(
+                self._weights.get(name, 1.0) * demand.least(room) for name, demand in self._demands
+            )
+            self._bounds[node] = known * (1 - 1e-9)
+        return known * (1 - 1e-9)
 
     def objective(self, node: Partial) -> float | None:
         """Seconds, where all axes have rows."""
-        if len(node.rows) < len(self.mesh.axes):
+        if node.left is None or len(node.rows) < len(self._order):
             return None
-        if node.rows not in self.costed:
-            try:
-                self.costed[node.rows] = self._cost(node.rows)
-            except DiagnosticError as error:  # an algorithm that a step asks for does not fit here
-                self.refused = self.refused or error
-                return None
-        return self.costed[node.rows].time
+        if node not in self.costed:
+            self.costed[node] = self._placement(node)
+        found = self.costed[node]
+        return None if found is None else found.time
 
-    def _cost(self, matrix: Matrix) -> Placement:
+    def identity(self) -> object:
+        """Never checkpointed."""
+        return id(self)
+
+    def _placement(self, node: Partial) -> Placement | None:
+        by_name = dict(zip(self._order, node.rows, strict=True))
+        matrix = tuple(by_name[axis.name] for axis in self.mesh.axes)
         mesh = placed(self.mesh, matrix)
-        times: dict[str, float] = {}
-        chosen: dict[str, str] = {}
-        for strategy in sorted(STRATEGIES, key=lambda name: name != "flat"):  # of equal ones: flat
-            module = self._module.clone()
-            op = next(op for op in unplaced(module) if op.sym_name.data == self._name)
-            place(op, mesh)
-            functions = _functions_on(module, self._name)
-            others = [function for function in functions_of(module) if function not in functions]
-            for function in others:
-                function.detach()
-                function.erase()
-            decompose(module, strategy, PatternRewriterListener())
-            with meshes_remembered():
-                for function in _functions_on(module, self._name):
-                    name = function.sym_name.data
-                    time = function_cost(function, self._model).time
-                    if name not in times or time < times[name]:
-                        times[name], chosen[name] = time, strategy
-        return Placement(mesh, matrix, times, chosen)
+        times = dict.fromkeys(self._names, 0.0)
+        for number, (function, demand) in enumerate(self._demands):
+            key = (number, self._key(demand, by_name))
+            if key not in self._times:
+                self._times[key] = self._cheapest(demand, mesh)
+            if (time := self._times[key]) is None:
+                return None
+            times[function] += time
+        total = sum(self._weights.get(name, 1.0) * time for name, time in times.items())
+        return Placement(mesh, matrix, times, total)
+
+    def _key(self, demand: Demand, rows: dict[str, tuple[int, ...]]) -> object:
+        """What the cost of an operation depends on: on each level, factors and what becomes of
+        them; on links that are not all alike, also which is which."""
+        listed = [(name, rows[name]) for name in demand.states]
+        if not self._symmetric or isinstance(demand.op, _ORDERED):
+            return tuple(listed)
+        each = [
+            sorted((demand.states[name], row[index]) for name, row in listed if row[index] > 1)
+            for index in range(len(self.mesh.machine.levels))
+        ]
+        return tuple(map(tuple, each))
+
+    def _cheapest(self, demand: Demand, mesh: Mesh) -> float | None:
+        """Seconds of an operation; None if it has no cost on a mesh."""
+        names = {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes}
+        source, target = (renamed_type(x, names) for x in (demand.source, demand.target))
+        op = demand.op
+        try:
+            if searched(op):
+                found = synthesise(mesh, source, target, self._model)
+                if found.candidates:
+                    return found.candidates[0].time
+                raise CostError("none of the programs for this has a cost")
+            axes, algorithm = op.properties.get("axes"), op.properties.get("algorithm")
+            assert isinstance(axes, AxesAttr) and isinstance(algorithm, StringAttr)
+            over = tuple(sub for axis in axes.data for sub in names[axis])
+            if not over:
+                return 0.0
+            step = collective(op.mnemonic, mesh, source, target, over, algorithm.data)
+            return step_cost(step, self._model).time
+        except CostError as error:
+            self.refused = self.refused or DiagnosticError.at(op, str(error))
+            return None
 
 
-def _functions_on(module: ModuleOp, mesh: str) -> list[FuncOp]:
+def _parts(levels: tuple[Level, ...], devices: int) -> Iterator[tuple[int, ...]]:
+    """Which first children of every level make up so many devices.
+
+    Rings, full meshes and ports of several rails are taken whole, or one child of them.
+    """
+    if not levels:
+        if devices == 1:
+            yield ()
+        return
+    first, *rest = levels
+    inner = math.prod(level.size for level in rest)
+    for size in reversed(divisors(devices)):
+        whole = size in (1, first.size) if first.kind in (LinkKind.RING, LinkKind.FULL) else True
+        if size <= first.size and devices // size <= inner and whole:
+            for below in _parts(tuple(rest), devices // size):
+                if first.rails == 1 or math.prod(below) == inner:
+                    yield (size, *below)
+
+
+def functions_on(module: ModuleOp, mesh: str) -> list[FuncOp]:
+    """The functions on a mesh."""
     reference = SymbolRefAttr(mesh)
     return [f for f in functions_of(module) if f.attributes[MESH_ATTRIBUTE] == reference]
 
@@ -218,23 +234,44 @@ def best_placements(
     model: CostModel,
     top: int = 10,
     seconds: float | None = None,
+    weights: Mapping[str, float] | None = None,
 ) -> Placements:
     """The cheapest placements of a mesh for the functions on it, best first.
 
     Args:
-        seconds: after which the best so far are returned; None: all are looked at.
+        seconds: after which the best so far are returned; None: the search ends by itself.
+        weights: how often each function runs; those that are not named run once.
 
     Raises:
-        DiagnosticError: a function has no cost on any placement (see ``cost``).
-        MatrixError: the axes do not fit the machine.
+        DiagnosticError: a function has no cost on any placement (see ``cost``), or no part of the
+            machine has as many devices as the mesh.
     """
-    check_programs(_functions_on(module, op.sym_name.data), "has no cost")
-    search = _Search(module, op, model)
-    mesh = search.mesh
-    sizes = [level.size for level in mesh.machine.levels], [axis.size for axis in mesh.axes]
-    number = count(*sizes)
-    outcome = k_best(search, top, time_limit=seconds)
-    if search.refused and not search.costed:
+    functions = functions_on(module, op.sym_name.data)
+    check_programs(functions, "has no cost", redistributions=True)
+    mesh = op.value()
+    search = _Search(functions, mesh, model, weights or {})
+    if not search.parts:
+        raise DiagnosticError.at(op, _no_part(mesh))
+    sizes = [axis.size for axis in mesh.axes]
+    number = sum(count(part, sizes) for part in search.parts)
+    outcome = k_best(search, top, time_limit=seconds, progress=False)
+    if search.refused and not any(search.costed.values()):
         raise search.refused
-    found = tuple(search.costed[one.node.rows] for one in outcome.solutions)
-    return Placements(mesh.name, found, number, outcome.status == "optimal")
+    found = [search.costed[one.node] for one in outcome.solutions]
+    proven = outcome.status in ("optimal", "infeasible")
+    gap = 0.0 if proven else outcome.gap
+    return Placements(mesh.name, tuple(filter(None, found)), number, proven, gap)
+
+
+def _no_part(mesh: Mesh) -> str:
+    levels = " x ".join(str(level.size) for level in mesh.machine.levels)
+    fitting = nearest(mesh.machine.devices, [axis.size for axis in mesh.axes], 2)
+    listed = [
+        ", ".join(f"{axis.name} = {size}" for axis, size in zip(mesh.axes, sizes, strict=True))
+        for sizes in fitting
+    ]
+    return (
+        f"no part of machine @{mesh.machine.name} ({levels}) has the {mesh.devices} devices of mesh "
+        f"@{mesh.name}, as many below one child of a level as below another: the nearest sizes that "
+        f"fill the machine are {' or '.join(listed)}"
+    )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collir.synthesis.p2.fitting import misfit, nearest
+from collir.layout.fitting import misfit, nearest
 from collir.synthesis.p2.matrices import Matrix, MatrixError, count, matrices
 
 SMALL = st.lists(st.integers(1, 6), min_size=1, max_size=3)

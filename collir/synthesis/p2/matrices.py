@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import gcd, prod
 
-from collir.synthesis.p2.numbers import divisors, factorised
+from collir.layout.numbers import divisors, factorised
 
 Matrix = tuple[tuple[int, ...], ...]
 """Rows: axes as declared; columns: levels, outermost first."""

@@ -9,13 +9,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.layout import Mesh
 from collir.syntax.diagnostics import DiagnosticError
-from collir.synthesis.placements import Placement, Placements, best_placements, unplaced
+from collir.synthesis.meshes import unplaced
+from collir.synthesis.placements import Placement, Placements, best_placements
+from collir.synthesis.weights import weights_of
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import ratio_text, seconds_text, table
-
-LIMIT = 60.0
-"""Seconds for one mesh, by default."""
-
 
 @dataclass(frozen=True)
 class PlacingTarget(CostingTarget):
@@ -23,6 +21,7 @@ class PlacingTarget(CostingTarget):
 
     top: int = 10
     limit: int = 60
+    weights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,16 +42,22 @@ class PlacingTarget(CostingTarget):
                 "for placements to choose from",
             )
         model = self.cost_model()
-        return [best_placements(module, op, model, self.top, float(self.limit)) for op in meshes]
+        weights = weights_of(self.weights, module)
+        return [
+            best_placements(module, op, model, self.top, float(self.limit), weights)
+            for op in meshes
+        ]
 
 
 @dataclass(frozen=True)
 class PlacementsTarget(PlacingTarget):
     """The placements of every mesh that has none, best first, with what its functions take.
 
-    Each function is costed under the strategy of `decompose` that is cheapest on that placement.
+    Every collective is costed under the cheapest program for it on that placement. A mesh that is
+    smaller than its machine is placed on every part of it that has as many devices.
     top: how many to show.
     limit: seconds for each mesh, after which the best so far are shown.
+    weights: how often functions run, such as `weights="activations:32"`; once, if not said.
     model, algorithm, order: as of the target cost.
     """
 
@@ -76,7 +81,11 @@ class PlacementsJsonTarget(PlacingTarget):
 
 def _lines(placements: Placements) -> list[str]:
     first = placements.found[0] if placements.found else None
-    seen = "" if placements.proven else ", not all of them costed in the time given"
+    seen = ""
+    if not placements.proven:
+        seen = ", not all of them looked at in the time given"
+        if placements.gap is not None:
+            seen += f"; none is better by more than {100 * placements.gap:.1f} %"
     many = f"{placements.count} placement{'s' if placements.count != 1 else ''}"
     title = f"mesh @{placements.name}: {many}{seen}"
     if first is None:
@@ -85,7 +94,7 @@ def _lines(placements: Placements) -> list[str]:
     rows = [
         [
             _placement(one.mesh),
-            *(f"{seconds_text(t)} ({one.strategies[f]})" for f, t in one.functions.items()),
+            *(seconds_text(time) for time in one.functions.values()),
             seconds_text(one.time),
             ratio_text(one.time, first.time) if first.time else "",
         ]
@@ -106,6 +115,5 @@ def _json(placement: Placement) -> dict[str, Any]:
         "mesh": placement.mesh.name,
         "matrix": [list(row) for row in placement.matrix],
         "functions": placement.functions,
-        "strategies": placement.strategies,
         "time_s": placement.time,
     }

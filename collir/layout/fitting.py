@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import log, prod
 
-from collir.synthesis.p2.numbers import divisors
+from collir.layout.numbers import divisors
 
 Sizes = tuple[int, ...]
 Names = Callable[[int], str]

@@ -1,0 +1,37 @@
+"""How often functions run, as options of passes and targets say it: ``"activations:32"``."""
+
+import math
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ModuleOp
+
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.syntax.mlir import functions_of
+
+
+def weights_of(options: Sequence[str], module: ModuleOp) -> dict[str, float]:
+    """The weights by the names of functions.
+
+    Raises:
+        DiagnosticError: an option that is not ``function:number``, or no function of that name.
+    """
+    names = [function.sym_name.data for function in functions_of(module)]
+    found: dict[str, float] = {}
+    for option in options:
+        name, _, number = option.rpartition(":")
+        name = name.strip().removeprefix("@")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if not (weight >= 0 and math.isfinite(weight)) or not name:
+            raise DiagnosticError(
+                Diagnostic(f"weights are like `\"activations:32\"`, not '{option}'")
+            )
+        if name not in names:
+            listed = ", ".join(f"@{known}" for known in names)
+            raise DiagnosticError(
+                Diagnostic(f"weights: there is no function @{name} (there are {listed})")
+            )
+        found[name] = weight
+    return found
