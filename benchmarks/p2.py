@@ -23,10 +23,10 @@ from collir.dialects.machine import MachineOp
 from collir.layout import Axis, Mesh
 from collir.syntax.reader import read
 from collir.synthesis.candidates import Candidate, enumerated
+from collir.synthesis.meshes import placed
 from collir.synthesis.p2.enumerate import programs
 from collir.synthesis.p2.lower import Numbering, Reduction
 from collir.synthesis.p2.matrices import Matrix
-from collir.synthesis.meshes import placed
 
 DATA = Path(__file__).parent / "data" / "p2_measured_a100_2nodes.csv"
 PAGE = Path(__file__).parents[1] / "docs" / "p2.md"

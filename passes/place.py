@@ -2,10 +2,10 @@
 
 What: a mesh such as ``{ data = 4, model = 4 }`` gets levels for its axes, such as ``{ data =
 node:2 * gpu:2, model = node:2 * gpu:2 }``. Placements are costed with all functions on the mesh,
-each collective under the cheapest program for it (that of ``decompose``), each function as often as
-its weight says; the one of the smallest sum is written into the mesh, and the sub-axes of the
-programs are renamed. A mesh that is smaller than its machine gets the first children of some levels:
-the best part of the machine, which becomes a machine beside it.
+each collective under the cheapest program for it (that of ``decompose``), each function as often
+as its weight says; the one of the smallest sum is written into the mesh, and the sub-axes of the
+programs are renamed. A mesh that is smaller than its machine gets the first children of some
+levels: the best part of the machine, which becomes a machine beside it.
 
 Why: which axis lives on which links decides what its collectives cost, by factors of 10 and more
 where links differ as much.
@@ -17,7 +17,7 @@ becomes, where model has the more to send,
     mesh @m on @cluster { data = node:2, model = gpu:4 }
 
 Cost: never more than that of any other placement, if the search ended within the limit; what
-programs compute stays the same. The programs that it was costed with are for ``decompose`` to write.
+programs compute stays the same. The programs it was costed with are for ``decompose`` to write.
 """
 
 from dataclasses import dataclass

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from collir.machine import Machine
 from collir.layout.fitting import nearest
+from collir.machine import Machine
 from collir.machine.model import MAX_DEVICES, product, product_text
 
 
@@ -109,9 +109,7 @@ class Mesh:
         if max(sizes) > MAX_DEVICES:
             return ""
         found = [
-            ", ".join(
-                f"{axis.name} = {size}" for axis, size in zip(self.axes, listed, strict=True)
-            )
+            ", ".join(f"{axis.name} = {size}" for axis, size in zip(self.axes, listed, strict=True))
             for listed in nearest(self.machine.devices, sizes, 2)
         ]
         return f": the nearest sizes that fit are {' or '.join(found)}" if found else ""

@@ -93,7 +93,9 @@ def scattered(steps: Sequence[Step]) -> list[str]:
     return list(dict.fromkeys(listed))
 
 
-def dims_of(mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]) -> list[int | None]:
+def dims_of(
+    mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
+) -> list[int | None]:
     """For every step the dimension it works on: its own; that of an end which its sub-axes shard;
     or the first that divides into all that is scattered on the way (None: none does, or no matter).
     """
@@ -124,7 +126,13 @@ def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) 
     """The steps as they are; ``between`` is the dimension of what neither end shards."""
     for step in steps:
         properties: dict[str, Attribute] = {}
-        if step.to is not None:
+        if step.kind == "all_to_all":
+            one, other = step.dim, step.target
+            if one is None or other is None:
+                one, other = (x.dim_of(step.axes[0]) for x in (chain.type, target))
+            properties |= {"axes": AxesAttr(step.axes)}
+            properties |= {"source": _int(one or 0), "target": _int(other or 0)}
+        elif step.to is not None:
             properties["to"] = DistTensorType(step.to)
         elif step.kind == "mask":
             properties |= {
@@ -138,9 +146,7 @@ def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) 
                 x = target if step.kind in _SHARDING else chain.type
                 own = x.dim_of(step.axes[0])
                 dim = between if own is None else own
-            if step.target is not None:
-                properties |= {"source": _int(dim or 0), "target": _int(step.target)}
-            elif dim is not None:
+            if dim is not None:
                 properties["dim"] = _int(dim)
         chain.then(step.kind, **properties)
 
@@ -255,29 +261,64 @@ class _View:
         if step.kind == "mask":
             chain.then("mask", **axes, reduction=StringAttr(str(target.reduction)))
             return
-        if step.kind not in (*_SHARDING, *_GATHERING):
+        # Where sub-axes have parts, if they do: a reduction over others has none.
+        held = [self._place(axis, target, held=True) for axis in step.axes]
+        free = [self._place(axis, target, held=False) for axis in step.axes]
+        if step.kind == "all_to_all":
+            (one, other), undo = self._together([held, free])
+            chain.then("all_to_all", **axes, source=_int(one), target=_int(other))
+            undo()
+        elif step.kind in (*_SHARDING, *_GATHERING):
+            (dim,), undo = self._together([held if step.kind in _GATHERING else free])
+            chain.then(step.kind, **axes, dim=_int(dim))
+            undo()
+        else:
             chain.then(step.kind, **axes)
-            return
-        places = list(dict.fromkeys(self._place(axis) for axis in step.axes))
-        first = min(places)
-        if len(places) > 1 and any(len(self.parts[place].axes) > 1 for place in places):
-            raise LayoutError("sub-axes that are together shard a dimension with others")
-        others = [place for place in range(len(self.parts)) if place not in places]
-        others[first:first] = places
-        back = [others.index(place) for place in range(len(others))]
-        own = [self.parts[place] for place in places]
-        self._order(others)
-        for _ in own[1:]:
-            chain.then("merge", dim=_int(first))
-        chain.then(step.kind, **axes, dim=_int(first))
-        left = math.prod(part.size for part in own)
-        for place, part in enumerate(own[:-1]):
-            left //= part.size
-            chain.then("split", dim=_int(first + place), sizes=SizesAttr((part.size, left)))
-        self._order(back)
 
-    def _place(self, axis: str) -> int:
-        return next(place for place, part in enumerate(self.parts) if axis in part.axes)
+    def _place(self, axis: str, target: DistType, held: bool) -> int:
+        """Where a sub-axis has a part: the one that it shards, or the one that it is to shard."""
+        places = [place for place, part in enumerate(self.parts) if axis in part.axes]
+        dims, dim = self.chain.type.dims, target.dim_of(axis)
+        for place in places if len(places) > 1 else ():
+            if held == (axis in dims[place].axes) and (held or self.parts[place].dim == dim):
+                return place
+        return places[0] if places else -1
+
+    def _together(self, blocks: Sequence[Sequence[int]]) -> tuple[list[int], Callable[[], None]]:
+        """Merges the parts of each block into one dimension; where these are, and what undoes it.
+
+        Raises:
+            LayoutError: a part is that of several sub-axes, and there are others in its block.
+        """
+        distinct = [list(dict.fromkeys(block)) for block in blocks]
+        if any(len(self.parts[p].axes) > 1 for block in distinct if len(block) > 1 for p in block):
+            raise LayoutError("sub-axes that are together shard a dimension with others")
+        block_of = {place: block for block in distinct for place in block}
+        order: list[int] = []
+        for place in range(len(self.parts)):
+            if place not in order:
+                order += block_of.get(place, [place])
+        own = {block[0]: [self.parts[place] for place in block] for block in distinct}
+        self._order(order)
+        at: dict[int, int] = {}
+        dim = 0
+        for place in order:
+            if place in own:
+                at[place] = dim
+                for _ in own[place][1:]:
+                    self.chain.then("merge", dim=_int(dim))
+            dim += place in own or place not in block_of
+
+        def undo() -> None:
+            for place in sorted(own, key=lambda place: -at[place]):
+                left = math.prod(part.size for part in own[place])
+                for index, part in enumerate(own[place][:-1]):
+                    left //= part.size
+                    sizes = SizesAttr((part.size, left))
+                    self.chain.then("split", dim=_int(at[place] + index), sizes=sizes)
+            self._order([order.index(place) for place in range(len(order))])
+
+        return [at[block[0]] for block in distinct], undo
 
     def _order(self, order: Sequence[int]) -> None:
         if list(order) != sorted(order):

@@ -101,8 +101,8 @@ class Demand:
         reduced = room.least(self._reduced, 0, end)
         parts = reduced * room.least(self._summed, 0, end)
         if parts > 1:
-            # Per element parts - 1 messages until one child has the sum, and one for each other that
-            # wants it; the more have copies, the fewer each needs to send.
+            # Per element parts - 1 messages until one child has the sum, and one for each other
+            # that wants it; the more have copies, the fewer each needs to send.
             children = parts * room.most((*self._idle, *self._gathered), 0, end)
             spread = 0.0 if self._summed else children - 1
             return (parts - 1 + spread) / children * self._local * self._gathering

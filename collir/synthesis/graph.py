@@ -18,6 +18,8 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 PARTIAL, ROOT, SHARDED, REPLICATED = "PMSR"
+ELSEWHERE = "T"
+"""Sharded on another dimension than before."""
 
 STEPS = {
     "all_reduce": (PARTIAL, REPLICATED),
@@ -27,6 +29,7 @@ STEPS = {
     "scatter": (ROOT, SHARDED),
     "all_gather": (SHARDED, REPLICATED),
     "gather": (SHARDED, ROOT),
+    "all_to_all": (SHARDED, ELSEWHERE),
 }
 """What a collective does to the state of its axes."""
 
@@ -35,6 +38,19 @@ KINDS = tuple(STEPS)
 Chain = str
 """The states that an axis may take, in the order in which it may: ``PMSR``."""
 
+
+def end_of(kind: str, chain: Chain) -> str:
+    """What a collective makes of an axis; ``""`` if it cannot take it.
+
+    Where the axis is to be sharded or at root in the end, and the collective leaves copies, these
+    are cut or dropped at once: that is free, and may be cheaper than to scatter or reduce.
+    """
+    start, end = STEPS[kind]
+    if end == REPLICATED and chain[-1] != REPLICATED:
+        end = chain[-1]
+    return end if 0 <= chain.find(start) < chain.find(end) else ""
+
+
 MAX_EDGES = 2_000_000
 """The most edges of a graph."""
 
@@ -42,16 +58,10 @@ MAX_EDGES = 2_000_000
 def count_edges(chains: Sequence[Chain]) -> int:
     """How many edges a graph has, without making it."""
     found = 0
-    for start, end in STEPS.values():
-        takes = [_follows(chain, start, end) for chain in chains]
-        sizes = list(zip(chains, takes, strict=True))
-        found += prod(len(chain) + took for chain, took in sizes)
-        found -= prod(len(chain) for chain, _ in sizes)
+    for kind in KINDS:
+        found += prod(len(chain) + bool(end_of(kind, chain)) for chain in chains)
+        found -= prod(len(chain) for chain in chains)
     return found
-
-
-def _follows(chain: Chain, start: str, end: str) -> bool:
-    return 0 <= chain.find(start) < chain.find(end)
 
 
 @dataclass(frozen=True)
@@ -87,11 +97,11 @@ class Graph:
         each = zip(self.weights, self.chains, strict=True)
         return "".join(chain[number // weight % len(chain)] for weight, chain in each)
 
-    def product(self, factors: Sequence[float], state: str) -> Array:
-        """For every number the product of the factors of the axes that are in a state."""
+    def product(self, factors: Sequence[float], states: str) -> Array:
+        """For every number the product of the factors of axes that are in one of some states."""
         found = np.ones(1)
         for chain, factor in zip(self.chains, factors, strict=True):
-            each = np.array([factor if one == state else 1.0 for one in chain])
+            each = np.array([factor if one in states else 1.0 for one in chain])
             found = np.multiply.outer(found, each).ravel()
         return found
 
@@ -125,8 +135,10 @@ def graph(chains: tuple[Chain, ...]) -> Graph:
     ends: list[Array] = []
     kinds: list[Array] = []
     groups: list[Array] = []
-    for kind, (one, other) in enumerate(STEPS.values()):
-        able = [place for place, chain in enumerate(chains) if _follows(chain, one, other)]
+    for kind, name in enumerate(KINDS):
+        ends_of = [end_of(name, chain) for chain in chains]
+        able = [place for place, end in enumerate(ends_of) if end]
+        one = STEPS[name][0]
         for bits in range(1, 1 << len(able)):
             group = [place for index, place in enumerate(able) if bits >> index & 1]
             rest = np.zeros(1, dtype=np.int64)
@@ -134,7 +146,7 @@ def graph(chains: tuple[Chain, ...]) -> Graph:
             for place, (chain, weight) in enumerate(zip(chains, weights, strict=True)):
                 if place in group:
                     base += chain.index(one) * weight
-                    shift += (chain.index(other) - chain.index(one)) * weight
+                    shift += (chain.index(ends_of[place]) - chain.index(one)) * weight
                     mask |= 1 << place
                 else:
                     rest = np.add.outer(rest, np.arange(len(chain)) * weight).ravel()

@@ -25,6 +25,10 @@ Axes = tuple[str, ...]
 _ALL_ORDERS = 3
 """The most sub-axes that are scattered in one step in every order."""
 
+_FREE = 5
+"""With more sub-axes than this, those that lead a dimension at both ends stay where they are; with
+more others than this, those that are replicated at both ends stay so."""
+
 _GRID = 2**16
 """The most blocks, or combinations of coordinates, that a bound counts."""
 
@@ -70,6 +74,14 @@ class LayoutPaths(Paths[Held]):
         self._sharded = frozenset(axis for dim in target.dims for axis in dim.axes)
         taken = [axis for x in (source, target) for axis in x.axes]
         self._idle = frozenset(mesh.by_name) - frozenset(taken)
+        each = zip(source.dims, target.dims, strict=True)
+        common = [_common(one.axes, other.axes) for one, other in each]
+        moving = frozenset(taken) - {axis for axes in common for axis in axes}
+        self._kept = [0] * len(common)
+        if len(self._idle) + len(frozenset(taken)) > _FREE:
+            self._kept = list(map(len, common))
+            if len(self._idle) + len(moving) > _FREE:
+                self._idle = frozenset()
         self._left: dict[DistType, float] = {}
         item = source.elements * source.dtype.bytes
         self.tie = TIE * max(self.remaining(self.start()), item * min(self.ports.per_byte) * 1e-6)
@@ -119,13 +131,15 @@ class LayoutPaths(Paths[Held]):
         for axes in _subsets(partial):
             rest = x.partial - frozenset(axes)
             reduced = replace(x, partial=rest, reduction=x.reduction if rest else None)
-            yield Step("all_reduce", self._hardware(axes)), reduced
             root = replace(reduced, root=reduced.root | frozenset(axes))
-            yield Step("reduce", self._hardware(axes)), root
+            for order in self._orders(axes):
+                yield Step("all_reduce", order), reduced
+                yield Step("reduce", order), root
             yield from self._spread("reduce_scatter", reduced, axes)
         for axes in _subsets(self._mesh.ordered(x.root - target.root)):
             spread = replace(x, root=x.root - frozenset(axes))
-            yield Step("broadcast", self._hardware(axes)), spread
+            for order in self._orders(axes):
+                yield Step("broadcast", order), spread
             yield from self._spread("scatter", spread, axes)
         yield from self._gathers(x)
         yield from self._local(state)
@@ -133,7 +147,7 @@ class LayoutPaths(Paths[Held]):
 
     def _gathers(self, x: DistType) -> Iterator[tuple[Step, DistType]]:
         for dim, entry in enumerate(x.dims):
-            for count in range(1, len(entry.axes) + 1):
+            for count in range(1, len(entry.axes) - self._kept[dim] + 1):
                 axes = entry.axes[-count:]
                 bare = _with(x, dim, entry.axes[:-count])
                 yield Step("all_gather", axes, dim), bare
@@ -158,7 +172,8 @@ class LayoutPaths(Paths[Held]):
                 if step.dim is not None and step.dim > state.local:
                     yield step, after
         if state.local < _ROOT:
-            for axes in _subsets([axis for axis in replicated if axis in self._goal.root]):
+            dropped = [axis for axis in replicated if axis in cut or axis in self._goal.root]
+            for axes in _subsets(dropped):
                 yield Step("keep_root", axes), replace(x, root=x.root | frozenset(axes))
 
     def _spread(self, kind: str, x: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
@@ -182,17 +197,27 @@ class LayoutPaths(Paths[Held]):
         return entry.size % self._mesh.group_size(entry.axes + axes) == 0
 
     def _permutes(self, x: DistType) -> Iterator[tuple[Step, DistType]]:
-        held = [axis for dim in x.dims for axis in dim.axes]
+        kept = [d.axes[:count] for d, count in zip(x.dims, self._kept, strict=True)]
+        held = [a for d, count in zip(x.dims, self._kept, strict=True) for a in d.axes[count:]]
         if not held:
             return
         free = self._sharded.difference(held, x.partial, x.root)
-        counts = [self._mesh.group_size(dim.axes) for dim in x.dims]
+        counts = [
+            self._mesh.group_size(d.axes[count:])
+            for d, count in zip(x.dims, self._kept, strict=True)
+        ]
         for lists in self._arranged(counts, [*held, *self._mesh.ordered(free)]):
-            if any(axes != dim.axes for axes, dim in zip(lists, x.dims, strict=True)):
-                dims = tuple(Dim(d.size, axes) for d, axes in zip(x.dims, lists, strict=True))
+            dims = tuple(
+                Dim(d.size, first + axes)
+                for d, first, axes in zip(x.dims, kept, lists, strict=True)
+            )
+            if dims != x.dims:
                 to = replace(x, dims=dims)
-                axes = self._mesh.ordered({*held, *(axis for one in lists for axis in one)})
-                yield Step("permute", axes, to=to), to
+                yield Step("permute", self._of(x, to), to=to), to
+
+    def _of(self, x: DistType, to: DistType) -> Axes:
+        """The sub-axes of a permute: all that one of its layouts is sharded over."""
+        return self._mesh.ordered({axis for z in (x, to) for dim in z.dims for axis in dim.axes})
 
     def _arranged(self, counts: Sequence[int], axes: Sequence[str]) -> Iterator[list[Axes]]:
         """All lists of sub-axes, one for each dimension, with these numbers of shards."""
@@ -215,6 +240,11 @@ class LayoutPaths(Paths[Held]):
                 left = [other for other in axes if other != axis]
                 for rest in self._of_size(shards // size, left):
                     yield (axis, *rest)
+
+    def _orders(self, axes: Sequence[str]) -> list[Axes]:
+        """The orders of ranks that may cost something else: of the hardware, and backwards."""
+        hardware = self._hardware(axes)
+        return [hardware, hardware[::-1]] if self.ports.orders and len(axes) > 1 else [hardware]
 
     def _hardware(self, axes: Sequence[str]) -> Axes:
         return self.ports.axes(self.ports.mask(axes))
@@ -290,9 +320,18 @@ class LayoutPaths(Paths[Held]):
                 rest = rest // size
         sizes = [mesh.by_name[axis].size if axis in needs else 1 for axis in index]
         found = np.zeros(sizes)
-        at = tuple(needs[axis][valid] if axis in needs else 0 for axis in index)
+        none = np.zeros(int(valid.sum()), dtype=np.int64)
+        at = tuple(needs[axis][valid] if axis in needs else none for axis in index)
         np.add.at(found, at, 1 / grid)
         return found
+
+
+def _common(one: Axes, other: Axes) -> Axes:
+    """What two lists begin with."""
+    count = 0
+    while count < min(len(one), len(other)) and one[count] == other[count]:
+        count += 1
+    return one[:count]
 
 
 def _subsets(axes: Sequence[str]) -> Iterator[Axes]:

@@ -82,7 +82,11 @@ def place(op: MeshOp, mesh: Mesh) -> None:
 
 def _declared(module: ModuleOp, machine: Machine) -> MachineOp:
     """A machine as an operation, under a name that the module does not have yet."""
-    names = {name.data for op in module.ops if isinstance(name := op.properties.get("sym_name"), StringAttr)}
+    names = {
+        name.data
+        for op in module.ops
+        if isinstance(name := op.properties.get("sym_name"), StringAttr)
+    }
     name = machine.name
     while name in names:
         name += "_"

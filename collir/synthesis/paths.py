@@ -32,10 +32,10 @@ class Edge(NamedTuple, Generic[State]):
     """What one step does to a state.
 
     ``free`` are local steps; ``kind`` is the collective behind them, or ``""``: then the others
-    mean nothing. ``group``, ``at_root`` and ``replicated`` are sets of sub-axes as in ``Ports``,
-    ``size`` is that of ``Collective``, ``memory`` the bytes that operand and result take together.
-    ``step`` says how it is written, where the group alone does not, and ``moves`` are the layouts
-    of a permute.
+    mean nothing. ``then`` are local steps behind it. ``group``, ``at_root`` and ``replicated`` are
+    sets of sub-axes as in ``Ports``, ``size`` is that of ``Collective``, ``memory`` the bytes that
+    operand and result take together. ``step`` says how it is written, where the group alone does
+    not, and ``moves`` are the layouts of a permute.
     """
 
     after: State
@@ -48,6 +48,7 @@ class Edge(NamedTuple, Generic[State]):
     memory: float = 0.0
     step: Step | None = None
     moves: tuple[DistType, DistType] | None = None
+    then: tuple[Step, ...] = ()
 
 
 class Node(NamedTuple, Generic[State]):
@@ -141,7 +142,7 @@ class Paths(Problem[Node[State]]):
     def _costed(self, node: Node[State]) -> Node[State] | None:
         edge, before = node.edge, node.before
         assert edge is not None and before is not None
-        name = (edge.kind, edge.group, edge.at_root, edge.size, edge.step)
+        name = (edge.kind, edge.group, edge.at_root, edge.size, edge.step, edge.moves)
         if name not in self._paid:
             self._paid[name] = self._cheapest(edge)
         found = self._paid[name]
@@ -215,5 +216,7 @@ def _candidate(paths: Paths[Any], node: Node[Any]) -> Candidate:
         if one.step is not None and one.paid is not None:
             steps.append(one.step)
             costs.append(one.paid)
+        if one.edge is not None:
+            steps += one.edge.then
     memory = max((one.edge.memory for one in nodes if one.edge is not None), default=0.0)
     return Candidate(paths.ports.mesh, (*steps, *paths.masks), tuple(costs), memory)

@@ -271,7 +271,7 @@ def _no_part(mesh: Mesh) -> str:
         for sizes in fitting
     ]
     return (
-        f"no part of machine @{mesh.machine.name} ({levels}) has the {mesh.devices} devices of mesh "
-        f"@{mesh.name}, as many below one child of a level as below another: the nearest sizes that "
-        f"fill the machine are {' or '.join(listed)}"
+        f"no part of machine @{mesh.machine.name} ({levels}) has the {mesh.devices} devices of "
+        f"mesh @{mesh.name}, as many below one child of a level as below another: the nearest "
+        f"sizes that fill the machine are {' or '.join(listed)}"
     )

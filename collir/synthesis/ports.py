@@ -19,6 +19,9 @@ from collir.layout import Mesh
 
 Array = npt.NDArray[Any]
 
+_NCCL_BASE = 6.6e-6
+"""The least latency of any step in NCCL's model (collir.cost.nccl)."""
+
 _RINGS = ("all_reduce", "reduce_scatter", "all_gather")
 """What P² and NCCL's model do in rings."""
 
@@ -42,7 +45,8 @@ class Ports:
         self._stride = [digit.stride for digit in group.digits]
         self.levels = used
         self.per_byte = [1 / group.levels[index].port for index in used]
-        self.latency = [0.0 if model.model == "p2" else group.latencies[index] for index in used]
+        own = {"p2": 0.0, "nccl": _NCCL_BASE}.get(model.model)
+        self.latency = [group.latencies[index] if own is None else own for index in used]
         self._model = model
         self.orders = model.model == "alpha-beta" and model.order == "written"
         self._rings = model.model in ("p2", "nccl")

@@ -1,13 +1,18 @@
 """The cheapest programs between two layouts: which graph to search, and what it finds."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import combinations
 
 from collir.cost.model import CostModel
 from collir.layout import DistType, Mesh, rules
 from collir.synthesis.layouts import LayoutPaths
 from collir.synthesis.paths import cheapest
 from collir.synthesis.states import StatePaths, fits
-from collir.synthesis.steps import Candidate
+from collir.synthesis.steps import Candidate, Step
+
+NEGLIGIBLE = 1e-3
+"""Of a value: what is padded without looking for programs that pad less."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +58,37 @@ def synthesise(
         CostError: the mesh is not placed on levels, or too many sub-axes change.
     """
     rules.redistribute(mesh, source, target)
-    paths: StatePaths | LayoutPaths
-    count: int | None = None
-    if fits(source, target):
-        paths = StatePaths(mesh, source, target, model, memory)
-        count = paths.count() if counted else None
-    else:
+    if not fits(source, target):
         paths = LayoutPaths(mesh, source, target, model, memory)
-    found = cheapest(paths, top, seconds)
-    least = paths.root().bound
-    return Synthesis(found.candidates, count, least, found.proven)
+        found = cheapest(paths, top, seconds)
+        return Synthesis(found.candidates, None, paths.root().bound, found.proven)
+
+    def among(between: Iterable[str] | None) -> StatePaths:
+        axes = None if between is None else frozenset(between)
+        return StatePaths(mesh, source, target, model, memory, axes)
+
+    every = among(None)
+    count = every.count() if counted else None
+    graphs = [every]
+    if every.padding > 1 + NEGLIGIBLE:
+        graphs += [among(axes) for axes in _smaller(every.between)]
+    results = [cheapest(paths, top, seconds) for paths in graphs]
+    by_steps: dict[tuple[Step, ...], Candidate] = {}
+    for one in (one for found in results for one in found.candidates):
+        known = by_steps.get(one.steps)
+        if known is None or one.time < known.time:
+            by_steps[one.steps] = one
+    candidates = sorted(by_steps.values(), key=lambda one: (_rounded(one.time), len(one.steps)))
+    least = min(paths.root().bound for paths in graphs)
+    proven = all(found.proven for found in results)
+    return Synthesis(tuple(candidates[:top]), count, least, proven)
+
+
+def _smaller(axes: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    """All smaller sets of sub-axes: with fewer of them, less must be padded."""
+    for size in range(len(axes)):
+        yield from combinations(sorted(axes), size)
+
+
+def _rounded(time: float) -> float:
+    return float(f"{time:.9e}")

@@ -2,10 +2,10 @@
 
 Where every sub-axis shards a part of a dimension that is its own, the order in which sub-axes are
 scattered and gathered does not matter, and the layout of a value is one state per sub-axis:
-partial, at root, sharded or replicated. Each goes one way only, partial -> root -> sharded ->
-replicated (to root behind sharded, where that is its target): no step back pays off where
-collectives of less cost less. What all hold already may be cut or dropped in the beginning (for
-free, so that less is sent) and is brought back later.
+partial, at root, sharded (as it was, or on another dimension) or replicated. Each goes one way
+only, partial -> root -> sharded -> replicated (to root behind sharded, where that is its target).
+What all hold already may be cut or dropped in the beginning (for free, so that less is sent) and is
+brought back later; what a collective gives to more than want it is cut or dropped at once.
 
 What every way takes at least is computed for all states at once, from bounds of the single steps;
 the search then costs little more than the steps of the best program.
@@ -21,6 +21,7 @@ from collir.cost.group import CostError
 from collir.cost.model import CostModel
 from collir.layout import DistType, Mesh
 from collir.synthesis.graph import (
+    ELSEWHERE,
     KINDS,
     MAX_EDGES,
     PARTIAL,
@@ -34,10 +35,13 @@ from collir.synthesis.graph import (
     graph,
 )
 from collir.synthesis.paths import TIE, Edge, Paths
-from collir.synthesis.ports import Ports, ports_of
+from collir.synthesis.ports import ports_of
 from collir.synthesis.steps import Step
 
-_CHAINS: dict[tuple[str, str], Chain] = {
+Change = tuple[str, str]
+"""The states of an axis at both ends."""
+
+_CHAINS: dict[Change, Chain] = {
     (PARTIAL, REPLICATED): "PMSR",
     (PARTIAL, SHARDED): "PMS",
     (PARTIAL, ROOT): "PSM",
@@ -45,6 +49,7 @@ _CHAINS: dict[tuple[str, str], Chain] = {
     (ROOT, SHARDED): "MS",
     (SHARDED, REPLICATED): "SR",
     (SHARDED, ROOT): "SM",
+    (SHARDED, ELSEWHERE): "ST",
     (REPLICATED, REPLICATED): "MSR",
     (REPLICATED, SHARDED): "S",
     (REPLICATED, ROOT): "SM",
@@ -54,19 +59,15 @@ _CHAINS: dict[tuple[str, str], Chain] = {
 _BEGUN = -1
 """The number of the state in which nothing has been cut or dropped yet."""
 
-_AFTER_SIZE = ("all_gather", "gather")
-"""Whose size is that of the result."""
+_GATHERING = ("all_gather", "gather")
+_SCATTERING = ("reduce_scatter", "scatter")
 
 
 def fits(source: DistType, target: DistType) -> bool:
-    """Whether order does not matter between two layouts: dimensions only gain or only lose shards,
-    and none of them goes from one dimension to another."""
-    each = list(zip(source.dims, target.dims, strict=True))
-    common = [set(one.axes) & set(other.axes) for one, other in each]
-    sharded = [{axis for dim in x.dims for axis in dim.axes} for x in (source, target)]
-    return set().union(*common) == sharded[0] & sharded[1] and all(
+    """Whether order does not matter between two layouts: no dimension gains and loses shards."""
+    return all(
         one.axes[: len(other.axes)] == other.axes or other.axes[: len(one.axes)] == one.axes
-        for one, other in each
+        for one, other in zip(source.dims, target.dims, strict=True)
     )
 
 
@@ -74,8 +75,10 @@ class StatePaths(Paths[int]):
     """All programs between two layouts that ``fits`` says yes to.
 
     Attributes:
+        between: the sub-axes that may shard the value on the way, and do at neither end.
         units: the sub-axes that change, in sets that change together: each alone, or those of one
             level and one kind of change where the graph would be too large.
+        padding: how many times as large the value becomes so that it divides among ``between``.
 
     Raises:
         CostError: the mesh is not placed on levels, or too many sub-axes change.
@@ -88,75 +91,105 @@ class StatePaths(Paths[int]):
         target: DistType,
         model: CostModel,
         memory: float | None = None,
+        between: frozenset[str] | None = None,
     ):
-        ports = ports_of(mesh, model)
+        """``between``: only these of the sub-axes that may; None: all."""
+        super().__init__(ports_of(mesh, model), model, memory)
         before, after = _states(mesh, source), _states(mesh, target)
+        for axis in mesh.by_name:
+            if source.dim_of(axis) is not None and target.dim_of(axis) is not None:
+                after[axis] = SHARDED if source.dim_of(axis) == target.dim_of(axis) else ELSEWHERE
         masked = [axis for axis in mesh.by_name if after[axis] == PARTIAL != before[axis]]
-        after |= dict.fromkeys(masked, REPLICATED)
-        self.fixed_root = ports.mask(a for a in before if before[a] == after[a] == ROOT)
-        self.distinct = ports.mask(
-            a for a in before if before[a] == after[a] and before[a] in (PARTIAL, SHARDED)
-        )
-        self._changes = {
-            axis: (before[axis], after[axis])
-            for axis in before
-            if before[axis] != after[axis] or before[axis] == REPLICATED
-        }
-        self.units = _units(ports, self._changes)
-        chains = tuple(_CHAINS[self._changes[unit[0]]] for unit in self.units)
-        self._masks = [ports.mask(unit) for unit in self.units]
-        self.graph = graph(chains)
-        self.elements = math.prod(source.local_shape(mesh)) * math.prod(
-            mesh.by_name[axis].size
-            for axis, change in self._changes.items()
-            if change[0] == SHARDED
-        )
-        self.item = source.dtype.bytes
-        ends = [self._changes[unit[0]][1] for unit in self.units]
-        self._goal = self.graph.number(ends)
-        super().__init__(ports, model, memory)
         self.masks = (Step("mask", tuple(masked)),) if masked else ()
+        after |= dict.fromkeys(masked, REPLICATED)
+        fixed = [a for a in before if before[a] == after[a] != REPLICATED]
+        self._fixed_root = self.ports.mask(axis for axis in fixed if before[axis] == ROOT)
+        self._changes = {axis: (before[axis], after[axis]) for axis in before if axis not in fixed}
+        ends = {axis for axis, change in self._changes.items() if _shards(change)}
+        inner = self._changes.keys() - ends
+        self.between = frozenset(inner if between is None else inner & between)
+        self.units = self._joined()
+        self._masks = [self.ports.mask(unit) for unit in self.units]
+        self.graph = graph(tuple(map(self._chain, self.units)))
+        self._goal = self.graph.number([self._changes[unit[0]][1] for unit in self.units])
+        self._measure(source)
         self._tabulate()
+
+    # --- tables -----------------------------------------------------------------------------
+
+    def _joined(self) -> list[tuple[str, ...]]:
+        axes = self.ports.axes(self.ports.mask(self._changes))
+        units = [(axis,) for axis in axes]
+        if self._small(units):
+            return units
+        together: dict[object, tuple[str, ...]] = {}
+        for axis in axes:
+            key = self.ports.mesh.by_name[axis].level, self._changes[axis], axis in self.between
+            together[key] = (*together.get(key, ()), axis)
+        units = list(together.values())
+        if not self._small(units):
+            raise CostError(
+                f"{len(axes)} sub-axes on {len(self.ports.levels)} levels are too many to look at "
+                "all programs: write out some of the steps, so that each is over fewer levels"
+            )
+        return units
+
+    def _small(self, units: Sequence[Sequence[str]]) -> bool:
+        return count_edges(list(map(self._chain, units))) <= MAX_EDGES
+
+    def _chain(self, unit: Sequence[str]) -> Chain:
+        chain = _CHAINS[self._changes[unit[0]]]
+        may = unit[0] in self.between or _shards(self._changes[unit[0]])
+        return chain if may else chain.replace(SHARDED, "")
+
+    def _measure(self, source: DistType) -> None:
+        """How many bytes a device would hold without shards that change, padding included."""
+        mesh = self.ports.mesh
+        given = mesh.group_size(a for a, change in self._changes.items() if change[0] == SHARDED)
+        gained = mesh.group_size(a for a, change in self._changes.items() if change[1] in "ST")
+        elements = math.prod(source.local_shape(mesh)) * given
+        rest = elements // (given * gained)
+        divisor = mesh.group_size(self.between)
+        self.padding = -(-rest // divisor) * divisor / rest
+        whole = elements * self.padding * source.dtype.bytes
+        self._given = whole / given
+        ranks = [self.ports.size(mask) for mask in self._masks]
+        self._bytes = whole / self.graph.product(ranks, SHARDED + ELSEWHERE)
 
     def _tabulate(self) -> None:
         """What every edge takes at least, and with it the way to the end from every state."""
         found, ports = self.graph, self.ports
-        ranks = [ports.size(mask) for mask in self._masks]
-        shards = found.product(ranks, SHARDED)
-        self._bytes = np.ceil(self.elements / shards) * self.item
-        held = self._bytes[found.start] + self._bytes[found.end]
-        later = np.isin(found.kind, [KINDS.index(kind) for kind in _AFTER_SIZE])
-        sizes = np.where(later, self._bytes[found.end], self._bytes[found.start])
-        from_root = np.array([STEPS[kind][0] == ROOT for kind in KINDS])[found.kind]
-        sets = np.array([self._mask(group) for group in range(1 << len(self.units))])
+        ranks = _products([ports.size(mask) for mask in self._masks])[found.group]
+        before, after = self._bytes[found.start], self._bytes[found.end]
+        self._sizes = np.where(self._are(_GATHERING), before * ranks, before)
+        result = np.where(self._are(_SCATTERING), after, self._sizes)
+        self._held = before + result
+        from_root = self._are([kind for kind in KINDS if STEPS[kind][0] == ROOT])
         busy = np.zeros(len(found.start))
-        live = ports.inner(ports.all & ~self.fixed_root)
-        for place, total in enumerate(live):
+        for place, total in enumerate(ports.inner(ports.all & ~self._fixed_root)):
             inner = [ports.inner(mask)[place] for mask in self._masks]
             idle = found.product(inner, ROOT)[found.start]
             own = _products(inner)[found.group]
             beside = total / np.where(from_root, idle, idle * own)
-            sent = self._sent(place, own)
-            np.maximum(busy, sent * sizes * beside * ports.per_byte[place], out=busy)
+            sent = self._shares(ranks, ranks / own)
+            np.maximum(busy, sent * self._sizes * beside * ports.per_byte[place], out=busy)
         costs = busy + self._latencies()
         self.tie = TIE * float(costs.min(initial=1.0, where=costs > 0))
         self.costs = costs + self.tie
         if self.memory is not None:
-            self.costs[held > self.memory] = np.inf
-        self._held = held
-        self._sizes = sizes
-        self._groups = sets[found.group]
+            self.costs[self._held > self.memory] = np.inf
+        self._sets = [self._mask(group) for group in range(1 << len(self.units))]
         self.left = found.least(self.costs, {self._goal: 0.0})
 
-    def _sent(self, place: int, own: Array) -> Array:
+    def _are(self, kinds: Sequence[str]) -> Array:
+        return np.isin(self.graph.kind, [KINDS.index(kind) for kind in kinds])
+
+    def _shares(self, ranks: Array, parts: Array) -> Array:
         """Of the buffer, what each edge's group sends through a port of a level (see ``Ports``)."""
-        found, ports = self.graph, self.ports
-        ranks = _products([ports.size(mask) for mask in self._masks])[found.group]
-        parts = ranks / own
-        share = np.zeros(len(found.start))
+        share = np.zeros(len(ranks))
         for number, kind in enumerate(KINDS):
-            at = found.kind == number
-            share[at] = ports.share(kind, ranks[at], parts[at])
+            at = self.graph.kind == number
+            share[at] = self.ports.share(kind, ranks[at], parts[at])
         return np.where(parts > 1, share, 0.0)
 
     def _latencies(self) -> Array:
@@ -184,7 +217,7 @@ class StatePaths(Paths[int]):
     def remaining(self, state: int) -> float:
         """Seconds to the end at least."""
         if state == _BEGUN:
-            return min(self.left[number] for number, _ in self._beginnings())
+            return min(float(self.left[number]) for number, _ in self._beginnings())
         return float(self.left[state])
 
     def edges(self, state: int) -> Iterator[tuple[float, Edge[int]]]:
@@ -192,7 +225,8 @@ class StatePaths(Paths[int]):
         if state == _BEGUN:
             found = sorted(self._beginnings(), key=lambda one: self.left[one[0]])
             for number, free in found:
-                yield 0.0, Edge(number, free, memory=self._memory_of_cut(number, free))
+                memory = self._given + float(self._bytes[number]) if free else 0.0
+                yield 0.0, Edge(number, free, memory=memory)
             return
         first, last = self.graph.first.get(state, (0, 0))
         values = self.costs[first:last] + self.left[self.graph.end[first:last]]
@@ -203,46 +237,48 @@ class StatePaths(Paths[int]):
 
     def _edge(self, state: int, index: int) -> Edge[int]:
         found = self.graph
-        group = int(self._groups[index])
-        states = found.states_of(state)
-        masks = dict.fromkeys("PMSR", 0)
-        for one, mask in zip(states, self._masks, strict=True):
+        kind, units = KINDS[int(found.kind[index])], int(found.group[index])
+        group, after = self._sets[units], int(found.end[index])
+        masks = dict.fromkeys("PMSTR", 0)
+        for one, mask in zip(found.states_of(state), self._masks, strict=True):
             masks[one] |= mask
+        ends = zip(self.units, found.states_of(after), strict=True)
+        made = [(unit, end) for place, (unit, end) in enumerate(ends) if units >> place & 1]
+        copies = STEPS[kind][1] == REPLICATED
         return Edge(
-            int(found.end[index]),
+            after,
             (),
-            KINDS[int(found.kind[index])],
+            kind,
             group,
-            self.fixed_root | masks[ROOT] & ~group,
+            self._fixed_root | masks[ROOT] & ~group,
             masks[REPLICATED] & ~group,
             float(self._sizes[index]),
             float(self._held[index]),
+            then=self._cuts(made) if copies else (),
         )
+
+    def _cuts(self, made: Sequence[tuple[Sequence[str], str]]) -> tuple[Step, ...]:
+        """The local steps that bring units from replicated to these states."""
+        found: list[Step] = []
+        for states, kind in ((SHARDED + ELSEWHERE, "slice"), (ROOT, "keep_root")):
+            mask = self.ports.mask(axis for unit, end in made if end in states for axis in unit)
+            if mask:
+                found.append(Step(kind, self.ports.axes(mask)))
+        return tuple(found)
 
     def _beginnings(self) -> Iterator[tuple[int, tuple[Step, ...]]]:
         """What may be cut or dropped of the copies that devices have."""
         choices: list[str] = []
-        for unit in self.units:
-            before, after = self._changes[unit[0]]
-            chain = _CHAINS[before, after]
+        for unit, chain in zip(self.units, self.graph.chains, strict=True):
+            before = self._changes[unit[0]][0]
             choices.append(chain[::-1] if before == REPLICATED else before)
         for states in product(*choices):
-            free: list[Step] = []
-            for state, kind in ((SHARDED, "slice"), (ROOT, "keep_root")):
-                made = [
-                    unit
-                    for unit, one in zip(self.units, states, strict=True)
-                    if one == state and self._changes[unit[0]][0] == REPLICATED
-                ]
-                if made:
-                    axes = self.ports.mask(axis for unit in made for axis in unit)
-                    free.append(Step(kind, self.ports.axes(axes)))
-            yield self.graph.number(states), tuple(free)
-
-    def _memory_of_cut(self, number: int, free: Sequence[Step]) -> float:
-        if not free:
-            return 0.0
-        return self._bytes.max() + float(self._bytes[number])
+            held = (
+                (unit, state)
+                for unit, state in zip(self.units, states, strict=True)
+                if self._changes[unit[0]][0] == REPLICATED
+            )
+            yield self.graph.number(states), self._cuts(list(held))
 
     def count(self) -> int:
         """How many programs there are."""
@@ -250,31 +286,15 @@ class StatePaths(Paths[int]):
         return sum(int(ways[number]) for number, _ in self._beginnings())
 
 
+def _shards(change: Change) -> bool:
+    """Whether an axis shards the value at an end."""
+    return SHARDED in change or ELSEWHERE in change
+
+
 def _states(mesh: Mesh, x: DistType) -> dict[str, str]:
     found = dict.fromkeys(mesh.by_name, REPLICATED)
     found |= dict.fromkeys((axis for dim in x.dims for axis in dim.axes), SHARDED)
     return found | dict.fromkeys(x.partial, PARTIAL) | dict.fromkeys(x.root, ROOT)
-
-
-def _units(ports: Ports, changes: dict[str, tuple[str, str]]) -> list[tuple[str, ...]]:
-    units = [(axis,) for axis in ports.axes(ports.mask(changes))]
-    if _small(units, changes):
-        return units
-    together: dict[tuple[str | None, tuple[str, str]], tuple[str, ...]] = {}
-    for (axis,) in units:
-        key = ports.mesh.by_name[axis].level, changes[axis]
-        together[key] = (*together.get(key, ()), axis)
-    units = list(together.values())
-    if not _small(units, changes):
-        raise CostError(
-            f"{len(changes)} sub-axes on {len(ports.levels)} levels are too many to look at all "
-            "programs: write out some of the steps, so that each is over fewer levels"
-        )
-    return units
-
-
-def _small(units: Sequence[tuple[str, ...]], changes: dict[str, tuple[str, str]]) -> bool:
-    return count_edges([_CHAINS[changes[unit[0]]] for unit in units]) <= MAX_EDGES
 
 
 def _products(factors: Sequence[float]) -> Array:

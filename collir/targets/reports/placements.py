@@ -15,6 +15,7 @@ from collir.synthesis.weights import weights_of
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import ratio_text, seconds_text, table
 
+
 @dataclass(frozen=True)
 class PlacingTarget(CostingTarget):
     """The options of both targets."""
