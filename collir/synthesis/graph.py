@@ -51,6 +51,9 @@ def end_of(kind: str, chain: Chain) -> str:
     return end if 0 <= chain.find(start) < chain.find(end) else ""
 
 
+MANY_EDGES = 50_000
+"""With more edges than this, axes that are alike go together."""
+
 MAX_EDGES = 2_000_000
 """The most edges of a graph."""
 

@@ -165,15 +165,16 @@ class LayoutPaths(Paths[Held]):
         cut = [
             axis
             for axis in replicated
-            if axis in self._sharded or (not state.begun and axis in self._idle)
+            if axis in self._sharded
+            or axis in self._goal.root
+            or (not state.begun and axis in self._idle)
         ]
         for axes in _subsets(cut):
             for step, after in self._spread("slice", x, axes):
                 if step.dim is not None and step.dim > state.local:
                     yield step, after
         if state.local < _ROOT:
-            dropped = [axis for axis in replicated if axis in cut or axis in self._goal.root]
-            for axes in _subsets(dropped):
+            for axes in _subsets(cut):
                 yield Step("keep_root", axes), replace(x, root=x.root | frozenset(axes))
 
     def _spread(self, kind: str, x: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:

@@ -60,7 +60,7 @@ class Node(NamedTuple, Generic[State]):
     before: "Node[State] | None" = None
     edge: Edge[State] | None = None
     step: Step | None = None
-    paid: StepCost | None = None
+    paid: Collective | None = None
     open: bool = False
 
 
@@ -78,7 +78,7 @@ class Paths(Problem[Node[State]]):
 
     def __init__(self, ports: Ports, model: CostModel, memory: float | None = None):
         self.ports, self.model, self.memory = ports, model, memory
-        self._paid: dict[Hashable, tuple[Step, StepCost] | None] = {}
+        self._paid: dict[Hashable, tuple[Step, Collective, float] | None] = {}
         self.tie = 0.0
         self.masks: tuple[Step, ...] = ()
 
@@ -148,20 +148,21 @@ class Paths(Problem[Node[State]]):
         found = self._paid[name]
         if found is None:
             return None
-        step, paid = found
-        cost = before.cost + paid.time + self.tie
+        step, paid, time = found
+        cost = before.cost + time + self.tie
         return Node(cost + self.remaining(node.state), cost, node.state, before, edge, step, paid)
 
-    def _cheapest(self, edge: Edge[State]) -> tuple[Step, StepCost] | None:
-        """The cheapest order of the ranks; None if the model has no cost for it."""
-        best: tuple[Step, StepCost] | None = None
+    def _cheapest(self, edge: Edge[State]) -> tuple[Step, Collective, float] | None:
+        """The cheapest order of the ranks, with its seconds; None if the model has no cost for it.
+        """
+        best: tuple[Step, Collective, float] | None = None
         for step, collective in self._written(edge):
             try:
-                paid = step_cost(collective, self.model)
+                time = self.ports.time(collective)
             except CostError:
                 continue
-            if best is None or paid.time < best[1].time * (1 - TIE):
-                best = step, paid
+            if best is None or time < best[2] * (1 - TIE):
+                best = step, collective, time
         return best
 
     def _written(self, edge: Edge[State]) -> Iterator[tuple[Step, Collective]]:
@@ -215,7 +216,7 @@ def _candidate(paths: Paths[Any], node: Node[Any]) -> Candidate:
             steps += one.edge.free
         if one.step is not None and one.paid is not None:
             steps.append(one.step)
-            costs.append(one.paid)
+            costs.append(step_cost(one.paid, paths.model))
         if one.edge is not None:
             steps += one.edge.then
     memory = max((one.edge.memory for one in nodes if one.edge is not None), default=0.0)

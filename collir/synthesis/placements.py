@@ -203,6 +203,12 @@ class _Search(Problem[Partial]):
             return None
 
 
+_DIVE = 0.2
+"""Of the time: for a search that goes deep first."""
+
+_ENDED = ("optimal", "infeasible")
+
+
 def _parts(levels: tuple[Level, ...], devices: int) -> Iterator[tuple[int, ...]]:
     """Which first children of every level make up so many devices.
 
@@ -254,13 +260,21 @@ def best_placements(
         raise DiagnosticError.at(op, _no_part(mesh))
     sizes = [axis.size for axis in mesh.axes]
     number = sum(count(part, sizes) for part in search.parts)
-    outcome = k_best(search, top, time_limit=seconds, progress=False)
+    outcome = None
+    if seconds is not None:  # depth first finds some soon, best first finds what bounds them
+        outcome = k_best(search, top, time_limit=seconds * _DIVE, progress=False)
+        seconds *= 1 - _DIVE
+    if outcome is None or outcome.status not in _ENDED:
+        order = "best-first"
+        outcome = k_best(search, top, order=order, time_limit=seconds, progress=False)
     if search.refused and not any(search.costed.values()):
         raise search.refused
-    found = [search.costed[one.node] for one in outcome.solutions]
-    proven = outcome.status in ("optimal", "infeasible")
-    gap = 0.0 if proven else outcome.gap
-    return Placements(mesh.name, tuple(filter(None, found)), number, proven, gap)
+    costed = sorted(filter(None, search.costed.values()), key=lambda one: one.time)
+    proven = outcome.status in _ENDED
+    gap = 0.0 if proven else None
+    if costed and costed[0].time and isinstance(outcome.bound, float) and not proven:
+        gap = max(0.0, 1 - outcome.bound / costed[0].time)
+    return Placements(mesh.name, tuple(costed[:top]), number, proven, gap)
 
 
 def _no_part(mesh: Mesh) -> str:

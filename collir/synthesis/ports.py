@@ -16,6 +16,7 @@ from collir.cost.collective import Collective
 from collir.cost.group import Group
 from collir.cost.model import CostModel, step_estimate
 from collir.layout import Mesh
+from collir.machine import LinkKind
 
 Array = npt.NDArray[Any]
 
@@ -48,6 +49,9 @@ class Ports:
         own = {"p2": 0.0, "nccl": _NCCL_BASE}.get(model.model)
         self.latency = [group.latencies[index] if own is None else own for index in used]
         self._model = model
+        kinds = {level.kind for level in group.levels}
+        railed = any(level.rails > 1 for level in group.levels)
+        self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not railed
         self.orders = model.model == "alpha-beta" and model.order == "written"
         self._rings = model.model in ("p2", "nccl")
         self._empty: dict[tuple[str, int], float] = {}
@@ -146,6 +150,33 @@ class Ports:
                 )
             self._empty[kind, group] = known
         return known
+
+
+    def time(self, collective: Collective) -> float:
+        """Seconds of a collective under the model.
+
+        On switches and buses it is the same wherever in a level its sub-axes are, so what is known
+        of one mesh serves others of the machine too.
+
+        Raises:
+            CostError: see ``step_cost``.
+        """
+        if not self._symmetric or collective.kind == "permute":
+            return step_estimate(collective, self._model)[1].time
+        group = Group.of(self.mesh, collective.axes, collective.at_root)
+        digits = tuple((digit.level, digit.size) for digit in group.digits)
+        others = tuple(sorted((digit.level, digit.size) for digit in group.others))
+        key = (self.mesh.machine, self._model, collective.kind, digits, others, collective.size)
+        known = _TIMES.get(key)
+        if known is None:
+            if len(_TIMES) >= _MOST_TIMES:
+                _TIMES.clear()
+            known = _TIMES[key] = step_estimate(collective, self._model)[1].time
+        return known
+
+
+_TIMES: dict[object, float] = {}
+_MOST_TIMES = 200_000
 
 
 @lru_cache(maxsize=256)

@@ -23,6 +23,7 @@ from collir.layout import DistType, Mesh
 from collir.synthesis.graph import (
     ELSEWHERE,
     KINDS,
+    MANY_EDGES,
     MAX_EDGES,
     PARTIAL,
     REPLICATED,
@@ -120,22 +121,22 @@ class StatePaths(Paths[int]):
     def _joined(self) -> list[tuple[str, ...]]:
         axes = self.ports.axes(self.ports.mask(self._changes))
         units = [(axis,) for axis in axes]
-        if self._small(units):
+        if self._edges(units) <= MANY_EDGES:
             return units
         together: dict[object, tuple[str, ...]] = {}
         for axis in axes:
             key = self.ports.mesh.by_name[axis].level, self._changes[axis], axis in self.between
             together[key] = (*together.get(key, ()), axis)
         units = list(together.values())
-        if not self._small(units):
+        if self._edges(units) > MAX_EDGES:
             raise CostError(
                 f"{len(axes)} sub-axes on {len(self.ports.levels)} levels are too many to look at "
                 "all programs: write out some of the steps, so that each is over fewer levels"
             )
         return units
 
-    def _small(self, units: Sequence[Sequence[str]]) -> bool:
-        return count_edges(list(map(self._chain, units))) <= MAX_EDGES
+    def _edges(self, units: Sequence[Sequence[str]]) -> int:
+        return count_edges(list(map(self._chain, units)))
 
     def _chain(self, unit: Sequence[str]) -> Chain:
         chain = _CHAINS[self._changes[unit[0]]]

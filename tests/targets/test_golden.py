@@ -25,7 +25,7 @@ EXAMPLES = HERE.parents[1] / "examples"
 def test_the_code_of_an_example_is_what_it_was(
     target: str, file: str, request: pytest.FixtureRequest
 ) -> None:
-    module = collir.run_passes(collir.parse(EXAMPLES / "sync_gradients.coll"), "decompose")
+    module = collir.run_passes(collir.parse(EXAMPLES / "sync_gradients.coll"), "decompose{strategy=rs-ar-ag}")
     found = collir.emit(module, target).replace(collir.__version__, "VERSION")
     golden = HERE / "golden" / file
     if request.config.getoption("--update-golden"):
@@ -40,6 +40,6 @@ def test_python_is_as_ruff_would_have_it(target: str, tmp_path: Path) -> None:
     functions = [random_function(rng, rng.choice(meshes), 8, f"f{i}") for i in range(60)]
     texts = [collir.emit(module_of(meshes, functions), target)]
     for path in sorted(EXAMPLES.glob("*.coll")):
-        module = collir.run_passes(collir.parse(path), "decompose")
+        module = collir.run_passes(collir.parse(path), "decompose{strategy=rs-ar-ag}")
         texts.append(collir.emit(module, target))
     assert is_tidy(texts, tmp_path) == ""

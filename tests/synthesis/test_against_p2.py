@@ -1,0 +1,208 @@
+"""The cheapest typed programs against all programs of P²'s chunk semantics, on small hierarchies.
+
+Both carry out a reduction over all levels. The chunk semantics knows what every device holds of
+every chunk; the types only know a state per level.
+"""
+
+import itertools
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from plain_strategies import KINDS, Taken, Unordered, dijkstra, equal
+from programs import random_machine
+
+from collir.cost.collective import Collective
+from collir.cost.model import CostModel
+from collir.layout import Axis, DistType, DType, Factor, Mesh, Reduction
+from collir.synthesis.candidates import enumerated
+from collir.synthesis.p2.enumerate import Reading, programs
+from collir.synthesis.p2.lower import Numbering
+from collir.synthesis.p2.lower import Reduction as Reduced
+from collir.synthesis.search import synthesise
+
+Hierarchy = tuple[int, ...]
+Written = tuple[str, tuple[str, ...], frozenset[str]]
+"""A collective, its levels, and those of which only the first devices take part."""
+
+MODELS = (CostModel("p2"), CostModel("alpha-beta", order="hardware"), CostModel("alpha-beta"))
+
+
+def hierarchies(levels: int, devices: int = 16) -> list[Hierarchy]:
+    """All with so many levels, of sizes above 1, with up to 16 devices."""
+    found = itertools.product(range(2, devices + 1), repeat=levels)
+    return [sizes for sizes in found if math.prod(sizes) <= devices]
+
+
+def mesh_of(sizes: Hierarchy, rng: random.Random) -> Mesh:
+    """One axis over a level for each size, with any links."""
+    factors = [Factor(f"l{level}", size) for level, size in enumerate(sizes)]
+    machine = random_machine(rng, sizes, "random")
+    return Mesh("m", machine, (Axis.placed("data", factors),))
+
+
+# --- what they cost -------------------------------------------------------------------------------
+
+
+def expressible(mesh: Mesh, state: str, step: Taken, reading: Reading) -> bool:
+    """Whether P² has a typed step: over neighbouring levels; by all devices, or by the first ones
+    of all that lies inside; and no scatter or gather."""
+    names = list(mesh.by_name)
+    over = [names.index(axis) for axis in step.axes]
+    root = [i for i, one in enumerate(state) if one == "M" and i not in over]
+    if step.kind in ("scatter", "gather") or max(over) - min(over) + 1 != len(over):
+        return False
+    masters = root == list(range(max(over) + 1, len(names)))
+    only = reading is Reading.MASTER_ALL_REDUCE
+    return not root or (masters and (step.kind == "all_reduce" or not only))
+
+
+def best_expressible(plain: Unordered, reading: Reading, length: int) -> float:
+    """Seconds of the cheapest typed program of up to so many steps that P² has, too."""
+
+    def edges(at: tuple[str, int]) -> Iterator[tuple[float, tuple[str, int]]]:
+        state, steps = at
+        if steps < length:
+            for step in plain.onwards(state):
+                if expressible(plain.mesh, state, step, reading):
+                    yield step.time, (step.after, steps + 1)
+
+    found = dijkstra({(plain.start, 0): 0.0}, edges)
+    return min(time for (state, _), time in found.items() if state == plain.goal)
+
+
+def compare(sizes: Hierarchy, rng: random.Random, reading: Reading, length: int) -> bool:
+    """Whether the cheapest typed program is cheaper than all of P²; it never is dearer."""
+    mesh, model = mesh_of(sizes, rng), rng.choice(MODELS)
+    names = tuple(mesh.by_name)
+    elements = mesh.devices * rng.choice([1, 2**10, 2**20])
+    listed = enumerated(
+        Collective("all_reduce", mesh, names, 4.0 * elements), model, length, reading
+    )
+    source = DistType.make(DType.F32, [elements], partial=names, reduction=Reduction.SUM)
+    target = DistType.make(DType.F32, [elements])
+    found = synthesise(mesh, source, target, model).candidates[0]
+    typed, chunks = found.time, listed[0].time
+    assert typed <= chunks * (1 + 1e-9), (mesh, model)
+    if model.order == "hardware" or model.model == "p2":  # else the types try two orders
+        plain = Unordered(mesh, "P" * len(names), "R" * len(names), elements, 4, model)
+        assert equal(best_expressible(plain, reading, length), chunks), (mesh, model)
+    return typed < chunks * (1 - 1e-9)
+
+
+CASES = [
+    *((sizes, 5) for levels in (1, 2) for sizes in hierarchies(levels)),
+    *((sizes, 4) for sizes in hierarchies(3)),
+]
+
+
+@pytest.mark.parametrize("reading", [Reading.LITERAL, Reading.MASTER_ALL_REDUCE])
+def test_the_cheapest_is_that_of_the_chunk_semantics(reading: Reading) -> None:
+    """Cheaper only by what P² does not have: the cheapest typed program that it has costs the
+    same."""
+    rng = random.Random(0)
+    for sizes, length in CASES:
+        for _ in range(3):
+            compare(sizes, rng, reading, length)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reading", [Reading.LITERAL, Reading.MASTER_ALL_REDUCE])
+@pytest.mark.parametrize("sizes", [*hierarchies(3), *hierarchies(4)], ids=str)
+def test_the_cheapest_of_longer_programs(sizes: Hierarchy, reading: Reading) -> None:
+    rng = random.Random(1)
+    for _ in range(5):
+        compare(sizes, rng, reading, 5 if len(sizes) == 3 else 4)
+
+
+# --- which programs there are ---------------------------------------------------------------------
+
+
+def lowered(mesh: Mesh, length: int, reading: Reading) -> Iterator[list[Written]]:
+    """The programs of the chunk semantics, over the levels of a mesh."""
+    reduced = Reduced.of_mesh(mesh, tuple(mesh.by_name), Numbering.HARDWARE)
+    for program in programs(reduced.hierarchy, length, reading):
+        steps: list[Written] = []
+        for instruction in program:
+            over = reduced.over(instruction, mesh)
+            assert over is not None
+            steps.append((instruction.collective.value, over.over, frozenset(over.root)))
+        yield steps
+
+
+STALE, PARTS = "by all, of which some hold a value that is out of date", "by masters, before others"
+"""What no type says: a step of all devices where masters alone have gone on before; and a step of
+masters while what the others hold is still to be reduced."""
+
+
+def untyped(mesh: Mesh, steps: list[Written]) -> tuple[str, int]:
+    """What no typed program does, and in which step; ("", -1) if there is one with these
+    collectives in this order.
+
+    What all hold may be taken to be at root first (keep_root).
+    """
+    states = dict.fromkeys(mesh.by_name, "P")
+    for place, (kind, axes, root) in enumerate(steps):
+        before, after = KINDS[kind]
+        for axis in {*root, *(axes if before == "M" else ())}:
+            if states[axis] == "R":
+                states[axis] = "M"
+        if any(states[axis] != "M" for axis in root):
+            return PARTS, place
+        if any(one == "M" for axis, one in states.items() if axis not in root.union(axes)):
+            return STALE, place
+        assert all(states[axis] == before for axis in axes), steps
+        states |= dict.fromkeys(axes, after)
+    assert set(states.values()) == {"R"}
+    return "", -1
+
+
+def kinds_of(sizes: Hierarchy, length: int, reading: Reading) -> dict[str, int]:
+    """How many programs of each kind the types do not have."""
+    mesh = mesh_of(sizes, random.Random(0))
+    kinds: Counter[str] = Counter()
+    for steps in lowered(mesh, length, reading):
+        kind, place = untyped(mesh, steps)
+        if kind:
+            # What was done in vain is overwritten: it is wasted, so the program is no cheapest one.
+            assert any(kind == "broadcast" for kind, _, _ in steps[place:]), steps
+            kinds[kind] += 1
+    return dict(kinds)
+
+
+@pytest.mark.parametrize("sizes", [*hierarchies(1), *hierarchies(2)], ids=str)
+def test_on_two_levels_the_types_have_all_programs(sizes: Hierarchy) -> None:
+    assert kinds_of(sizes, 5, Reading.LITERAL) == {}
+
+
+@pytest.mark.parametrize("sizes", hierarchies(3), ids=str)
+def test_on_three_levels_they_lack_those_that_do_something_in_vain(sizes: Hierarchy) -> None:
+    """After masters alone have gone on, all devices take part, and are overwritten later."""
+    assert kinds_of(sizes, 4, Reading.LITERAL) == {STALE: 6, PARTS: 1}
+    assert kinds_of(sizes, 4, Reading.MASTER_ALL_REDUCE) == {STALE: 4}
+
+
+def test_longer_programs_lack_no_others() -> None:
+    assert kinds_of((2, 2, 2), 5, Reading.LITERAL) == {STALE: 95, PARTS: 7}
+    assert kinds_of((2, 2, 2), 5, Reading.MASTER_ALL_REDUCE) == {STALE: 41}
+
+
+@pytest.mark.parametrize("sizes", hierarchies(3), ids=str)
+def test_without_masters_the_types_have_all_programs(sizes: Hierarchy) -> None:
+    assert kinds_of(sizes, 5, Reading.NO_MASTER) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reading", Reading)
+def test_on_four_levels_they_lack_no_others(reading: Reading) -> None:
+    found = kinds_of((2, 2, 2, 2), 4, reading)
+    assert (
+        set(found)
+        == {
+            Reading.LITERAL: {STALE, PARTS},
+            Reading.MASTER_ALL_REDUCE: {STALE},
+            Reading.NO_MASTER: set[str](),
+        }[reading]
+    )

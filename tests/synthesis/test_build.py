@@ -1,0 +1,297 @@
+"""Programs that were searched for, as operations: they are well typed and compute the same."""
+
+import random
+from collections import Counter
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from checks import agree, functions_of, results_on_all_devices
+from hypothesis import given, settings
+from on_ranks import arguments_of, results_on_ranks, same
+from programs import (
+    RANDOM,
+    FunctionBuilder,
+    Move,
+    axis_moves,
+    module_of,
+    permutes,
+    random_layout,
+    random_mesh,
+)
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.printer import Printer
+
+from collir.cost.model import CostModel
+from collir.cost.program import cost
+from collir.dialects import coll
+from collir.dialects.coll import DistTensorType, dist_type
+from collir.dialects.machine import mesh_of
+from collir.layout import Dim, DistType, DType, Mesh, Reduction
+from collir.semantics.exactness import exact, roundings
+from collir.semantics.executor import execute
+from collir.syntax.diagnostics import DiagnosticError, Sources
+from collir.syntax.mlir import read_mlir, verify
+from collir.syntax.reader import read
+from collir.syntax.writer import settle_names, write
+from collir.synthesis.search import synthesise
+from collir.tools.api import context, run_passes
+
+MODELS = ("p2", "alpha-beta", "nccl")
+
+
+# --- random operations ----------------------------------------------------------------------------
+
+
+def placed_mesh(rng: random.Random, devices: int | None = None, name: str = "m") -> Mesh:
+    """A mesh that is placed, and not of one device."""
+    while True:
+        mesh = random_mesh(rng, devices, name)
+        if mesh.placed and mesh.by_name:
+            return mesh
+
+
+def other_layout(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
+    """Another type of the same shape and dtype."""
+    dims = [Dim(dim.size) for dim in x.dims]
+    sets: dict[str, set[str]] = {"P": set(), "M": set()}
+    names = list(mesh.by_name)
+    rng.shuffle(names)
+    for axis in names:
+        state = rng.choice("RRSSSSSMMP" if rng.random() < 0.3 else "RRSSSSM")
+        if state in sets:
+            sets[state].add(axis)
+        elif state == "S" and dims:
+            place = rng.randrange(len(dims))
+            size, axes = dims[place].size, (*dims[place].axes, axis)
+            if size % mesh.group_size(axes) == 0:
+                dims[place] = Dim(size, axes)
+    partial = frozenset(sets["P"])
+    kept = x.reduction if partial & x.partial else None
+    reduction = (kept or rng.choice([Reduction.SUM, Reduction.PROD])) if partial else None
+    return DistType(x.dtype, tuple(dims), partial, reduction, frozenset(sets["M"]))
+
+
+def redistribution(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:
+    """A function of one redistribute."""
+    while True:
+        x = random_layout(rng, mesh, dtype)
+        builder = FunctionBuilder(mesh, [x], name)
+        to = DistTensorType(other_layout(rng, mesh, x))
+        value = builder.try_op(coll.RedistributeOp, builder.values, {"to": to})
+        if value is not None and x.elements <= 4096 and dist_type(value) != x:
+            return builder.function([value])
+
+
+def collective(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:
+    """A function of one collective; all kinds are as likely, and shapes seldom divide further."""
+    kinds = list(coll.COLLECTIVES)
+    while True:
+        x = random_layout(rng, mesh, dtype)
+        if x.elements > 4096:
+            continue
+        wanted = rng.choice(kinds)
+        moves: list[Move] = [m for m in axis_moves(mesh, len(x.dims)) if m.op is wanted]
+        if wanted is coll.PermuteOp:
+            moves = list(permutes(mesh, x))
+        rng.shuffle(moves)
+        builder = FunctionBuilder(mesh, [x], name)
+        for move in moves:
+            value = builder.try_move(builder.values[0], move)
+            if value is not None:
+                return builder.function([value])
+
+
+def any_function(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:
+    """One of the two."""
+    make = redistribution if rng.random() < 0.5 else collective
+    return make(rng, mesh, name, dtype)
+
+
+def decomposed(module: ModuleOp, rng: random.Random, options: str = "") -> ModuleOp:
+    """A copy with the cheapest programs under some model; ``options`` begins with a space."""
+    return run_passes(module.clone(), f"decompose{{model={rng.choice(MODELS)}{options}}}")
+
+
+# --- in the numpy executor ------------------------------------------------------------------------
+
+
+def assert_round_trips(module: ModuleOp) -> None:
+    """As text of both kinds."""
+    text = write(module)
+    assert write(read(text)) == text
+    settle_names(module)
+    output = StringIO()
+    Printer(output).print_op(module)
+    there = read_mlir(context(), output.getvalue(), "<mlir>", Sources())
+    verify(there)
+    assert write(there) == text
+
+
+def assert_decomposed(rng: random.Random, dtype: DType) -> int:
+    """The best programs for one operation; returns how many."""
+    mesh = placed_mesh(rng)
+    module = module_of([mesh], [any_function(rng, mesh, "f", dtype)])
+    after = decomposed(module, rng, " top=3")
+    verify(after)
+    assert not any(isinstance(op, coll.RedistributeOp) for op in after.walk())
+    assert_round_trips(after)
+    [before] = functions_of(module)
+    expected = results_on_all_devices(module, before, seed=4)
+    programs = functions_of(after)
+    for one in programs:
+        assert one.function_type == before.function_type
+        found = results_on_all_devices(after, one, seed=4)
+        assert agree(found, expected, mesh.devices), write(after)
+    return len(programs)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=350, deadline=None, derandomize=True)
+def test_the_best_programs_compute_the_same(rng: random.Random) -> None:
+    assert_decomposed(rng, rng.choice([DType.I32, DType.I32, DType.F32, DType.BF16]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_programs_of_more_operations_compute_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    counted = Counter(assert_decomposed(rng, rng.choice(list(DType))) for _ in range(2000))
+    assert counted[3] > 500
+
+
+# --- what they cost, and need ---------------------------------------------------------------------
+
+
+@given(rng=RANDOM)
+@settings(max_examples=400, deadline=None, derandomize=True)
+def test_nothing_costs_more_than_before(rng: random.Random) -> None:
+    """Padding included: of small values of odd sizes too."""
+    mesh = placed_mesh(rng)
+    module = module_of([mesh], [collective(rng, mesh, "f", DType.F32)])
+    name = rng.choice(MODELS)
+    model = CostModel(name)
+    try:
+        [before] = cost(module, model)
+    except DiagnosticError:  # the model has no cost for it
+        return
+    [after] = cost(run_passes(module.clone(), f"decompose{{model={name}}}"), model)
+    assert after.time <= before.time * (1 + 1e-9)
+
+
+ROOTED = """\
+machine @k { level l0[15] { port = 1 GB/s, latency = 0 s, kind = ring } }
+mesh @m on @k { x = l0:15 }
+func @f(%0: bf16[] root(x)) -> bf16[] on @m {
+  %1 = broadcast %0 over x
+  return %1
+}
+"""
+
+REDUCED = """\
+machine @k {
+  level l0[6] { port = 12.5 GB/s, latency = 1 us }
+  level l1[2] { port = 1 GB/s, latency = 1 us }
+}
+mesh @m on @k { x = l0:3 * l1:2, z = l0:2 }
+func @f(%0: f32[2] partial(max: x)) -> f32[2] on @m {
+  %1 = all_reduce %0 over x
+  return %1
+}
+"""
+
+
+@pytest.mark.parametrize(("text", "model"), [(ROOTED, "alpha-beta"), (REDUCED, "p2")])
+def test_padding_is_no_way_to_save(text: str, model: str) -> None:
+    """An element less to send is none if it becomes fifteen: padding is sent, too."""
+    module = read(text)
+    [before] = cost(module, CostModel(model))
+    [after] = cost(run_passes(module, f"decompose{{model={model}}}"), CostModel(model))
+    assert after.time <= before.time * (1 + 1e-9)
+
+
+PADDING = (coll.PadOp, coll.ReshapeOp)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
+    """Where nothing is padded: the time of the search is that of the operations, and no step that
+    sends, cuts or drops needs more than the limit."""
+    mesh = placed_mesh(rng)
+    function = any_function(rng, mesh, "f", DType.F32)
+    source, target = dist_type(function.args[0]), DistType(DType.F32, ())
+    for op in function.body.ops:
+        if isinstance(op, coll.CollOp):
+            target = dist_type(op.result)
+    share = rng.choice([0.5, 1.0, 1.0, 1.5, 2.0, 4.0])
+    limit = share * (source.local_bytes(mesh) + target.local_bytes(mesh))
+    name = rng.choice(MODELS)
+    module = module_of([mesh], [function])
+    options = f"model={name} top=2 memory={share}"
+    try:
+        after = run_passes(module, f"decompose{{{options}}}")
+    except DiagnosticError:  # there is no program within so much
+        assert synthesise(mesh, source, target, CostModel(name), memory=limit).candidates == ()
+        return
+    found = synthesise(mesh, source, target, CostModel(name), 2, limit).candidates
+    if not found or any(isinstance(op, PADDING) for op in after.walk()):
+        return
+    for one in functions_of(after):
+        ops = [op for op in one.body.ops if isinstance(op, coll.CollOp)]
+        sending = [op for op in ops if isinstance(op, coll.COLLECTIVES)]
+        if len(sending) == 1:  # it may be as it was written, whatever it needs
+            continue
+        for op in ops:
+            if isinstance(op, (*coll.COLLECTIVES, coll.SliceOp, coll.KeepRootOp)):
+                each = (dist_type(op.operands[0]), dist_type(op.result))
+                assert sum(x.local_bytes(mesh) for x in each) <= limit, write(after)
+    best, *_ = cost(after, CostModel(name))
+    if len(best.steps) != 1:
+        assert best.time == pytest.approx(found[0].time, rel=1e-9)
+
+
+# --- on real ranks --------------------------------------------------------------------------------
+
+
+def assert_right_on_ranks(ranks: int, seed: int, count: int, folder: Path) -> None:
+    """Operations, and for each the best programs of all models, in one launch."""
+    rng = random.Random(seed)
+    meshes = [placed_mesh(rng, ranks, f"m{index}") for index in range(3)]
+    dtypes = [DType.I32, DType.I64, DType.F32, DType.F64]
+    functions = [
+        any_function(rng, rng.choice(meshes), f"f{index}", rng.choice(dtypes))
+        for index in range(count)
+    ]
+    original = module_of(meshes, functions)
+    every = module_of(meshes, [])
+    listed: list[tuple[FuncOp, FuncOp]] = []
+    for model in MODELS:
+        after = run_passes(original.clone(), f"decompose{{model={model}}}")
+        for before, function in zip(functions, functions_of(after), strict=True):
+            name = f"{before.sym_name.data}_{model.replace('-', '_')}"
+            function.properties["sym_name"] = StringAttr(name)
+            function.detach()
+            every.body.block.add_op(function)
+            listed.append((before, function))
+    found = results_on_ranks(every, [function for _, function in listed], folder)
+    for (before, function), results in zip(listed, found, strict=True):
+        expected = execute(original, before, arguments_of(before))
+        rounded = 0 if exact(function) and exact(before) else roundings(function)
+        for one, right in zip(results, expected, strict=True):
+            pairs = zip(one, right, strict=True)
+            wrong = [rank for rank, pair in enumerate(pairs) if not same(*pair, rounded)]
+            assert wrong == [], f"{write(module_of([mesh_of(before)], [function.clone()]))}"
+
+
+@pytest.mark.parametrize(("ranks", "seed"), [(4, 0), (6, 1), (8, 2), (12, 3), (16, 4)])
+def test_on_real_ranks(ranks: int, seed: int, tmp_path: Path) -> None:
+    assert_right_on_ranks(ranks, seed, 60, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 16])
+@pytest.mark.parametrize("seed", [100, 101])
+def test_more_on_real_ranks(ranks: int, seed: int, tmp_path: Path) -> None:
+    assert_right_on_ranks(ranks, seed, 100, tmp_path)

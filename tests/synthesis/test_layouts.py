@@ -1,0 +1,215 @@
+"""The search over layouts with order, against a plain one over all that the typing rules allow."""
+
+import math
+import random
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from plain_layouts import Ordered
+from plain_strategies import equal
+from programs import RANDOM, random_mesh
+
+from collir.cost.model import CostModel
+from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction
+from collir.machine import Level, Machine
+from collir.synthesis.layouts import Held, LayoutPaths
+from collir.synthesis.paths import Node, cheapest
+
+MODELS = (
+    CostModel("p2"),
+    CostModel("nccl"),
+    CostModel("alpha-beta"),
+    CostModel("alpha-beta", order="hardware"),
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two layouts on a mesh."""
+
+    mesh: Mesh
+    source: DistType
+    target: DistType
+    model: CostModel
+
+    def found(self, memory: float | None = None) -> float:
+        """Seconds of what the search finds; inf if that is nothing."""
+        paths = LayoutPaths(self.mesh, self.source, self.target, self.model, memory)
+        found = cheapest(paths)
+        assert found.proven
+        return found.candidates[0].time if found.candidates else math.inf
+
+    def plain(self, memory: float = math.inf) -> Ordered:
+        """The plain search."""
+        return Ordered(self.mesh, self.target, self.model, memory)
+
+
+def random_pair(rng: random.Random, mesh: Mesh) -> tuple[DistType, DistType]:
+    """Two layouts of one shape; most sub-axes are sharded."""
+    shape = [mesh.devices * rng.choice([1, 1, 2, 2**10]) for _ in range(rng.choice([1, 2]))]
+    if rng.random() < 0.2:
+        shape = [rng.choice([mesh.devices, 2, 3, 4, 6, 8]) for _ in shape]
+
+    def layout(states: str) -> DistType:
+        lists: list[list[str]] = [[] for _ in shape]
+        sets: dict[str, set[str]] = {"P": set(), "M": set()}
+        names = list(mesh.by_name)
+        rng.shuffle(names)
+        for axis in names:
+            state = rng.choice(states)
+            if state in sets:
+                sets[state].add(axis)
+            elif state == "S":
+                dim = rng.randrange(len(shape))
+                if shape[dim] % mesh.group_size([*lists[dim], axis]) == 0:
+                    lists[dim].append(axis)
+        dims = tuple(Dim(n, tuple(axes)) for n, axes in zip(shape, lists, strict=True))
+        partial = frozenset(sets["P"])
+        reduction = Reduction.SUM if partial else None
+        return DistType(DType.F32, dims, partial, reduction, frozenset(sets["M"]))
+
+    return layout(rng.choice(["RSSSSPM", "RSSS"])), layout(rng.choice(["RSSSSM", "RSSS"]))
+
+
+def random_case(rng: random.Random, most: int) -> Case:
+    """Two different layouts; of most the order of sub-axes matters."""
+    while True:
+        mesh = random_mesh(rng)
+        usual = all(level.taper < 10 for level in mesh.machine.levels)
+        if not mesh.placed or not 1 <= len(mesh.by_name) <= most or not usual:
+            continue
+        source, target = random_pair(rng, mesh)
+        if source != target:
+            return Case(mesh, source, target, rng.choice(MODELS))
+
+
+def same(one: float, other: float) -> bool:
+    return one == other or equal(one, other)
+
+
+def assert_best(case: Case) -> None:
+    found, plain = case.found(), case.plain()
+    assert same(found, plain.best_by_few(case.source)), case
+    assert found >= plain.best(case.source) * (1 - 1e-9), case
+
+
+@given(rng=RANDOM)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_the_best_is_that_of_a_plain_search(rng: random.Random) -> None:
+    assert_best(random_case(rng, 2))
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_the_best_on_three_sub_axes_is_that_of_a_plain_search(rng: random.Random) -> None:
+    assert_best(random_case(rng, 3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_the_best_of_more_cases_is_that_of_a_plain_search(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(1500):
+        assert_best(random_case(rng, 3))
+
+
+@pytest.mark.slow
+def test_other_programs_are_seldom_cheaper() -> None:
+    """What is given up for speed: what all hold is not dropped on the way, nor gathered to be at
+    root for a while."""
+    rng = random.Random(5)
+    cases = [random_case(rng, 3) for _ in range(1500)]
+    ratios: list[float] = []
+    for case in cases:
+        found, best = case.found(), case.plain().best(case.source)
+        if found > best * (1 + 1e-9):
+            ratios.append(found / best)
+    assert len(ratios) < 0.02 * len(cases)
+    assert max(ratios, default=1) < 16
+
+
+# --- the bound ----------------------------------------------------------------------------------
+
+
+@given(rng=RANDOM)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_the_bound_is_below_what_is_left(rng: random.Random) -> None:
+    """Along the cheapest program, and one step beside it: of all steps that rules allow."""
+    case = random_case(rng, 2)
+    paths = LayoutPaths(case.mesh, case.source, case.target, case.model)
+    plain = case.plain()
+    for x in [case.source, *(move.after for _, move in plain.moves(case.source))]:
+        rest = plain.best(x)
+        assert paths.remaining(Held(x)) <= rest * (1 + 1e-7) + paths.tie, (case, x)
+
+
+def two_levels(*ports: float) -> Mesh:
+    """Two nodes of eight devices, and one axis over both."""
+    levels = [
+        Level(f"l{i}", n, port, 1e-6) for i, (n, port) in enumerate(zip((2, 8), ports, strict=True))
+    ]
+    factors = [Factor("l0", 2), Factor("l1", 8)]
+    return Mesh("m", Machine("c", tuple(levels)), (Axis.placed("x", factors),))
+
+
+def test_a_dimension_that_is_sharded_inside_of_children_only() -> None:
+    """Its blocks are all in every child: the bound once took one of them for all."""
+    mesh = two_levels(12.5e9, 372e9)
+    source = DistType(DType.F32, (Dim(16384, ("x.l1", "x.l0")), Dim(16)))
+    target = DistType(DType.F32, (Dim(16384), Dim(16, ("x.l0", "x.l1"))))
+    [best] = cheapest(LayoutPaths(mesh, source, target, CostModel("p2"))).candidates
+    assert [(step.kind, step.axes) for step in best.steps] == [
+        ("all_to_all", ("x.l0",)),
+        ("all_to_all", ("x.l1",)),
+    ]
+
+
+def test_the_latency_of_a_machine_is_none_of_nccl() -> None:
+    """Its model has latencies of its own: a bound with those of the machine is too high."""
+    machine = Machine("c", (Level("l0", 8, 1e9, 243e-6),))
+    axes = tuple(Axis.placed(name, [Factor("l0", n)]) for name, n in (("y", 4), ("z", 2)))
+    mesh = Mesh("m", machine, axes)
+    source = DistType(DType.F32, (Dim(8), Dim(8192, ("z.l0", "y.l0"))))
+    target = DistType(DType.F32, (Dim(8, ("z.l0",)), Dim(8192, ("y.l0",))))
+    assert_best(Case(mesh, source, target, CostModel("nccl")))
+
+
+def paid(paths: LayoutPaths, x: DistType, to: DistType) -> float:
+    """What the search takes a permute to cost."""
+    for opened in paths.children(Node(0.0, 0.0, Held(x))):
+        if opened.edge is not None and opened.edge.moves == (x, to):
+            [costed] = paths.children(opened)
+            return costed.cost - paths.tie
+    raise AssertionError(f"no permute leads from {x} to {to}")
+
+
+def test_permutes_from_two_layouts_to_one_are_two() -> None:
+    """They have one name, one size and one group, but what they send is not the same."""
+    machine = Machine("c", (Level("a", 2, 1e9, 1e-6), Level("b", 4, 1e11, 1e-6)))
+    axes = [Axis.placed("x", [Factor("a", 2), Factor("b", 2)]), Axis.placed("y", [Factor("b", 2)])]
+    mesh = Mesh("m", machine, tuple(axes))
+    near, far, to = (
+        DistType(DType.F32, (Dim(2**16, order), Dim(8)))
+        for order in (("x.a", "x.b", "y.b"), ("y.b", "x.b", "x.a"), ("x.a", "y.b", "x.b"))
+    )
+    model = CostModel("alpha-beta")
+    alone = [paid(LayoutPaths(mesh, x, to, model), x, to) for x in (near, far)]
+    paths = LayoutPaths(mesh, near, to, model)
+    assert [paid(paths, x, to) for x in (near, far)] == pytest.approx(alone)
+    assert alone[0] < alone[1]
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+@given(rng=RANDOM)
+@settings(max_examples=120, deadline=None, derandomize=True)
+def test_a_limit_of_memory_leaves_the_best_within_it(rng: random.Random) -> None:
+    case = random_case(rng, 2)
+    whole = case.source.local_bytes(case.mesh) + case.target.local_bytes(case.mesh)
+    memory = whole * rng.choice([0.5, 0.75, 1.0, 1.0, 1.5, 2.0])
+    found, best = case.found(memory), case.plain(memory).best_by_few(case.source)
+    assert found >= best * (1 - 1e-9)
+    if case.target.root <= set(case.source.axes):  # else cuts in another order may fit
+        assert same(found, best), (case, memory)
