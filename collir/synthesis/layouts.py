@@ -36,7 +36,7 @@ _GRID = 2**16
 class Held(NamedTuple):
     """A layout, and how it came about.
 
-    ``begun``: whether more has been done than cutting copies. ``local``: the last step was a slice
+    ``begun``: whether anything has been sent. ``local``: the last step was a slice
     of this dimension, ``_ROOT`` or none of the two: local steps come in one order only.
     """
 
@@ -81,7 +81,7 @@ class LayoutPaths(Paths[Held]):
         if len(self._idle) + len(frozenset(taken)) > _FREE:
             self._kept = list(map(len, common))
             if len(self._idle) + len(moving) > _FREE:
-                self._idle = frozenset()
+                self._idle = frozenset[str]()
         self._left: dict[DistType, float] = {}
         item = source.elements * source.dtype.bytes
         self.tie = TIE * max(self.remaining(self.start()), item * min(self.ports.per_byte) * 1e-6)
@@ -111,9 +111,8 @@ class LayoutPaths(Paths[Held]):
         before_bytes, after_bytes = x.local_bytes(mesh), after.local_bytes(mesh)
         memory = float(before_bytes + after_bytes)
         if step.kind in ("slice", "keep_root"):
-            begun = state.begun or not self._idle.issuperset(step.axes)
             local = _ROOT if step.dim is None else step.dim
-            return Edge(Held(after, begun, local), (step,), memory=memory)
+            return Edge(Held(after, state.begun, local), (step,), memory=memory)
         size = before_bytes if step.kind == "all_to_all" else max(before_bytes, after_bytes)
         group = ports.mask(step.axes)
         copies = ports.all & ~group & ~ports.mask(x.axes)

@@ -149,7 +149,7 @@ class Ordered:
                     axis for dim in x.dims for axis in dim.axes
                 }
                 first = move.kind in LOCAL and axes <= idle and not begun
-                able = wanted | self.target.root | (set() if begun else idle)
+                able = wanted | self.target.root | (set[str]() if begun else idle)
                 fits = {
                     "mask": False,
                     "slice": axes <= able,

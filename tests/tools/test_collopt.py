@@ -37,7 +37,7 @@ def test_help_pass_prints_the_docstring_and_the_options(
     page = capsys.readouterr().out
     assert "Horovod" not in page
     assert "%0 = reduce_scatter %g over data.gpu dim 0" in page
-    assert "strategy: str (default rs-ar-ag)" in page
+    assert "strategy: str" in page
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_full_disk_is_no_internal_error() -> None:
 
 def test_an_output_file_is_written_whole(tmp_path: Path) -> None:
     target = tmp_path / "out.coll"
-    assert collopt.main([EXAMPLE, "-p", "decompose", "-o", str(target)]) == 0
+    assert collopt.main([EXAMPLE, "-p", "decompose{algorithm=ring}", "-o", str(target)]) == 0
     assert "reduce_scatter" in target.read_text()
     assert list(tmp_path.iterdir()) == [target]
 
@@ -166,7 +166,7 @@ def test_verify_diagnostics_prints_errors_and_goes_on(
 
 
 def test_between_passes_the_program_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert collopt.main([EXAMPLE, "-p", "decompose,cse", "--print-between-passes"]) == 0
+    assert collopt.main([EXAMPLE, "-p", "decompose{algorithm=ring},cse", "--print-between-passes"]) == 0
     out = capsys.readouterr().out
     assert out.count("// IR after decompose:") == 1
     assert out.count("reduce_scatter %g") == 2
