@@ -63,8 +63,9 @@ class LayoutPaths(Paths[Held]):
         target: DistType,
         model: CostModel,
         memory: float | None = None,
+        scale: float = 1.0,
     ):
-        super().__init__(ports_of(mesh, model), model, memory)
+        super().__init__(ports_of(mesh, model), model, memory, scale)
         masked = mesh.ordered(target.partial - source.partial)
         self.masks = (Step("mask", masked),) if masked else ()
         kept = target.partial - frozenset(masked)
@@ -83,7 +84,7 @@ class LayoutPaths(Paths[Held]):
             if len(self._idle) + len(moving) > _FREE:
                 self._idle = frozenset[str]()
         self._left: dict[DistType, float] = {}
-        item = source.elements * source.dtype.bytes
+        item = source.elements * source.dtype.bytes * scale
         self.tie = TIE * max(self.remaining(self.start()), item * min(self.ports.per_byte) * 1e-6)
 
     def start(self) -> Held:
@@ -108,8 +109,9 @@ class LayoutPaths(Paths[Held]):
 
     def _edge(self, state: Held, step: Step, after: DistType) -> Edge[Held]:
         x, mesh, ports = state.x, self._mesh, self.ports
-        before_bytes, after_bytes = x.local_bytes(mesh), after.local_bytes(mesh)
-        memory = float(before_bytes + after_bytes)
+        before_bytes = x.local_bytes(mesh) * self.scale
+        after_bytes = after.local_bytes(mesh) * self.scale
+        memory = before_bytes + after_bytes
         if step.kind in ("slice", "keep_root"):
             local = _ROOT if step.dim is None else step.dim
             return Edge(Held(after, state.begun, local), (step,), memory=memory)
@@ -296,7 +298,7 @@ class LayoutPaths(Paths[Held]):
         if mean < 1e-12:
             return 0.0
         distinct = ports.inner(ports.mask(x.partial & target.partial))[place]
-        carried = mean * x.elements * x.dtype.bytes * distinct
+        carried = mean * x.elements * x.dtype.bytes * self.scale * distinct
         return ports.latency[place] + carried * ports.per_byte[place]
 
     def _overlap(self, have: Axes, want: Axes, index: dict[str, int]) -> Any:

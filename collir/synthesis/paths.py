@@ -69,6 +69,7 @@ class Paths(Problem[Node[State]]):
 
     Attributes:
         memory: no step may need more bytes on a device.
+        scale: how many times as large as its type says the value is taken to be.
         tie: seconds that every step counts beside its time.
         masks: the steps behind every path.
     """
@@ -76,8 +77,10 @@ class Paths(Problem[Node[State]]):
     sense = "min"
     sorted_by_bound = True
 
-    def __init__(self, ports: Ports, model: CostModel, memory: float | None = None):
-        self.ports, self.model, self.memory = ports, model, memory
+    def __init__(
+        self, ports: Ports, model: CostModel, memory: float | None = None, scale: float = 1.0
+    ):
+        self.ports, self.model, self.memory, self.scale = ports, model, memory, scale
         self._paid: dict[Hashable, tuple[Step, Collective, float] | None] = {}
         self.tie = 0.0
         self.masks: tuple[Step, ...] = ()
@@ -153,8 +156,7 @@ class Paths(Problem[Node[State]]):
         return Node(cost + self.remaining(node.state), cost, node.state, before, edge, step, paid)
 
     def _cheapest(self, edge: Edge[State]) -> tuple[Step, Collective, float] | None:
-        """The cheapest order of the ranks, with its seconds; None if the model has no cost for it.
-        """
+        """The cheapest order of the ranks, with its seconds; None if the model has no cost."""
         best: tuple[Step, Collective, float] | None = None
         for step, collective in self._written(edge):
             try:

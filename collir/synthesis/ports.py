@@ -151,7 +151,6 @@ class Ports:
             self._empty[kind, group] = known
         return known
 
-
     def time(self, collective: Collective) -> float:
         """Seconds of a collective under the model.
 

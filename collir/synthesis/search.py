@@ -40,6 +40,7 @@ def synthesise(
     memory: float | None = None,
     seconds: float | None = None,
     counted: bool = False,
+    scale: float = 1.0,
 ) -> Synthesis:
     """The cheapest programs that bring a value from a layout to another.
 
@@ -52,6 +53,7 @@ def synthesise(
         memory: bytes that operand and result of any step may take together on a device.
         seconds: after which the best so far are returned.
         counted: whether to count all programs.
+        scale: how many times as large as its type says the value is taken to be.
 
     Raises:
         LayoutError: no program leads from one to the other.
@@ -59,13 +61,13 @@ def synthesise(
     """
     rules.redistribute(mesh, source, target)
     if not fits(source, target):
-        paths = LayoutPaths(mesh, source, target, model, memory)
+        paths = LayoutPaths(mesh, source, target, model, memory, scale)
         found = cheapest(paths, top, seconds)
         return Synthesis(found.candidates, None, paths.root().bound, found.proven)
 
     def among(between: Iterable[str] | None) -> StatePaths:
         axes = None if between is None else frozenset(between)
-        return StatePaths(mesh, source, target, model, memory, axes)
+        return StatePaths(mesh, source, target, model, memory, axes, scale)
 
     every = among(None)
     count = every.count() if counted else None

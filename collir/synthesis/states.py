@@ -93,9 +93,10 @@ class StatePaths(Paths[int]):
         model: CostModel,
         memory: float | None = None,
         between: frozenset[str] | None = None,
+        scale: float = 1.0,
     ):
         """``between``: only these of the sub-axes that may; None: all."""
-        super().__init__(ports_of(mesh, model), model, memory)
+        super().__init__(ports_of(mesh, model), model, memory, scale)
         before, after = _states(mesh, source), _states(mesh, target)
         for axis in mesh.by_name:
             if source.dim_of(axis) is not None and target.dim_of(axis) is not None:
@@ -152,7 +153,7 @@ class StatePaths(Paths[int]):
         rest = elements // (given * gained)
         divisor = mesh.group_size(self.between)
         self.padding = -(-rest // divisor) * divisor / rest
-        whole = elements * self.padding * source.dtype.bytes
+        whole = elements * self.padding * source.dtype.bytes * self.scale
         self._given = whole / given
         ranks = [self.ports.size(mask) for mask in self._masks]
         self._bytes = whole / self.graph.product(ranks, SHARDED + ELSEWHERE)

@@ -2,7 +2,7 @@
 best that a search finds."""
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -120,6 +120,8 @@ class Wanted:
         memory: what a step may need, operand and result together, as a multiple of what those of
             the whole do; None: anything.
         seconds: after which the best so far are taken; None: never.
+        counted: whether to count all programs.
+        scale: how many times as large as their types say values are taken to be.
     """
 
     model: CostModel
@@ -127,6 +129,7 @@ class Wanted:
     memory: float | None = None
     seconds: float | None = None
     counted: bool = False
+    scale: float = 1.0
 
 
 def searched(op: Operation) -> bool:
@@ -154,7 +157,15 @@ def programs(op: CollOp, wanted: Wanted) -> Synthesis:
         memory = wanted.memory * (source.local_bytes(mesh) + target.local_bytes(mesh))
     try:
         return synthesise(
-            mesh, source, target, wanted.model, wanted.top, memory, wanted.seconds, wanted.counted
+            mesh,
+            source,
+            target,
+            wanted.model,
+            wanted.top,
+            memory,
+            wanted.seconds,
+            wanted.counted,
+            wanted.scale,
         )
     except (CostError, LayoutError) as error:
         raise DiagnosticError.at(op, str(error)) from error
@@ -187,9 +198,9 @@ def synthesised(
                 copy.properties["sym_name"] = StringAttr(name)
                 last.parent_block().insert_op_after(copy, last)  # pyright: ignore[reportOptionalMemberAccess]
                 last = copy
-                _rewrite(copy, choices, combination, listener)
+                _rewrite(copy, _picked(choices, combination), listener)
             if combined:
-                _rewrite(function, choices, combined[0], listener)
+                _rewrite(function, _picked(choices, combined[0]), listener)
 
 
 def _searched(function: FuncOp) -> list[CollOp]:
@@ -206,6 +217,9 @@ def _searched(function: FuncOp) -> list[CollOp]:
 Choice = tuple[float, Program | None]
 """Seconds, and the steps; None: the operation stays as it is."""
 
+Programs = tuple[Program | None, ...]
+"""A choice for every operation of a function that has one."""
+
 
 def _choices(op: CollOp, wanted: Wanted) -> list[Choice]:
     found = programs(op, wanted)
@@ -219,7 +233,8 @@ def _choices(op: CollOp, wanted: Wanted) -> list[Choice]:
             )
         return choices
     try:
-        own = step_cost(collective_of(op, mesh_of(op)), wanted.model).time
+        step = collective_of(op, mesh_of(op)).scaled(wanted.scale)
+        own = step_cost(step, wanted.model).time
     except CostError:  # but others may have one
         return choices or [(0.0, None)]
     others = [one for one in choices if not _same(op, one[1])]
@@ -257,12 +272,52 @@ def _combined(times: Sequence[Sequence[float]], top: int) -> Iterator[tuple[int,
                 heapq.heappush(heap, (total + more, after))
 
 
-def _rewrite(
-    function: FuncOp,
-    choices: Sequence[Sequence[Choice]],
-    picked: Sequence[int],
-    listener: PatternRewriterListener | None,
-) -> None:
-    for op, choice, index in zip(_searched(function), choices, picked, strict=True):
-        if (steps := choice[index][1]) is not None:
+def _picked(choices: Sequence[Sequence[Choice]], picked: Sequence[int]) -> Programs:
+    return tuple(choice[index][1] for choice, index in zip(choices, picked, strict=True))
+
+
+def _rewrite(function: FuncOp, picked: Programs, listener: PatternRewriterListener | None) -> None:
+    for op, steps in zip(_searched(function), picked, strict=True):
+        if steps is not None:
             _replace(op, steps, listener)
+
+
+# ---------------------------------------------------------------------------------------------
+# For several sizes
+# ---------------------------------------------------------------------------------------------
+
+
+def by_size(function: FuncOp, model: CostModel, scales: Iterable[float]) -> list[Programs]:
+    """What is cheapest for a function as its values grow: all different ones, smallest first.
+
+    Args:
+        scales: how many times as large as their types say values are taken to be.
+
+    Raises:
+        DiagnosticError: see ``programs``.
+    """
+    found: dict[Programs, None] = {}
+    for scale in scales:
+        wanted = Wanted(model, scale=scale)
+        each = [_choices(op, wanted)[0][1] for op in _searched(function)]
+        found.setdefault(tuple(each))
+    return list(found)
+
+
+def rewritten(module: ModuleOp, number: int, picked: Programs) -> ModuleOp:
+    """A module whose function of some number has these programs in the place of its operations."""
+    copy = module.clone()
+    _rewrite(functions_of(copy)[number], picked, None)
+    return copy
+
+
+def text_of(function: FuncOp, picked: Programs) -> str:
+    """Programs in a line, for people."""
+    mesh = mesh_of(function)
+    parts: list[str] = []
+    for op, steps in zip(_searched(function), picked, strict=True):
+        if steps is None:
+            parts.append(f"{op.mnemonic} as it is")
+        else:
+            parts += [f"{step.kind} {', '.join(mesh.short(step.axes))}" for step in steps]
+    return "; ".join(parts)

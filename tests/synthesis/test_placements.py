@@ -141,3 +141,76 @@ def test_placements_that_an_algorithm_does_not_fit_are_left_out() -> None:
     [op] = unplaced(module)
     with pytest.raises(collir.DiagnosticError, match="trees are not costed"):
         best_placements(module, op, CostModel())
+
+
+def test_weights_say_how_often_a_function_runs() -> None:
+    module = read(TWO)
+    [op] = unplaced(module)
+    plain = best_placements(module, op, CostModel())
+    heavy = best_placements(module, op, CostModel(), weights={"acts": 1000.0})
+    assert [one.matrix for one in heavy.found] != [one.matrix for one in plain.found]
+    assert heavy.found[0].matrix == ((4, 1), (1, 4))
+    for one in heavy.found:
+        assert one.time == pytest.approx(one.functions["grads"] + 1000 * one.functions["acts"])
+
+
+def test_a_smaller_mesh_gets_the_best_part_of_its_machine() -> None:
+    text = TWO.replace("data = 4, model = 4", "data = 2, model = 3")
+    text = text.replace("64@model", "96@model")
+    module = read(text)
+    [op] = unplaced(module)
+    found = best_placements(module, op, CostModel())
+    parts = {tuple(level.size for level in one.mesh.machine.levels) for one in found.found}
+    assert parts == {(2, 3), (3, 2)} and found.count == 2
+    after = run_passes(read(text), "place")
+    verify(after)
+    assert write(read(write(after))) == write(after)
+    assert mesh_of(functions_of(after)[0]).devices == 6
+    assert "machine @cluster_part" in write(after)
+    assert {mesh_of(new).machine.name for new in functions_of(after)} == {"cluster_part"}
+
+
+def test_bounds_are_no_more_than_what_placements_cost() -> None:
+    """What is known of some rows never says more than a whole matrix takes."""
+    from collir.synthesis.placements import Partial, _Search, functions_on
+
+    rng = random.Random(7)
+    checked = 0
+    while checked < 60:
+        module = random_program(rng)
+        [op] = unplaced(module)
+        mesh = op.value()
+        model = CostModel(rng.choice(["p2", "alpha-beta", "nccl"]))
+        search = _Search(functions_on(module, op.sym_name.data), mesh, model, {})
+
+        def least(node: Partial, search: _Search = search) -> float:
+            """The cheapest placement below a node; every node on the way promises no more."""
+            value = search.objective(node)
+            below = [least(child) for child in search.children(node)]
+            best = min([*below, float("inf") if value is None else value])
+            assert search.bound(node) <= best * (1 + 1e-9)
+            return best
+
+        checked += least(search.root()) < float("inf")
+
+
+def test_axes_of_a_reduction_are_ordered_by_hardware() -> None:
+    """[[1 4] [2 1] [2 4]], reduced over the first and the last: P² numbers devices axis by axis
+    and misses the program that stays inside nodes first and last."""
+    text = """\
+machine @a100 {
+  level node[4] { port =   8 GB/s, latency = 0 us }
+  level gpu[16] { port = 270 GB/s, latency = 0 us }
+}
+mesh @m on @a100 { x = gpu:4, y = node:2, z = node:2 * gpu:4 }
+func @f(%g: f32[536870912@y] partial(sum: x, z)) -> f32[536870912@y] on @m {
+  %r = all_reduce %g over x, z
+  return %r
+}
+"""
+    module = run_passes(read(text), "decompose{model=p2}")
+    steps = [op for op in functions_of(module)[0].body.ops if op.name.startswith("coll.")]
+    names = [op.name.removeprefix("coll.") for op in steps]
+    assert names == ["reduce_scatter", "all_reduce", "all_gather"]
+    [before], [after] = collir.cost(read(text), model="p2"), collir.cost(module, model="p2")
+    assert before.time / after.time == pytest.approx(4.8 / 2.6, rel=0.05)

@@ -25,7 +25,9 @@ EXAMPLES = HERE.parents[1] / "examples"
 def test_the_code_of_an_example_is_what_it_was(
     target: str, file: str, request: pytest.FixtureRequest
 ) -> None:
-    module = collir.run_passes(collir.parse(EXAMPLES / "sync_gradients.coll"), "decompose{strategy=rs-ar-ag}")
+    module = collir.run_passes(
+        collir.parse(EXAMPLES / "sync_gradients.coll"), "decompose{strategy=rs-ar-ag}"
+    )
     found = collir.emit(module, target).replace(collir.__version__, "VERSION")
     golden = HERE / "golden" / file
     if request.config.getoption("--update-golden"):

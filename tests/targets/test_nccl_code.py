@@ -91,7 +91,9 @@ def test_an_example_with_a_main_says_that_it_finds_no_gpu(
     name: str, options: str, tmp_path: Path
 ) -> None:
     """Or it runs, where there are GPUs."""
-    module = collir.run_passes(collir.parse(EXAMPLES / f"{name}.coll"), "decompose{strategy=rs-ar-ag}")
+    module = collir.run_passes(
+        collir.parse(EXAMPLES / f"{name}.coll"), "decompose{strategy=rs-ar-ag}"
+    )
     program = compile_with_gcc(collir.emit(module, f"nccl{{{options}}}"), tmp_path)
     try:
         output = mpiexec(8, [program, "2"], 120)

@@ -119,8 +119,10 @@ def test_crossover_of_functions() -> None:
 def test_crossover_of_strategies_says_where_the_fastest_changes() -> None:
     text = SYNC.partition("func @steps")[0].replace(" using ring", "")
     module = collir.parse(text)
-    lines = collir.emit(module, "crossover{algorithm=ring}").splitlines()
     names = ["flat", "rs-ar-ag", "reduce-ar-bcast", "ar-per-level"]
+    strategies = ",".join(names)
+    target = f"crossover{{algorithm=ring strategies={strategies}}}"
+    lines = collir.emit(module, target).splitlines()
     assert lines[0].split() == ["bytes/rank", *names, "fastest"]
     assert lines[-1].startswith("fastest: ")
     # What it says of a size is what the cost model says of a buffer of that size.
@@ -135,6 +137,22 @@ def test_crossover_of_strategies_says_where_the_fastest_changes() -> None:
         assert all(time in line for time in times[:1]), (line, times)
     two = collir.emit(module, "crossover{strategies=flat,rs-ar-ag}").splitlines()
     assert two[0].split() == ["bytes/rank", "flat", "rs-ar-ag", "fastest"]
+
+
+def test_crossover_shows_the_programs_that_a_search_finds_for_some_size() -> None:
+    """Small buffers are reduced in fewer steps than large ones; each program is best somewhere."""
+    text = SYNC.partition("func @steps")[0].replace(" using ring", "")
+    lines = collir.emit(collir.parse(text), "crossover{algorithm=ring}").splitlines()
+    columns = [f"best {number}" for number in range(1, 9) if f"best {number}" in lines[0]]
+    programs = [line for line in lines if line.startswith("best ")]
+    assert columns and [line.partition(":")[0] for line in programs] == columns
+    assert all(sum(line.endswith(name) for line in lines) >= 1 for name in columns)
+    size = next(size for size, line in zip(SIZES, lines[1:], strict=False) if "best 1" in line)
+    sized = collir.parse(text.replace("536870912", str(int(size) // 4)))
+    after = collir.run_passes(sized, "decompose{algorithm=ring}")
+    kinds = [op.name.partition(".")[2] for op in after.walk() if op.name.startswith("coll.")]
+    [program] = [line for line in programs if line.startswith("best 1:")]
+    assert [step.split()[0] for step in program.removeprefix("best 1: ").split("; ")] == kinds
 
 
 def test_a_plot_is_svg_and_always_the_same() -> None:

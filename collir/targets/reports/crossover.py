@@ -15,10 +15,13 @@ from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.mlir import functions_of
-from collir.synthesis.strategies import STRATEGIES, decompose
+from collir.synthesis.strategies import STRATEGIES, by_size, decompose, rewritten, text_of
 from collir.targets.code.plan import plan
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import bytes_text, seconds_text, table
+
+SEARCHED = "searched"
+"""Beside the fixed strategies of ``decompose``: the cheapest programs of any."""
 
 SIZES = (*(digit * 10.0**power for power in range(3, 10) for digit in (1, 3)), 1e10)
 """1 KB to 10 GB."""
@@ -26,11 +29,15 @@ SIZES = (*(digit * 10.0**power for power in range(3, 10) for digit in (1, 3)), 1
 
 @dataclass(frozen=True)
 class Candidate:
-    """A function as written or by a strategy; ``base`` are the bytes of its largest value."""
+    """A function as written or by a strategy; ``base`` are the bytes of its largest value.
+
+    ``program`` says what a search has found.
+    """
 
     name: str
     cost: FunctionCost
     base: float
+    program: str = ""
 
     def time(self, size: float) -> float:
         """Seconds, where its largest argument or result has so many bytes on every rank.
@@ -47,7 +54,8 @@ class CrossoverTarget(CostingTarget):
 
     The size is that of a function's largest argument or result on one rank, and all buffers grow
     with it. Functions without collectives are left out.
-    strategies: of `decompose`, tried on each function; all, if the file has one function only.
+    strategies: of `decompose`, tried on each function, and `searched`: those that a search finds
+    for some of the sizes; all, if the file has one function only.
     svg: print a plot (needs matplotlib: `pip install 'collir[plot]'`).
     model, algorithm, order: as of the target cost.
     """
@@ -59,8 +67,9 @@ class CrossoverTarget(CostingTarget):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if unknown := [name for name in self.strategies if name not in STRATEGIES]:
-            raise ValueError(f"strategies are among {', '.join(STRATEGIES)}, not '{unknown[0]}'")
+        known = (*STRATEGIES, SEARCHED)
+        if unknown := [name for name in self.strategies if name not in known]:
+            raise ValueError(f"strategies are among {', '.join(known)}, not '{unknown[0]}'")
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         candidates = self._candidates(module)
@@ -68,7 +77,8 @@ class CrossoverTarget(CostingTarget):
 
     def _candidates(self, module: ModuleOp) -> list[Candidate]:
         functions = functions_of(module)
-        others = [name for name in STRATEGIES if name != "flat" and len(functions) == 1]
+        one = len(functions) == 1 and mesh_of(functions[0]).placed
+        others = [name for name in (*STRATEGIES, SEARCHED) if name != "flat" and one]
         strategies = self.strategies or ("flat", *others)
         bases = [
             max(
@@ -79,9 +89,15 @@ class CrossoverTarget(CostingTarget):
         ]
         found: list[Candidate] = []
         for strategy in strategies:
-            rewritten = module.clone()
-            decompose(rewritten, strategy)
-            for each, base in zip(cost(rewritten, self.cost_model()), bases, strict=True):
+            if strategy == SEARCHED:
+                for number, base in enumerate(bases):
+                    new = self._searched(module, number, base)
+                    listed = [one.cost.steps for one in found]
+                    found += [one for one in new if one.cost.steps not in listed]
+                continue
+            by_strategy = module.clone()
+            decompose(by_strategy, strategy)
+            for each, base in zip(cost(by_strategy, self.cost_model()), bases, strict=True):
                 name = each.name
                 if len(strategies) > 1:
                     name = strategy if len(functions) == 1 else f"{each.name} {strategy}"
@@ -89,6 +105,20 @@ class CrossoverTarget(CostingTarget):
                     found.append(Candidate(name, each, base))
         if not found:
             raise DiagnosticError(Diagnostic("there is no function with collectives to compare"))
+        return found
+
+    def _searched(self, module: ModuleOp, number: int, base: float) -> list[Candidate]:
+        """The programs that are cheapest for some size."""
+        function = functions_of(module)[number]
+        model = self.cost_model()
+        first = "" if len(functions_of(module)) == 1 else f"{function.sym_name.data} "
+        found: list[Candidate] = []
+        for picked in by_size(function, model, (size / base for size in SIZES)):
+            if all(steps is None for steps in picked):
+                continue  # as it is written
+            each = cost(rewritten(module, number, picked), model)[number]
+            name = f"{first}best {len(found) + 1}"
+            found.append(Candidate(name, each, base, text_of(function, picked)))
         return found
 
 
@@ -146,7 +176,8 @@ def report(candidates: Sequence[Candidate]) -> list[str]:
         raise DiagnosticError(Diagnostic(str(error))) from error
     lines = table(["bytes/rank", *(one.name for one in candidates), "fastest"], rows, left=0)
     until = [f"from {bytes_text(at)} {one.name}" for at, one in changes[1:]]
-    return [*lines, "", f"fastest: {', '.join([changes[0][1].name, *until])}"]
+    programs = [f"{one.name}: {one.program}" for one in candidates if one.program]
+    return [*lines, "", f"fastest: {', '.join([changes[0][1].name, *until])}", *programs]
 
 
 def plot(candidates: Sequence[Candidate]) -> str:
