@@ -51,6 +51,7 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/strategies.py
 	$(BIN)/python benchmarks/p2.py
 
 bench-search: $(STAMP)

@@ -178,6 +178,11 @@ _TIMES: dict[object, float] = {}
 _MOST_TIMES = 200_000
 
 
+def forget_times() -> None:
+    """Drops what is known of collectives."""
+    _TIMES.clear()
+
+
 @lru_cache(maxsize=256)
 def ports_of(mesh: Mesh, model: CostModel) -> Ports:
     """The ports of a mesh, with what is known of them already."""
