@@ -23,9 +23,16 @@ def _place() -> type[ModulePass]:
     return PlacePass
 
 
+def _split_level() -> type[ModulePass]:
+    from collir.passes.split_level import SplitLevelPass
+
+    return SplitLevelPass
+
+
 PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "canonicalize": _canonicalize,
     "decompose": _decompose,
     "place": _place,
+    "split-level": _split_level,
 }
 """Name -> a function that imports the pass."""

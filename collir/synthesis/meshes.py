@@ -28,6 +28,9 @@ from collir.machine.model import product
 from collir.syntax.mlir import functions_of
 from collir.synthesis.p2.matrices import Matrix
 
+Names = dict[str, tuple[str, ...]]
+"""What becomes of every sub-axis."""
+
 
 def unplaced(module: ModuleOp) -> list[MeshOp]:
     """The meshes of a module whose axes are not on levels."""
@@ -66,17 +69,23 @@ def place(op: MeshOp, mesh: Mesh) -> None:
 
     A part of a machine becomes a machine beside it.
     """
-    names = {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes}
     module = op.parent_op()
     assert isinstance(module, ModuleOp)
-    for function in functions_of(module):
-        if function.attributes[MESH_ATTRIBUTE] == SymbolRefAttr(op.sym_name.data):
-            _rename(function, names)
     if mesh.machine != op.value().machine:
         machine = _declared(module, mesh.machine)
         assert op.parent is not None
         op.parent.insert_op_before(machine, op)
         op.machine = SymbolRefAttr(machine.sym_name.data)
+    change(op, mesh, {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes})
+
+
+def change(op: MeshOp, mesh: Mesh, names: Names) -> None:
+    """Gives a mesh the axes of another, and renames the sub-axes of all programs on it."""
+    module = op.parent_op()
+    assert isinstance(module, ModuleOp)
+    for function in functions_of(module):
+        if function.attributes[MESH_ATTRIBUTE] == SymbolRefAttr(op.sym_name.data):
+            _rename(function, names)
     op.axes = ArrayAttr([AxisAttr.of(axis) for axis in mesh.axes])
 
 
@@ -97,9 +106,6 @@ def _declared(module: ModuleOp, machine: Machine) -> MachineOp:
     if machine.device is not None:
         properties["device"] = DeviceAttr.of(machine.device)
     return MachineOp.create(properties=properties)
-
-
-Names = dict[str, tuple[str, ...]]
 
 
 def _rename(function: FuncOp, names: Names) -> None:

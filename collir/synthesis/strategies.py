@@ -3,7 +3,7 @@ best that a search finds."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
@@ -23,7 +23,7 @@ from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.build import build
 from collir.synthesis.search import Synthesis, synthesise
-from collir.synthesis.steps import Step
+from collir.synthesis.steps import Candidate, Step
 
 Axes = tuple[str, ...]
 Strategy = Literal["rs-ar-ag", "reduce-ar-bcast", "ar-per-level", "flat"]
@@ -169,6 +169,29 @@ def programs(op: CollOp, wanted: Wanted) -> Synthesis:
         )
     except (CostError, LayoutError) as error:
         raise DiagnosticError.at(op, str(error)) from error
+
+
+def front(op: CollOp, wanted: Wanted) -> list[Candidate]:
+    """The programs than which none is cheaper and needs no more memory, cheapest first.
+
+    Each is the cheapest one that needs less than the one before: memory is what operand and result
+    of a step take together, at most.
+
+    Raises:
+        DiagnosticError: see ``programs``.
+    """
+    mesh = mesh_of(op)
+    ends = sum(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
+    found: list[Candidate] = []
+    while len(found) < wanted.top:
+        below = wanted.memory if not found else found[-1].memory / ends * (1 - 1e-9)
+        better = programs(op, replace(wanted, memory=below, top=1)).candidates
+        if not better:
+            break
+        if found and better[0].time <= found[-1].time * (1 + 1e-9):
+            found.pop()
+        found.append(better[0])
+    return found
 
 
 def synthesised(

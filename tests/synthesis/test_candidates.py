@@ -109,3 +109,38 @@ def test_the_targets_print_them() -> None:
         {"op": "all_gather", "over": ["data.gpu"], "dim": 0, "root": []},
     ]
     assert entry["bound_s"] <= entry["candidates"][0]["time_s"] <= entry["baseline_s"]
+
+
+def test_the_front_trades_time_for_memory() -> None:
+    """Every program is the cheapest of those that need no more, and the first is that of all."""
+    text = CLUSTER.replace("data = node:2 * gpu:16", "data = node:2 * gpu:4, model = gpu:4")
+    module = collir.parse(text)
+    [entry] = json.loads(collir.emit(module, "strategies-json{front=true}"))
+    found = [(one["time_s"], one["memory_bytes"]) for one in entry["candidates"]]
+    assert len(found) > 1
+    assert found == sorted(found) and len({memory for _, memory in found}) == len(found)
+    assert [memory for _, memory in found] == sorted((m for _, m in found), reverse=True)
+    [best] = json.loads(collir.emit(module, "strategies-json{top=1}"))
+    assert found[0][0] == best["candidates"][0]["time_s"]
+    whole = 2 * 33554432 * 4
+    for time, memory in found:
+        within = f"strategies-json{{top=1 memory={memory / whole}}}"
+        [limited] = json.loads(collir.emit(module, within))
+        assert limited["candidates"][0]["time_s"] == pytest.approx(time)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 7), (7, 1), (13, 1)])
+def test_machines_of_one_device_and_of_primes(sizes: tuple[int, int]) -> None:
+    nodes, gpus = sizes
+    text = CLUSTER.replace("node[2]", f"node[{nodes}]").replace("gpu[16]", f"gpu[{gpus}]")
+    text = text.replace("data = node:2 * gpu:16", f"data = {nodes * gpus}")
+    if nodes * gpus == 1:
+        text = text.replace(" partial(sum: data)", "").replace(
+            "all_reduce %g over data", "scale %g by 1"
+        )
+    assert "node" in collir.emit(collir.run_passes(collir.parse(text), "place,decompose"), "coll")
+    module = collir.run_passes(collir.parse(text), "place")
+    found = json.loads(collir.emit(module, "strategies-json"))
+    assert len(found) == (nodes * gpus > 1)
+    for entry in found:
+        assert entry["bound_s"] <= entry["candidates"][0]["time_s"] <= entry["baseline_s"]

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from xdsl.context import Context
@@ -20,7 +20,7 @@ from collir.synthesis.build import dims_of
 from collir.synthesis.candidates import enumerated
 from collir.synthesis.p2.enumerate import Reading
 from collir.synthesis.steps import FREE, Candidate, Step
-from collir.synthesis.strategies import Wanted, programs, searched
+from collir.synthesis.strategies import Wanted, front, programs, searched
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
 
@@ -54,6 +54,7 @@ class StrategiesBase(CostingTarget):
     method: str = "shortest"
     top: int = 10
     memory: float = 0.0
+    front: bool = False
     limit: int = 60
     size: int = 5
     reading: str = Reading.MASTER_ALL_REDUCE.value
@@ -104,6 +105,8 @@ class StrategiesBase(CostingTarget):
         seconds = float(self.limit) if self.limit else None
         wanted = Wanted(model, self.top, self.memory or None, seconds, counted=True)
         found = programs(op, wanted)
+        if self.front:
+            found = replace(found, candidates=tuple(front(op, wanted)))
         bound = found.least if baseline is None else baseline.shared_bound
         candidates = list(found.candidates)
         return Strategies(function, op, candidates, found.count, baseline, bound, found.proven)
@@ -117,7 +120,8 @@ class StrategiesTarget(StrategiesBase):
     redistribution; or `enumerate`, all programs of P² up to a size, for every all_reduce.
     top: how many to show.
     memory: what operand and result of a step may take together, as a multiple of what those of the
-    whole do; 0: anything. limit: seconds for each search; 0: none.
+    whole do; 0: anything. front: only those than which none is cheaper and needs no more memory.
+    limit: seconds for each search; 0: none.
     size: steps, at most. reading: of P²'s rules: `master-all-reduce`, `literal`, `no-master`.
     model, algorithm, order: as of the target cost.
     """

@@ -1,0 +1,104 @@
+"""Levels in groups: programs mean what they did, and rings cost what they did."""
+
+import random
+
+import pytest
+from checks import agree, functions_of, results_on_all_devices
+from hypothesis import given, settings
+from programs import RANDOM, module_of, random_function, random_mesh
+
+import collir
+from collir.dialects.machine import mesh_of
+from collir.machine import LinkKind
+from collir.syntax.mlir import verify
+from collir.syntax.reader import read
+from collir.syntax.writer import write
+from collir.tools.api import run_passes
+
+BOX = """\
+machine @nodes(count = 4) {
+  level node[count] { port =   8 GB/s, latency = 20 us }
+  level gpu[16]     { port = 270 GB/s, latency =  3 us }
+}
+machine @box = @nodes(count = 2)
+mesh @m on @box { data = node:2 * gpu:8, model = gpu:2 }
+mesh @free on @box { data = 32 }
+func @f(%g: f32[33554432@model] partial(sum: data)) -> f32[33554432@model] on @m {
+  %r = all_reduce %g over data using ring
+  return %r
+}
+"""
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_splitting_changes_no_result(rng: random.Random) -> None:
+    mesh = random_mesh(rng, devices=rng.choice([4, 8, 12, 16]))
+    before = read(write(module_of([mesh], [random_function(rng, mesh, 5, "f")])), "x.coll")
+    level = rng.choice(mesh.machine.levels)
+    outer = rng.choice([n for n in range(1, level.size + 1) if level.size % n == 0])
+    into = f"split-level{{level={level.name} into={outer},{level.size // outer}}}"
+    try:
+        after = run_passes(before.clone(), into)
+    except collir.DiagnosticError as error:
+        assert "lies across" in str(error) or level.kind is not LinkKind.SWITCH
+        return
+    verify(after)
+    assert write(read(write(after))) == write(after)
+    [old], [new] = functions_of(before), functions_of(after)
+    assert agree(
+        results_on_all_devices(after, new, seed=3),
+        results_on_all_devices(before, old, seed=3),
+        mesh_of(old).devices,
+    )
+
+
+def test_sub_axes_are_cut_where_groups_are() -> None:
+    after = run_passes(read(BOX), "split-level{level=gpu into=4,2,2}")
+    text = write(after)
+    assert "data = node:2 * gpu_0:4 * gpu_1:2, model = gpu_2:2" in text
+    assert "level gpu_0[4] { port = 1.08 TB/s, latency = 3 us, rails = 4, fabric = nvlink }" in text
+    assert "mesh @free on @box { data = 32 }" in text
+    verify(read(text))
+
+
+@pytest.mark.parametrize("model", ["p2", "alpha-beta", "nccl"])
+def test_rings_cost_what_they_did(model: str) -> None:
+    before, after = read(BOX), run_passes(read(BOX), "split-level{level=gpu into=4,4}")
+    assert collir.cost(before, model=model)[0].time == pytest.approx(
+        collir.cost(after, model=model)[0].time
+    )
+
+
+def test_with_rings_groups_make_other_programs_cheaper() -> None:
+    """A ring of 16 has 30 messages one behind the other, two of 4 have 12."""
+    text = BOX.replace(" using ring", "").replace("33554432", "4096")
+    times = [
+        collir.cost(run_passes(read(text), f"{first}decompose{{algorithm=ring}}"), algorithm="ring")
+        for first in ("", "split-level{level=gpu into=4,4},")
+    ]
+    assert times[1][0].time < times[0][0].time
+
+
+@pytest.mark.parametrize(
+    ("into", "message"),
+    [
+        ("level=gpu into=4,3", "has 16 children, not 4 x 3"),
+        ("level=rack into=4,4", "no machine has a level 'rack'"),
+        ("level=gpu into=16,1", None),
+        ("level=gpu into=2,8", None),
+    ],
+)
+def test_sizes_that_do_not_fit_are_errors(into: str, message: str | None) -> None:
+    if message is None:
+        verify(run_passes(read(BOX), f"split-level{{{into}}}"))
+        return
+    with pytest.raises(collir.DiagnosticError, match=message):
+        run_passes(read(BOX), f"split-level{{{into}}}")
+
+
+def test_axes_across_groups_are_an_error() -> None:
+    text = BOX.replace("gpu[16]", "gpu[12]").replace("gpu:8, model = gpu:2", "gpu:6, model = gpu:2")
+    text = text.replace("data = 32", "data = 24").replace("33554432", "331776")
+    with pytest.raises(collir.DiagnosticError, match="lies across the groups of 4 x 3"):
+        run_passes(read(text), "split-level{level=gpu into=4,3}")
