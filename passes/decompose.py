@@ -60,7 +60,7 @@ class DecomposePass(ModulePass):
     strategy: a fixed one for every all_reduce over several levels; none: the cheapest are searched.
     model, algorithm, order: of the costs, as of the target cost. top: how many programs to keep.
     memory: what operand and result of a step may take together, as a multiple of what those of the
-    whole do; 0: anything. limit: seconds for each search.
+    whole do; 0: anything. limit: seconds for each search; 0: none.
     """
 
     name = "decompose"
@@ -87,5 +87,5 @@ class DecomposePass(ModulePass):
             decompose(op, self.strategy, keep_locations())
             return
         model = CostModel(self.model, self.algorithm, self.order)
-        wanted = Wanted(model, self.top, self.memory or None, float(self.limit))
+        wanted = Wanted(model, self.top, self.memory or None, float(self.limit) or None)
         synthesised(op, wanted, keep_locations())

@@ -36,7 +36,8 @@ from collir.synthesis.weights import weights_of
 class PlacePass(ModulePass):
     """Place every mesh that has no placement on the levels of its machine, the cheapest way.
 
-    model, algorithm, order: of the costs, as of the target cost. limit: seconds for each mesh.
+    model, algorithm, order: of the costs, as of the target cost.
+    limit: seconds for each mesh; 0: none.
     weights: how often functions run, such as `weights="activations:32"`; once, if not said.
     """
 
@@ -57,6 +58,6 @@ class PlacePass(ModulePass):
         model = CostModel(self.model, self.algorithm, self.order)
         weights = weights_of(self.weights, op)
         for mesh in unplaced(op):
-            found = best_placements(op, mesh, model, 1, float(self.limit), weights).found
+            found = best_placements(op, mesh, model, 1, float(self.limit) or None, weights).found
             if found:
                 place(mesh, found[0].mesh)

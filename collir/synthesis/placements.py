@@ -81,7 +81,7 @@ _ORDERED = (coll.AllToAllOp, coll.PermuteOp, coll.RedistributeOp)
 """What may cost something else where sub-axes change places."""
 
 
-class _Search(Problem[Partial]):
+class Matrices(Problem[Partial]):
     """All matrices, row by row; a whole one is worth what its functions take."""
 
     sense = "min"
@@ -108,6 +108,7 @@ class _Search(Problem[Partial]):
         self._bounds: dict[Partial, float] = {}
         self.costed: dict[Partial, Placement | None] = {}
         self.refused: DiagnosticError | None = None
+        self.exact = True
 
     def root(self) -> Partial:
         """No axis has a row."""
@@ -187,7 +188,8 @@ class _Search(Problem[Partial]):
         op = demand.op
         try:
             if searched(op):
-                found = synthesise(mesh, source, target, self._model)
+                found = synthesise(mesh, source, target, self._model, seconds=_EACH)
+                self.exact &= found.proven
                 if found.candidates:
                     return found.candidates[0].time
                 raise CostError("none of the programs for this has a cost")
@@ -205,6 +207,9 @@ class _Search(Problem[Partial]):
 
 _DIVE = 0.2
 """Of the time: for a search that goes deep first."""
+
+_EACH = 5.0
+"""Seconds for the program of one operation on one placement."""
 
 _ENDED = ("optimal", "infeasible")
 
@@ -255,7 +260,7 @@ def best_placements(
     functions = functions_on(module, op.sym_name.data)
     check_programs(functions, "has no cost", redistributions=True)
     mesh = op.value()
-    search = _Search(functions, mesh, model, weights or {})
+    search = Matrices(functions, mesh, model, weights or {})
     if not search.parts:
         raise DiagnosticError.at(op, _no_part(mesh))
     sizes = [axis.size for axis in mesh.axes]
@@ -270,7 +275,7 @@ def best_placements(
     if search.refused and not any(search.costed.values()):
         raise search.refused
     costed = sorted(filter(None, search.costed.values()), key=lambda one: one.time)
-    proven = outcome.status in _ENDED
+    proven = outcome.status in _ENDED and search.exact
     gap = 0.0 if proven else None
     if costed and costed[0].time and isinstance(outcome.bound, float) and not proven:
         gap = max(0.0, 1 - outcome.bound / costed[0].time)

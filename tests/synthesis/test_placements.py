@@ -172,7 +172,7 @@ def test_a_smaller_mesh_gets_the_best_part_of_its_machine() -> None:
 
 def test_bounds_are_no_more_than_what_placements_cost() -> None:
     """What is known of some rows never says more than a whole matrix takes."""
-    from collir.synthesis.placements import Partial, _Search, functions_on
+    from collir.synthesis.placements import Matrices, Partial, functions_on
 
     rng = random.Random(7)
     checked = 0
@@ -181,9 +181,9 @@ def test_bounds_are_no_more_than_what_placements_cost() -> None:
         [op] = unplaced(module)
         mesh = op.value()
         model = CostModel(rng.choice(["p2", "alpha-beta", "nccl"]))
-        search = _Search(functions_on(module, op.sym_name.data), mesh, model, {})
+        search = Matrices(functions_on(module, op.sym_name.data), mesh, model, {})
 
-        def least(node: Partial, search: _Search = search) -> float:
+        def least(node: Partial, search: Matrices = search) -> float:
             """The cheapest placement below a node; every node on the way promises no more."""
             value = search.objective(node)
             below = [least(child) for child in search.children(node)]

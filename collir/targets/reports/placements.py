@@ -27,7 +27,7 @@ class PlacingTarget(CostingTarget):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.top < 1 or self.limit < 0:
-            raise ValueError("top is 1 or more, limit 0 or more seconds")
+            raise ValueError("top is 1 or more, limit 0 (none) or more seconds")
 
     def found(self, module: ModuleOp) -> list[Placements]:
         """The best placements of every mesh that has none.
@@ -45,7 +45,7 @@ class PlacingTarget(CostingTarget):
         model = self.cost_model()
         weights = weights_of(self.weights, module)
         return [
-            best_placements(module, op, model, self.top, float(self.limit), weights)
+            best_placements(module, op, model, self.top, float(self.limit) or None, weights)
             for op in meshes
         ]
 
@@ -57,7 +57,7 @@ class PlacementsTarget(PlacingTarget):
     Every collective is costed under the cheapest program for it on that placement. A mesh that is
     smaller than its machine is placed on every part of it that has as many devices.
     top: how many to show.
-    limit: seconds for each mesh, after which the best so far are shown.
+    limit: seconds for each mesh, after which the best so far are shown; 0: none.
     weights: how often functions run, such as `weights="activations:32"`; once, if not said.
     model, algorithm, order: as of the target cost.
     """
