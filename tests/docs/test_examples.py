@@ -31,10 +31,16 @@ def test_examples_print_to_a_fixed_point(path: Path, tmp_path: Path) -> None:
     assert write(parse(copy)) == printed
 
 
-@pytest.mark.parametrize("strategy", get_args(Strategy))
+SMALLER = {"placement": ["--set-size", "8192=128", "--set-size", "16384=256"]}
+"""Sizes for examples that would take long."""
+
+
+@pytest.mark.parametrize(
+    "passes", ["decompose", *(f"decompose{{strategy={name}}}" for name in get_args(Strategy))]
+)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_run(path: Path, strategy: str, capsys: pytest.CaptureFixture[str]) -> None:
-    status = collrun.main(["-p", f"decompose{{strategy={strategy}}}", str(path)])
+def test_examples_run(path: Path, passes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status = collrun.main(["-p", passes, *SMALLER.get(path.stem, []), str(path)])
     printed = capsys.readouterr()
     assert status == 0, printed.out + printed.err
     functions = [op for op in parse(path).ops if isinstance(op, FuncOp)]

@@ -89,9 +89,14 @@ def test_impossible_placements(axes: dict[str, dict[str, int]], message: str) ->
         placed(**axes)
 
 
-def test_unplaced_sizes_multiply_to_the_devices() -> None:
-    with pytest.raises(MeshError, match="multiply to 32, but machine @c has 64 devices"):
-        Mesh("m", MACHINE, (Axis("data", 32),))
+def test_unplaced_sizes_multiply_to_no_more_than_the_devices() -> None:
+    with pytest.raises(MeshError, match="multiply to 80, but machine @c has 64 devices"):
+        Mesh("m", MACHINE, (Axis("data", 20), Axis("model", 4)))
+
+
+def test_an_unplaced_mesh_may_be_smaller_than_its_machine() -> None:
+    mesh = Mesh("m", MACHINE, (Axis("data", 8), Axis("model", 3)))
+    assert mesh.devices == 24
 
 
 def test_all_axes_are_placed_or_none() -> None:

@@ -205,7 +205,7 @@ def test_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
 @on_ranks
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.coll")), ids=lambda path: path.stem)
 def test_examples(path: Path, tmp_path: Path) -> None:
-    module = collir.run_passes(collir.parse(path), "decompose{strategy=rs-ar-ag}")
+    module = collir.run_passes(collir.parse(path), "decompose")
     by_ranks: dict[int, list[FuncOp]] = {}
     for function in functions_of(module):
         by_ranks.setdefault(mesh_of(function).devices, []).append(function)

@@ -166,7 +166,10 @@ def test_verify_diagnostics_prints_errors_and_goes_on(
 
 
 def test_between_passes_the_program_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert collopt.main([EXAMPLE, "-p", "decompose{algorithm=ring},cse", "--print-between-passes"]) == 0
+    assert (
+        collopt.main([EXAMPLE, "-p", "decompose{algorithm=ring},cse", "--print-between-passes"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert out.count("// IR after decompose:") == 1
     assert out.count("reduce_scatter %g") == 2
