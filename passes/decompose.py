@@ -70,7 +70,7 @@ class DecomposePass(ModulePass):
     algorithm: str = "cheapest"
     order: str = "written"
     top: int = 1
-    memory: float = 0.0
+    memory: float | int = 0.0
     limit: int = 60
 
     def __post_init__(self) -> None:

@@ -147,10 +147,11 @@ class BestFirst:
         if not entries:
             return Task(0, (), self._order)
         depths = [-entry[1] for entry in entries]
-        levels: list[list[Any]] = [[] for _ in range(max(depths) - min(depths) + 1)]
+        first = min(depths)
+        levels: list[list[Any]] = [[] for _ in range(max(depths) - first + 1)]
         for depth, entry in zip(depths, entries, strict=True):
-            levels[depth - min(depths)].append(entry[3])
-        return Task(min(depths), tuple(levels), self._order)
+            levels[depth - first].append(entry[3])
+        return Task(first, tuple(levels), self._order)
 
     def share(self, everything: bool) -> list[tuple[int, Any]]:
         """Every second of the best open nodes, or the second best one."""

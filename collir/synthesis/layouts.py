@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collir.cost.model import CostModel
+from collir.cost.model import CostModel, StepCost, step_cost
 from collir.layout import Dim, DistType, Mesh
 from collir.synthesis.paths import TIE, Edge, Paths
 from collir.synthesis.ports import ports_of
-from collir.synthesis.steps import Step
+from collir.synthesis.steps import Candidate, Step
 
 Axes = tuple[str, ...]
 
@@ -124,6 +124,49 @@ class LayoutPaths(Paths[Held]):
             Held(after, True), (), step.kind, group, root, copies, float(size), memory, step, moves
         )
 
+    def known(self) -> Candidate | None:
+        """Everything that is to change is made whole, and then cut."""
+        x, goal = self.source, self._goal
+        steps: list[tuple[Step, DistType]] = []
+
+        def then(kind: str, axes: Axes, after: DistType, dim: int | None = None) -> None:
+            if axes:
+                steps.append((Step(kind, axes, dim), after))
+
+        rest = x.partial & goal.partial
+        reduced = replace(x, partial=rest, reduction=x.reduction if rest else None)
+        then("all_reduce", self._hardware(list(x.partial - rest)), reduced)
+        whole = replace(reduced, root=x.root & goal.root)
+        then("broadcast", self._hardware(list(x.root - goal.root)), whole)
+        each = list(zip(x.dims, goal.dims, strict=True))
+        common = [_common(one.axes, other.axes) for one, other in each]
+        for dim, (have, both) in enumerate(zip(x.dims, common, strict=True)):
+            whole = _with(whole, dim, both)
+            then("all_gather", have.axes[len(both) :], whole, dim)
+        for dim, (want, both) in enumerate(zip(goal.dims, common, strict=True)):
+            whole = _with(whole, dim, want.axes)
+            then("slice", want.axes[len(both) :], whole, dim)
+        then("keep_root", self._hardware(list(goal.root - x.root)), goal)
+        return self._candidate(steps)
+
+    def _candidate(self, steps: Sequence[tuple[Step, DistType]]) -> Candidate | None:
+        """Steps with the types they lead to, costed; None if one has no cost or takes too much."""
+        state, memory = self.start(), 0.0
+        costs: list[StepCost] = []
+        for step, after in steps:
+            edge = self._edge(state, step, after)
+            memory = max(memory, edge.memory)
+            if edge.kind:
+                found = self.cheapest_order(edge)
+                if found is None:
+                    return None
+                costs.append(step_cost(found[1], self.model))
+            state = Held(after)
+        if self.memory is not None and memory > self.memory:
+            return None
+        listed = (*(step for step, _ in steps), *self.masks)
+        return Candidate(self._mesh, listed, tuple(costs), memory)
+
     # --- steps ------------------------------------------------------------------------------
 
     def _moves(self, state: Held) -> Iterator[tuple[Step, DistType]]:
@@ -203,7 +246,7 @@ class LayoutPaths(Paths[Held]):
         held = [a for d, count in zip(x.dims, self._kept, strict=True) for a in d.axes[count:]]
         if not held:
             return
-        free = self._sharded.difference(held, x.partial, x.root)
+        free = self._sharded.difference(x.axes)
         counts = [
             self._mesh.group_size(d.axes[count:])
             for d, count in zip(x.dims, self._kept, strict=True)

@@ -102,6 +102,10 @@ class Paths(Problem[Node[State]]):
     def remaining(self, state: State) -> float:
         """Seconds that any way from here to the end takes at least."""
 
+    def known(self) -> Candidate | None:
+        """A program that is known without a search; None if there is none."""
+        return None
+
     # --- as a problem -----------------------------------------------------------------------
 
     def root(self) -> Node[State]:
@@ -147,7 +151,7 @@ class Paths(Problem[Node[State]]):
         assert edge is not None and before is not None
         name = (edge.kind, edge.group, edge.at_root, edge.size, edge.step, edge.moves)
         if name not in self._paid:
-            self._paid[name] = self._cheapest(edge)
+            self._paid[name] = self.cheapest_order(edge)
         found = self._paid[name]
         if found is None:
             return None
@@ -155,7 +159,7 @@ class Paths(Problem[Node[State]]):
         cost = before.cost + time + self.tie
         return Node(cost + self.remaining(node.state), cost, node.state, before, edge, step, paid)
 
-    def _cheapest(self, edge: Edge[State]) -> tuple[Step, Collective, float] | None:
+    def cheapest_order(self, edge: Edge[State]) -> tuple[Step, Collective, float] | None:
         """The cheapest order of the ranks, with its seconds; None if the model has no cost."""
         best: tuple[Step, Collective, float] | None = None
         for step, collective in self._written(edge):
@@ -201,10 +205,21 @@ class Found:
 
 
 def cheapest(paths: Paths[Any], top: int = 1, seconds: float | None = None) -> Found:
-    """The cheapest programs; the best so far after some seconds."""
-    outcome = k_best(paths, top, order="best-first", time_limit=seconds, progress=False)
-    candidates = tuple(_candidate(paths, solution.node) for solution in outcome.solutions)
-    return Found(candidates, outcome.status in ("optimal", "infeasible"))
+    """The cheapest programs; after some seconds the best so far."""
+    known = paths.known()
+    outcome = k_best(
+        paths,
+        top,
+        better_than=known.time * (1 + TIE) if known and top == 1 else None,
+        order="best-first",
+        time_limit=seconds,
+        progress=False,
+    )
+    candidates = [_candidate(paths, solution.node) for solution in outcome.solutions]
+    if known and len(candidates) < top and all(one.steps != known.steps for one in candidates):
+        candidates.append(known)
+        candidates.sort(key=lambda one: one.time)
+    return Found(tuple(candidates), outcome.status in ("optimal", "infeasible"))
 
 
 def _candidate(paths: Paths[Any], node: Node[Any]) -> Candidate:

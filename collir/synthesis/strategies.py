@@ -237,6 +237,13 @@ def _searched(function: FuncOp) -> list[CollOp]:
     ]
 
 
+def why_none(found: Synthesis, limited: bool) -> str:
+    """Why there is no program."""
+    if not found.proven:
+        return "no program was found in the time given: a greater limit may help"
+    return f"no program does this{' within so much memory' if limited else ''}"
+
+
 Choice = tuple[float, Program | None]
 """Seconds, and the steps; None: the operation stays as it is."""
 
@@ -249,11 +256,7 @@ def _choices(op: CollOp, wanted: Wanted) -> list[Choice]:
     choices: list[Choice] = [(one.time, one.steps) for one in found.candidates]
     if isinstance(op, coll.RedistributeOp):
         if not choices:
-            raise DiagnosticError.at(
-                op,
-                "no program does this"
-                + (" within so much memory" if wanted.memory is not None else ""),
-            )
+            raise DiagnosticError.at(op, why_none(found, wanted.memory is not None))
         return choices
     try:
         step = collective_of(op, mesh_of(op)).scaled(wanted.scale)

@@ -36,6 +36,7 @@ from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.search import synthesise
+from collir.synthesis.strategies import Wanted, synthesised
 from collir.tools.api import context, run_passes
 
 MODELS = ("p2", "alpha-beta", "nccl")
@@ -295,3 +296,45 @@ def test_on_real_ranks(ranks: int, seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [100, 101])
 def test_more_on_real_ranks(ranks: int, seed: int, tmp_path: Path) -> None:
     assert_right_on_ranks(ranks, seed, 100, tmp_path)
+
+
+MANY = """\
+machine @c {
+  level pod[2]  { port =   6 GB/s, latency = 30 us }
+  level node[4] { port =  25 GB/s, latency = 15 us }
+  level gpu[8]  { port = 300 GB/s, latency =  3 us }
+}
+mesh @m on @c { a = pod:2 * node:2 * gpu:2, b = node:2 * gpu:2, c = gpu:2 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("bf16[64@(a, b), 64@c]", "bf16[64@b, 64@(c, a)]"),
+        (
+            "f32[64@a.pod, 64@a.node] partial(sum: c, b.gpu) root(b.node)",
+            "f32[64@(c, a.pod), 64@a.gpu] root(a.node)",
+        ),
+        ("f32[64@(a.pod, a.gpu), 64@(a.node, b)]", "f32[64@b, 64]"),
+        ("i32[64@(a, b, c)]", "i32[64@(c, b, a)]"),
+    ],
+)
+@pytest.mark.parametrize("limit", ["0.2", "1"])
+def test_redistributions_over_many_sub_axes_end_in_time(
+    source: str, target: str, limit: str
+) -> None:
+    """With more sub-axes than a search sees the end of, what is found in time is right; there is
+    always something."""
+    text = f"{MANY}func @f(%x: {source}) -> {target} on @m {{\n"
+    before = read(f"{text}  %r = redistribute %x to {target}\n  return %r\n}}\n")
+    wanted = Wanted(CostModel(), seconds=float(limit))
+    after = before.clone()
+    synthesised(after, wanted)
+    verify(after)
+    [old], [new] = functions_of(before), functions_of(after)
+    assert agree(
+        results_on_all_devices(after, new, seed=3),
+        results_on_all_devices(before, old, seed=3),
+        mesh_of(old).devices,
+    )

@@ -15,6 +15,9 @@ from collir.synthesis.weights import weights_of
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import ratio_text, seconds_text, table
 
+_NOTHING = 5e-4
+"""A gap that would be printed as 0."""
+
 
 @dataclass(frozen=True)
 class PlacingTarget(CostingTarget):
@@ -85,7 +88,9 @@ def _lines(placements: Placements) -> list[str]:
     seen = ""
     if not placements.proven:
         seen = ", not all of them looked at in the time given"
-        if placements.gap is not None:
+        if placements.gap is not None and placements.gap < _NOTHING:
+            seen += "; none is better than the first"
+        elif placements.gap is not None:
             seen += f"; none is better by more than {100 * placements.gap:.1f} %"
     many = f"{placements.count} placement{'s' if placements.count != 1 else ''}"
     title = f"mesh @{placements.name}: {many}{seen}"

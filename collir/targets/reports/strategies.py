@@ -53,7 +53,7 @@ class StrategiesBase(CostingTarget):
 
     method: str = "shortest"
     top: int = 10
-    memory: float = 0.0
+    memory: float | int = 0.0
     front: bool = False
     limit: int = 60
     size: int = 5
@@ -158,13 +158,14 @@ def _lines(found: Strategies, top: int) -> list[str]:
         what = f"{found.op.mnemonic} to {dist_type(found.op.result).text(mesh)}"
     else:
         what = f"{found.op.mnemonic} over {', '.join(mesh.short(baseline.collective.axes))}"
-    many = "" if found.count is None else f" {found.count} candidates,"
+    many = "" if found.count is None else f" {found.count} candidate{'s' * (found.count != 1)},"
     one = "" if baseline is None else f" as one step {seconds_text(baseline.time)},"
     title = f"@{found.function}: {what}:{many}{one} bound {seconds_text(found.bound)}"
     if not found.proven:
         title += "; not all of them looked at in the time given"
     if not found.candidates:
-        return [title, "  no program does this within so much memory"]
+        why = "within so much memory" if found.proven else "that was found in the time given"
+        return [title, f"  there is no program {why}"]
     sized = any(candidate.memory for candidate in found.candidates)
     rows = [
         [
