@@ -128,11 +128,11 @@ def run(collective: Collective, group: Group, algorithm: str) -> Estimate:
 
 
 def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
-    group = Group.of(collective.mesh, collective.axes, collective.at_root, model.order)
-    if collective.kind == "permute":
-        meter = Meter(group)
+    if collective.kind == "permute":  # whose messages are listed in the written order
+        meter = Meter(Group.of(collective.mesh, collective.axes, collective.at_root))
         meter.round(pattern(collective), collective.size)
         return "direct", meter.estimate
+    group = Group.of(collective.mesh, collective.axes, collective.at_root, model.order)
     known = ALGORITHMS[collective.kind]
     wanted = collective.algorithm or (model.algorithm if model.algorithm in known else None)
     if wanted is None and model.algorithm == "runtime":
@@ -155,7 +155,7 @@ def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate
 def _p2(collective: Collective) -> tuple[str, Estimate]:
     """Bytes over bandwidth: a ring in hardware order; beside P²'s collectives, direct messages."""
     if collective.kind == "permute":
-        name, estimate = _alpha_beta(collective, CostModel(order="hardware"))
+        name, estimate = _alpha_beta(collective, CostModel())
         group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
         return name, _without_latency(group, estimate)
     group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")

@@ -17,7 +17,7 @@ from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, DistTensorType, SizesAttr, dist_type
 from collir.dialects.machine import NumberAttr
 from collir.layout import DistType, LayoutError, Mesh
-from collir.synthesis.steps import Step
+from collir.synthesis.steps import SHARDING, Step, scattered
 
 Axes = tuple[str, ...]
 
@@ -25,7 +25,6 @@ _OPERATIONS: dict[str, type[coll.CollOp]] = {
     op.name.partition(".")[2]: op for op in (*coll.COLLECTIVES, *coll.LOCAL)
 }
 
-_SHARDING = ("reduce_scatter", "scatter", "slice")
 _GATHERING = ("all_gather", "gather")
 
 
@@ -87,12 +86,6 @@ def build(
 # ---------------------------------------------------------------------------------------------
 
 
-def scattered(steps: Sequence[Step]) -> list[str]:
-    """The sub-axes that some step without a dimension shards, in order."""
-    listed = (axis for s in steps if s.kind in _SHARDING and s.dim is None for axis in s.axes)
-    return list(dict.fromkeys(listed))
-
-
 def dims_of(
     mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
 ) -> list[int | None]:
@@ -103,7 +96,7 @@ def dims_of(
     found: list[int | None] = []
     for step in steps:
         dim = step.dim
-        if dim is None and step.kind in (*_SHARDING, *_GATHERING):
+        if dim is None and step.kind in (*SHARDING, *_GATHERING):
             ends = [x.dim_of(step.axes[0]) for x in (source, target)]
             dim = next((end for end in ends if end is not None), between if between >= 0 else None)
         found.append(dim)
@@ -142,8 +135,8 @@ def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) 
         else:
             properties["axes"] = AxesAttr(step.axes)
             dim = step.dim
-            if dim is None and step.kind in (*_SHARDING, *_GATHERING):
-                x = target if step.kind in _SHARDING else chain.type
+            if dim is None and step.kind in (*SHARDING, *_GATHERING):
+                x = target if step.kind in SHARDING else chain.type
                 own = x.dim_of(step.axes[0])
                 dim = between if own is None else own
             if dim is not None:
@@ -268,7 +261,7 @@ class _View:
             (one, other), undo = self._together([held, free])
             chain.then("all_to_all", **axes, source=_int(one), target=_int(other))
             undo()
-        elif step.kind in (*_SHARDING, *_GATHERING):
+        elif step.kind in (*SHARDING, *_GATHERING):
             (dim,), undo = self._together([held if step.kind in _GATHERING else free])
             chain.then(step.kind, **axes, dim=_int(dim))
             undo()

@@ -9,6 +9,7 @@ operations take, so that few are filled to the end.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr
@@ -109,6 +110,7 @@ class Matrices(Problem[Partial]):
         self.costed: dict[Partial, Placement | None] = {}
         self.refused: DiagnosticError | None = None
         self.exact = True
+        self.until = math.inf
 
     def root(self) -> Partial:
         """No axis has a row."""
@@ -188,7 +190,8 @@ class Matrices(Problem[Partial]):
         op = demand.op
         try:
             if searched(op):
-                found = synthesise(mesh, source, target, self._model, seconds=_EACH)
+                seconds = max(0.1, min(_EACH, self.until - monotonic()))
+                found = synthesise(mesh, source, target, self._model, seconds=seconds)
                 self.exact &= found.proven
                 if found.candidates:
                     return found.candidates[0].time
@@ -266,9 +269,11 @@ def best_placements(
     sizes = [axis.size for axis in mesh.axes]
     number = sum(count(part, sizes) for part in search.parts)
     outcome = None
-    if seconds is not None:  # depth first finds some soon, best first finds what bounds them
+    if seconds is not None:
+        search.until = monotonic() + seconds
+        # Depth first finds some soon, best first finds what bounds them
         outcome = k_best(search, top, time_limit=seconds * _DIVE, progress=False)
-        seconds *= 1 - _DIVE
+        seconds = max(0.0, search.until - monotonic())
     if outcome is None or outcome.status not in _ENDED:
         order = "best-first"
         outcome = k_best(search, top, order=order, time_limit=seconds, progress=False)

@@ -1,15 +1,17 @@
 """The cheapest programs between two layouts: which graph to search, and what it finds."""
 
+import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
+from time import monotonic
 
-from collir.cost.model import CostModel
+from collir.cost.model import CostModel, step_cost
 from collir.layout import DistType, Mesh, rules
 from collir.synthesis.layouts import LayoutPaths
 from collir.synthesis.paths import cheapest
 from collir.synthesis.states import StatePaths, fits
-from collir.synthesis.steps import Candidate, Step
+from collir.synthesis.steps import Candidate, Step, scattered
 
 NEGLIGIBLE = 1e-3
 """Of a value: what is padded without looking for programs that pad less."""
@@ -71,19 +73,35 @@ def synthesise(
 
     every = among(None)
     count = every.count() if counted else None
-    graphs = [every]
-    if every.padding > 1 + NEGLIGIBLE:
-        graphs += [among(axes) for axes in _smaller(every.between)]
-    results = [cheapest(paths, top, seconds) for paths in graphs]
+    results = [cheapest(every, top, seconds)]
+    least = every.root().bound
+    end = math.inf if seconds is None else monotonic() + seconds
+    proven = results[0].proven
+    for axes in _smaller(every.between) if every.padding > 1 + NEGLIGIBLE else ():
+        if monotonic() > end:
+            proven = False
+            break
+        paths = among(axes)
+        results.append(cheapest(paths, top, max(0.0, end - monotonic()) if seconds else None))
+        least = min(least, paths.root().bound)
+        proven &= results[-1].proven
     by_steps: dict[tuple[Step, ...], Candidate] = {}
     for one in (one for found in results for one in found.candidates):
         known = by_steps.get(one.steps)
         if known is None or one.time < known.time:
             by_steps[one.steps] = one
-    candidates = sorted(by_steps.values(), key=lambda one: (_rounded(one.time), len(one.steps)))
-    least = min(paths.root().bound for paths in graphs)
-    proven = all(found.proven for found in results)
-    return Synthesis(tuple(candidates[:top]), count, least, proven)
+    listed = list(by_steps.values())
+    if 1 < every.padding <= 1 + NEGLIGIBLE:
+        listed = [_padded(every, one, model) for one in listed]
+    listed.sort(key=lambda one: (_rounded(one.time), len(one.steps)))
+    return Synthesis(tuple(listed[:top]), count, least, proven)
+
+
+def _padded(paths: StatePaths, found: Candidate, model: CostModel) -> Candidate:
+    """A program with the costs of what is padded for the sub-axes that it scatters over."""
+    factor = paths.padding_for(scattered(found.steps)) / paths.padding
+    costs = (step_cost(cost.collective.scaled(factor), model) for cost in found.costs)
+    return replace(found, costs=tuple(costs), memory=found.memory * factor)
 
 
 def _smaller(axes: frozenset[str]) -> Iterator[tuple[str, ...]]:

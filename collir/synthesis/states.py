@@ -12,7 +12,7 @@ the search then costs little more than the steps of the best program.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -150,13 +150,17 @@ class StatePaths(Paths[int]):
         given = mesh.group_size(a for a, change in self._changes.items() if change[0] == SHARDED)
         gained = mesh.group_size(a for a, change in self._changes.items() if change[1] in "ST")
         elements = math.prod(source.local_shape(mesh)) * given
-        rest = elements // (given * gained)
-        divisor = mesh.group_size(self.between)
-        self.padding = -(-rest // divisor) * divisor / rest
+        self._rest = elements // (given * gained)
+        self.padding = self.padding_for(self.between)
         whole = elements * self.padding * source.dtype.bytes * self.scale
         self._given = whole / given
         ranks = [self.ports.size(mask) for mask in self._masks]
         self._bytes = whole / self.graph.product(ranks, SHARDED + ELSEWHERE)
+
+    def padding_for(self, axes: Iterable[str]) -> float:
+        """How many times as large the value becomes so that it divides among some sub-axes."""
+        divisor = self.ports.mesh.group_size(self.between.intersection(axes))
+        return -(-self._rest // divisor) * divisor / self._rest
 
     def _tabulate(self) -> None:
         """What every edge takes at least, and with it the way to the end from every state."""

@@ -1,10 +1,14 @@
 """Sequences of steps as values: what a search finds, before it becomes operations."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from collir.cost.model import StepCost
 from collir.layout import DistType, Mesh
+
+SHARDING = ("reduce_scatter", "scatter", "slice")
+"""The steps that cut the value into shards, but for an all_to_all."""
 
 FREE = ("slice", "keep_root", "mask")
 """The steps that send nothing."""
@@ -43,3 +47,9 @@ class Candidate:
     def time(self) -> float:
         """The sum over the steps; seconds."""
         return sum(cost.time for cost in self.costs)
+
+
+def scattered(steps: Sequence[Step]) -> list[str]:
+    """The sub-axes that some step without a dimension shards, in order."""
+    listed = (axis for s in steps if s.kind in SHARDING and s.dim is None for axis in s.axes)
+    return list(dict.fromkeys(listed))

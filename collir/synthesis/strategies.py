@@ -263,9 +263,9 @@ def _choices(op: CollOp, wanted: Wanted) -> list[Choice]:
         own = step_cost(step, wanted.model).time
     except CostError:  # but others may have one
         return choices or [(0.0, None)]
-    others = [one for one in choices if not _same(op, one[1])]
-    place = sum(time < own * (1 - 1e-9) for time, _ in others)
-    return [*others[:place], (own, None), *others[place:]][: wanted.top]
+    better = [one for one in choices if one[0] < own * (1 - 1e-9)]
+    others = [one for one in choices[len(better) :] if not _same(op, one[1])]
+    return [*better, (own, None), *others][: wanted.top]
 
 
 def _same(op: CollOp, steps: Program | None) -> bool:

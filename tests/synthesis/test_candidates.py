@@ -144,3 +144,47 @@ def test_machines_of_one_device_and_of_primes(sizes: tuple[int, int]) -> None:
     assert len(found) == (nodes * gpus > 1)
     for entry in found:
         assert entry["bound_s"] <= entry["candidates"][0]["time_s"] <= entry["baseline_s"]
+
+
+AXES_IN_ANOTHER_ORDER = """\
+machine @c {
+  level rack[2] { port = 10 GB/s, latency = 20 us }
+  level node[2] { port = 80 GB/s, latency = 3 us }
+  level gpu[4]  { port = 80 GB/s, latency = 3 us }
+}
+mesh @m on @c { data = gpu:2, model = rack:2 * node:2 * gpu:2 }
+func @f(%x: bf16[67108864@(model.rack, model.gpu, data)]) -> FOUND on @m {
+  %r = permute %x to FOUND
+  return %r
+}
+func @g(%x: i8[64,1024,12288@(data, model)]) -> i8[64, 1024, 12288] on @m {
+  %r = all_gather %x over data, model dim 2
+  return %r
+}
+""".replace("FOUND", "bf16[67108864@(model.node, model.gpu, data)]")
+
+
+@pytest.mark.parametrize("options", ["", "{order=hardware}", "{model=p2}"])
+def test_permutes_cost_no_less_than_their_bound(options: str) -> None:
+    """Where axes are declared in another order than that of the hardware."""
+    found = json.loads(collir.emit(collir.parse(AXES_IN_ANOTHER_ORDER), f"cost-json{options}"))
+    for function in found["functions"]:
+        assert function["time_s"] >= function["bound_s"] > 0
+
+
+@pytest.mark.parametrize("model", ["p2", "alpha-beta", "nccl"])
+def test_decompose_writes_the_first_of_the_strategies(model: str) -> None:
+    """Also where that is the same collective with its sub-axes in another order."""
+    module = collir.parse(AXES_IN_ANOTHER_ORDER)
+    found = json.loads(collir.emit(module, f"strategies-json{{model={model} top=1}}"))
+    after = collir.run_passes(module, f"decompose{{model={model}}}")
+    for entry, function in zip(found, collir.cost(after, model=model), strict=True):
+        best = min(entry["candidates"][0]["time_s"], entry["baseline_s"])
+        assert function.time == pytest.approx(best)
+
+
+def test_options_of_the_other_method_are_refused() -> None:
+    module = collir.parse(CLUSTER)
+    for options in ("method=enumerate memory=1.5", "method=enumerate front=true", "size=3"):
+        with pytest.raises(collir.UsageError, match="are of method="):
+            collir.emit(module, f"strategies{{{options}}}")

@@ -67,6 +67,11 @@ class StrategiesBase(CostingTarget):
             raise ValueError("top is 1 or more, size 1 to 6 steps")
         if self.memory < 0 or self.limit < 0:
             raise ValueError("memory and limit are 0 or more")
+        if self.method == "enumerate" and (self.memory or self.front):
+            raise ValueError("memory and front are of method=shortest")
+        plain = self.size == 5 and self.reading == Reading.MASTER_ALL_REDUCE
+        if self.method == "shortest" and not plain:
+            raise ValueError("size and reading are of method=enumerate")
         if self.reading not in list(Reading):
             raise ValueError(f"reading is one of {', '.join(Reading)}, not '{self.reading}'")
 
