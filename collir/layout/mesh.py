@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from collir.layout.fitting import nearest
+from collir.layout.fitting import nearest, unfit
 from collir.machine import Machine
 from collir.machine.model import MAX_DEVICES, product, product_text
 
@@ -100,19 +100,23 @@ class Mesh:
             raise MeshError(
                 f"the axes of mesh @{self.name} multiply to {product_text(total)}, "
                 f"but machine @{self.machine.name} has {self.machine.devices} devices"
-                f"{self._nearest()}"
+                f"{self._fitting()}"
             )
 
-    def _nearest(self) -> str:
-        """Sizes of the axes that fit the machine, to say what would."""
+    def _fitting(self) -> str:
+        """Which axis does not fit the machine, and sizes that do."""
         sizes = [axis.size for axis in self.axes]
+        wrong = ""
+        if (index := unfit(self.machine.devices, sizes)) is not None:
+            beside = " beside those before it" if self.machine.devices % sizes[index] == 0 else ""
+            wrong = f": axis '{self.axes[index].name}' of {sizes[index]} does not divide it{beside}"
         if max(sizes) > MAX_DEVICES:
-            return ""
+            return wrong
         found = [
             ", ".join(f"{axis.name} = {size}" for axis, size in zip(self.axes, listed, strict=True))
             for listed in nearest(self.machine.devices, sizes, 2)
         ]
-        return f": the nearest sizes that fit are {' or '.join(found)}" if found else ""
+        return f"{wrong}; the nearest sizes that fit are {' or '.join(found)}" if found else wrong
 
     def _check_placement(self) -> None:
         order = {level.name: place for place, level in enumerate(self.machine.levels)}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collir.layout.fitting import misfit, nearest
+from collir.layout.fitting import nearest, unfit
 from collir.synthesis.p2.matrices import Matrix, MatrixError, count, matrices
 
 SMALL = st.lists(st.integers(1, 6), min_size=1, max_size=3)
@@ -49,21 +49,22 @@ def test_all_matrices_are_found_once_and_counted(hierarchy: list[int], data: st.
     assert len(set(found)) == len(found) == count(hierarchy, axes)
     assert set(found) == by_definition(hierarchy, axes)
     assert found == sorted(found, reverse=True)
-    assert misfit(hierarchy, axes) is None
+    assert unfit(math.prod(hierarchy), axes) is None
 
 
 @given(SMALL, SMALL)
 def test_axes_fit_exactly_if_there_is_a_matrix(hierarchy: list[int], axes: list[int]) -> None:
-    reason = misfit(hierarchy, axes)
-    assert (reason is None) == bool(by_definition(hierarchy, axes)) == (count(hierarchy, axes) > 0)
-    if reason is None:
+    devices = math.prod(hierarchy)
+    fits = math.prod(axes) == devices
+    assert fits == bool(by_definition(hierarchy, axes)) == (count(hierarchy, axes) > 0)
+    if fits:
         return
-    assert reason.axis is not None or reason.level is not None
+    assert math.prod(axes) < devices or unfit(devices, axes) is not None
     with pytest.raises(MatrixError, match="multiply to"):
         matrices(hierarchy, axes)
-    for sizes in reason.nearest:
+    for sizes in nearest(devices, axes):
         assert len(sizes) == len(axes)
-        assert misfit(hierarchy, sizes) is None
+        assert count(hierarchy, sizes) > 0
 
 
 @given(st.integers(1, 64), st.lists(st.integers(1, 12), min_size=1, max_size=3))
@@ -100,25 +101,9 @@ def test_sizes_below_one_are_refused(hierarchy: list[int], axes: list[int]) -> N
         count(hierarchy, axes)
 
 
-def text_of(hierarchy: list[int], axes: list[int]) -> str:
-    reason = misfit(hierarchy, axes)
-    assert reason is not None
-    return reason.text("axis {}".format, "level {}".format)
-
-
-def test_reasons() -> None:
-    assert text_of([4, 8], [5, 7]) == (
-        "the axes multiply to 35, the machine has 32 devices; axis 0 of size 5 does not divide 32; "
-        "level 0 of size 4 is not filled by the axes; "
-        "nearest that fit: 4 x 8 or 8 x 4 or 2 x 16"
-    )
-    assert "axis 1 of size 4 does not fit beside the others, which multiply to 8" in text_of(
-        [2, 2, 4], [8, 4]
-    )
-    assert text_of([7], [8]).endswith("nearest that fit: 7")
-    assert "the machine has 1 device;" in text_of([1], [2])
-    assert text_of([2, 2], []).endswith("level 0 of size 2 is not filled by the axes")
-
-
-def test_primes_too_large_to_be_factorised_are_no_problem() -> None:
-    assert "does not divide 2147483647" in text_of([2147483647], [2**89 - 1, 3])
+def test_the_axis_that_does_not_fit_is_known() -> None:
+    assert unfit(32, [5, 7]) == 0
+    assert unfit(16, [8, 4]) == 1
+    assert unfit(1, [1, 2]) == 1
+    assert unfit(2147483647, [2**89 - 1, 3]) == 0
+    assert unfit(8, [2, 4]) is None
