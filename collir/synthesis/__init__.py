@@ -1,1 +1,1 @@
-"""What search and symmetry find for us: strategies (later placements, redistributions)."""
+"""What search and symmetry find for us: strategies, placements, redistributions."""
