@@ -80,6 +80,8 @@ class DecomposePass(ModulePass):
             raise ValueError("top is 1 or more, memory and limit are 0 or more")
         if self.strategy and self.top > 1:
             raise ValueError("top is of a search: leave out the strategy")
+        if self.strategy and self.memory:
+            raise ValueError("memory is of a search: leave out the strategy")
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:

@@ -73,16 +73,18 @@ def synthesise(
 
     every = among(None)
     count = every.count() if counted else None
+    end = math.inf if seconds is None else monotonic() + seconds
     results = [cheapest(every, top, seconds)]
     least = every.root().bound
-    end = math.inf if seconds is None else monotonic() + seconds
     proven = results[0].proven
     for axes in _smaller(every.between) if every.padding > 1 + NEGLIGIBLE else ():
         if monotonic() > end:
             proven = False
             break
         paths = among(axes)
-        results.append(cheapest(paths, top, max(0.0, end - monotonic()) if seconds else None))
+        results.append(
+            cheapest(paths, top, None if seconds is None else max(0.0, end - monotonic()))
+        )
         least = min(least, paths.root().bound)
         proven &= results[-1].proven
     by_steps: dict[tuple[Step, ...], Candidate] = {}
