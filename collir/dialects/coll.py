@@ -303,6 +303,12 @@ def _sizes(properties: Properties, name: str) -> tuple[int, ...]:
     return value.data
 
 
+def _to(properties: Properties) -> DistType:
+    value = properties["to"]
+    assert isinstance(value, DistTensorType)
+    return value.data
+
+
 def _number(properties: Properties, name: str) -> float:
     value = properties[name]
     assert isinstance(value, NumberAttr)
@@ -427,44 +433,37 @@ class AllToAllOp(UnaryOp):
         return rules.all_to_all(mesh, operands[0], _axes(properties), source, target)
 
 
+class ToOp(UnaryOp, HasFolderInterface, ABC):
+    """A value brought to a layout that is written out; to its own is no step."""
+
+    to = prop_def(DistTensorType)
+
+    assembly_format = "$input `to` $to attr-dict `:` type($input) `->` type($result)"
+
+    def fold(self) -> Folded:
+        return (self.input,) if self.input.type == self.result.type else None
+
+
 @irdl_op_definition
-class PermuteOp(UnaryOp, HasFolderInterface):
+class PermuteOp(ToOp):
     """Blocks change places: any layout to any other with equal shard counts per dimension."""
 
     name = "coll.permute"
 
-    to = prop_def(DistTensorType)
-
-    assembly_format = "$input `to` $to attr-dict `:` type($input) `->` type($result)"
-
     @classmethod
     def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
-        to = properties["to"]
-        assert isinstance(to, DistTensorType)
-        return rules.permute(mesh, operands[0], to.data)
-
-    def fold(self) -> Folded:
-        return (self.input,) if self.input.type == self.result.type else None
+        return rules.permute(mesh, operands[0], _to(properties))
 
 
 @irdl_op_definition
-class RedistributeOp(UnaryOp, HasFolderInterface):
+class RedistributeOp(ToOp):
     """Any layout to any other: ``decompose`` finds the steps."""
 
     name = "coll.redistribute"
 
-    to = prop_def(DistTensorType)
-
-    assembly_format = "$input `to` $to attr-dict `:` type($input) `->` type($result)"
-
     @classmethod
     def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
-        to = properties["to"]
-        assert isinstance(to, DistTensorType)
-        return rules.redistribute(mesh, operands[0], to.data)
-
-    def fold(self) -> Folded:
-        return (self.input,) if self.input.type == self.result.type else None
+        return rules.redistribute(mesh, operands[0], _to(properties))
 
 
 # ---------------------------------------------------------------------------------------------

@@ -112,11 +112,15 @@ class Mesh:
             wrong = f": axis '{self.axes[index].name}' of {sizes[index]} does not divide it{beside}"
         if max(sizes) > MAX_DEVICES:
             return wrong
-        found = [
+        return f"{wrong}; the nearest sizes that fit are {self.nearest_sizes()}"
+
+    def nearest_sizes(self) -> str:
+        """The sizes of axes nearest to their own that fill the machine, as one would write them."""
+        sizes = [axis.size for axis in self.axes]
+        return " or ".join(
             ", ".join(f"{axis.name} = {size}" for axis, size in zip(self.axes, listed, strict=True))
             for listed in nearest(self.machine.devices, sizes, 2)
-        ]
-        return f"{wrong}; the nearest sizes that fit are {' or '.join(found)}" if found else wrong
+        )
 
     def _check_placement(self) -> None:
         order = {level.name: place for place, level in enumerate(self.machine.levels)}

@@ -65,14 +65,6 @@ _STATES = {
 }
 
 
-def _state(x: DistType, axis: str) -> str:
-    if axis in x.partial:
-        return "partial"
-    if axis in x.root:
-        return "root"
-    return "replicated" if x.dim_of(axis) is None else "sharded"
-
-
 def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, wanted: str) -> None:
     """All of ``axes`` exist, are distinct, and are in the state ``wanted`` in ``x``."""
     if not axes:
@@ -83,7 +75,7 @@ def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, wanted: str) -> None:
         if axes.count(axis) > 1:
             raise LayoutError(f"{op} names sub-axis {axis} twice", axes=(axis,))
     for found in ("partial", "sharded", "root", "replicated"):
-        wrong = tuple(axis for axis in axes if _state(x, axis) == found)
+        wrong = tuple(axis for axis in axes if x.state_of(axis) == found)
         if wrong and found != wanted:
             where = ", ".join(mesh.short(wrong))
             wish = "it at root there" if wanted == "root" else f"it {wanted}"
@@ -191,7 +183,7 @@ def _require_same(
         differing = [
             axis
             for axis in mesh.by_name
-            if _state(x, axis) != _state(y, axis) or x.dim_of(axis) != y.dim_of(axis)
+            if x.state_of(axis) != y.state_of(axis) or x.dim_of(axis) != y.dim_of(axis)
         ]
         first, second = (z.text(mesh) for z in shown or (x, y))
         where = f" (they differ over {', '.join(mesh.short(differing))})" if differing else ""

@@ -3,10 +3,14 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
+
+State = Literal["partial", "root", "sharded", "replicated"]
+"""What a value is on a sub-axis."""
 
 MAX_DIMS = 32
 """The most dimensions a tensor may have: as in older versions of numpy."""
@@ -75,6 +79,14 @@ class DistType:
     def dim_of(self, axis: str) -> int | None:
         """The dimension that is sharded over a sub-axis, if one is."""
         return next((i for i, dim in enumerate(self.dims) if axis in dim.axes), None)
+
+    def state_of(self, axis: str) -> State:
+        """What the value is on a sub-axis."""
+        if axis in self.partial:
+            return "partial"
+        if axis in self.root:
+            return "root"
+        return "replicated" if self.dim_of(axis) is None else "sharded"
 
     @property
     def axes(self) -> list[str]:

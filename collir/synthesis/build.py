@@ -17,15 +17,13 @@ from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, DistTensorType, SizesAttr, dist_type
 from collir.dialects.machine import NumberAttr
 from collir.layout import DistType, LayoutError, Mesh
-from collir.synthesis.steps import SHARDING, Step, scattered
+from collir.synthesis.steps import GATHERING, SHARDING, Step, scattered
 
 Axes = tuple[str, ...]
 
 _OPERATIONS: dict[str, type[coll.CollOp]] = {
     op.name.partition(".")[2]: op for op in (*coll.COLLECTIVES, *coll.LOCAL)
 }
-
-_GATHERING = ("all_gather", "gather")
 
 
 @dataclass
@@ -96,7 +94,7 @@ def dims_of(
     found: list[int | None] = []
     for step in steps:
         dim = step.dim
-        if dim is None and step.kind in (*SHARDING, *_GATHERING):
+        if dim is None and step.kind in (*SHARDING, *GATHERING):
             ends = [x.dim_of(step.axes[0]) for x in (source, target)]
             dim = next((end for end in ends if end is not None), between if between >= 0 else None)
         found.append(dim)
@@ -135,7 +133,7 @@ def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) 
         else:
             properties["axes"] = AxesAttr(step.axes)
             dim = step.dim
-            if dim is None and step.kind in (*SHARDING, *_GATHERING):
+            if dim is None and step.kind in (*SHARDING, *GATHERING):
                 x = target if step.kind in SHARDING else chain.type
                 own = x.dim_of(step.axes[0])
                 dim = between if own is None else own
@@ -261,8 +259,8 @@ class _View:
             (one, other), undo = self._together([held, free])
             chain.then("all_to_all", **axes, source=_int(one), target=_int(other))
             undo()
-        elif step.kind in (*SHARDING, *_GATHERING):
-            (dim,), undo = self._together([held if step.kind in _GATHERING else free])
+        elif step.kind in (*SHARDING, *GATHERING):
+            (dim,), undo = self._together([held if step.kind in GATHERING else free])
             chain.then(step.kind, **axes, dim=_int(dim))
             undo()
         else:

@@ -12,7 +12,8 @@ from functools import cached_property
 from collir.cost.model import CostModel
 from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
-from collir.layout import DistType, Mesh
+from collir.layout import Mesh
+from collir.layout.types import State
 from collir.machine import Level
 
 Rows = dict[str, tuple[int, ...]]
@@ -62,17 +63,21 @@ class Demand:
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         self.op, self.source, self.target = op, x, y
         self._no_latency = model.model != "alpha-beta"
-        each = {axis: (_state(x, axis), _state(y, axis)) for axis in mesh.by_name}
+        each = {axis: (x.state_of(axis), y.state_of(axis)) for axis in mesh.by_name}
         self.states = each
 
-        def having(*changes: str) -> tuple[str, ...]:
-            return tuple(axis for axis, change in each.items() if "".join(change) in changes)
+        def having(before: State, *after: State) -> tuple[str, ...]:
+            return tuple(a for a, (one, other) in each.items() if one == before and other in after)
 
-        self._reduced, self._summed = having("PR"), having("PS", "PM")
-        self._gathered, self._spread, self._idle = having("SR"), having("MR", "MS"), having("RR")
-        moved = having("SS") if isinstance(op, coll.AllToAllOp) else ()
+        self._reduced = having("partial", "replicated")
+        self._summed = having("partial", "sharded", "root")
+        self._gathered = having("sharded", "replicated")
+        self._spread = having("root", "replicated", "sharded")
+        self._idle = having("replicated", "replicated")
+        moved = having("sharded", "sharded") if isinstance(op, coll.AllToAllOp) else ()
         self._moved = tuple(axis for axis in moved if x.dim_of(axis) != y.dim_of(axis))
-        self._distinct = tuple(axis for axis in having("SS", "PP") if axis not in self._moved)
+        kept = having("sharded", "sharded") + having("partial", "partial")
+        self._distinct = tuple(axis for axis in kept if axis not in self._moved)
         self._local = float(x.local_bytes(mesh))
         self._gathering = math.prod(mesh.by_name[axis].size for axis in self._gathered)
         self._wanted = float(y.local_bytes(mesh))
@@ -113,14 +118,6 @@ class Demand:
         return max(
             (1 - 1 / gathered) * self._local * self._gathering, (1 - 1 / moved) * self._local
         )
-
-
-def _state(x: DistType, axis: str) -> str:
-    if axis in x.partial:
-        return "P"
-    if axis in x.root:
-        return "M"
-    return "R" if x.dim_of(axis) is None else "S"
 
 
 def order(demands: Sequence[tuple[float, Demand]], mesh: Mesh) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collir.cost.model import CostModel, StepCost, step_cost
-from collir.layout import Dim, DistType, Mesh
+from collir.layout import Dim, DistType, Mesh, rules
 from collir.synthesis.paths import TIE, Edge, Paths
 from collir.synthesis.ports import ports_of
 from collir.synthesis.steps import Candidate, Step
@@ -126,27 +126,27 @@ class LayoutPaths(Paths[Held]):
 
     def known(self) -> Candidate | None:
         """Everything that is to change is made whole, and then cut."""
-        x, goal = self.source, self._goal
+        x, goal, mesh = self.source, self._goal, self._mesh
         steps: list[tuple[Step, DistType]] = []
 
-        def then(kind: str, axes: Axes, after: DistType, dim: int | None = None) -> None:
-            if axes:
-                steps.append((Step(kind, axes, dim), after))
+        def then(step: Step, after: DistType) -> DistType:
+            steps.append((step, after))
+            return after
 
-        rest = x.partial & goal.partial
-        reduced = replace(x, partial=rest, reduction=x.reduction if rest else None)
-        then("all_reduce", self._hardware(list(x.partial - rest)), reduced)
-        whole = replace(reduced, root=x.root & goal.root)
-        then("broadcast", self._hardware(list(x.root - goal.root)), whole)
-        each = list(zip(x.dims, goal.dims, strict=True))
-        common = [_common(one.axes, other.axes) for one, other in each]
-        for dim, (have, both) in enumerate(zip(x.dims, common, strict=True)):
-            whole = _with(whole, dim, both)
-            then("all_gather", have.axes[len(both) :], whole, dim)
-        for dim, (want, both) in enumerate(zip(goal.dims, common, strict=True)):
-            whole = _with(whole, dim, want.axes)
-            then("slice", want.axes[len(both) :], whole, dim)
-        then("keep_root", self._hardware(list(goal.root - x.root)), goal)
+        if axes := self._hardware(list(x.partial - goal.partial)):
+            x = then(Step("all_reduce", axes), rules.all_reduce(mesh, x, axes))
+        if axes := self._hardware(list(x.root - goal.root)):
+            x = then(Step("broadcast", axes), rules.broadcast(mesh, x, axes))
+        each = enumerate(zip(x.dims, goal.dims, strict=True))
+        ends = [(dim, *_apart(have.axes, want.axes)) for dim, (have, want) in each]
+        for dim, axes, _ in ends:
+            if axes:
+                x = then(Step("all_gather", axes, dim), rules.all_gather(mesh, x, axes, dim))
+        for dim, _, axes in ends:
+            if axes:
+                x = then(Step("slice", axes, dim), rules.slice(mesh, x, axes, dim))
+        if axes := self._hardware(list(goal.root - x.root)):
+            then(Step("keep_root", axes), rules.keep_root(mesh, x, axes))
         return self._candidate(steps)
 
     def _candidate(self, steps: Sequence[tuple[Step, DistType]]) -> Candidate | None:
@@ -176,13 +176,13 @@ class LayoutPaths(Paths[Held]):
             rest = x.partial - frozenset(axes)
             reduced = replace(x, partial=rest, reduction=x.reduction if rest else None)
             root = replace(reduced, root=reduced.root | frozenset(axes))
-            for order in self._orders(axes):
+            for order in self.ports.orders(self.ports.mask(axes)):
                 yield Step("all_reduce", order), reduced
                 yield Step("reduce", order), root
             yield from self._spread("reduce_scatter", reduced, axes)
         for axes in _subsets(self._mesh.ordered(x.root - target.root)):
             spread = replace(x, root=x.root - frozenset(axes))
-            for order in self._orders(axes):
+            for order in self.ports.orders(self.ports.mask(axes)):
                 yield Step("broadcast", order), spread
             yield from self._spread("scatter", spread, axes)
         yield from self._gathers(x)
@@ -286,11 +286,6 @@ class LayoutPaths(Paths[Held]):
                 for rest in self._of_size(shards // size, left):
                     yield (axis, *rest)
 
-    def _orders(self, axes: Sequence[str]) -> list[Axes]:
-        """The orders of ranks that may cost something else: of the hardware, and backwards."""
-        hardware = self._hardware(axes)
-        return [hardware, hardware[::-1]] if self.ports.orders and len(axes) > 1 else [hardware]
-
     def _hardware(self, axes: Sequence[str]) -> Axes:
         return self.ports.axes(self.ports.mask(axes))
 
@@ -377,6 +372,12 @@ def _common(one: Axes, other: Axes) -> Axes:
     while count < min(len(one), len(other)) and one[count] == other[count]:
         count += 1
     return one[:count]
+
+
+def _apart(one: Axes, other: Axes) -> tuple[Axes, Axes]:
+    """What two lists go on with behind that."""
+    count = len(_common(one, other))
+    return one[count:], other[count:]
 
 
 def _subsets(axes: Sequence[str]) -> Iterator[Axes]:

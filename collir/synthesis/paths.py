@@ -177,9 +177,8 @@ class Paths(Problem[Node[State]]):
         ports = self.ports
         listed = [edge.step]
         if edge.step is None:
-            axes = ports.axes(edge.group)
-            both = ports.orders and len(axes) > 1 and edge.kind in _ANY_ORDER
-            orders = [axes, axes[::-1]] if both else [axes]
+            free = edge.kind in _ANY_ORDER
+            orders = ports.orders(edge.group) if free else [ports.axes(edge.group)]
             listed = [Step(edge.kind, over) for over in orders]
         root = frozenset(ports.axes(edge.at_root))
         copies = frozenset(ports.axes(edge.replicated))

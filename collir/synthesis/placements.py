@@ -22,7 +22,6 @@ from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, CollOp
 from collir.dialects.machine import MESH_ATTRIBUTE, MeshOp
 from collir.layout import Mesh
-from collir.layout.fitting import nearest
 from collir.layout.numbers import divisors
 from collir.machine import Level, LinkKind
 from collir.search import Problem, k_best
@@ -140,8 +139,8 @@ class Matrices(Problem[Partial]):
             known = sum(
                 self._weights.get(name, 1.0) * demand.least(room) for name, demand in self._demands
             )
-            self._bounds[node] = known * (1 - 1e-9)
-        return known * (1 - 1e-9)
+            known = self._bounds[node] = known * (1 - 1e-9)
+        return known
 
     def objective(self, node: Partial) -> float | None:
         """Seconds, where all axes have rows."""
@@ -289,13 +288,8 @@ def best_placements(
 
 def _no_part(mesh: Mesh) -> str:
     levels = " x ".join(str(level.size) for level in mesh.machine.levels)
-    fitting = nearest(mesh.machine.devices, [axis.size for axis in mesh.axes], 2)
-    listed = [
-        ", ".join(f"{axis.name} = {size}" for axis, size in zip(mesh.axes, sizes, strict=True))
-        for sizes in fitting
-    ]
     return (
         f"no part of machine @{mesh.machine.name} ({levels}) has the {mesh.devices} devices of "
         f"mesh @{mesh.name}, as many below one child of a level as below another: the nearest "
-        f"sizes that fill the machine are {' or '.join(listed)}"
+        f"sizes that fill the machine are {mesh.nearest_sizes()}"
     )

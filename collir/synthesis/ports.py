@@ -52,7 +52,7 @@ class Ports:
         kinds = {level.kind for level in group.levels}
         railed = any(level.rails > 1 for level in group.levels)
         self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not railed
-        self.orders = model.model == "alpha-beta" and model.order == "written"
+        self._as_written = model.model == "alpha-beta" and model.order == "written"
         self._rings = model.model in ("p2", "nccl")
         self._empty: dict[tuple[str, int], float] = {}
         self._inner: dict[int, tuple[int, ...]] = {}
@@ -67,6 +67,11 @@ class Ports:
         places = [place for place in range(len(self.names)) if mask >> place & 1]
         places.sort(key=lambda place: -self._stride[place])
         return tuple(self.names[place] for place in places)
+
+    def orders(self, mask: int) -> list[tuple[str, ...]]:
+        """The orders of ranks that may cost something else: of the hardware, and backwards."""
+        axes = self.axes(mask)
+        return [axes, axes[::-1]] if self._as_written and len(axes) > 1 else [axes]
 
     def size(self, mask: int) -> int:
         """The product of the sizes of a set."""
@@ -140,13 +145,11 @@ class Ports:
                 )
                 known = found[1].time
             else:
-                ranks = [1, *self.inner(group)]
-                ranks[0] = self.size(group)
+                inner = self.inner(group)
+                outer = [self.size(group), *inner[:-1]]
                 known = sum(
-                    math.log2(outer / inner) * latency
-                    for outer, inner, latency in zip(
-                        ranks, self.inner(group), self.latency, strict=False
-                    )
+                    math.log2(ranks / below) * latency
+                    for ranks, below, latency in zip(outer, inner, self.latency, strict=True)
                 )
             self._empty[kind, group] = known
         return known

@@ -20,6 +20,7 @@ import numpy as np
 from collir.cost.group import CostError
 from collir.cost.model import CostModel
 from collir.layout import DistType, Mesh
+from collir.layout.types import State
 from collir.synthesis.graph import (
     ELSEWHERE,
     KINDS,
@@ -37,7 +38,7 @@ from collir.synthesis.graph import (
 )
 from collir.synthesis.paths import TIE, Edge, Paths
 from collir.synthesis.ports import ports_of
-from collir.synthesis.steps import Step
+from collir.synthesis.steps import GATHERING, Step
 
 Change = tuple[str, str]
 """The states of an axis at both ends."""
@@ -57,10 +58,16 @@ _CHAINS: dict[Change, Chain] = {
 }
 """The states that an axis takes from one end to the other. Copies may be cut or dropped first."""
 
+_LETTERS: dict[State, str] = {
+    "partial": PARTIAL,
+    "root": ROOT,
+    "sharded": SHARDED,
+    "replicated": REPLICATED,
+}
+
 _BEGUN = -1
 """The number of the state in which nothing has been cut or dropped yet."""
 
-_GATHERING = ("all_gather", "gather")
 _SCATTERING = ("reduce_scatter", "scatter")
 
 
@@ -167,7 +174,7 @@ class StatePaths(Paths[int]):
         found, ports = self.graph, self.ports
         ranks = _products([ports.size(mask) for mask in self._masks])[found.group]
         before, after = self._bytes[found.start], self._bytes[found.end]
-        self._sizes = np.where(self._are(_GATHERING), before * ranks, before)
+        self._sizes = np.where(self._are(GATHERING), before * ranks, before)
         result = np.where(self._are(_SCATTERING), after, self._sizes)
         self._held = before + result
         from_root = self._are([kind for kind in KINDS if STEPS[kind][0] == ROOT])
@@ -298,9 +305,7 @@ def _shards(change: Change) -> bool:
 
 
 def _states(mesh: Mesh, x: DistType) -> dict[str, str]:
-    found = dict.fromkeys(mesh.by_name, REPLICATED)
-    found |= dict.fromkeys((axis for dim in x.dims for axis in dim.axes), SHARDED)
-    return found | dict.fromkeys(x.partial, PARTIAL) | dict.fromkeys(x.root, ROOT)
+    return {axis: _LETTERS[x.state_of(axis)] for axis in mesh.by_name}
 
 
 def _products(factors: Sequence[float]) -> Array:

@@ -10,6 +10,9 @@ from collir.layout import DistType, Mesh
 SHARDING = ("reduce_scatter", "scatter", "slice")
 """The steps that cut the value into shards, but for an all_to_all."""
 
+GATHERING = ("all_gather", "gather")
+"""The steps that put shards together."""
+
 FREE = ("slice", "keep_root", "mask")
 """The steps that send nothing."""
 

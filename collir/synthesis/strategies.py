@@ -140,17 +140,27 @@ def searched(op: Operation) -> bool:
     return isinstance(op, coll.COLLECTIVES) and "algorithm" not in op.properties
 
 
-def programs(op: CollOp, wanted: Wanted) -> Synthesis:
-    """The cheapest programs that do what an operation does.
+def placed_mesh(op: CollOp) -> Mesh:
+    """The mesh of an operation.
 
     Raises:
-        DiagnosticError: the mesh is not on levels, or too many sub-axes take part.
+        DiagnosticError: it is not on levels.
     """
     mesh = mesh_of(op)
     if not mesh.placed:
         raise DiagnosticError.at(
             op, f"mesh @{mesh.name} is not on levels: -p place chooses a placement"
         )
+    return mesh
+
+
+def programs(op: CollOp, wanted: Wanted) -> Synthesis:
+    """The cheapest programs that do what an operation does.
+
+    Raises:
+        DiagnosticError: the mesh is not on levels, or too many sub-axes take part.
+    """
+    mesh = placed_mesh(op)
     source, target = dist_type(op.operands[0]), dist_type(op.result)
     memory = None
     if wanted.memory is not None:

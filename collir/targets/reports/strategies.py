@@ -20,7 +20,7 @@ from collir.synthesis.build import dims_of
 from collir.synthesis.candidates import enumerated
 from collir.synthesis.p2.enumerate import Reading
 from collir.synthesis.steps import FREE, Candidate, Step
-from collir.synthesis.strategies import Wanted, front, programs, searched
+from collir.synthesis.strategies import Wanted, front, placed_mesh, programs, searched
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
 
@@ -95,11 +95,7 @@ class StrategiesBase(CostingTarget):
         return isinstance(op, coll.AllReduceOp) if self.method == "enumerate" else searched(op)
 
     def _strategies(self, function: str, op: CollOp) -> Strategies:
-        model, mesh = self.cost_model(), mesh_of(op)
-        if not mesh.placed:
-            raise DiagnosticError.at(
-                op, f"mesh @{mesh.name} is not on levels: -p place chooses a placement"
-            )
+        model, mesh = self.cost_model(), placed_mesh(op)
         baseline = None if isinstance(op, coll.RedistributeOp) else _baseline(op, model)
         if self.method == "enumerate":
             assert baseline is not None
