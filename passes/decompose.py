@@ -60,7 +60,8 @@ class DecomposePass(ModulePass):
     strategy: a fixed one for every all_reduce over several levels; none: the cheapest are searched.
     model, algorithm, order: of the costs, as of the target cost. top: how many programs to keep.
     memory: what operand and result of a step may take together, as a multiple of what those of the
-    whole do; 0: anything. limit: seconds for each search; 0: none.
+    whole do; 0: anything. chunks: in how many a program may run at most, so that levels work at the
+    same time; the search chooses. limit: seconds for each search; 0: none.
     """
 
     name = "decompose"
@@ -71,17 +72,23 @@ class DecomposePass(ModulePass):
     order: str = "written"
     top: int = 1
     memory: float | int = 0.0
+    chunks: int = 1
     limit: int = 60
 
     def __post_init__(self) -> None:
         if self.strategy and self.strategy not in STRATEGIES:
             raise ValueError(f"strategy is one of {', '.join(STRATEGIES)}, not '{self.strategy}'")
-        if self.top < 1 or self.memory < 0 or self.limit < 0:
-            raise ValueError("top is 1 or more, memory and limit are 0 or more")
-        if self.strategy and self.top > 1:
-            raise ValueError("top is of a search: leave out the strategy")
-        if self.strategy and self.memory:
-            raise ValueError("memory is of a search: leave out the strategy")
+        if self.top < 1 or self.chunks < 1 or self.memory < 0 or self.limit < 0:
+            raise ValueError("top and chunks are 1 or more, memory and limit are 0 or more")
+        for name, given in [
+            ("top", self.top > 1),
+            ("memory", self.memory),
+            ("chunks", self.chunks > 1),
+        ]:
+            if self.strategy and given:
+                raise ValueError(f"{name} is of a search: leave out the strategy")
+        if self.memory and self.chunks > 1:
+            raise ValueError("memory limits what a step on the whole value takes: leave out chunks")
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -89,5 +96,11 @@ class DecomposePass(ModulePass):
             decompose(op, self.strategy, keep_locations())
             return
         model = CostModel(self.model, self.algorithm, self.order)
-        wanted = Wanted(model, self.top, self.memory or None, float(self.limit) or None)
+        wanted = Wanted(
+            model,
+            self.top,
+            self.memory or None,
+            float(self.limit) or None,
+            chunks=self.chunks,
+        )
         synthesised(op, wanted, keep_locations())

@@ -1,17 +1,21 @@
-"""What the functions of a module cost: their collectives, one after the other.
+"""What the functions of a module cost: their collectives, one after the other, or overlapping
+where they are ``async``.
 
 Operations that send nothing are free here; so is packing the blocks of a later dimension.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
 
 from collir.cost.collective import Collective
 from collir.cost.group import CostError
 from collir.cost.model import CostModel, StepCost, step_cost
+from collir.cost.schedule import Span, Task, schedule, task_of
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
@@ -22,22 +26,56 @@ from collir.syntax.mlir import check_programs, functions_of
 
 @dataclass(frozen=True)
 class FunctionCost:
-    """What a function costs under a model; seconds. ``bound`` is that of these steps in a row."""
+    """What a function costs under a model; seconds.
+
+    Attributes:
+        slots: for every step where it stands in the program.
+    """
 
     name: str
     mesh: Mesh
     model: CostModel
     steps: tuple[StepCost, ...]
+    slots: "tuple[Slot, ...]"
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether steps may run at the same time."""
+        return not all(slot.waited for slot in self.slots)
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """The steps, to be scheduled."""
+        each = zip(self.steps, self.slots, strict=True)
+        return tuple(
+            task_of(step.collective, step.time, step.port_bytes, slot.after, slot.waited)
+            for step, slot in each
+        )
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """When every step starts and ends."""
+        if self.overlaps:
+            return schedule(self.tasks)
+        ends = list(accumulate((step.time for step in self.steps), initial=0.0))
+        return list(pairwise(ends))
 
     @cached_property
     def time(self) -> float:
-        """The sum of the steps' times."""
-        return sum(step.time for step in self.steps)
+        """When the last step ends; the sum of the steps' times where they do not overlap."""
+        return max((end for _, end in self.spans), default=0.0)
 
     @cached_property
     def bound(self) -> float:
-        """The sum of the steps' bounds."""
-        return sum(step.bound for step in self.steps)
+        """What these steps take at least: the sum of their bounds; where they overlap, the longest
+        chain of bounds, or what the busiest port takes for all of them."""
+        if not self.overlaps:
+            return sum(step.bound for step in self.steps)
+        ends: list[float] = []
+        for step, slot in zip(self.steps, self.slots, strict=True):
+            ends.append(step.bound + max((ends[one] for one in slot.after), default=0.0))
+        loads = zip(*(task.loads for task in self.tasks), strict=True)
+        return max(*ends, *map(sum, loads))
 
     def scaled(self, factor: float) -> "FunctionCost":
         """The cost with all buffers ``factor`` times as large.
@@ -46,7 +84,20 @@ class FunctionCost:
             CostError: see ``step_cost``.
         """
         steps = (step_cost(step.collective.scaled(factor), self.model) for step in self.steps)
-        return FunctionCost(self.name, self.mesh, self.model, tuple(steps))
+        return replace(self, steps=tuple(steps))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a collective stands in a program.
+
+    Attributes:
+        after: the numbers of the collectives whose results have to be there before.
+        waited: whether what follows waits for it (it is not ``async``).
+    """
+
+    after: tuple[int, ...]
+    waited: bool
 
 
 def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]:
@@ -70,13 +121,23 @@ def function_cost(function: FuncOp, model: CostModel) -> FunctionCost:
     """
     mesh = mesh_of(function)
     steps: list[StepCost] = []
+    slots: list[Slot] = []
+    from_step: dict[SSAValue, int] = {}
+    computed_on: set[int] = set()
     for op in function.body.ops:
+        needed = {from_step[operand] for operand in op.operands if operand in from_step}
         if isinstance(op, coll.COLLECTIVES):
             try:
                 steps.append(step_cost(collective_of(op, mesh), model))
             except CostError as error:
                 raise DiagnosticError.at(op, str(error)) from error
-    return FunctionCost(function.sym_name.data, mesh, model, tuple(steps))
+            slots.append(Slot(tuple(sorted(needed | computed_on)), "async" not in op.properties))
+            from_step[op.result] = len(steps) - 1
+        elif isinstance(op, coll.VIEWS) and needed:
+            (from_step[op.result],) = needed
+        else:  # whose operands are waited for
+            computed_on |= needed
+    return FunctionCost(function.sym_name.data, mesh, model, tuple(steps), tuple(slots))
 
 
 def collective_of(op: CollOp, mesh: Mesh) -> Collective:

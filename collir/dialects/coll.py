@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr
+from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, UnitAttr
 from xdsl.interfaces import HasFolderInterface
 from xdsl.ir import Attribute, Data, Dialect, Operation, SSAValue, TypeAttribute
 from xdsl.irdl import (
@@ -266,9 +266,11 @@ class SendOverOp(UnaryOp, ABC):
 
     axes = prop_def(AxesAttr)
     algorithm = opt_prop_def(StringAttr)
+    is_async = opt_prop_def(UnitAttr, prop_name="async")
 
     assembly_format = (
-        "$input `over` $axes (`using` $algorithm^)? attr-dict `:` type($input) `->` type($result)"
+        "$input `over` $axes (`using` $algorithm^)? (`async` $async^)? attr-dict "
+        "`:` type($input) `->` type($result)"
     )
 
 
@@ -278,10 +280,11 @@ class SendOverDimOp(UnaryOp, ABC):
     axes = prop_def(AxesAttr)
     dim = prop_def(IntegerAttr[I64])
     algorithm = opt_prop_def(StringAttr)
+    is_async = opt_prop_def(UnitAttr, prop_name="async")
 
     assembly_format = (
-        "$input `over` $axes `dim` $dim (`using` $algorithm^)? attr-dict "
-        "`:` type($input) `->` type($result)"
+        "$input `over` $axes `dim` $dim (`using` $algorithm^)? (`async` $async^)? "
+        "attr-dict `:` type($input) `->` type($result)"
     )
 
 
@@ -421,10 +424,11 @@ class AllToAllOp(UnaryOp):
     source = prop_def(IntegerAttr[I64])
     target = prop_def(IntegerAttr[I64])
     algorithm = opt_prop_def(StringAttr)
+    is_async = opt_prop_def(UnitAttr, prop_name="async")
 
     assembly_format = (
-        "$input `over` $axes `dim` $source `to` $target (`using` $algorithm^)? attr-dict "
-        "`:` type($input) `->` type($result)"
+        "$input `over` $axes `dim` $source `to` $target (`using` $algorithm^)? "
+        "(`async` $async^)? attr-dict `:` type($input) `->` type($result)"
     )
 
     @classmethod
@@ -699,6 +703,9 @@ COLLECTIVES = (
 
 REDUCING = (AllReduceOp, ReduceOp, ReduceScatterOp)
 """The operations that reduce."""
+
+VIEWS = (SplitOp, MergeOp, ReshapeOp, KeepRootOp)
+"""The operations whose result is the memory of their operand."""
 
 LOCAL = (
     SliceOp,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from lark import Token, Tree
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, SymbolRefAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, SymbolRefAttr, UnitAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
 
@@ -245,7 +245,7 @@ class FunctionLowering(Lowering):
         """
         given: dict[str, tuple[Token, Node]] = {}
         for clause in trees:
-            keyword, argument = clause.children
+            keyword, argument = clause.children[0], clause.children[-1]  # a flag is its own
             if str(keyword) in given:
                 self.error(keyword, f"`{keyword}` is given twice")
             given[str(keyword)] = (keyword, argument)
@@ -293,6 +293,8 @@ class FunctionLowering(Lowering):
             case Kind.SIZES, Tree(data="sizes"):
                 sizes = [self.integer(t) for t in children if t is not None]
                 return SizesAttr(tuple(s or 0 for s in sizes)) if None not in sizes else None
+            case Kind.FLAG, Token(type="ASYNC"):
+                return UnitAttr()
             case Kind.TYPE, Tree(data="type"):
                 x = self.type(argument)
                 return None if x is None else DistTensorType(x)
@@ -345,6 +347,7 @@ _KINDS = {
     Kind.NUMBER: "a number",
     Kind.NAME: "a name",
     Kind.TYPE: "a type",
+    Kind.FLAG: "nothing",
 }
 
 

@@ -17,6 +17,7 @@ class Kind(Enum):
     SIZES = auto()
     NUMBER = auto()
     NAME = auto()
+    FLAG = auto()
     TYPE = auto()
 
 
@@ -49,6 +50,7 @@ class Signature:
             Kind.NUMBER: "NUMBER",
             Kind.NAME: "NAME",
             Kind.TYPE: "TYPE",
+            Kind.FLAG: "",
         }
         operands = (
             "%x, ..."
@@ -56,7 +58,7 @@ class Signature:
             else ", ".join("%x%y"[i * 2 : i * 2 + 2] for i in range(self.operands))
         )
         parts = [
-            f"[{c.keyword} {shown[c.kind]}]"
+            f"[{f'{c.keyword} {shown[c.kind]}'.rstrip()}]"
             if c.default is not None or c.optional
             else f"{c.keyword} {shown[c.kind]}"
             for c in self.clauses
@@ -67,15 +69,16 @@ class Signature:
 _OVER = Clause("over", "axes", Kind.AXES)
 _DIM = Clause("dim", "dim", Kind.INTEGER)
 _USING = Clause("using", "algorithm", Kind.NAME, optional=True)
+_ASYNC = Clause("async", "async", Kind.FLAG, optional=True)
 
 SIGNATURES: dict[str, Signature] = {
-    "all_reduce": Signature(coll.AllReduceOp, (_OVER, _USING)),
-    "reduce": Signature(coll.ReduceOp, (_OVER, _USING)),
-    "broadcast": Signature(coll.BroadcastOp, (_OVER, _USING)),
-    "reduce_scatter": Signature(coll.ReduceScatterOp, (_OVER, _DIM, _USING)),
-    "all_gather": Signature(coll.AllGatherOp, (_OVER, _DIM, _USING)),
-    "scatter": Signature(coll.ScatterOp, (_OVER, _DIM, _USING)),
-    "gather": Signature(coll.GatherOp, (_OVER, _DIM, _USING)),
+    "all_reduce": Signature(coll.AllReduceOp, (_OVER, _USING, _ASYNC)),
+    "reduce": Signature(coll.ReduceOp, (_OVER, _USING, _ASYNC)),
+    "broadcast": Signature(coll.BroadcastOp, (_OVER, _USING, _ASYNC)),
+    "reduce_scatter": Signature(coll.ReduceScatterOp, (_OVER, _DIM, _USING, _ASYNC)),
+    "all_gather": Signature(coll.AllGatherOp, (_OVER, _DIM, _USING, _ASYNC)),
+    "scatter": Signature(coll.ScatterOp, (_OVER, _DIM, _USING, _ASYNC)),
+    "gather": Signature(coll.GatherOp, (_OVER, _DIM, _USING, _ASYNC)),
     "all_to_all": Signature(
         coll.AllToAllOp,
         (
@@ -83,6 +86,7 @@ SIGNATURES: dict[str, Signature] = {
             Clause("dim", "source", Kind.INTEGER),
             Clause("to", "target", Kind.INTEGER),
             _USING,
+            _ASYNC,
         ),
     ),
     "permute": Signature(coll.PermuteOp, (Clause("to", "to", Kind.TYPE),)),

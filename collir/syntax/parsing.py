@@ -67,6 +67,7 @@ _TERMINALS = {
     "STRING": 'a file name in ""',
     "KEYWORD": "a clause (dim, to, into, by, low, high, value, order, op, using)",
     "OVER": "`over`",
+    "ASYNC": "`async`",
     "RETURN": "`return`",
     "MEMORY": "`memory`",
     "REDUCTION": "`reduction`",

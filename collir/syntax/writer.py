@@ -27,7 +27,7 @@ from collir.dialects.machine import (
 from collir.layout import Mesh
 from collir.machine import LinkKind
 from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.operations import SIGNATURES
+from collir.syntax.operations import SIGNATURES, Kind
 from collir.syntax.units import Quantity, plain
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -233,6 +233,9 @@ def _clauses(op: CollOp, mesh: Mesh) -> str:
     text = ""
     for clause in SIGNATURES[op.mnemonic].clauses:
         if (value := op.properties.get(clause.name)) is None:
+            continue
+        if clause.kind is Kind.FLAG:
+            text += f" {clause.keyword}"
             continue
         argument = _argument(value, mesh)
         if clause.default is None or argument != str(clause.default):  # -0 is not 0

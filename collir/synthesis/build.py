@@ -8,16 +8,17 @@ packing may.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, DistTensorType, SizesAttr, dist_type
 from collir.dialects.machine import NumberAttr
 from collir.layout import DistType, LayoutError, Mesh
-from collir.synthesis.steps import GATHERING, SHARDING, Step, scattered
+from collir.synthesis.steps import FREE, GATHERING, SHARDING, Pipeline, Step, scattered
 
 Axes = tuple[str, ...]
 
@@ -40,7 +41,15 @@ class Chain:
         Raises:
             LayoutError: it is not well typed.
         """
-        step = _OPERATIONS[kind].make(self.mesh, self.value, **properties)
+        self.then_of([self.value], kind, **properties)
+
+    def then_of(self, values: Sequence[SSAValue], kind: str, **properties: Attribute) -> None:
+        """One more operation on several values, whose result the chain goes on with.
+
+        Raises:
+            LayoutError: it is not well typed.
+        """
+        step = _OPERATIONS[kind].make(self.mesh, *values, **properties)
         self.ops.append(step)
         self.value = step.result
 
@@ -51,7 +60,11 @@ class Chain:
 
 
 def build(
-    mesh: Mesh, value: SSAValue, steps: Sequence[Step], target: DistType
+    mesh: Mesh,
+    value: SSAValue,
+    steps: Sequence[Step],
+    target: DistType,
+    pipeline: Pipeline | None = None,
 ) -> tuple[list[Operation], SSAValue]:
     """The operations that carry out steps on a value, and their result, which has a type.
 
@@ -60,7 +73,7 @@ def build(
             fits.
     """
     source = dist_type(value)
-    for dim in _dims_to_try(mesh, source, target, steps):
+    for dim in _dims_to_try(mesh, source, target, steps) if pipeline is None else ():
         chain = Chain(mesh, value)
         try:
             _plain(chain, steps, target, dim)
@@ -70,10 +83,10 @@ def build(
             return chain.ops, chain.value
     try:
         chain = Chain(mesh, value)
-        _viewed(chain, steps, target, apart=False)
+        _viewed(chain, steps, target, pipeline, apart=False)
     except LayoutError:  # what is gathered is not what was scattered last
         chain = Chain(mesh, value)
-        _viewed(chain, steps, target, apart=True)
+        _viewed(chain, steps, target, pipeline, apart=True)
     if chain.type != target:
         raise LayoutError(f"the steps lead to {chain.type}, not to {target}")
     return chain.ops, chain.value
@@ -160,16 +173,24 @@ class _Part:
     axes: Axes = ()
 
 
-def _viewed(chain: Chain, steps: Sequence[Step], target: DistType, apart: bool) -> None:
+def _viewed(
+    chain: Chain, steps: Sequence[Step], target: DistType, pipeline: Pipeline | None, apart: bool
+) -> None:
     """The steps on a view; ``apart``: with a dimension for each of the sub-axes that shard the
     value on the way only, else with one for all of them."""
     parts = _split_ends(chain, target)
     ends = {axis for part in parts for axis in part.axes}
     between = [axis for axis in scattered(steps) if axis not in ends]
     view = _View(chain, parts)
-    undo = view.split_between(between, apart)
-    for step in steps:
-        view.carry_out(step, target)
+    place, undo = view.split_between(between, apart, pipeline.chunks if pipeline else 1)
+    if pipeline is None:
+        for step in steps:
+            view.carry_out(step, target)
+    else:
+        views = view.cut(place, pipeline.chunks)
+        for chunk, step in pipeline.order:
+            views[chunk].carry_out(steps[step], target)
+        view.put_together(place, views)
     undo()
     _merge_ends(chain, view.parts)
 
@@ -198,22 +219,27 @@ def _merge_ends(chain: Chain, parts: Sequence[_Part]) -> None:
 
 @dataclass
 class _View:
-    """A value, and what its dimensions are."""
+    """A value, and what its dimensions are; what is done on a chunk need not be waited for."""
 
     chain: Chain
     parts: list[_Part]
+    is_chunk: bool = False
 
-    def split_between(self, axes: Sequence[str], apart: bool) -> Callable[[], None]:
+    def split_between(
+        self, axes: Sequence[str], apart: bool, chunks: int = 1
+    ) -> tuple[int, Callable[[], None]]:
         """Parts for sub-axes that shard no dimension at either end, out of what is left of one
-        that divides, or of all, padded; returns what undoes it."""
+        that divides, and into enough chunks, or of all, padded; the place of the part that can be
+        cut then, and what undoes it."""
         mesh = self.chain.mesh
-        if not axes:
-            return lambda: None
+        if not axes and chunks == 1:
+            return 0, lambda: None
         sizes = [mesh.by_name[axis].size for axis in axes]
         total = math.prod(sizes)
         rests = [place for place, part in enumerate(self.parts) if not part.axes]
         before = list(self.parts)
-        fits = next((place for place in rests if self.parts[place].size % total == 0), None)
+        left = ((place, *divmod(self.parts[place].size, total)) for place in rests)
+        fits = next((place for place, many, rest in left if not rest and many >= chunks), None)
         missing = 0
         if fits is None:
             self._order([*(p for p in range(len(before)) if p not in rests), *rests])
@@ -226,7 +252,7 @@ class _View:
             self._pad(fits, missing)
         rest = self.parts[fits]
         own = [_Part(rest.dim, rest.size, tuple(axes))]
-        if apart:
+        if apart and axes:
             own = [_Part(rest.dim, size, (axis,)) for size, axis in zip(sizes, axes, strict=True)]
             own.append(_Part(rest.dim, rest.size // total))
         self.parts[fits : fits + 1] = own
@@ -243,12 +269,35 @@ class _View:
             self._reshape()
             self._order([self.parts.index(part) for part in before])
 
-        return undo
+        return fits + len(own) - 1, undo
+
+    def cut(self, place: int, chunks: int) -> list["_View"]:
+        """The value in chunks of a part: as even as they can be and be shared by its sub-axes."""
+        part, mesh = self.parts[place], self.chain.mesh
+        unit = mesh.group_size(part.axes)
+        many = part.size // unit
+        ends = [many * number // chunks * unit for number in range(chunks + 1)]
+        views: list[_View] = []
+        for start, end in pairwise(ends):
+            chain = Chain(mesh, self.chain.value, self.chain.ops)
+            cuts = {"low": _int(-start), "high": _int(end - part.size)}
+            chain.then("pad", dim=_int(place), value=NumberAttr(0.0), **cuts)
+            parts = list(self.parts)
+            parts[place] = replace(part, size=end - start)
+            views.append(_View(chain, parts, is_chunk=True))
+        return views
+
+    def put_together(self, place: int, views: Sequence["_View"]) -> None:
+        """The value of what its chunks have become."""
+        chunks = [view.chain.value for view in views]
+        self.chain.then_of(chunks, "concat", dim=_int(place))
 
     def carry_out(self, step: Step, target: DistType) -> None:
         """One step; sub-axes with parts of their own become one dimension for it."""
         chain = self.chain
         axes: dict[str, Attribute] = {"axes": AxesAttr(step.axes)}
+        if self.is_chunk and step.kind not in FREE:
+            axes["async"] = UnitAttr()
         if step.kind == "mask":
             chain.then("mask", **axes, reduction=StringAttr(str(target.reduction)))
             return

@@ -1,129 +1,201 @@
-"""What an operation needs at least, where only some of the axes have levels yet.
+"""What an operation takes at least, where only the outermost levels are shared out among the axes.
 
-A child of a level must get what its devices want and do not hold. How far the axes without levels
-reach is not known, but what of the machine is left for them is: together they fill it.
+A child of a level must get what its devices want and do not hold. How far each axis reaches on the
+levels that are not shared out is not known, but together the axes fill them.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
+from operator import mul
+from typing import NamedTuple
 
 from collir.cost.model import CostModel
 from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.layout import Mesh
-from collir.layout.types import State
 from collir.machine import Level
+from collir.synthesis.states import fits
+from collir.synthesis.strategies import searched
 
-Rows = dict[str, tuple[int, ...]]
-"""The rows of a matrix that are known, by the names of axes."""
+Rows = Mapping[str, Sequence[int]]
+"""The factors of axes on the first levels, by their names."""
+
+
+class Span(NamedTuple):
+    """How far some axes extend.
+
+    Attributes:
+        size: on all levels.
+        factors: on the levels that are shared out.
+        least: on the first levels (none, one, two and so on) at least.
+        most: on these at most.
+    """
+
+    size: int
+    factors: tuple[int, ...]
+    least: tuple[int, ...]
+    most: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Room:
-    """The levels that an axis without a row may still take, and what such axes there are."""
+    """A machine whose first levels are shared out among the axes of a mesh.
+
+    Attributes:
+        sizes: of the levels; those of a part, if the mesh has only that.
+        rows: the factors of every axis on the levels that are shared out.
+        left: of every axis, what is left for the other levels.
+    """
 
     levels: tuple[Level, ...]
-    left: tuple[int, ...]
+    sizes: tuple[int, ...]
     rows: Rows
-    sizes: dict[str, int]
-    """Of the axes without a row."""
+    left: Mapping[str, int]
+    shared: int
 
     @cached_property
-    def total(self) -> int:
-        """The product of the sizes of the axes without a row."""
-        return math.prod(self.sizes.values())
+    def _free(self) -> list[int]:
+        """On the first levels (none, one, two and so on), what is not shared out."""
+        sizes = [1] * self.shared + [*self.sizes[self.shared :]]
+        return [*accumulate(sizes, mul, initial=1)]
 
-    def least(self, axes: Iterable[str], first: int, last: int) -> float:
-        """Over how many coordinates axes extend on some levels, at least."""
-        known, own = 1.0, 1
-        for axis in axes:
-            known *= math.prod(self.rows[axis][first:last]) if axis in self.rows else 1
-            own *= self.sizes.get(axis, 1)
-        return known * max(1.0, math.prod(self.left[first:last]) * own / self.total)
+    @cached_property
+    def latencies(self) -> list[float]:
+        """Of a message between children of each level: it goes through all ports inside, too."""
+        backwards = accumulate((level.latency for level in reversed(self.levels)), max)
+        return [*backwards][::-1]
 
-    def most(self, axes: Iterable[str], first: int, last: int) -> float:
-        """Over how many coordinates axes extend on some levels, at most."""
-        known, own = 1.0, 1
+    def span(self, axes: Iterable[str]) -> Span:
+        """How far some axes extend."""
+        left, factors = 1, [1] * self.shared
         for axis in axes:
-            known *= math.prod(self.rows[axis][first:last]) if axis in self.rows else 1
-            own *= self.sizes.get(axis, 1)
-        return known * min(own, math.prod(self.left[first:last]))
+            left *= self.left[axis]
+            factors = [*map(mul, factors, self.rows[axis])]
+        ones = [1] * (len(self.sizes) - self.shared)
+        known = [*accumulate([*factors, *ones], mul, initial=1)]
+        free = self._free
+        # What is left goes to these levels or to the others, as far as it divides them
+        both = [*zip(known, free, strict=True)]
+        least = tuple(n * (left // math.gcd(left, free[-1] // f)) for n, f in both)
+        most = tuple(n * math.gcd(left, f) for n, f in both)
+        return Span(known[-1] * left, tuple(factors), least, most)
+
+    def latency(self, span: Span) -> float:
+        """Seconds that messages take at least until one has crossed between all coordinates.
+
+        Whatever reaches n children of a level, one by one or by doubling, does so in lg n messages
+        or more. What is left of the axes takes the fastest levels that are.
+        """
+        left = math.log2(span.size / math.prod(span.factors))
+        seconds = 0.0
+        for level, latency in reversed([*enumerate(self.latencies)]):
+            if level < self.shared:
+                seconds += math.log2(span.factors[level]) * latency
+            else:
+                messages = min(left, math.log2(self.sizes[level]))
+                seconds, left = seconds + messages * latency, left - messages
+        return seconds
 
 
 class Demand:
     """An operation on a mesh without a placement.
 
     Attributes:
-        axes: those that its value is not simply replicated or sharded over.
+        changes: the states of every axis at both ends, and whether it goes to another dimension.
+        inert: the axes over which the value stays split as it is, so that all that counts is how
+            much of each level the others leave to them.
+        ordered: whether it counts which axis comes first: in the layouts of a redistribution, or
+            in the groups of a collective that says its algorithm.
     """
 
     def __init__(self, op: CollOp, mesh: Mesh, model: CostModel):
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         self.op, self.source, self.target = op, x, y
-        self._no_latency = model.model != "alpha-beta"
-        each = {axis: (x.state_of(axis), y.state_of(axis)) for axis in mesh.by_name}
-        self.states = each
-
-        def having(before: State, *after: State) -> tuple[str, ...]:
-            return tuple(a for a, (one, other) in each.items() if one == before and other in after)
-
-        self._reduced = having("partial", "replicated")
-        self._summed = having("partial", "sharded", "root")
-        self._gathered = having("sharded", "replicated")
-        self._spread = having("root", "replicated", "sharded")
-        self._idle = having("replicated", "replicated")
-        moved = having("sharded", "sharded") if isinstance(op, coll.AllToAllOp) else ()
-        self._moved = tuple(axis for axis in moved if x.dim_of(axis) != y.dim_of(axis))
-        kept = having("sharded", "sharded") + having("partial", "partial")
+        self.ordered = not (searched(op) and fits(x, y))
+        self.changes = {
+            axis: (x.state_of(axis), y.state_of(axis), x.dim_of(axis) != y.dim_of(axis))
+            for axis in mesh.by_name
+        }
+        stays = [("partial", "partial", False), ("sharded", "sharded", False)]
+        self.inert = frozenset(axis for axis, change in self.changes.items() if change in stays)
+        self._with_latency = model.model == "alpha-beta"
+        self._reduced = self._having("partial", "replicated")
+        self._summed = self._having("partial", "sharded", "root")
+        self._gathered = self._having("sharded", "replicated")
+        self._spread = self._having("root", "replicated", "sharded")
+        self._cut = self._having("replicated", "sharded", "root")
+        self._copies = (*self._having("replicated", "replicated"), *self._gathered, *self._cut)
+        kept = (*self._having("sharded", "sharded"), *self._having("partial", "partial"))
+        moves = isinstance(op, coll.AllToAllOp)
+        self._moved = tuple(axis for axis in kept if moves and axis not in self.inert)
         self._distinct = tuple(axis for axis in kept if axis not in self._moved)
+        self._crossed = (*self._reduced, *self._summed, *self._spread)
+        if fits(x, y):  # else a permute may bring blocks where they belong
+            self._crossed += (*self._gathered, *self._having("sharded", "root"), *self._moved)
         self._local = float(x.local_bytes(mesh))
-        self._gathering = math.prod(mesh.by_name[axis].size for axis in self._gathered)
+        self._whole = self._local * math.prod(mesh.by_name[axis].size for axis in self._gathered)
         self._wanted = float(y.local_bytes(mesh))
-        self.axes = (
-            *self._reduced,
-            *self._summed,
-            *self._gathered,
-            *self._spread,
-            *self._moved,
-        )
+
+    def _having(self, before: str, *after: str) -> tuple[str, ...]:
+        each = self.changes.items()
+        return tuple(a for a, (one, other, _) in each if one == before and other in after)
 
     def least(self, room: Room) -> float:
-        """Seconds that any program for the operation takes at least, wherever the rest lives."""
-        most = 0.0
-        count = len(room.levels)
-        for index, level in enumerate(room.levels):
-            share = self._bytes(room, index + 1)
-            if share > 0:
-                distinct = room.least(self._distinct, index + 1, count)
-                latency = 0.0 if self._no_latency else level.latency
-                most = max(most, latency + share * distinct / level.port)
-        return most
+        """Seconds that any program for the operation takes at least, wherever the rest lives.
 
-    def _bytes(self, room: Room, end: int) -> float:
-        """Into a child of the level before ``end``, on average; of one that is all a value has."""
-        reduced = room.least(self._reduced, 0, end)
-        parts = reduced * room.least(self._summed, 0, end)
-        if parts > 1:
-            # Per element parts - 1 messages until one child has the sum, and one for each other
-            # that wants it; the more have copies, the fewer each needs to send.
-            children = parts * room.most((*self._idle, *self._gathered), 0, end)
-            spread = 0.0 if self._summed else children - 1
-            return (parts - 1 + spread) / children * self._local * self._gathering
-        if self._spread and room.least(self._spread, 0, end) > 1:
-            return self._wanted
-        gathered = room.least(self._gathered, 0, end)
-        moved = room.least(self._moved, 0, end)
-        return max(
-            (1 - 1 / gathered) * self._local * self._gathering, (1 - 1 / moved) * self._local
-        )
+        Each step takes its messages' latencies and the time of its bytes through any one port.
+        """
+        distinct = room.span(self._distinct)
+        per_byte = [
+            distinct.size // most / level.port
+            for most, level in zip(distinct.most[1:], room.levels, strict=True)
+        ]
+        latency = room.latency(room.span(self._crossed)) if self._with_latency else 0.0
+        return max(self._fetched(room, per_byte), self._reduction(room, per_byte)) + latency
 
+    def _fetched(self, room: Room, per_byte: Sequence[float]) -> float:
+        """Seconds for what the children of a level want and do not hold, nothing reduced."""
+        into: list[Iterable[float]] = []
+        if self._spread:
+            into.append(self._wanted * (n > 1) for n in room.span(self._spread).least[1:])
+        if self._gathered:
+            gathered = room.span(self._gathered)
+            split = room.span((*self._cut, *self._summed, *self._spread))
+            both = zip(split.most[1:], gathered.least[1:], strict=True)
+            into.append((1 / wanted - 1 / held) * self._whole for wanted, held in both)
+        if self._moved:
+            moved = room.span(self._moved)
+            both = zip(moved.least[1:], moved.most[1:], strict=True)
+            into.append((1 - 1 / n) * self._local * (moved.size // most) for n, most in both)
+        return max((max(map(mul, sizes, per_byte)) for sizes in into), default=0.0)
 
-def order(demands: Sequence[tuple[float, Demand]], mesh: Mesh) -> list[str]:
-    """The axes with the most to send first, so that bounds soon say much."""
-    weight = dict.fromkeys((axis.name for axis in mesh.axes), 0.0)
-    for factor, demand in demands:
-        for axis in demand.axes:
-            weight[axis] += factor * demand.source.local_bytes(mesh)
-    return sorted(weight, key=lambda name: -weight[name])
+    def _reduction(self, room: Room, per_byte: Sequence[float]) -> float:
+        """Seconds in which the children of a level reduce what they have, and send it those that
+        want it.
+
+        Of n parts in c copies, c' of which are not cut, an element takes (n - 1) c' messages that
+        reduce and n c - c' that bring the sum to all, an all_reduce as many of both. These are
+        different steps (or halves of one), so the slowest ports for either count:
+
+            max of k (n - 1) c' / n c over levels + max of k (1 - c' / n c),
+
+        k the time that a child's elements take through its port. With more than the least c' the
+        first grows by more than the second falls; below that, on other levels, it is free.
+        """
+        if not self._reduced and not self._summed:
+            return 0.0
+        parts = room.span((*self._reduced, *self._summed)).least[1:]
+        copies = room.span(self._copies).most[1:]
+        each = [
+            (self._whole * seconds, n, c)
+            for seconds, n, c in zip(per_byte, parts, copies, strict=True)
+            if n > 1
+        ]
+        first = max((k * (n - 1) / (n * c) for k, n, c in each), default=0.0)
+        if self._summed or self._cut:
+            return first
+        spread = (max(k * (1 - 1 / n), k - first / (n - 1)) for k, n, _ in each)
+        return first + max(spread, default=0.0)

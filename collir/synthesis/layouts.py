@@ -157,7 +157,7 @@ class LayoutPaths(Paths[Held]):
             edge = self._edge(state, step, after)
             memory = max(memory, edge.memory)
             if edge.kind:
-                found = self.cheapest_order(edge)
+                found = self.costed(edge)
                 if found is None:
                     return None
                 costs.append(step_cost(found[1], self.model))

@@ -149,18 +149,21 @@ class Paths(Problem[Node[State]]):
     def _costed(self, node: Node[State]) -> Node[State] | None:
         edge, before = node.edge, node.before
         assert edge is not None and before is not None
-        name = (edge.kind, edge.group, edge.at_root, edge.size, edge.step, edge.moves)
-        if name not in self._paid:
-            self._paid[name] = self.cheapest_order(edge)
-        found = self._paid[name]
+        found = self.costed(edge)
         if found is None:
             return None
         step, paid, time = found
         cost = before.cost + time + self.tie
         return Node(cost + self.remaining(node.state), cost, node.state, before, edge, step, paid)
 
-    def cheapest_order(self, edge: Edge[State]) -> tuple[Step, Collective, float] | None:
+    def costed(self, edge: Edge[State]) -> tuple[Step, Collective, float] | None:
         """The cheapest order of the ranks, with its seconds; None if the model has no cost."""
+        name = (edge.kind, edge.group, edge.at_root, edge.size, edge.step, edge.moves)
+        if name not in self._paid:
+            self._paid[name] = self._cheapest_order(edge)
+        return self._paid[name]
+
+    def _cheapest_order(self, edge: Edge[State]) -> tuple[Step, Collective, float] | None:
         best: tuple[Step, Collective, float] | None = None
         for step, collective in self._written(edge):
             try:
@@ -214,14 +217,15 @@ def cheapest(paths: Paths[Any], top: int = 1, seconds: float | None = None) -> F
         time_limit=seconds,
         progress=False,
     )
-    candidates = [_candidate(paths, solution.node) for solution in outcome.solutions]
+    candidates = [candidate_of(paths, solution.node) for solution in outcome.solutions]
     if known and len(candidates) < top and all(one.steps != known.steps for one in candidates):
         candidates.append(known)
         candidates.sort(key=lambda one: one.time)
     return Found(tuple(candidates), outcome.status in ("optimal", "infeasible"))
 
 
-def _candidate(paths: Paths[Any], node: Node[Any]) -> Candidate:
+def candidate_of(paths: Paths[Any], node: Any) -> Candidate:
+    """The program of a path that has arrived, given by its last node (as ``Node``)."""
     nodes = [node]
     while (before := nodes[-1].before) is not None:
         nodes.append(before)

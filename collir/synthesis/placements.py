@@ -2,12 +2,12 @@
 
 What a program computes does not depend on that; what it costs does. A placement is costed with
 every collective of every function under the cheapest program for it, since that is another one on
-each placement. Matrices are filled axis by axis; what is known of the rows bounds what the
-operations take, so that few are filled to the end.
+each placement. Matrices are filled level by level, the outermost first; what is known of the
+columns bounds what the operations take, so that few are filled to the end.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
@@ -21,16 +21,17 @@ from collir.cost.program import collective
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, CollOp
 from collir.dialects.machine import MESH_ATTRIBUTE, MeshOp
-from collir.layout import Mesh
+from collir.layout import DistType, Mesh
 from collir.layout.numbers import divisors
 from collir.machine import Level, LinkKind
 from collir.search import Problem, k_best
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
-from collir.synthesis.demand import Demand, Room, order
+from collir.synthesis.demand import Demand, Room, Rows
 from collir.synthesis.meshes import placed, renamed_type
 from collir.synthesis.p2.matrices import Matrix, count, rows
 from collir.synthesis.search import synthesise
+from collir.synthesis.states import StatePaths
 from collir.synthesis.strategies import searched
 
 
@@ -68,21 +69,37 @@ class Placements:
 
 
 class Partial(NamedTuple):
-    """The rows of the first axes, and what is left of each level for the others.
+    """The factors of all axes on the first levels.
 
-    ``left`` is None where it is not decided which part of the machine is used.
+    Attributes:
+        part: the sizes of the levels that are used; None where that is not decided.
+        looked: how often costs were looked at more closely, where all levels have factors.
     """
 
-    rows: Matrix = ()
-    left: tuple[int, ...] | None = None
+    columns: Matrix = ()
+    part: tuple[int, ...] | None = None
+    looked: int = 0
 
 
-_ORDERED = (coll.AllToAllOp, coll.PermuteOp, coll.RedistributeOp)
-"""What may cost something else where sub-axes change places."""
+@dataclass
+class Known:
+    """What is known of an operation on a placement: seconds at least; all of them, if exact.
+
+    ``closer`` is whether there are better bounds than the closed form of ``Demand``.
+    """
+
+    seconds: float
+    closer: bool = False
+    exact: bool = False
 
 
 class Matrices(Problem[Partial]):
-    """All matrices, row by row; a whole one is worth what its functions take."""
+    """All matrices, column by column; a whole one is worth what its functions take.
+
+    What an operation takes at least is first a closed form, then the least way through the graph of
+    its programs, and only where that decides nothing what its cheapest program takes. Each step is
+    a node of its own, so that no more is computed than what the order of placements asks for.
+    """
 
     sense = "min"
     sorted_by_bound = True
@@ -90,7 +107,7 @@ class Matrices(Problem[Partial]):
     def __init__(
         self, functions: list[FuncOp], mesh: Mesh, model: CostModel, weights: Mapping[str, float]
     ):
-        self.mesh, self._model, self._weights = mesh, model, weights
+        self.mesh, self._model = mesh, model
         self._demands = [
             (function.sym_name.data, Demand(op, mesh, model))
             for function in functions
@@ -98,94 +115,150 @@ class Matrices(Problem[Partial]):
             if isinstance(op, CollOp) and isinstance(op, (*coll.COLLECTIVES, coll.RedistributeOp))
         ]
         self._names = [function.sym_name.data for function in functions]
-        self._order = order([(weights.get(f, 1.0), d) for f, d in self._demands], mesh)
-        self._sizes = {axis.name: axis.size for axis in mesh.axes}
+        self._weights = {name: weights.get(name, 1.0) for name in self._names}
         self.parts = list(_parts(mesh.machine.levels, mesh.devices))
         kinds = {level.kind for level in mesh.machine.levels}
         railed = any(level.rails > 1 for level in mesh.machine.levels)
         self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not railed
-        self._times: dict[object, float | None] = {}
+        self._known: dict[object, Known] = {}
         self._bounds: dict[Partial, float] = {}
-        self.costed: dict[Partial, Placement | None] = {}
+        self.costed: dict[Matrix, Placement | None] = {}
         self.refused: DiagnosticError | None = None
         self.exact = True
         self.until = math.inf
 
     def root(self) -> Partial:
-        """No axis has a row."""
+        """No level has factors."""
         return Partial()
 
     def children(self, node: Partial) -> list[Partial]:
-        """One axis more, or a part of the machine; the most promising first."""
-        return sorted(self._children(node), key=self.bound)
-
-    def _children(self, node: Partial) -> Iterator[Partial]:
-        if node.left is None:
-            yield from (Partial((), part) for part in self.parts)
-        elif len(node.rows) < len(self._order):
-            for row in rows(node.left, self._sizes[self._order[len(node.rows)]]):
-                left = tuple(size // own for size, own in zip(node.left, row, strict=True))
-                yield Partial((*node.rows, row), left)
+        """One level more, or a part of the machine, the most promising first; or the same one,
+        looked at more closely."""
+        if node.part is None:
+            return sorted((Partial((), part) for part in self.parts), key=self.bound)
+        if len(node.columns) == len(node.part):
+            return [node._replace(looked=node.looked + 1)] if self._look(node) else []
+        room = self._room(node)
+        left = tuple(room.left.values())
+        columns = rows(left, node.part[len(node.columns)])
+        after = [node._replace(columns=(*node.columns, column)) for column in columns]
+        return sorted(after, key=self.bound)
 
     def bound(self, node: Partial) -> float:
-        """Seconds that the functions take at least."""
-        if node.left is None:
+        """Seconds that the functions take at least: what is known when it is first asked for, so
+        that the order of children stays what it was."""
+        if node.part is None:
             return 0.0
-        known = self._bounds.get(node)
-        if known is None:
-            rows = dict(zip(self._order, node.rows, strict=False))
-            sizes = {name: size for name, size in self._sizes.items() if name not in rows}
-            room = Room(self.mesh.machine.levels, node.left, rows, sizes)
-            known = sum(
-                self._weights.get(name, 1.0) * demand.least(room) for name, demand in self._demands
-            )
-            known = self._bounds[node] = known * (1 - 1e-9)
-        return known
+        if node not in self._bounds:
+            room = self._room(node)
+            if len(node.columns) == len(node.part):
+                each = [known.seconds for known in self._all_known(node, room)]
+            else:
+                each = [demand.least(room) for _, demand in self._demands]
+            self._bounds[node] = self._sum(each) * (1 - SLACK)
+        return self._bounds[node]
 
     def objective(self, node: Partial) -> float | None:
-        """Seconds, where all axes have rows."""
-        if node.left is None or len(node.rows) < len(self._order):
+        """Seconds, where all operations are costed."""
+        if node.part is None or len(node.columns) < len(node.part):
             return None
-        if node not in self.costed:
-            self.costed[node] = self._placement(node)
-        found = self.costed[node]
-        return None if found is None else found.time
+        found = self._all_known(node, self._room(node))
+        if not all(known.exact for known in found):
+            return None
+        if node.columns not in self.costed:
+            self.costed[node.columns] = self._placement(node, [known.seconds for known in found])
+        placement = self.costed[node.columns]
+        return None if placement is None else placement.time
 
     def identity(self) -> object:
         """Never checkpointed."""
         return id(self)
 
-    def _placement(self, node: Partial) -> Placement | None:
-        by_name = dict(zip(self._order, node.rows, strict=True))
-        matrix = tuple(by_name[axis.name] for axis in self.mesh.axes)
-        mesh = placed(self.mesh, matrix)
-        times = dict.fromkeys(self._names, 0.0)
-        for number, (function, demand) in enumerate(self._demands):
-            key = (number, self._key(demand, by_name))
-            if key not in self._times:
-                self._times[key] = self._cheapest(demand, mesh)
-            if (time := self._times[key]) is None:
-                return None
-            times[function] += time
-        total = sum(self._weights.get(name, 1.0) * time for name, time in times.items())
-        return Placement(mesh, matrix, times, total)
+    def _sum(self, each: Iterable[float]) -> float:
+        """Seconds of all operations, as often as their functions run."""
+        both = zip(self._demands, each, strict=True)
+        return sum(self._weights[name] * seconds for (name, _), seconds in both)
 
-    def _key(self, demand: Demand, rows: dict[str, tuple[int, ...]]) -> object:
+    def _room(self, node: Partial) -> Room:
+        """The machine, as far as it is shared out at a node."""
+        assert node.part is not None
+        shared = len(node.columns)
+        factors = [*zip(*node.columns, strict=True)] or [()] * len(self.mesh.axes)
+        each = {axis.name: own for axis, own in zip(self.mesh.axes, factors, strict=True)}
+        left = {axis.name: axis.size // math.prod(each[axis.name]) for axis in self.mesh.axes}
+        return Room(self.mesh.machine.levels, node.part, each, left, shared)
+
+    def _all_known(self, node: Partial, room: Room) -> list[Known]:
+        """Of every operation, on the placement of a node."""
+        found: list[Known] = []
+        for number, (_, demand) in enumerate(self._demands):
+            key = (number, node.part, self._key(demand, room.rows))
+            if key not in self._known:
+                self._known[key] = Known(demand.least(room))
+            found.append(self._known[key])
+        return found
+
+    def _key(self, demand: Demand, rows: Rows) -> object:
         """What the cost of an operation depends on: on each level, factors and what becomes of
         them; on links that are not all alike, also which is which."""
-        listed = [(name, rows[name]) for name in demand.states]
-        if not self._symmetric or isinstance(demand.op, _ORDERED):
-            return tuple(listed)
-        each = [
-            sorted((demand.states[name], row[index]) for name, row in listed if row[index] > 1)
-            for index in range(len(self.mesh.machine.levels))
-        ]
+        if demand.ordered or not self._symmetric:
+            return tuple(rows.values())
+        changes = demand.changes.items()
+        listed = [(change, rows[axis]) for axis, change in changes if axis not in demand.inert]
+        each = (
+            sorted((change, row[level]) for change, row in listed if row[level] > 1)
+            for level in range(len(self.mesh.machine.levels))
+        )
         return tuple(map(tuple, each))
+
+    def _look(self, node: Partial) -> bool:
+        """Whether an operation was looked at more closely: of those that are known the least, the
+        one that takes the most."""
+        mesh = self._placed(node)
+        found = self._all_known(node, self._room(node))
+        each = [
+            (not known.closer, known.seconds * self._weights[name], number)
+            for number, ((name, _), known) in enumerate(zip(self._demands, found, strict=True))
+            if not known.exact
+        ]
+        if not each:
+            return False
+        number = max(each)[-1]
+        demand, known = self._demands[number][1], found[number]
+        if known.closer or demand.ordered:
+            time = self._cheapest(demand, mesh)
+            known.seconds, known.exact = math.inf if time is None else time, True
+        else:
+            known.seconds, known.closer = max(known.seconds, self._least(demand, mesh)), True
+        return True
+
+    def _placed(self, node: Partial) -> Mesh:
+        return placed(self.mesh, tuple(zip(*node.columns, strict=True)))
+
+    def _placement(self, node: Partial, each: Sequence[float]) -> Placement | None:
+        if math.inf in each:
+            return None
+        times = dict.fromkeys(self._names, 0.0)
+        for (function, _), time in zip(self._demands, each, strict=True):
+            times[function] += time
+        mesh, matrix = self._placed(node), tuple(zip(*node.columns, strict=True))
+        return Placement(mesh, matrix, times, self._sum(each))
+
+    def _least(self, demand: Demand, mesh: Mesh) -> float:
+        """Seconds that no way through the graph of an operation's programs takes less than.
+
+        What is padded may be less in a program that scatters over less.
+        """
+        source, target = _renamed(demand, mesh)
+        try:
+            paths = StatePaths(mesh, source, target, self._model)
+        except CostError:  # as the search will say
+            return 0.0
+        return paths.root().bound / paths.padding
 
     def _cheapest(self, demand: Demand, mesh: Mesh) -> float | None:
         """Seconds of an operation; None if it has no cost on a mesh."""
-        names = {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes}
-        source, target = (renamed_type(x, names) for x in (demand.source, demand.target))
+        source, target = _renamed(demand, mesh)
         op = demand.op
         try:
             if searched(op):
@@ -197,7 +270,7 @@ class Matrices(Problem[Partial]):
                 raise CostError("none of the programs for this has a cost")
             axes, algorithm = op.properties.get("axes"), op.properties.get("algorithm")
             assert isinstance(axes, AxesAttr) and isinstance(algorithm, StringAttr)
-            over = tuple(sub for axis in axes.data for sub in names[axis])
+            over = tuple(sub for axis in axes.data for sub in mesh.of_axis[axis])
             if not over:
                 return 0.0
             step = collective(op.mnemonic, mesh, source, target, over, algorithm.data)
@@ -206,6 +279,15 @@ class Matrices(Problem[Partial]):
             self.refused = self.refused or DiagnosticError.at(op, str(error))
             return None
 
+
+def _renamed(demand: Demand, mesh: Mesh) -> tuple[DistType, DistType]:
+    """The layouts of operand and result on a placement."""
+    names = {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes}
+    return renamed_type(demand.source, names), renamed_type(demand.target, names)
+
+
+SLACK = 1e-8
+"""Of a bound: what sums of many times are rounded by, and what the graph counts for a step."""
 
 _DIVE = 0.2
 """Of the time: for a search that goes deep first."""

@@ -120,14 +120,23 @@ class Ports:
         """
         if kind == "permute":  # blocks may be where they belong
             return 0.0
+        busy = self.busy(kind, group, at_root, size)
+        return float(busy.max(initial=0.0)) + self.empty(kind, group)
+
+    def busy(self, kind: str, group: int, at_root: int, size: float) -> Array:
+        """Seconds that its bytes take on the busiest port of every level at least; as ``least``."""
         ranks = float(self.size(group))
         below = np.array(self.inner(group))
         beside = np.array(self.inner(self.all & ~group & ~at_root))
         share = np.where(
             below < ranks, self.share(kind, np.full(len(below), ranks), ranks / below), 0
         )
-        busy = share * size * beside * np.array(self.per_byte)
-        return float(busy.max(initial=0.0)) + self.empty(kind, group)
+        return share * size * beside * np.array(self.per_byte)
+
+    def outermost(self, group: int) -> int:
+        """The place in ``levels`` of the outermost one that a group extends over."""
+        ranks = self.size(group)
+        return next(place for place, below in enumerate(self.inner(group)) if below < ranks)
 
     def empty(self, kind: str, group: int) -> float:
         """Seconds that a collective of no bytes takes at least.

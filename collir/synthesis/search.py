@@ -10,6 +10,7 @@ from collir.cost.model import CostModel, step_cost
 from collir.layout import DistType, Mesh, rules
 from collir.synthesis.layouts import LayoutPaths
 from collir.synthesis.paths import cheapest
+from collir.synthesis.pipelines import chunk_counts, pipelined
 from collir.synthesis.states import StatePaths, fits
 from collir.synthesis.steps import Candidate, Step, scattered
 
@@ -24,7 +25,7 @@ class Synthesis:
     Attributes:
         count: how many programs the graph has; None if they are not counted.
         least: seconds that no program of the graph takes less than, from its bytes and latencies.
-        proven: whether the search ended, so that these are the best.
+        proven: whether the search ended, so that these are the best (in chunks: by a formula).
     """
 
     candidates: tuple[Candidate, ...]
@@ -43,6 +44,7 @@ def synthesise(
     seconds: float | None = None,
     counted: bool = False,
     scale: float = 1.0,
+    chunks: int = 1,
 ) -> Synthesis:
     """The cheapest programs that bring a value from a layout to another.
 
@@ -56,6 +58,8 @@ def synthesise(
         seconds: after which the best so far are returned.
         counted: whether to count all programs.
         scale: how many times as large as its type says the value is taken to be.
+        chunks: in how many a program may run at most (see ``pipelines``), where both layouts shard
+            the value in an order that programs keep.
 
     Raises:
         LayoutError: no program leads from one to the other.
@@ -95,6 +99,13 @@ def synthesise(
     listed = list(by_steps.values())
     if 1 < every.padding <= 1 + NEGLIGIBLE:
         listed = [_padded(every, one, model) for one in listed]
+    for number in chunk_counts(min(chunks, every.most_chunks())):
+        if monotonic() > end:
+            proven = False
+            break
+        least = min(least, max(every.busy_left()[every.start()]))
+        chunk = StatePaths(mesh, source, target, model, scale=scale / number)
+        listed += pipelined(chunk, number, None if seconds is None else max(0.0, end - monotonic()))
     listed.sort(key=lambda one: (_rounded(one.time), len(one.steps)))
     return Synthesis(tuple(listed[:top]), count, least, proven)
 

@@ -169,6 +169,11 @@ class StatePaths(Paths[int]):
         divisor = self.ports.mesh.group_size(self.between.intersection(axes))
         return -(-self._rest // divisor) * divisor / self._rest
 
+    def most_chunks(self) -> int:
+        """In how many pieces the value can be cut that divide among ``between`` without padding
+        of their own."""
+        return -(-self._rest // self.ports.mesh.group_size(self.between))
+
     def _tabulate(self) -> None:
         """What every edge takes at least, and with it the way to the end from every state."""
         found, ports = self.graph, self.ports
@@ -178,15 +183,15 @@ class StatePaths(Paths[int]):
         result = np.where(self._are(_SCATTERING), after, self._sizes)
         self._held = before + result
         from_root = self._are([kind for kind in KINDS if STEPS[kind][0] == ROOT])
-        busy = np.zeros(len(found.start))
+        self._busy = np.zeros((len(ports.levels), len(found.start)))
         for place, total in enumerate(ports.inner(ports.all & ~self._fixed_root)):
             inner = [ports.inner(mask)[place] for mask in self._masks]
             idle = found.product(inner, ROOT)[found.start]
             own = _products(inner)[found.group]
             beside = total / np.where(from_root, idle, idle * own)
             sent = self._shares(ranks, ranks / own)
-            np.maximum(busy, sent * self._sizes * beside * ports.per_byte[place], out=busy)
-        costs = busy + self._latencies()
+            self._busy[place] = sent * self._sizes * beside * ports.per_byte[place]
+        costs = self._busy.max(axis=0, initial=0.0) + self._latencies()
         self.tie = TIE * float(costs.min(initial=1.0, where=costs > 0))
         self.costs = costs + self.tie
         if self.memory is not None:
@@ -232,6 +237,14 @@ class StatePaths(Paths[int]):
         if state == _BEGUN:
             return min(float(self.left[number]) for number, _ in self._beginnings())
         return float(self.left[state])
+
+    def busy_left(self) -> dict[int, tuple[float, ...]]:
+        """For every state the seconds that the bytes of any way to the end take on the busiest port
+        of each level (``levels`` of ``Ports``) at least."""
+        tables = [self.graph.least(busy, {self._goal: 0.0}) for busy in self._busy]
+        found = dict(enumerate(zip(*(table.tolist() for table in tables), strict=True)))
+        starts = [found[number] for number, _ in self._beginnings()]
+        return found | {_BEGUN: tuple(map(min, zip(*starts, strict=True)))}
 
     def edges(self, state: int) -> Iterator[tuple[float, Edge[int]]]:
         """All steps from a state, over all sets of sub-axes; the most promising first."""

@@ -33,23 +33,40 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Pipeline:
+    """How steps are run on chunks of a value.
+
+    Attributes:
+        chunks: how many.
+        order: all (chunk, place of the step) in the order in which they are to be written.
+        time: when the last one ends, in seconds.
+    """
+
+    chunks: int
+    order: tuple[tuple[int, int], ...]
+    time: float
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A sequence of steps from one layout to another.
 
     Attributes:
-        costs: of the steps that send, in order.
+        costs: of the steps that send, in order; of a pipeline on one chunk.
         memory: bytes of the largest value that a device holds on the way, both ends included.
+        pipeline: None if the steps run on the whole value.
     """
 
     mesh: Mesh
     steps: tuple[Step, ...]
     costs: tuple[StepCost, ...]
     memory: float = 0.0
+    pipeline: Pipeline | None = None
 
     @cached_property
     def time(self) -> float:
-        """The sum over the steps; seconds."""
-        return sum(cost.time for cost in self.costs)
+        """The sum over the steps, or what their pipeline takes; seconds."""
+        return self.pipeline.time if self.pipeline else sum(cost.time for cost in self.costs)
 
 
 def scattered(steps: Sequence[Step]) -> list[str]:

@@ -23,14 +23,20 @@ from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.build import build
 from collir.synthesis.search import Synthesis, synthesise
-from collir.synthesis.steps import Candidate, Step
+from collir.synthesis.steps import Candidate, Pipeline, Step
 
 Axes = tuple[str, ...]
 Strategy = Literal["rs-ar-ag", "reduce-ar-bcast", "ar-per-level", "flat"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 """The names of the strategies."""
 
-Program = tuple[Step, ...]
+
+@dataclass(frozen=True)
+class Program:
+    """Steps in a row, or on chunks."""
+
+    steps: tuple[Step, ...]
+    pipeline: Pipeline | None = None
 
 
 # ---------------------------------------------------------------------------------------------
@@ -52,13 +58,13 @@ def _around(before: str, after: str) -> Callable[[list[Axes]], Program]:
         outermost, *inner = levels
         into = tuple(Step(before, axes) for axes in reversed(inner))
         out = tuple(Step(after, axes) for axes in inner)
-        return (*into, Step("all_reduce", outermost), *out)
+        return Program((*into, Step("all_reduce", outermost), *out))
 
     return program
 
 
 def _each(levels: list[Axes]) -> Program:
-    return tuple(Step("all_reduce", axes) for axes in reversed(levels))
+    return Program(tuple(Step("all_reduce", axes) for axes in reversed(levels)))
 
 
 _PROGRAMS: dict[str, Callable[[list[Axes]], Program]] = {
@@ -88,14 +94,15 @@ def decompose(
                 _replace(op, _PROGRAMS[strategy](levels), listener)
 
 
-def _replace(op: CollOp, steps: Sequence[Step], listener: PatternRewriterListener | None) -> None:
-    """A collective as steps, in its place.
+def _replace(op: CollOp, program: Program, listener: PatternRewriterListener | None) -> None:
+    """A program in the place of a collective.
 
     Raises:
         DiagnosticError: a tensor so large that no padding fits.
     """
     try:
-        ops, value = build(mesh_of(op), op.operands[0], steps, dist_type(op.result))
+        mesh, target = mesh_of(op), dist_type(op.result)
+        ops, value = build(mesh, op.operands[0], program.steps, target, program.pipeline)
     except LayoutError as error:
         message = f"this {op.mnemonic} cannot be decomposed: {error.text(op.operand_names())}"
         raise DiagnosticError.at(op, message) from error
@@ -122,6 +129,7 @@ class Wanted:
         seconds: after which the best so far are taken; None: never.
         counted: whether to count all programs.
         scale: how many times as large as their types say values are taken to be.
+        chunks: in how many a program may run at most.
     """
 
     model: CostModel
@@ -130,6 +138,7 @@ class Wanted:
     seconds: float | None = None
     counted: bool = False
     scale: float = 1.0
+    chunks: int = 1
 
 
 def searched(op: Operation) -> bool:
@@ -176,6 +185,7 @@ def programs(op: CollOp, wanted: Wanted) -> Synthesis:
             wanted.seconds,
             wanted.counted,
             wanted.scale,
+            wanted.chunks,
         )
     except (CostError, LayoutError) as error:
         raise DiagnosticError.at(op, str(error)) from error
@@ -255,7 +265,7 @@ def why_none(found: Synthesis, limited: bool) -> str:
 
 
 Choice = tuple[float, Program | None]
-"""Seconds, and the steps; None: the operation stays as it is."""
+"""Seconds, and the program; None: the operation stays as it is."""
 
 Programs = tuple[Program | None, ...]
 """A choice for every operation of a function that has one."""
@@ -263,7 +273,9 @@ Programs = tuple[Program | None, ...]
 
 def _choices(op: CollOp, wanted: Wanted) -> list[Choice]:
     found = programs(op, wanted)
-    choices: list[Choice] = [(one.time, one.steps) for one in found.candidates]
+    choices: list[Choice] = [
+        (one.time, Program(one.steps, one.pipeline)) for one in found.candidates
+    ]
     if isinstance(op, coll.RedistributeOp):
         if not choices:
             raise DiagnosticError.at(op, why_none(found, wanted.memory is not None))
@@ -278,14 +290,14 @@ def _choices(op: CollOp, wanted: Wanted) -> list[Choice]:
     return [*better, (own, None), *others][: wanted.top]
 
 
-def _same(op: CollOp, steps: Program | None) -> bool:
-    """Whether steps are the operation, but for the order of its ranks."""
+def _same(op: CollOp, program: Program | None) -> bool:
+    """Whether a program is the operation, but for the order of its ranks."""
     axes = op.properties.get("axes")
-    return (
-        steps is not None
-        and len(steps) == 1
-        and steps[0].kind == op.mnemonic
-        and (not isinstance(axes, AxesAttr) or set(axes.data) == set(steps[0].axes))
+    if program is None or len(program.steps) != 1 or program.pipeline is not None:
+        return False
+    step = program.steps[0]
+    return step.kind == op.mnemonic and (
+        not isinstance(axes, AxesAttr) or set(axes.data) == set(step.axes)
     )
 
 
@@ -313,9 +325,9 @@ def _picked(choices: Sequence[Sequence[Choice]], picked: Sequence[int]) -> Progr
 
 
 def _rewrite(function: FuncOp, picked: Programs, listener: PatternRewriterListener | None) -> None:
-    for op, steps in zip(_searched(function), picked, strict=True):
-        if steps is not None:
-            _replace(op, steps, listener)
+    for op, program in zip(_searched(function), picked, strict=True):
+        if program is not None:
+            _replace(op, program, listener)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -351,9 +363,9 @@ def text_of(function: FuncOp, picked: Programs) -> str:
     """Programs in a line, for people."""
     mesh = mesh_of(function)
     parts: list[str] = []
-    for op, steps in zip(_searched(function), picked, strict=True):
-        if steps is None:
+    for op, program in zip(_searched(function), picked, strict=True):
+        if program is None:
             parts.append(f"{op.mnemonic} as it is")
         else:
-            parts += [f"{step.kind} {', '.join(mesh.short(step.axes))}" for step in steps]
+            parts += [f"{step.kind} {', '.join(mesh.short(step.axes))}" for step in program.steps]
     return "; ".join(parts)

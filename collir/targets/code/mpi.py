@@ -18,7 +18,7 @@ from xdsl.utils.target import Target
 
 import collir
 from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.coll import VIEWS, CollOp, dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.syntax.mlir import check_programs, functions_of
@@ -44,7 +44,6 @@ from collir.targets.code.c_text import (
     size_text,
     store,
 )
-from collir.targets.code.plan import VIEWS
 from collir.targets.code.ranks import OverList, over
 
 MPI_TYPES = {

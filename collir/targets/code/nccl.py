@@ -20,7 +20,7 @@ from xdsl.utils.target import Target
 
 import collir
 from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.coll import VIEWS, CollOp, dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.types import MAX_BYTES
@@ -36,7 +36,6 @@ from collir.targets.code.c_function import (
 )
 from collir.targets.code.c_text import MeshNames, Names, Words, comment, element_count, size_text
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES, CudaText
-from collir.targets.code.plan import VIEWS
 from collir.targets.code.ranks import OverList, over
 
 NCCL_TYPES = {

@@ -35,7 +35,7 @@ from collir.targets.code.mpi_main import (
 )
 from collir.targets.code.nccl import emit_cpp, mesh_names, registered
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES
-from collir.targets.code.plan import VIEWS, plan
+from collir.targets.code.plan import plan
 from collir.targets.code.ranks import over
 
 _INCLUDES = ("cmath", "cstdio", "cstdlib", "cstring")
@@ -190,7 +190,9 @@ def traffic(function: FuncOp) -> tuple[int, float] | None:
 
     Both as nccl-tests define them, for ``n`` ranks; None where a function is something else.
     """
-    ops = [op for op in function.body.ops if isinstance(op, CollOp) and not isinstance(op, VIEWS)]
+    ops = [
+        op for op in function.body.ops if isinstance(op, CollOp) and not isinstance(op, coll.VIEWS)
+    ]
     if len(ops) != 1 or not isinstance(ops[0], coll.COLLECTIVES):
         return None
     op, mesh = ops[0], mesh_of(function)

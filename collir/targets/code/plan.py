@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
-from collir.dialects import coll
-from collir.dialects.coll import dist_type
+from collir.dialects.coll import VIEWS, dist_type
 from collir.syntax.writer import unique_names
-
-VIEWS = (coll.SplitOp, coll.MergeOp, coll.ReshapeOp, coll.KeepRootOp)
-"""Operations whose result is the memory of their operand."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from collir.semantics.buffers import NUMPY
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.syntax.writer import step_text
-from collir.targets.code.plan import VIEWS, plan
+from collir.targets.code.plan import plan
 from collir.targets.code.ranks import OverList, RankText, axes_text, over
 
 WIDTH = 88
@@ -290,7 +290,7 @@ class FunctionText(ABC):
 
     def shares(self, op: CollOp) -> bool:
         """Whether the result of an operation may share memory with its operand."""
-        return isinstance(op, (*VIEWS, coll.MaskOp))
+        return isinstance(op, (*coll.VIEWS, coll.MaskOp))
 
     def computed(self, text: str, x: DistType) -> str:
         """The result of arithmetic as an array."""

@@ -8,7 +8,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
-from collir.cost.model import CostModel, StepCost
+from collir.cost.model import CostModel
 from collir.cost.program import FunctionCost, cost
 from collir.targets.reports.text import bytes_text, rate_text, ratio_text, seconds_text, table
 
@@ -73,7 +73,9 @@ def cost_table(found: FunctionCost) -> list[str]:
         return [title, "  no collectives"]
     levels = [level.name for level in machine.levels]
     head = ["step", "over", "algorithm", "bytes/rank", *levels, "time", "share", "busbw", "bound"]
-    rows = [_row(found, step) for step in found.steps]
+    if found.overlaps:
+        head.insert(head.index("time"), "start")
+    rows = [_row(found, number) for number in range(len(found.steps))]
     lines = table([*head, ""], rows, left=3)
     notes = [_copies(found, number) for number in range(len(found.steps))]
     return [title, *(f"  {line}" for line in (*lines, *filter(None, notes)))]
@@ -91,7 +93,8 @@ def _copies(found: FunctionCost, number: int) -> str:
     )
 
 
-def _row(found: FunctionCost, step: StepCost) -> list[str]:
+def _row(found: FunctionCost, number: int) -> list[str]:
+    step = found.steps[number]
     sent = step.collective
     share = step.time / found.time if found.time else 0.0
     return [
@@ -100,6 +103,7 @@ def _row(found: FunctionCost, step: StepCost) -> list[str]:
         step.algorithm,
         bytes_text(sent.size),
         *(bytes_text(size) if size else "-" for size in step.port_bytes),
+        *([seconds_text(found.spans[number][0])] if found.overlaps else []),
         seconds_text(step.time),
         f"{100 * share:.0f}%",
         rate_text(sent.busbw(step.time)),
@@ -127,10 +131,11 @@ def cost_json(found: FunctionCost) -> dict[str, Any]:
                 "port_bytes": {
                     level: _whole(size) for level, size in zip(levels, step.port_bytes, strict=True)
                 },
+                **({"start_s": start, "end_s": end} if found.overlaps else {}),
                 "time_s": step.time,
                 "bound_s": step.bound,
             }
-            for step in found.steps
+            for step, (start, end) in zip(found.steps, found.spans, strict=True)
         ],
     }
 
