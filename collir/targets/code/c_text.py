@@ -41,8 +41,9 @@ KEYWORDS = frozenset(
 
 USED = frozenset(
     """
-    err i main malloc free memcpy memset printf fprintf stdout stderr stdin errno unix linux size_t
-    int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t done to from TRY NEW MOST_DIMS
+    err i pending main malloc free memcpy memset printf fprintf stdout stderr stdin errno unix linux
+    size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
+    done to from TRY NEW MOST_DIMS
     all_reduce reduce broadcast reduce_scatter all_gather gather scatter all_to_all permute
     reduce_scatter_rows all_gather_rows gather_rows scatter_rows all_to_all_rows
     least size_of copy_rows swap_blocks strided

@@ -14,6 +14,7 @@ from typing import IO, ClassVar
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
 from xdsl.utils.target import Target
 
 import collir
@@ -71,6 +72,21 @@ _ON_FLOATS = {
     Reduction.MAX: "a > b ? a : b",
     Reduction.MIN: "a < b ? a : b",
 }
+
+_STARTS: dict[type[CollOp], str] = {
+    coll.AllReduceOp: "MPI_Iallreduce({x}, {y}, {n}, {type}, {op}, {comm})",
+    coll.ReduceOp: "MPI_Ireduce({x}, {y}, {n}, {type}, {op}, 0, {comm})",
+    coll.BroadcastOp: "MPI_Ibcast({y}, {n}, {type}, 0, {comm})",
+    coll.ReduceScatterOp: "MPI_Ireduce_scatter_block({x}, {y}, {n}, {type}, {op}, {comm})",
+    coll.AllGatherOp: "MPI_Iallgather({x}, {n}, {type}, {y}, {n}, {type}, {comm})",
+    coll.ScatterOp: "MPI_Iscatter({x}, {n}, {type}, {y}, {n}, {type}, 0, {comm})",
+    coll.GatherOp: "MPI_Igather({x}, {n}, {type}, {y}, {n}, {type}, 0, {comm})",
+    coll.AllToAllOp: "MPI_Ialltoall({x}, {n}, {type}, {y}, {n}, {type}, {comm})",
+}
+"""The calls that start a collective, but for their request."""
+
+_MOST_STARTED = 2**31 - 1
+"""The most elements that one call takes."""
 
 # ---------------------------------------------------------------------------------------------
 # One mesh
@@ -149,6 +165,8 @@ class FunctionText(FunctionBase):
 
     static: bool = False
     needs: set[str] = field(default_factory=lambda: {"check"})
+    started: dict[CollOp, int] = field(default_factory=dict[CollOp, int])
+    ended: set[CollOp] = field(default_factory=set[CollOp])
 
     # --- pieces -----------------------------------------------------------------------------
 
@@ -172,9 +190,12 @@ class FunctionText(FunctionBase):
         for op in function.body.ops:
             if isinstance(op, CollOp):
                 body += self._step(op)
+        body += self._wait(op.result for op in list(self.started))
         body += self._copy_results()
         temporaries = [value for value in self.plan.owner if self.plan.is_temporary(value)]
         lines = [self.comment(), self.signature(), "{", f"  int err = {self.success};"]
+        if self.started:
+            lines.append(f"  MPI_Request pending[{len(self.started)}];")
         lines += [
             f"  {C_TYPES[dist_type(value).dtype]} *{self.variable[value]} = NULL;"
             for value in temporaries
@@ -184,9 +205,15 @@ class FunctionText(FunctionBase):
             for arg in function.args
             if arg not in self.plan.last_use
         ]
+        if self.started:
+            lines.append(
+                f"  for (int i = 0; i < {len(self.started)}; ++i) pending[i] = MPI_REQUEST_NULL;"
+            )
         lines += body
         if any("TRY(" in line or "NEW(" in line for line in body):
             lines.append("done:")
+        if self.started:
+            lines.append("  if (err != MPI_SUCCESS) return err; /* memory may still be in use */")
         lines += [f"  free({self.variable[value]});" for value in temporaries]
         return [*lines, "  return err;", "}", ""]
 
@@ -196,14 +223,14 @@ class FunctionText(FunctionBase):
         """An operation: a comment, its memory, its statements, and what it was the last to use."""
         if isinstance(op, VIEWS):
             return []
-        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        y = dist_type(op.result)
         out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
+        before = self._wait(op.operands)
+        taking_part = self._taking_part(op)
         if isinstance(op, coll.COLLECTIVES):
-            taking_part = x.root - frozenset(over(op))
             statements = self._collective(op, operands[0], out)
         else:
-            taking_part = y.root
             statements, needs = local_operation(op, Names(operands, out, self.names))
             self.needs |= needs
         if self.plan.is_temporary(op.result):
@@ -214,13 +241,19 @@ class FunctionText(FunctionBase):
         condition = self.names.at_zero(taking_part)
         shown = ", ".join(f"%{self.plan.names[operand]}" for operand in op.operands)
         step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
-        lines = [f"  // %{self.plan.names[op.result]} = {comment(step)}"]
+        lines = [*before, f"  // %{self.plan.names[op.result]} = {comment(step)}"]
         if condition or isinstance(op, coll.PermuteOp):  # which has variables of its own
             head = f"if ({condition}) {{" if condition else "{"
             lines += [f"  {head}", *(f"    {line}" for line in statements), "  }"]
         else:
             lines += [f"  {line}" for line in statements]
-        return lines + self._release(op)
+        return lines if op in self.started else lines + self._release(op)
+
+    def _taking_part(self, op: CollOp) -> frozenset[str]:
+        """The sub-axes on which only coordinate 0 carries out an operation."""
+        if isinstance(op, coll.COLLECTIVES):
+            return dist_type(op.operands[0]).root - frozenset(over(op))
+        return dist_type(op.result).root
 
     def _release(self, op: CollOp) -> list[str]:
         """Frees what nothing reads any more."""
@@ -253,40 +286,67 @@ class FunctionText(FunctionBase):
         return f"{self.names.variable}.{self.names.operators[custom]}"
 
     def _collective(self, op: CollOp, operand: str, out: str) -> list[str]:
-        x, y = dist_type(op.operands[0]), dist_type(op.result)
-        kind = MPI_TYPES[x.dtype]
+        """The statements that carry out a collective, or start it."""
         if isinstance(op, coll.PermuteOp):
             return self._permute(op, operand, out)
-        comm = self.communicator(op)
-        group = self.mesh.group_size(over(op))
-        count = element_count(y, self.mesh)
+        x = dist_type(op.operands[0])
+        kind, comm = MPI_TYPES[x.dtype], self.communicator(op)
+        operator = self._operator(x) if isinstance(op, coll.REDUCING) else ""
+        count, rows = self._blocks(op)
+        if self._is_started(op):
+            call = _STARTS[type(op)].format(
+                x=operand, y=out, n=count, type=kind, op=operator, comm=comm
+            )
+            request = f"pending[{self.started.setdefault(op, len(self.started))}]"
+            lines = [f"TRY({call[:-1]}, &{request}));"]
+            if isinstance(op, coll.BroadcastOp):
+                copy = f"memcpy({out}, {operand}, {size_text(count * x.dtype.bytes)});"
+                lines.insert(0, f"if ({self.names.at_zero(over(op))}) {copy}")
+            return lines
+        tail = f"{operator}, {comm}" if operator else comm
+        call = self._call(op, [operand, out, size_text(count)], rows, kind, tail)
+        return [call, *self._average(op, out)]
+
+    def _blocks(self, op: CollOp) -> tuple[int, list[int]]:
+        """The elements that an MPI call is given as a count; in how many rows they lie, where the
+        dimension is not the first."""
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
         match op:
-            case coll.AllReduceOp() | coll.ReduceOp():
-                tail = f"{self._operator(x)}, {comm}"
-                lines = [self._call(op, [operand, out, size_text(count)], [], kind, tail)]
-                return lines + self._average(op, x, count, out, group)
-            case coll.BroadcastOp():
-                return [self._call(op, [operand, out, size_text(count)], [], kind, comm)]
             case coll.ReduceScatterOp() | coll.ScatterOp():
-                reducing = isinstance(op, coll.ReduceScatterOp)
-                operator = f"{self._operator(x)}, " if reducing else ""
                 rows = math.prod(y.local_shape(self.mesh)[: op.dim.value.data])
-                lines = [
-                    self._call(op, [operand, out, size_text(count)], [rows], kind, operator + comm)
-                ]
-                return lines + (self._average(op, x, count, out, group) if reducing else [])
+                return element_count(y, self.mesh), [rows]
             case coll.AllGatherOp() | coll.GatherOp():
                 rows = math.prod(x.local_shape(self.mesh)[: op.dim.value.data])
-                count = element_count(x, self.mesh)
-                return [self._call(op, [operand, out, size_text(count)], [rows], kind, comm)]
+                return element_count(x, self.mesh), [rows]
             case coll.AllToAllOp():
                 shape = list(x.local_shape(self.mesh))
-                shape[op.target.value.data] //= group
-                rows = [math.prod(shape[: dim.value.data]) for dim in (op.target, op.source)]
-                count = size_text(math.prod(shape))
-                return [self._call(op, [operand, out, count], rows, kind, comm)]
+                shape[op.target.value.data] //= self.mesh.group_size(over(op))
+                dims = (op.target, op.source)
+                return math.prod(shape), [math.prod(shape[: dim.value.data]) for dim in dims]
             case _:
-                raise AssertionError(f"{op.name} is not a collective")
+                return element_count(y, self.mesh), []
+
+    def _is_started(self, op: CollOp) -> bool:
+        """Whether a collective is started and waited for later: what is packed, or goes in several
+        calls, is not."""
+        if "async" not in op.properties:
+            return False
+        count, rows = self._blocks(op)
+        return count <= _MOST_STARTED and all(row == 1 for row in rows)
+
+    def _wait(self, values: Iterable[SSAValue]) -> list[str]:
+        """Waits for the collectives whose results are in the memory of some values."""
+        lines: list[str] = []
+        for value in values:
+            op = self.plan.owner[value].owner
+            if isinstance(op, CollOp) and op in self.started and op not in self.ended:
+                self.ended.add(op)
+                lines.append(f"  TRY(MPI_Wait(&pending[{self.started[op]}], MPI_STATUS_IGNORE));")
+                averaged = self._average(op, self.variable[op.result])
+                if averaged and (condition := self.names.at_zero(self._taking_part(op))):
+                    averaged = [f"if ({condition}) {{", *(f"  {one}" for one in averaged), "}"]
+                lines += [*(f"  {one}" for one in averaged), *self._release(op)]
+        return lines
 
     def _call(self, op: CollOp, buffers: list[str], rows: list[int], kind: str, tail: str) -> str:
         """A call that moves blocks of a dimension; those of a later one lie in several rows."""
@@ -297,12 +357,15 @@ class FunctionText(FunctionBase):
         self.needs.add(name)
         return f"TRY({name}({', '.join(buffers)}, {kind}, {tail}));"
 
-    def _average(self, op: CollOp, x: DistType, count: int, out: str, group: int) -> list[str]:
+    def _average(self, op: CollOp, out: str) -> list[str]:
         """The division at the end of an avg, on the ranks that have the sum."""
-        if x.reduction is not Reduction.AVG:
+        x = dist_type(op.operands[0])
+        if not isinstance(op, coll.REDUCING) or x.reduction is not Reduction.AVG:
             return []
+        group = self.mesh.group_size(over(op))
         number = number_text(group, DType.F32 if x.dtype in AS_BITS else x.dtype)
         value = f"{load(f'{out}[i]', x.dtype)} / {number}"
+        count = element_count(dist_type(op.result), self.mesh)
         lines = loop(count, f"{out}[i] = {store(value, x.dtype)};")
         if isinstance(op, coll.ReduceOp):
             return [f"if ({self.names.at_zero(over(op))})", f"  {lines[0]}"]

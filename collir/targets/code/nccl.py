@@ -35,6 +35,7 @@ from collir.targets.code.c_function import (
     struct_text,
 )
 from collir.targets.code.c_text import MeshNames, Names, Words, comment, element_count, size_text
+from collir.targets.code.nccl_streams import CALLERS, Streams, events_of, levels_of
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES, CudaText
 from collir.targets.code.ranks import OverList, over
 
@@ -102,6 +103,8 @@ class MeshText:
     names: MeshNames
     permutes: bool
     workspace: Workspace | None
+    levels: Sequence[str] = ()
+    events: int = 0
 
     def interface(self) -> list[str]:
         """The declarations of its functions."""
@@ -133,6 +136,10 @@ class MeshText:
         lines = struct_text(names, "static thread_local", "ncclComm_t", " /* the caller's */")
         if self.workspace is not None:
             lines.append(f"  {self._memory()} workspace; /* of the functions' temporaries */")
+        if self.levels:
+            listed = comment(", ".join(self.levels))
+            lines.append(f"  cudaStream_t streams[{len(self.levels)}]; /* of levels {listed} */")
+            lines.append(f"  cudaEvent_t events[{self.events}];")
         lines += [f"}} {variable};", ""]
         if self.workspace is not None:
             lines += self._alloc_text()
@@ -156,6 +163,13 @@ class MeshText:
         if self.workspace is not None and self.workspace.bytes:
             size = size_text(self.workspace.bytes)
             lines.append(f"  TRY({mesh.name}_alloc(&{variable}.workspace, {size}));")
+        if self.levels:
+            lines += [
+                f"  for (cudaStream_t &one : {variable}.streams)",
+                "    TRY_CUDA(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));",
+                f"  for (cudaEvent_t &one : {variable}.events)",
+                "    TRY_CUDA(cudaEventCreateWithFlags(&one, cudaEventDisableTiming));",
+            ]
         lines += ["  return ncclSuccess;", "}", ""]
         return lines + self._finalize_text() + self._synchronize_text()
 
@@ -189,6 +203,14 @@ class MeshText:
         lines += [
             f"  if ({c} && (one = ncclCommDestroy({c})) != ncclSuccess) err = one;" for c in made
         ]
+        if self.levels:
+            failed = "!= cudaSuccess) err = ncclUnhandledCudaError;"
+            lines += [
+                f"  for (cudaEvent_t event : {variable}.events)",
+                f"    if (event && cudaEventDestroy(event) {failed}",
+                f"  for (cudaStream_t one_of : {variable}.streams)",
+                f"    if (one_of && cudaStreamDestroy(one_of) {failed}",
+            ]
         return [*lines, f"  {variable} = {{}};", "  return err;", "}", ""]
 
     def _synchronize_text(self) -> list[str]:
@@ -234,6 +256,11 @@ class FunctionText(FunctionBase):
     cuda: CudaText
     workspace: Workspace | None = None
     static: bool = False
+    levels: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.streams = Streams(self.function, self.plan, self.names.variable, self.levels)
 
     def signature(self) -> str:
         """The C++ declaration, without a semicolon."""
@@ -253,9 +280,13 @@ class FunctionText(FunctionBase):
         """The whole function with a comment that says what it is in ``.coll``."""
         offsets: dict[str, int] = {}
         body: list[str] = []
+        if self.streams.events:
+            body += self._all_memory(offsets)
+            body += [f"  {line}" for line in self.streams.fork()]
         for op in self.function.body.ops:
             if isinstance(op, CollOp):
                 body += self._step(op, offsets)
+        body += [f"  {line}" for line in self.streams.join()]
         body += self._copy_results()
         declarations = [
             self._declaration(self.variable[value], dist_type(value).dtype, offsets)
@@ -278,7 +309,7 @@ class FunctionText(FunctionBase):
         kind = CUDA_TYPES[dtype]
         if self.workspace is None:
             self.cuda.needs.add("device_memory")
-            return f"device_memory<{kind}> {name}(stream);"
+            return f"device_memory<{kind}> {name}({self.cuda.stream});"
         start = f"{self.names.variable}.workspace.start + {size_text(offsets[name])}"
         return f"{kind} *const {name} = ({kind} *)({start});"
 
@@ -288,6 +319,16 @@ class FunctionText(FunctionBase):
             return f"TRY({name}.allocate({size_text(count)}));"
         offsets[name] = self.workspace.take(count * dtype.bytes)
         return None
+
+    def _all_memory(self, offsets: dict[str, int]) -> list[str]:
+        """The memory of all temporaries, where several streams use them: until the end."""
+        lines: list[str] = []
+        for value in filter(self.plan.is_temporary, self.plan.owner):
+            y = dist_type(value)
+            count, holds = element_count(y, self.mesh), self.holds(y)
+            if new := self._new(self.variable[value], count, y.dtype, offsets):
+                lines.append(f"  if ({holds}) {new}" if holds else f"  {new}")
+        return lines
 
     def _packing(self, name: str, count: int, dtype: DType, only: str = "") -> list[str]:
         """Memory until the end of a block."""
@@ -310,22 +351,25 @@ class FunctionText(FunctionBase):
         collective = isinstance(op, coll.COLLECTIVES)
         taking_part = x.root - frozenset(over(op)) if collective else y.root
         new: list[str] = []
-        if self.plan.is_temporary(op.result):
+        if self.plan.is_temporary(op.result) and not self.streams.events:
             count = element_count(y, self.mesh)
             if statement := self._new(out, count, y.dtype, offsets):
                 only = self.names.at_zero(y.root - taking_part)
                 new = [f"if ({only}) {statement}" if only else statement]
         before = list(self.workspace.taken) if self.workspace else []
+        self.cuda.stream = self.streams.on[op]
         if collective:
             statements = self._collective(op, operands[0], out)
         else:
             statements = self.cuda.local_operation(op, Names(operands, out, self.names))
-        if self.workspace is not None:  # what was packed
+        self.cuda.stream = CALLERS
+        if self.workspace is not None and not self.streams.events:  # what was packed
             self.workspace.taken = before
         statements = [*new, *statements]
         shown = ", ".join(f"%{self.plan.names[operand]}" for operand in op.operands)
         step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
         lines = [f"  // %{self.plan.names[op.result]} = {comment(step)}"]
+        lines += [f"  {line}" for line in self.streams.before(op)]
         condition = self.names.at_zero(taking_part)
         declares = any(line.startswith(_DECLARES) for line in statements)
         if condition or declares or isinstance(op, coll.PermuteOp):
@@ -333,7 +377,8 @@ class FunctionText(FunctionBase):
             lines += [f"  {head}", *(f"    {line}" for line in statements), "  }"]
         else:
             lines += [f"  {line}" for line in statements]
-        return lines + self._release(op, offsets)
+        lines += [f"  {line}" for line in self.streams.after(op)]
+        return lines if self.streams.events else lines + self._release(op, offsets)
 
     def _release(self, op: CollOp, offsets: dict[str, int]) -> list[str]:
         """Frees what nothing reads any more."""
@@ -371,46 +416,56 @@ class FunctionText(FunctionBase):
         count = element_count(y, self.mesh)
         match op:
             case coll.AllReduceOp():
-                return [_call("ncclAllReduce", operand, out, count, kind, _operator(x), comm)]
+                return [self._call("ncclAllReduce", operand, out, count, kind, _operator(x), comm)]
             case coll.ReduceOp():
-                return [_call("ncclReduce", operand, out, count, kind, _operator(x), "0", comm)]
+                return [
+                    self._call("ncclReduce", operand, out, count, kind, _operator(x), "0", comm)
+                ]
             case coll.BroadcastOp():
-                return [_call("ncclBroadcast", operand, out, count, kind, "0", comm)]
+                return [self._call("ncclBroadcast", operand, out, count, kind, "0", comm)]
             case coll.ReduceScatterOp():
                 before, packed = self._packed(
                     op.dim.value.data, y.local_shape(self.mesh), operand, op
                 )
-                call = _call("ncclReduceScatter", packed, out, count, kind, _operator(x), comm)
+                call = self._call("ncclReduceScatter", packed, out, count, kind, _operator(x), comm)
                 return [*before, call]
             case coll.ScatterOp():
                 self.cuda.needs.add("scatter")
                 before, packed = self._packed(
                     op.dim.value.data, y.local_shape(self.mesh), operand, op, at_root
                 )
-                return [*before, _call("scatter", packed, out, count, kind, comm)]
+                return [*before, self._call("scatter", packed, out, count, kind, comm)]
             case coll.AllGatherOp():
                 before, coming, after = self._unpacked(
                     op.dim.value.data, x.local_shape(self.mesh), out, op
                 )
                 count = element_count(x, self.mesh)
-                return [*before, _call("ncclAllGather", operand, coming, count, kind, comm), *after]
+                return [
+                    *before,
+                    self._call("ncclAllGather", operand, coming, count, kind, comm),
+                    *after,
+                ]
             case coll.GatherOp():
                 self.cuda.needs.add("gather")
                 before, coming, after = self._unpacked(
                     op.dim.value.data, x.local_shape(self.mesh), out, op, at_root
                 )
                 count = element_count(x, self.mesh)
-                return [*before, _call("gather", operand, coming, count, kind, comm), *after]
+                return [*before, self._call("gather", operand, coming, count, kind, comm), *after]
             case coll.AllToAllOp():
                 self.cuda.needs.add("all_to_all")
                 shape = list(x.local_shape(self.mesh))
                 shape[op.target.value.data] //= self.mesh.group_size(over(op))
                 before, packed = self._packed(op.target.value.data, shape, operand, op)
                 there, coming, after = self._unpacked(op.source.value.data, shape, out, op)
-                call = _call("all_to_all", packed, coming, math.prod(shape), kind, comm)
+                call = self._call("all_to_all", packed, coming, math.prod(shape), kind, comm)
                 return [*before, *there, call, *after]
             case _:
                 raise AssertionError(f"{op.name} is not a collective")
+
+    def _call(self, name: str, operand: str, out: str, count: int, *tail: str) -> str:
+        arguments = [operand, out, size_text(count), *tail, self.cuda.stream]
+        return f"TRY({name}({', '.join(arguments)}));"
 
     def _packed(
         self, dim: int, block: Sequence[int], operand: str, op: CollOp, only: str = ""
@@ -472,10 +527,6 @@ def _operator(x: DistType) -> str:
     return _NCCL_OPS[x.reduction]
 
 
-def _call(name: str, operand: str, out: str, count: int, *tail: str) -> str:
-    return f"TRY({name}({', '.join([operand, out, size_text(count), *tail, 'stream'])}));"
-
-
 # ---------------------------------------------------------------------------------------------
 # The file
 # ---------------------------------------------------------------------------------------------
@@ -503,6 +554,15 @@ def _permutes(functions: Iterable[FuncOp], mesh: str) -> bool:
         if mesh_of(function).name == mesh
         for op in function.body.ops
     )
+
+
+def _mesh_text(
+    name: str, names: MeshNames, functions: Iterable[FuncOp], workspace: Workspace | None
+) -> MeshText:
+    """What the functions on a mesh need of it."""
+    on_it = [function for function in functions if mesh_of(function).name == name]
+    levels, events = levels_of(on_it), events_of(on_it)
+    return MeshText(names, _permutes(on_it, name), workspace, levels, events)
 
 
 def registered(functions: Sequence[FuncOp]) -> dict[str, int]:
@@ -550,7 +610,7 @@ def emit_cpp(
     cuda = CudaText()
     names = mesh_names(functions)
     meshes = {
-        name: MeshText(one, _permutes(functions, name), Workspace() if symmetric else None)
+        name: _mesh_text(name, one, functions, Workspace() if symmetric else None)
         for name, one in names.items()
     }
     made = ("init", "finalize", "synchronize", *(("alloc", "free") if symmetric else ()))
@@ -562,6 +622,7 @@ def emit_cpp(
             cuda,
             meshes[mesh_of(function).name].workspace,
             function in hidden,
+            meshes[mesh_of(function).name].levels,
         )
         for function in functions
     ]

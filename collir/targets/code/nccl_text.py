@@ -34,7 +34,7 @@ _CPP_KEYWORDS = frozenset(
 
 _CPP_USED = frozenset(
     """
-    stream packed coming rows n start windows comms cuda memory workspace
+    stream streams events packed coming rows n start windows comms cuda memory workspace
     TRY_CUDA THREADS FIRST STEP blocks device_memory symmetric_memory symmetric_alloc symmetric_free
     threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 nv_bfloat16 nv_bfloat162 nv_half
     nv_half2 std RANKS strdupa strndupa IF_DEVICE_OR_CUDACC
@@ -95,6 +95,7 @@ def _wide(dtype: DType) -> str:
 class CudaText:
     """Statements on a stream, the kernels that they launch, and what else they need."""
 
+    stream: str = "stream"
     kernels: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     needs: set[str] = field(default_factory=lambda: {"check"})
 
@@ -103,7 +104,8 @@ class CudaText:
     def copy(self, to: str, start: str, size: str) -> str:
         """A copy of ``size`` bytes."""
         return (
-            f"TRY_CUDA(cudaMemcpyAsync({to}, {start}, {size}, cudaMemcpyDeviceToDevice, stream));"
+            f"TRY_CUDA(cudaMemcpyAsync({to}, {start}, {size}, cudaMemcpyDeviceToDevice, "
+            f"{self.stream}));"
         )
 
     def rows(
@@ -123,7 +125,7 @@ class CudaText:
         return (
             f"TRY_CUDA(copy_rows({to}, {size_text(to_stride * size)}, {start}, "
             f"{size_text(from_stride * size)}, {size_text(rows)}, {size_text(count * size)}, "
-            "stream));"
+            f"{self.stream}));"
         )
 
     def swap(self, to: str, start: str, first: int, second: int, size: int) -> str:
@@ -131,7 +133,7 @@ class CudaText:
         self.needs.add("swap_blocks")
         return (
             f"TRY_CUDA(swap_blocks({to}, {start}, {size_text(first)}, {size_text(second)}, "
-            f"{size_text(size)}, stream));"
+            f"{size_text(size)}, {self.stream}));"
         )
 
     def _launch(
@@ -152,7 +154,7 @@ class CudaText:
         )
         count = call.partition(",")[0]
         return [
-            f"kernel_{name}<<<blocks({count}), THREADS, 0, stream>>>({call});",
+            f"kernel_{name}<<<blocks({count}), THREADS, 0, {self.stream}>>>({call});",
             "TRY_CUDA(cudaGetLastError());",
         ]
 
@@ -167,7 +169,7 @@ class CudaText:
         """The same value everywhere."""
         if value == 0 and math.copysign(1, value) > 0:
             size = size_text(count * dtype.bytes)
-            return [f"TRY_CUDA(cudaMemsetAsync({out}, 0, {size}, stream));"]
+            return [f"TRY_CUDA(cudaMemsetAsync({out}, 0, {size}, {self.stream}));"]
         parameters = [f"{_wide(dtype)} value", f"{CUDA_TYPES[dtype]} *out"]
         stored = store("value", dtype) if dtype in AS_BITS else "value"
         call = f"{size_text(count)}, {number_text(value, dtype)}, {out}"

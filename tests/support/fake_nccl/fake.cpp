@@ -11,6 +11,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mpi.h>
 #include <mutex>
 #include <set>
@@ -25,6 +26,7 @@ struct fake_stream {
 struct fake_event {
   double at = -1;
   fake_stream *stream = nullptr;
+  std::shared_ptr<bool> done; // of what was recorded last
 };
 struct fake_window {
   ncclComm *comm;
@@ -200,13 +202,16 @@ void fake_enqueue(cudaStream_t stream, std::function<void()> work)
   stream->work.push_back(std::move(work));
 }
 
+static void run_first(cudaStream_t stream)
+{
+  auto work = std::move(stream->work.front());
+  stream->work.pop_front();
+  work();
+}
+
 static void flush(cudaStream_t stream)
 {
-  while (!stream->work.empty()) {
-    auto work = std::move(stream->work.front());
-    stream->work.pop_front();
-    work();
-  }
+  while (!stream->work.empty()) run_first(stream);
 }
 
 cudaError_t cudaGetDeviceCount(int *count) { return *count = 16, cudaSuccess; }
@@ -232,9 +237,33 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) { return *event = new fake_event
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
+  auto done = std::make_shared<bool>(false);
   event->stream = stream;
-  fake_enqueue(stream, [=] { event->at = MPI_Wtime(); });
+  event->done = done;
+  fake_enqueue(stream, [=] {
+    event->at = MPI_Wtime();
+    *done = true;
+  });
   return cudaSuccess;
+}
+/* What other streams do is done no sooner than a stream has to wait for it. */
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+  if (!event->done) return cudaSuccess; // nothing was recorded
+  auto source = event->stream;
+  auto done = event->done;
+  fake_enqueue(stream, [=] {
+    while (!*done) run_first(source);
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+  return cudaStreamCreate(stream);
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+  return cudaEventCreate(event);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) { return flush(event->stream), cudaSuccess; }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)

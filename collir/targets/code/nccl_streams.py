@@ -1,0 +1,132 @@
+"""The streams and events of a function whose collectives are ``async``: what waits for what.
+
+Every such collective runs on a stream of the mesh, that of the outermost level it goes through;
+everything else runs on the caller's. The streams start behind what the caller's stream has to do,
+an operation waits for the events of those that computed its operands on another stream, and in the
+end the caller's stream waits for all.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeGuard
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from collir.dialects.coll import CollOp
+from collir.dialects.machine import mesh_of
+from collir.layout import Mesh
+from collir.targets.code.plan import Plan
+from collir.targets.code.ranks import over
+
+CALLERS = "stream"
+"""The caller's stream."""
+
+
+def is_async(op: object) -> TypeGuard[CollOp]:
+    """Whether an operation is a collective that is not waited for."""
+    return isinstance(op, CollOp) and "async" in op.properties
+
+
+def _level(mesh: Mesh, op: CollOp) -> str:
+    """The outermost level that a collective goes through."""
+    levels = {mesh.by_name[axis].level for axis in over(op)}
+    return next((one.name for one in mesh.machine.levels if one.name in levels), "")
+
+
+def levels_of(functions: Iterable[FuncOp]) -> tuple[str, ...]:
+    """The levels whose streams functions on one mesh need, outermost first."""
+    used: set[str] = set()
+    levels: dict[str, None] = {}
+    for function in functions:
+        mesh = mesh_of(function)
+        levels |= dict.fromkeys(level.name for level in mesh.machine.levels)
+        used |= {_level(mesh, op) for op in function.body.ops if is_async(op)}
+    return tuple(level for level in ("", *levels) if level in used)
+
+
+def events_of(functions: Iterable[FuncOp]) -> int:
+    """How many events functions on one mesh need: one for each collective that is not waited for,
+    and the first for the caller's stream."""
+    counts = [sum(map(is_async, function.body.ops)) for function in functions]
+    return 1 + max(counts) if any(counts) else 0
+
+
+@dataclass
+class Streams:
+    """What waits for what in one function.
+
+    Attributes:
+        mesh: the variable of the mesh.
+        levels: those of its streams.
+    """
+
+    function: FuncOp
+    plan: Plan
+    mesh: str
+    levels: Sequence[str]
+    events: dict[CollOp, int] = field(default_factory=dict[CollOp, int])
+    _seen: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    _last: dict[str, int] = field(default_factory=dict[str, int])
+    _places: dict[CollOp, int] = field(default_factory=dict[CollOp, int])
+
+    def __post_init__(self) -> None:
+        self.on: dict[CollOp, str] = {}
+        for place, op in enumerate(self.function.body.ops):
+            if isinstance(op, CollOp):
+                self._places[op] = place
+                self.on[op] = CALLERS
+                if is_async(op):
+                    self.events[op] = 1 + len(self.events)
+                    number = self.levels.index(_level(mesh_of(self.function), op))
+                    self.on[op] = f"{self.mesh}.streams[{number}]"
+
+    def fork(self) -> list[str]:
+        """Lets the streams start."""
+        lines = [self._record(0, CALLERS)] if self.events else []
+        for stream in dict.fromkeys(self.on[op] for op in self.events):
+            self._seen[stream, CALLERS] = -1
+            lines.append(self._waits(stream, 0))
+        return lines
+
+    def before(self, op: CollOp) -> list[str]:
+        """Lets the stream of an operation wait for its operands."""
+        lines: list[str] = []
+        for operand in dict.fromkeys(self.plan.owner[operand] for operand in op.operands):
+            lines += self._awaits(self.on[op], operand, self._places[op])
+        return lines
+
+    def after(self, op: CollOp) -> list[str]:
+        """Records that a collective has ended."""
+        if op not in self.events:
+            return []
+        self._last[self.on[op]] = self._places[op]
+        return [self._record(self.events[op], self.on[op])]
+
+    def join(self) -> list[str]:
+        """Lets the caller's stream wait for all others."""
+        by_place = {self._places[op]: op for op in self.events}
+        return [
+            line
+            for place in self._last.values()
+            for line in self._awaits(CALLERS, by_place[place].result, place)
+        ]
+
+    def _awaits(self, stream: str, value: SSAValue, now: int) -> list[str]:
+        """Lets a stream wait for a value that is computed on another, if it has not yet."""
+        op = value.owner
+        if not isinstance(op, CollOp) or self.on[op] == stream:
+            return []
+        source, place = self.on[op], self._places[op]
+        if self._seen.get((stream, source), -1) >= place:
+            return []
+        self._seen[stream, source] = now if source == CALLERS else place
+        if source == CALLERS:
+            return [self._record(0, CALLERS), self._waits(stream, 0)]
+        return [self._waits(stream, self.events[op])]
+
+    def _record(self, event: int, stream: str) -> str:
+        return f"TRY_CUDA(cudaEventRecord({self.mesh}.events[{event}], {stream}));"
+
+    def _waits(self, stream: str, event: int) -> str:
+        return f"TRY_CUDA(cudaStreamWaitEvent({stream}, {self.mesh}.events[{event}], 0));"
