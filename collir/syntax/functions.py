@@ -13,6 +13,7 @@ from collir.dialects.coll import AxesAttr, CollOp, DistTensorType, SizesAttr, di
 from collir.dialects.machine import MESH_ATTRIBUTE, NumberAttr
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
 from collir.layout.types import unknown_axis
+from collir.syntax.alternatives import FOR, FROM
 from collir.syntax.diagnostics import Diagnostic, note
 from collir.syntax.explain import origin_notes, return_mismatch
 from collir.syntax.lowering import Lowering, bare
@@ -37,6 +38,7 @@ class FunctionLowering(Lowering):
         result_tree: Node = None
         steps: list[Node] = []
         end: Node = None
+        place: Node = None
         for child in tree.children[1:]:
             match getattr(child, "data", None):
                 case None:  # the mesh, or something optional that is not there
@@ -48,6 +50,8 @@ class FunctionLowering(Lowering):
                     results = [self.type(t) for t in child.children if t is not None]
                 case "step":
                     steps.append(child)
+                case "instead":
+                    place = child
                 case _:
                     end = child
         types = [DistTensorType(x) for _, x in arguments if x is not None]
@@ -63,6 +67,10 @@ class FunctionLowering(Lowering):
         outputs = [DistTensorType(x) for x in results if x is not None]
         function = FuncOp(bare(symbol), (types, outputs), Region(block))
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(bare(mesh_symbol))
+        if place is not None:
+            other, least = place.children
+            function.attributes[FOR] = SymbolRefAttr(bare(other))
+            function.attributes[FROM] = _integer_attr(self.integer(least) or 0)
         for value in self.values.values():
             if value is not None and value.name_hint and value.name_hint.isdigit():
                 value._name = None  # numbers are given anew by the printers

@@ -21,6 +21,7 @@ from collir.dialects.coll import CollOp, DistTensorType, RedistributeOp, dist_ty
 from collir.dialects.machine import MachineOp, MeshOp, mesh_of, meshes_remembered
 from collir.layout import LayoutError, MeshError, check_type
 from collir.machine import MachineError
+from collir.syntax.alternatives import misplaced
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources, note
 from collir.syntax.explain import origin_notes, return_mismatch
 
@@ -149,7 +150,7 @@ def verify(module: ModuleOp) -> None:
             errors += found
             if found and isinstance(op, FuncOp):
                 failed.add(op)
-    if errors:
+    if errors := errors or misplaced(module):
         raise DiagnosticError(errors)
 
 

@@ -12,6 +12,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import AxisAttr, MachineOp, MeshOp
 from collir.layout import Axis, Factor, Mesh, MeshError
+from collir.syntax.alternatives import misplaced
 from collir.syntax.diagnostics import DiagnosticError, Position, Sources, note
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.lowering import bare
@@ -44,9 +45,10 @@ class _ModuleLowering(MachineLowering):
         self.declare("mesh", items, self.mesh)
         with no_gc():
             self.declare("func", items, self.function)
-        if self.errors:
-            raise DiagnosticError(self.errors)
-        return ModuleOp([self.ops[index] for index in sorted(self.ops)])
+        module = ModuleOp([self.ops[index] for index in sorted(self.ops)])
+        if errors := self.errors or misplaced(module):
+            raise DiagnosticError(errors)
+        return module
 
     def mesh(self, tree: Node) -> MeshOp | None:
         symbol, machine_symbol, *axis_trees = tree.children

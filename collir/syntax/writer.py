@@ -26,6 +26,7 @@ from collir.dialects.machine import (
 )
 from collir.layout import Mesh
 from collir.machine import LinkKind
+from collir.syntax.alternatives import place_of
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.operations import SIGNATURES, Kind
 from collir.syntax.units import Quantity, plain
@@ -207,7 +208,10 @@ def _function(function: FuncOp) -> str:
         head += f" -> {results[0]}"
     elif results:
         head += f" -> ({', '.join(results)})"
-    lines = [f"{head} on @{mesh.name} {{"]
+    head += f" on @{mesh.name}"
+    if place := place_of(function):
+        head += f" for @{place[0]} from {place[1]}"
+    lines = [f"{head} {{"]
     for op in function.body.ops:
         if isinstance(op, ReturnOp):
             lines.append(f"  return {values(list(op.arguments))}".rstrip())
