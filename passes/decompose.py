@@ -50,6 +50,7 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
+from collir.synthesis.sizes import for_sizes
 from collir.synthesis.strategies import STRATEGIES, Wanted, decompose, synthesised
 
 
@@ -61,7 +62,9 @@ class DecomposePass(ModulePass):
     model, algorithm, order: of the costs, as of the target cost. top: how many programs to keep.
     memory: what operand and result of a step may take together, as a multiple of what those of the
     whole do; 0: anything. chunks: in how many a program may run at most, so that levels work at the
-    same time; the search chooses. limit: seconds for each search; 0: none.
+    same time; the search chooses. up_to: how many times as large as their types say values may be:
+    the programs that are best for larger ones are kept as functions that take the function's place.
+    limit: seconds for each search; 0: none.
     """
 
     name = "decompose"
@@ -73,22 +76,26 @@ class DecomposePass(ModulePass):
     top: int = 1
     memory: float | int = 0.0
     chunks: int = 1
+    up_to: int = 1
     limit: int = 60
 
     def __post_init__(self) -> None:
         if self.strategy and self.strategy not in STRATEGIES:
             raise ValueError(f"strategy is one of {', '.join(STRATEGIES)}, not '{self.strategy}'")
-        if self.top < 1 or self.chunks < 1 or self.memory < 0 or self.limit < 0:
-            raise ValueError("top and chunks are 1 or more, memory and limit are 0 or more")
+        if min(self.top, self.chunks, self.up_to) < 1 or self.memory < 0 or self.limit < 0:
+            raise ValueError("top, chunks and up_to are 1 or more, memory and limit are 0 or more")
         for name, given in [
             ("top", self.top > 1),
             ("memory", self.memory),
             ("chunks", self.chunks > 1),
+            ("up_to", self.up_to > 1),
         ]:
             if self.strategy and given:
                 raise ValueError(f"{name} is of a search: leave out the strategy")
         if self.memory and self.chunks > 1:
             raise ValueError("memory limits what a step on the whole value takes: leave out chunks")
+        if self.up_to > 1 and self.top > 1:
+            raise ValueError("up_to keeps the best programs for some sizes: leave out top")
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
@@ -103,4 +110,7 @@ class DecomposePass(ModulePass):
             float(self.limit) or None,
             chunks=self.chunks,
         )
-        synthesised(op, wanted, keep_locations())
+        if self.up_to > 1:
+            for_sizes(op, wanted, self.up_to, keep_locations())
+        else:
+            synthesised(op, wanted, keep_locations())

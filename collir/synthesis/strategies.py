@@ -2,7 +2,7 @@
 best that a search finds."""
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -19,6 +19,7 @@ from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.layout import LayoutError, Mesh
+from collir.syntax.alternatives import FOR, FROM
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.build import build
@@ -37,6 +38,13 @@ class Program:
 
     steps: tuple[Step, ...]
     pipeline: Pipeline | None = None
+
+    def texts(self, mesh: Mesh) -> list[str]:
+        """The steps for people."""
+        found = [f"{step.kind} {', '.join(mesh.short(step.axes))}" for step in self.steps]
+        if self.pipeline:
+            found[-1] += f", all in {self.pipeline.chunks} chunks"
+        return found
 
 
 # ---------------------------------------------------------------------------------------------
@@ -226,27 +234,37 @@ def synthesised(
     Raises:
         DiagnosticError: a redistribution is on no levels or has no program; see ``programs``.
     """
-    names = {op.sym_name.data for op in module.ops if isinstance(op, FuncOp)}
     with meshes_remembered():
         for function in functions_of(module):
-            choices = [_choices(op, wanted) for op in _searched(function)]
-            combined = list(_combined([[time for time, _ in one] for one in choices], wanted.top))
-            last: Operation = function
-            for number, combination in enumerate(combined[1:], 2):
-                copy = function.clone()
-                name = f"{function.sym_name.data}_{number}"
-                while name in names:
-                    name += "_"
-                names.add(name)
-                copy.properties["sym_name"] = StringAttr(name)
-                last.parent_block().insert_op_after(copy, last)  # pyright: ignore[reportOptionalMemberAccess]
-                last = copy
-                _rewrite(copy, _picked(choices, combination), listener)
-            if combined:
-                _rewrite(function, _picked(choices, combined[0]), listener)
+            found = [choices(op, wanted) for op in searched_in(function)]
+            combined = list(_combined([[time for time, _ in one] for one in found], wanted.top))
+            if not combined:
+                continue
+            others = copies(module, function, len(combined) - 1)
+            for copy, combination in zip((function, *others), combined, strict=True):
+                rewrite(copy, _picked(found, combination), listener)
 
 
-def _searched(function: FuncOp) -> list[CollOp]:
+def copies(module: ModuleOp, function: FuncOp, count: int) -> list[FuncOp]:
+    """Copies of a function behind it, ``@f_2`` and so on, which take no other's place."""
+    names = {op.sym_name.data for op in module.ops if isinstance(op, FuncOp)}
+    made: list[FuncOp] = []
+    for number in range(2, count + 2):
+        copy = function.clone()
+        name = f"{function.sym_name.data}_{number}"
+        while name in names:
+            name += "_"
+        names.add(name)
+        copy.properties["sym_name"] = StringAttr(name)
+        for attribute in (FOR, FROM):
+            copy.attributes.pop(attribute, None)
+        made.append(copy)
+    module.body.block.insert_ops_after(made, function)
+    return made
+
+
+def searched_in(function: FuncOp) -> list[CollOp]:
+    """The operations of a function in whose place other programs may be."""
     placed = mesh_of(function).placed
     return [
         op
@@ -271,22 +289,27 @@ Programs = tuple[Program | None, ...]
 """A choice for every operation of a function that has one."""
 
 
-def _choices(op: CollOp, wanted: Wanted) -> list[Choice]:
+def choices(op: CollOp, wanted: Wanted) -> list[Choice]:
+    """The best programs for an operation, best first; among them what it is itself.
+
+    Raises:
+        DiagnosticError: a redistribution has no program; see ``programs``.
+    """
     found = programs(op, wanted)
-    choices: list[Choice] = [
+    listed: list[Choice] = [
         (one.time, Program(one.steps, one.pipeline)) for one in found.candidates
     ]
     if isinstance(op, coll.RedistributeOp):
-        if not choices:
+        if not listed:
             raise DiagnosticError.at(op, why_none(found, wanted.memory is not None))
-        return choices
+        return listed
     try:
         step = collective_of(op, mesh_of(op)).scaled(wanted.scale)
         own = step_cost(step, wanted.model).time
     except CostError:  # but others may have one
-        return choices or [(0.0, None)]
-    better = [one for one in choices if one[0] < own * (1 - 1e-9)]
-    others = [one for one in choices[len(better) :] if not _same(op, one[1])]
+        return listed or [(0.0, None)]
+    better = [one for one in listed if one[0] < own * (1 - 1e-9)]
+    others = [one for one in listed[len(better) :] if not _same(op, one[1])]
     return [*better, (own, None), *others][: wanted.top]
 
 
@@ -320,52 +343,16 @@ def _combined(times: Sequence[Sequence[float]], top: int) -> Iterator[tuple[int,
                 heapq.heappush(heap, (total + more, after))
 
 
-def _picked(choices: Sequence[Sequence[Choice]], picked: Sequence[int]) -> Programs:
-    return tuple(choice[index][1] for choice, index in zip(choices, picked, strict=True))
+def _picked(found: Sequence[Sequence[Choice]], picked: Sequence[int]) -> Programs:
+    return tuple(choice[index][1] for choice, index in zip(found, picked, strict=True))
 
 
-def _rewrite(function: FuncOp, picked: Programs, listener: PatternRewriterListener | None) -> None:
-    for op, program in zip(_searched(function), picked, strict=True):
-        if program is not None:
-            _replace(op, program, listener)
-
-
-# ---------------------------------------------------------------------------------------------
-# For several sizes
-# ---------------------------------------------------------------------------------------------
-
-
-def by_size(function: FuncOp, model: CostModel, scales: Iterable[float]) -> list[Programs]:
-    """What is cheapest for a function as its values grow: all different ones, smallest first.
-
-    Args:
-        scales: how many times as large as their types say values are taken to be.
+def rewrite(function: FuncOp, picked: Programs, listener: PatternRewriterListener | None) -> None:
+    """Puts programs in the place of the operations of a function.
 
     Raises:
-        DiagnosticError: see ``programs``.
+        DiagnosticError: a tensor so large that no padding fits.
     """
-    found: dict[Programs, None] = {}
-    for scale in scales:
-        wanted = Wanted(model, scale=scale)
-        each = [_choices(op, wanted)[0][1] for op in _searched(function)]
-        found.setdefault(tuple(each))
-    return list(found)
-
-
-def rewritten(module: ModuleOp, number: int, picked: Programs) -> ModuleOp:
-    """A module whose function of some number has these programs in the place of its operations."""
-    copy = module.clone()
-    _rewrite(functions_of(copy)[number], picked, None)
-    return copy
-
-
-def text_of(function: FuncOp, picked: Programs) -> str:
-    """Programs in a line, for people."""
-    mesh = mesh_of(function)
-    parts: list[str] = []
-    for op, program in zip(_searched(function), picked, strict=True):
-        if program is None:
-            parts.append(f"{op.mnemonic} as it is")
-        else:
-            parts += [f"{step.kind} {', '.join(mesh.short(step.axes))}" for step in program.steps]
-    return "; ".join(parts)
+    for op, program in zip(searched_in(function), picked, strict=True):
+        if program is not None:
+            _replace(op, program, listener)

@@ -1,7 +1,7 @@
 """What the functions of every C-like target share: names, ranks, and the runtime in sections."""
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -15,16 +15,26 @@ from collir.dialects.machine import MeshOp
 from collir.layout import DistType
 from collir.syntax.diagnostics import DiagnosticError
 from collir.targets.code.c_text import (
+    AS_TYPED,
     C,
     MeshNames,
+    Sizes,
     Words,
     comment,
     element_count,
     name_problem,
+    size_text,
     variables,
 )
 from collir.targets.code.plan import Plan, plan
 from collir.targets.code.ranks import axes_text, over
+
+SIZED = """ *
+ * The functions are for values of any size: where the types below have one element, `width` of
+ * them lie one behind the other, so that the last dimension is `width` times as large. A function
+ * that has others for larger values calls the right one.
+"""
+"""What the header of code for values of any size says of it."""
 
 
 @cache
@@ -81,9 +91,13 @@ class FunctionBase:
     """The names of one function, and the ranks that its operations are about."""
 
     words: ClassVar[Words] = C
+    after_width: ClassVar[Sequence[str]] = ()
+    success: ClassVar[str]
 
     function: FuncOp
     names: MeshNames
+    size: Sizes = field(default=AS_TYPED, kw_only=True)
+    instead: Sequence[tuple[int, FuncOp]] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         self.mesh = self.names.mesh
@@ -109,6 +123,20 @@ class FunctionBase:
         return [
             self.plan.names[value] if i in owners else f"out{i if len(returned) > 1 else ''}"
             for i, value in enumerate(returned)
+        ]
+
+    def choice(self) -> list[str]:
+        """The calls of the functions that take this one's place, those for the largest first."""
+        if not self.size.by_width:
+            return []
+        given = [*(self.variable[arg] for arg in self.function.args), *self.results]
+        listed = ", ".join([*given, "width", *self.after_width])
+        return [
+            f"  if (width == 0) return {self.success};",
+            *(
+                f"  if (width >= {size_text(least)}) return {function.sym_name.data}({listed});"
+                for least, function in self.instead
+            ),
         ]
 
     def holds(self, x: DistType) -> str:

@@ -41,8 +41,8 @@ KEYWORDS = frozenset(
 
 USED = frozenset(
     """
-    err i pending main malloc free memcpy memset printf fprintf stdout stderr stdin errno unix linux
-    size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
+    err i pending width main malloc free memcpy memset printf fprintf stdout stderr stdin errno unix
+    linux size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     done to from TRY NEW MOST_DIMS
     all_reduce reduce broadcast reduce_scatter all_gather gather scatter all_to_all permute
     reduce_scatter_rows all_gather_rows gather_rows scatter_rows all_to_all_rows
@@ -130,6 +130,23 @@ def size_text(count: int) -> str:
     return str(count) if count < 2**31 else f"(size_t){count}"
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """How counts that grow with the values are written: as they are, or, in code for values of any
+    size, times ``width``, the elements that lie where the types have one."""
+
+    by_width: bool = False
+
+    def __call__(self, count: int) -> str:
+        if not self.by_width:
+            return size_text(count)
+        return f"{size_text(count)} * width" if count != 1 else "width"
+
+
+AS_TYPED = Sizes()
+"""Counts of values as large as their types say."""
+
+
 def number_text(value: float, dtype: DType) -> str:
     """A constant, rounded to a dtype, as C computes with it (as a float for f16 and bf16)."""
     if not dtype.is_float:
@@ -204,11 +221,12 @@ class Names:
     operands: Sequence[str]
     result: str
     mesh: MeshNames
+    size: Sizes = AS_TYPED
 
 
-def loop(count: int, body: str) -> list[str]:
+def loop(count: str, body: str) -> list[str]:
     """A statement for every element ``i``."""
-    return [f"for (size_t i = 0; i < {size_text(count)}; ++i) {body}"]
+    return [f"for (size_t i = 0; i < {count}; ++i) {body}"]
 
 
 def local_operation(op: CollOp, names: Names) -> tuple[list[str], set[str]]:
@@ -219,8 +237,9 @@ def local_operation(op: CollOp, names: Names) -> tuple[list[str], set[str]]:
     shape = x.local_shape(mesh)
     needs = {t.value for t in (x.dtype, y.dtype) if t in AS_BITS}
     out, operand = names.result, names.operands[0]
-    count = math.prod(y.local_shape(mesh))
-    size = y.dtype.bytes
+    elements = math.prod(y.local_shape(mesh))
+    sizes, size = names.size, y.dtype.bytes
+    count = sizes(elements)
     match op:
         case coll.AddOp():
             first, second = (_load_term(f"{name}[i]", x.dtype) for name in names.operands)
@@ -234,18 +253,19 @@ def local_operation(op: CollOp, names: Names) -> tuple[list[str], set[str]]:
             return loop(count, f"{out}[i] = {text};"), needs | needed
         case coll.MaskOp():
             condition = names.mesh.at_zero(op.axes.data)
-            fill = _fill(out, count, Reduction(op.reduction.data) is Reduction.PROD, y.dtype)
-            copied = f"memcpy({out}, {operand}, {size_text(count * size)});"
+            ones = Reduction(op.reduction.data) is Reduction.PROD
+            fill = _fill(out, elements, ones, y.dtype, sizes)
+            copied = f"memcpy({out}, {operand}, {sizes(elements * size)});"
             return [f"if ({condition}) {copied}", f"else {fill}"], needs
         case coll.SliceOp():
             dim = op.dim.value.data
             group = mesh.group_size(op.axes.data)
             rows = math.prod(shape[:dim])
-            piece = count // rows
+            piece = elements // rows
             index = names.mesh.index_over(op.axes.data)
             index = f"({index})" if " " in index else index
-            start = f"{operand} + (size_t){index} * {size_text(piece)}"
-            copy = _rows(out, piece, start, piece * group, rows, piece, size)
+            start = f"{operand} + (size_t){index} * {sizes(piece)}"
+            copy = _rows(out, piece, start, piece * group, rows, piece, size, sizes)
             return [copy], {"copy_rows"} if rows > 1 else set()
         case coll.ConcatOp():
             return _concat(op, mesh, names)
@@ -268,22 +288,29 @@ def _converted(value: str, source: DType, target: DType) -> tuple[str, set[str]]
 
 
 def _rows(
-    to: str, to_stride: int, start: str, from_stride: int, rows: int, count: int, size: int
+    to: str,
+    to_stride: int,
+    start: str,
+    from_stride: int,
+    rows: int,
+    count: int,
+    size: int,
+    sizes: Sizes,
 ) -> str:
     """A copy of rows; strides and count in elements."""
     if rows == 1:
-        return f"memcpy({to}, {start}, {size_text(count * size)});"
+        return f"memcpy({to}, {start}, {sizes(count * size)});"
     return (
-        f"copy_rows({to}, {size_text(to_stride * size)}, {start}, {size_text(from_stride * size)}, "
-        f"{size_text(rows)}, {size_text(count * size)});"
+        f"copy_rows({to}, {sizes(to_stride * size)}, {start}, {sizes(from_stride * size)}, "
+        f"{size_text(rows)}, {sizes(count * size)});"
     )
 
 
-def _fill(out: str, count: int, ones: bool, dtype: DType) -> str:
+def _fill(out: str, count: int, ones: bool, dtype: DType, sizes: Sizes) -> str:
     if not ones:
-        return f"memset({out}, 0, {size_text(count * dtype.bytes)});"
+        return f"memset({out}, 0, {sizes(count * dtype.bytes)});"
     one = store(number_text(1, dtype), dtype)
-    return loop(count, f"{out}[i] = {one};")[0]
+    return loop(sizes(count), f"{out}[i] = {one};")[0]
 
 
 def _concat(op: coll.ConcatOp, mesh: Mesh, names: Names) -> tuple[list[str], set[str]]:
@@ -295,8 +322,8 @@ def _concat(op: coll.ConcatOp, mesh: Mesh, names: Names) -> tuple[list[str], set
     for name, operand in zip(names.operands, op.operands, strict=True):
         x = dist_type(operand)
         piece = math.prod(x.local_shape(mesh)[dim:])
-        to = f"{names.result} + {offset}" if offset else names.result
-        lines.append(_rows(to, row, name, piece, rows, piece, x.dtype.bytes))
+        to = f"{names.result} + {names.size(offset)}" if offset else names.result
+        lines.append(_rows(to, row, name, piece, rows, piece, x.dtype.bytes, names.size))
         offset += piece
     return lines, {"copy_rows"} if rows > 1 else set()
 
@@ -313,15 +340,15 @@ def _pad(op: coll.PadOp, mesh: Mesh, names: Names) -> tuple[list[str], set[str]]
         count = math.prod(after)
         value = op.value.data
         if value == 0 and math.copysign(1, value) > 0:
-            lines.append(f"memset({names.result}, 0, {size_text(count * y.dtype.bytes)});")
+            lines.append(f"memset({names.result}, 0, {names.size(count * y.dtype.bytes)});")
         else:
             text = store(number_text(value, y.dtype), y.dtype)
-            lines += loop(count, f"{names.result}[i] = {text};")
+            lines += loop(names.size(count), f"{names.result}[i] = {text};")
             needs |= {y.dtype.value} if y.dtype in AS_BITS else set()
     kept = (before[dim] + min(low, 0) + min(high, 0)) * inner
-    to = f"{names.result} + {low * inner}" if low > 0 else names.result
-    start = f"{names.operands[0]} + {-low * inner}" if low < 0 else names.operands[0]
-    lines.append(_rows(to, new, start, old, rows, kept, y.dtype.bytes))
+    to = f"{names.result} + {names.size(low * inner)}" if low > 0 else names.result
+    start = f"{names.operands[0]} + {names.size(-low * inner)}" if low < 0 else names.operands[0]
+    lines.append(_rows(to, new, start, old, rows, kept, y.dtype.bytes, names.size))
     return lines, needs
 
 
@@ -339,8 +366,8 @@ def _transpose(op: coll.TransposeOp, shape: tuple[int, ...], names: Names, size:
     def offset(dims: Sequence[int], sizes: Sequence[int]) -> str:
         terms: list[str] = []
         for place, d in enumerate(dims):
-            stride = math.prod(sizes[place + 1 :])
-            terms.append(f"i{d} * {size_text(stride)}" if stride > 1 else f"i{d}")
+            stride = names.size(math.prod(sizes[place + 1 :]))
+            terms.append(f"i{d} * {stride}" if stride != "1" else f"i{d}")
         return " + ".join(terms) or "0"
 
     source = offset(range(moving), shape)
@@ -350,12 +377,12 @@ def _transpose(op: coll.TransposeOp, shape: tuple[int, ...], names: Names, size:
         for level, d in enumerate(order[:moving])
     ]
     indent = "  " * moving
-    if run == 1:
+    if run == 1 and not names.size.by_width:
         lines.append(f"{indent}{names.result}[{target}] = {names.operands[0]}[{source}];")
     else:
         lines.append(
             f"{indent}memcpy({names.result} + {target}, {names.operands[0]} + {source}, "
-            f"{size_text(run * size)});"
+            f"{names.size(run * size)});"
         )
     return lines
 

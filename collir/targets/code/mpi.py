@@ -7,6 +7,7 @@ Dimensions other than the first are packed, so that every block is contiguous.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import IO, ClassVar
@@ -14,7 +15,7 @@ from typing import IO, ClassVar
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.utils.target import Target
 
 import collir
@@ -22,9 +23,11 @@ from collir.dialects import coll
 from collir.dialects.coll import VIEWS, CollOp, dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType, DType, Mesh, Reduction
+from collir.syntax.alternatives import alternatives
 from collir.syntax.mlir import check_programs, functions_of
 from collir.syntax.writer import step_text
 from collir.targets.code.c_function import (
+    SIZED,
     FunctionBase,
     check_names,
     coordinates_text,
@@ -36,6 +39,7 @@ from collir.targets.code.c_text import (
     C_TYPES,
     MeshNames,
     Names,
+    Sizes,
     comment,
     element_count,
     load,
@@ -166,6 +170,8 @@ class FunctionText(FunctionBase):
     static: bool = False
     needs: set[str] = field(default_factory=lambda: {"check"})
     started: dict[CollOp, int] = field(default_factory=dict[CollOp, int])
+    reading: Counter[SSAValue] = field(default_factory=Counter[SSAValue])
+    passed: set[Operation] = field(default_factory=set[Operation])
     ended: set[CollOp] = field(default_factory=set[CollOp])
 
     # --- pieces -----------------------------------------------------------------------------
@@ -181,7 +187,9 @@ class FunctionText(FunctionBase):
             for value, name in zip(self.plan.returned, self.results, strict=True)
         ]
         prefix = "static " if self.static else ""
-        return f"{prefix}int {self.function.sym_name.data}({', '.join(inputs + outputs) or 'void'})"
+        width = ["size_t width"] if self.size.by_width else []
+        parameters = ", ".join([*inputs, *outputs, *width]) or "void"
+        return f"{prefix}int {self.function.sym_name.data}({parameters})"
 
     def text(self) -> list[str]:
         """The whole function with a comment that says what it is in ``.coll``."""
@@ -200,6 +208,7 @@ class FunctionText(FunctionBase):
             f"  {C_TYPES[dist_type(value).dtype]} *{self.variable[value]} = NULL;"
             for value in temporaries
         ]
+        lines += self.choice()
         lines += [
             f"  (void){self.variable[arg]};"
             for arg in function.args
@@ -231,10 +240,11 @@ class FunctionText(FunctionBase):
         if isinstance(op, coll.COLLECTIVES):
             statements = self._collective(op, operands[0], out)
         else:
-            statements, needs = local_operation(op, Names(operands, out, self.names))
+            names = Names(operands, out, self.names, self.size)
+            statements, needs = local_operation(op, names)
             self.needs |= needs
         if self.plan.is_temporary(op.result):
-            size = size_text(element_count(y, self.mesh) * y.dtype.bytes)
+            size = self.size(element_count(y, self.mesh) * y.dtype.bytes)
             new = f"NEW({out}, {size});"
             only = self.names.at_zero(y.root - taking_part)
             statements.insert(0, f"if ({only}) {new}" if only else new)
@@ -247,7 +257,8 @@ class FunctionText(FunctionBase):
             lines += [f"  {head}", *(f"    {line}" for line in statements), "  }"]
         else:
             lines += [f"  {line}" for line in statements]
-        return lines if op in self.started else lines + self._release(op)
+        self.passed.add(op)
+        return lines + self._release(op)
 
     def _taking_part(self, op: CollOp) -> frozenset[str]:
         """The sub-axes on which only coordinate 0 carries out an operation."""
@@ -256,10 +267,11 @@ class FunctionText(FunctionBase):
         return dist_type(op.result).root
 
     def _release(self, op: CollOp) -> list[str]:
-        """Frees what nothing reads any more."""
+        """Frees the operands that nothing reads any more, nor is under way with."""
         lines: list[str] = []
         for owner in dict.fromkeys(self.plan.owner[operand] for operand in op.operands):
-            if self.plan.is_temporary(owner) and self.plan.last_use[owner] is op:
+            read = self.plan.last_use[owner] in self.passed and not self.reading[owner]
+            if read and self.plan.is_temporary(owner):
                 name = self.variable[owner]
                 lines += [f"  free({name});", f"  {name} = NULL;"]
         return lines
@@ -270,7 +282,7 @@ class FunctionText(FunctionBase):
             if self.plan.result_of.get(self.plan.owner[value]) == index:
                 continue
             x = dist_type(value)
-            size = size_text(element_count(x, self.mesh) * x.dtype.bytes)
+            size = self.size(element_count(x, self.mesh) * x.dtype.bytes)
             copy = f"memcpy({name}, {self.variable[value]}, {size});"
             holds = self.holds(x)
             lines.append(f"  if ({holds}) {copy}" if holds else f"  {copy}")
@@ -293,18 +305,23 @@ class FunctionText(FunctionBase):
         kind, comm = MPI_TYPES[x.dtype], self.communicator(op)
         operator = self._operator(x) if isinstance(op, coll.REDUCING) else ""
         count, rows = self._blocks(op)
-        if self._is_started(op):
-            call = _STARTS[type(op)].format(
-                x=operand, y=out, n=count, type=kind, op=operator, comm=comm
-            )
-            request = f"pending[{self.started.setdefault(op, len(self.started))}]"
-            lines = [f"TRY({call[:-1]}, &{request}));"]
-            if isinstance(op, coll.BroadcastOp):
-                copy = f"memcpy({out}, {operand}, {size_text(count * x.dtype.bytes)});"
-                lines.insert(0, f"if ({self.names.at_zero(over(op))}) {copy}")
-            return lines
         tail = f"{operator}, {comm}" if operator else comm
-        call = self._call(op, [operand, out, size_text(count)], rows, kind, tail)
+        call = self._call(op, [operand, out, self.size(count)], rows, kind, tail)
+        if self._is_started(op):
+            lines: list[str] = []
+            if isinstance(op, coll.BroadcastOp):
+                copy = f"memcpy({out}, {operand}, {self.size(count * x.dtype.bytes)});"
+                lines.append(f"if ({self.names.at_zero(over(op))}) {copy}")
+            n = f"(int)({self.size(count)})" if self.size.by_width else str(count)
+            start = _STARTS[type(op)].format(
+                x=operand, y=out, n=n, type=kind, op=operator, comm=comm
+            )
+            self.reading[self.plan.owner[op.operands[0]]] += 1
+            request = f"pending[{self.started.setdefault(op, len(self.started))}]"
+            start = f"TRY({start[:-1]}, &{request}));"
+            if self.size.by_width:
+                return [*lines, f"if ({self.size(count)} <= INT_MAX) {start}", f"else {call}"]
+            return [*lines, start]
         return [call, *self._average(op, out)]
 
     def _blocks(self, op: CollOp) -> tuple[int, list[int]]:
@@ -341,6 +358,7 @@ class FunctionText(FunctionBase):
             op = self.plan.owner[value].owner
             if isinstance(op, CollOp) and op in self.started and op not in self.ended:
                 self.ended.add(op)
+                self.reading[self.plan.owner[op.operands[0]]] -= 1
                 lines.append(f"  TRY(MPI_Wait(&pending[{self.started[op]}], MPI_STATUS_IGNORE));")
                 averaged = self._average(op, self.variable[op.result])
                 if averaged and (condition := self.names.at_zero(self._taking_part(op))):
@@ -366,7 +384,7 @@ class FunctionText(FunctionBase):
         number = number_text(group, DType.F32 if x.dtype in AS_BITS else x.dtype)
         value = f"{load(f'{out}[i]', x.dtype)} / {number}"
         count = element_count(dist_type(op.result), self.mesh)
-        lines = loop(count, f"{out}[i] = {store(value, x.dtype)};")
+        lines = loop(self.size(count), f"{out}[i] = {store(value, x.dtype)};")
         if isinstance(op, coll.ReduceOp):
             return [f"if ({self.names.at_zero(over(op))})", f"  {lines[0]}"]
         return lines
@@ -378,7 +396,7 @@ class FunctionText(FunctionBase):
         r-th rank that holds a block sends it to the r-th rank that wants it.
         """
         x, y = dist_type(op.input), op.to.data
-        count = size_text(element_count(x, self.mesh))
+        count = self.size(element_count(x, self.mesh))
         kind = MPI_TYPES[x.dtype]
         self.needs.add("permute")
         return [
@@ -418,7 +436,7 @@ _HEADER = """/* Written by collir {version}: C99 and MPI 3.0.
  * Every rank calls MESH_init(comm) once, then the functions with its own buffers, which must not
  * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code. Where a rank holds
  * nothing of a value, its buffer is not touched and may be NULL.
-{interface}
+{sized}{interface}
  */"""
 
 _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdlib.h", "string.h")
@@ -429,11 +447,13 @@ def emit_c(
     static: Iterable[FuncOp] = (),
     includes: Iterable[str] = _INCLUDES,
     sections: Iterable[str] = (),
+    sized: bool = False,
 ) -> str:
     """The C of all functions of a module; those in ``static`` are for this file only.
 
     Args:
         sections: of the runtime, to be there in any case.
+        sized: whether functions take a width, and choose by it.
 
     Raises:
         DiagnosticError: names that C cannot have, operations that are not collectives.
@@ -446,8 +466,15 @@ def emit_c(
     meshes = mesh_names(functions)
     needed = [names for name, names in meshes.items() if names.mesh.sub_axes or name in open_on]
     check_names(module, [names.mesh.name for names in needed])
+    choices = alternatives(module) if sized else {}
     texts = [
-        FunctionText(function, meshes[mesh_of(function).name], function in hidden)
+        FunctionText(
+            function,
+            meshes[mesh_of(function).name],
+            function in hidden,
+            size=Sizes(sized),
+            instead=choices.get(function.sym_name.data, []),
+        )
         for function in functions
     ]
     bodies = [text.text() for text in texts]
@@ -457,7 +484,9 @@ def emit_c(
     interface += [f"{t.signature().replace('int ', 'int  ', 1)};" for t in texts if not t.static]
     lines = [
         _HEADER.format(
-            version=collir.__version__, interface="\n".join(f" *   {line}" for line in interface)
+            version=collir.__version__,
+            sized=SIZED if sized else "",
+            interface="\n".join(f" *   {line}" for line in interface),
         ),
         *(f"#include <{name}>" for name in includes),
         "",
@@ -468,6 +497,8 @@ def emit_c(
         lines += _custom_op(custom)
     for names in needed:
         lines += _mesh_text(names)
+    called = {function for listed in choices.values() for _, function in listed}
+    lines += [f"{text.signature()};\n" for text in texts if text.function in called]
     for body in bodies:
         lines += body
     return "\n".join(lines)
@@ -475,13 +506,19 @@ def emit_c(
 
 @dataclass(frozen=True)
 class MpiTarget(Target):
-    """C for MPI: a function per func, communicators made once; with main, one that runs itself."""
+    """C for MPI: a function per func, communicators made once; with main, one that runs itself;
+    with sized, functions for values of any size, which choose among those that take their place."""
 
     name = "mpi"
 
     main: bool = False
+    sized: bool = False
+
+    def __post_init__(self) -> None:
+        if self.main and self.sized:
+            raise ValueError("main runs functions on values as large as their types: not sized")
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         from collir.targets.code.mpi_main import emit_with_main
 
-        output.write(emit_with_main(module) if self.main else emit_c(module))
+        output.write(emit_with_main(module) if self.main else emit_c(module, sized=self.sized))

@@ -24,17 +24,27 @@ from collir.dialects.coll import VIEWS, CollOp, dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.types import MAX_BYTES
+from collir.syntax.alternatives import alternatives
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.syntax.writer import step_text
 from collir.targets.code.c_function import (
+    SIZED,
     FunctionBase,
     check_names,
     coordinates_text,
     runtime,
     struct_text,
 )
-from collir.targets.code.c_text import MeshNames, Names, Words, comment, element_count, size_text
+from collir.targets.code.c_text import (
+    MeshNames,
+    Names,
+    Sizes,
+    Words,
+    comment,
+    element_count,
+    size_text,
+)
 from collir.targets.code.nccl_streams import CALLERS, Streams, events_of, levels_of
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES, CudaText
 from collir.targets.code.ranks import OverList, over
@@ -252,6 +262,8 @@ class FunctionText(FunctionBase):
     """The C++ of one function, and what it needs from the rest of the file."""
 
     words: ClassVar[Words] = CPP
+    after_width: ClassVar[Sequence[str]] = (CALLERS,)
+    success: ClassVar[str] = "ncclSuccess"
 
     cuda: CudaText
     workspace: Workspace | None = None
@@ -273,7 +285,8 @@ class FunctionText(FunctionBase):
             for value, name in zip(self.plan.returned, self.results, strict=True)
         ]
         prefix = "static " if self.static else ""
-        parameters = ", ".join([*inputs, *outputs, "cudaStream_t stream"])
+        width = ["size_t width"] if self.size.by_width else []
+        parameters = ", ".join([*inputs, *outputs, *width, "cudaStream_t stream"])
         return f"{prefix}ncclResult_t {self.function.sym_name.data}({parameters})"
 
     def text(self) -> list[str]:
@@ -301,6 +314,7 @@ class FunctionText(FunctionBase):
         lines = [self.comment(), self.signature(), "{"]
         lines += [f"  {line}" for line in declarations]
         lines += [f"  (void){name};" for name in unused]
+        lines += self.choice()
         return [*lines, *body, "  return ncclSuccess;", "}", ""]
 
     # --- memory -----------------------------------------------------------------------------
@@ -316,7 +330,7 @@ class FunctionText(FunctionBase):
     def _new(self, name: str, count: int, dtype: DType, offsets: dict[str, int]) -> str | None:
         """The statement that gets memory for a temporary, if that takes one."""
         if self.workspace is None:
-            return f"TRY({name}.allocate({size_text(count)}));"
+            return f"TRY({name}.allocate({self.size(count)}));"
         offsets[name] = self.workspace.take(count * dtype.bytes)
         return None
 
@@ -398,7 +412,7 @@ class FunctionText(FunctionBase):
             if self.plan.result_of.get(self.plan.owner[value]) == index:
                 continue
             x = dist_type(value)
-            size = size_text(element_count(x, self.mesh) * x.dtype.bytes)
+            size = self.size(element_count(x, self.mesh) * x.dtype.bytes)
             copy = self.cuda.copy(name, self.variable[value], size)
             holds = self.holds(x)
             lines.append(f"  if ({holds}) {copy}" if holds else f"  {copy}")
@@ -464,7 +478,7 @@ class FunctionText(FunctionBase):
                 raise AssertionError(f"{op.name} is not a collective")
 
     def _call(self, name: str, operand: str, out: str, count: int, *tail: str) -> str:
-        arguments = [operand, out, size_text(count), *tail, self.cuda.stream]
+        arguments = [operand, out, self.size(count), *tail, self.cuda.stream]
         return f"TRY({name}({', '.join(arguments)}));"
 
     def _packed(
@@ -494,7 +508,7 @@ class FunctionText(FunctionBase):
         sends it to the r-th rank that wants it."""
         x, y = dist_type(op.input), op.to.data
         self.cuda.needs.add("permute")
-        count = size_text(element_count(x, self.mesh))
+        count = self.size(element_count(x, self.mesh))
         return [
             *self.partner("to", x, y),
             *self.partner("from", y, x),
@@ -598,8 +612,13 @@ def emit_cpp(
     static: Iterable[FuncOp] = (),
     includes: Iterable[str] = (),
     symmetric: bool = False,
+    sized: bool = False,
 ) -> str:
     """The C++ of all functions of a module; those in ``static`` are for this file only.
+
+    Args:
+        symmetric: whether temporaries are symmetric memory.
+        sized: whether functions take a width, and choose by it.
 
     Raises:
         DiagnosticError: names that C++ cannot have, operations that are not collectives.
@@ -607,7 +626,8 @@ def emit_cpp(
     hidden = set(static)
     functions = functions_of(module)
     check_programs(functions, "has no form in NCCL")
-    cuda = CudaText()
+    cuda = CudaText(size=Sizes(sized))
+    choices = alternatives(module) if sized else {}
     names = mesh_names(functions)
     meshes = {
         name: _mesh_text(name, one, functions, Workspace() if symmetric else None)
@@ -623,6 +643,8 @@ def emit_cpp(
             meshes[mesh_of(function).name].workspace,
             function in hidden,
             meshes[mesh_of(function).name].levels,
+            size=cuda.size,
+            instead=choices.get(function.sym_name.data, []),
         )
         for function in functions
     ]
@@ -645,7 +667,7 @@ def emit_cpp(
             least="2.28" if symmetric else "2.18",
             or_newer=" or newer",
             compiler=_WITH_KERNELS if cuda.kernels else _WITHOUT_KERNELS,
-            symmetric=_SYMMETRIC if symmetric else "",
+            symmetric=(_SYMMETRIC if symmetric else "") + (SIZED if sized else ""),
             interface="\n".join(f" *   {line}" for line in interface),
         ),
         *(f"#include <{name}>" for name in _includes(cuda, types, includes)),
@@ -655,7 +677,9 @@ def emit_cpp(
     ]
     for kernel in cuda.kernels.values():
         lines += kernel
-    for part in [*(mesh.text() for mesh in meshes.values()), *bodies]:
+    called = {function for listed in choices.values() for _, function in listed}
+    declared = [f"{text.signature()};" for text in texts if text.function in called]
+    for part in [*(mesh.text() for mesh in meshes.values()), declared, *bodies]:
         lines += [short for line in part for short in _wrapped(line)]
     return "\n".join(lines)
 
@@ -674,13 +698,21 @@ def _includes(cuda: CudaText, types: set[DType], more: Iterable[str]) -> Sequenc
 @dataclass(frozen=True)
 class NcclTarget(Target):
     """C++ for NCCL: a function per func on device buffers; with main, one that runs itself: its
-    ranks are processes of MPI, or threads of one process; temporaries can be symmetric memory."""
+    ranks are processes of MPI, or threads of one process; temporaries can be symmetric memory; with
+    sized, functions for values of any size, which choose among those that take their place."""
 
     name = "nccl"
 
     main: bool = False
     processes: bool = True
     symmetric: bool = False
+    sized: bool = False
+
+    def __post_init__(self) -> None:
+        if self.main and self.sized:
+            raise ValueError("main runs functions on values as large as their types: not sized")
+        if self.symmetric and self.sized:
+            raise ValueError("symmetric memory is as large as the types say: not sized")
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         from collir.targets.code.nccl_main import emit_with_main
@@ -688,4 +720,4 @@ class NcclTarget(Target):
         if self.main:
             output.write(emit_with_main(module, self.processes, self.symmetric))
         else:
-            output.write(emit_cpp(module, symmetric=self.symmetric))
+            output.write(emit_cpp(module, symmetric=self.symmetric, sized=self.sized))

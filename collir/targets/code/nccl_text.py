@@ -10,10 +10,12 @@ from collir.dialects.coll import CollOp, dist_type
 from collir.layout import DType, Reduction
 from collir.targets.code.c_text import (
     AS_BITS,
+    AS_TYPED,
     C_TYPES,
     KEYWORDS,
     USED,
     Names,
+    Sizes,
     Words,
     number_text,
     size_text,
@@ -96,6 +98,7 @@ class CudaText:
     """Statements on a stream, the kernels that they launch, and what else they need."""
 
     stream: str = "stream"
+    size: Sizes = AS_TYPED
     kernels: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     needs: set[str] = field(default_factory=lambda: {"check"})
 
@@ -120,11 +123,11 @@ class CudaText:
     ) -> str:
         """A copy of rows; strides and count in elements."""
         if rows == 1:
-            return self.copy(to, start, size_text(count * size))
+            return self.copy(to, start, self.size(count * size))
         self.needs.add("copy_rows")
         return (
-            f"TRY_CUDA(copy_rows({to}, {size_text(to_stride * size)}, {start}, "
-            f"{size_text(from_stride * size)}, {size_text(rows)}, {size_text(count * size)}, "
+            f"TRY_CUDA(copy_rows({to}, {self.size(to_stride * size)}, {start}, "
+            f"{self.size(from_stride * size)}, {size_text(rows)}, {self.size(count * size)}, "
             f"{self.stream}));"
         )
 
@@ -133,7 +136,7 @@ class CudaText:
         self.needs.add("swap_blocks")
         return (
             f"TRY_CUDA(swap_blocks({to}, {start}, {size_text(first)}, {size_text(second)}, "
-            f"{size_text(size)}, {self.stream}));"
+            f"{self.size(size)}, {self.stream}));"
         )
 
     def _launch(
@@ -168,11 +171,11 @@ class CudaText:
     def fill(self, out: str, count: int, value: float, dtype: DType) -> list[str]:
         """The same value everywhere."""
         if value == 0 and math.copysign(1, value) > 0:
-            size = size_text(count * dtype.bytes)
+            size = self.size(count * dtype.bytes)
             return [f"TRY_CUDA(cudaMemsetAsync({out}, 0, {size}, {self.stream}));"]
         parameters = [f"{_wide(dtype)} value", f"{CUDA_TYPES[dtype]} *out"]
         stored = store("value", dtype) if dtype in AS_BITS else "value"
-        call = f"{size_text(count)}, {number_text(value, dtype)}, {out}"
+        call = f"{self.size(count)}, {number_text(value, dtype)}, {out}"
         return self._each(f"fill_{dtype}", "out = value", parameters, stored, call)
 
     # --- operations -------------------------------------------------------------------------
@@ -184,7 +187,7 @@ class CudaText:
         shape = x.local_shape(mesh)
         out, operand = names.result, names.operands[0]
         elements = math.prod(y.local_shape(mesh))
-        count, size = size_text(elements), y.dtype.bytes
+        count, size = self.size(elements), y.dtype.bytes
         one, other = CUDA_TYPES[x.dtype], CUDA_TYPES[y.dtype]
         match op:
             case coll.AddOp():
@@ -205,7 +208,7 @@ class CudaText:
                 return self._each(name, f"out = a as {y.dtype}", parameters, value, call)
             case coll.MaskOp():
                 ones = Reduction(op.reduction.data) is Reduction.PROD
-                copied = self.copy(out, operand, size_text(elements * size))
+                copied = self.copy(out, operand, self.size(elements * size))
                 rest = [f"  {line}" for line in self.fill(out, elements, float(ones), y.dtype)]
                 condition = names.mesh.at_zero(op.axes.data)
                 return [f"if ({condition}) {{", f"  {copied}", "} else {", *rest, "}"]
@@ -214,7 +217,7 @@ class CudaText:
                 piece, group = elements // rows, mesh.group_size(op.axes.data)
                 index = names.mesh.index_over(op.axes.data)
                 index = f"({index})" if " " in index else index
-                start = f"{operand} + (size_t){index} * {size_text(piece)}"
+                start = f"{operand} + (size_t){index} * {self.size(piece)}"
                 return [self.rows(out, piece, start, piece * group, rows, piece, size)]
             case coll.ConcatOp():
                 return self._concat(op, names)
@@ -234,7 +237,7 @@ class CudaText:
         for name, operand in zip(names.operands, op.operands, strict=True):
             x = dist_type(operand)
             piece = math.prod(x.local_shape(mesh)[dim:])
-            to = f"{names.result} + {size_text(offset)}" if offset else names.result
+            to = f"{names.result} + {self.size(offset)}" if offset else names.result
             lines.append(self.rows(to, row, name, piece, rows, piece, x.dtype.bytes))
             offset += piece
         return lines
@@ -249,8 +252,8 @@ class CudaText:
         if low > 0 or high > 0:
             lines = self.fill(names.result, math.prod(after), op.value.data, y.dtype)
         kept = (before[dim] + min(low, 0) + min(high, 0)) * inner
-        to = f"{names.result} + {size_text(low * inner)}" if low > 0 else names.result
-        start = f"{names.operands[0]} + {size_text(-low * inner)}" if low < 0 else names.operands[0]
+        to = f"{names.result} + {self.size(low * inner)}" if low > 0 else names.result
+        start = f"{names.operands[0]} + {self.size(-low * inner)}" if low < 0 else names.operands[0]
         strides = after[dim] * inner, before[dim] * inner
         return [*lines, self.rows(to, strides[0], start, strides[1], rows, kept, y.dtype.bytes)]
 
@@ -262,22 +265,28 @@ class CudaText:
         shape = tuple(shape[d] for d in kept)
         count = math.prod(shape)
         if order == sorted(order):
-            return [self.copy(names.result, names.operands[0], size_text(count * dtype.bytes))]
+            return [self.copy(names.result, names.operands[0], self.size(count * dtype.bytes))]
+        wide = self.size.by_width
         body = ["  for (size_t i = FIRST; i < n; i += STEP) {"]
+        place = "(i / width)" if wide else "i"
         right = 1  # elements of the result in a step of this dimension
-        for place, d in reversed(list(enumerate(order))):
-            digit = f"i / {size_text(right)}" if right > 1 else "i"
-            wrap = f" % {size_text(shape[d])}" if place else ""
+        for number, d in reversed(list(enumerate(order))):
+            digit = f"{place} / {size_text(right)}" if right > 1 else place
+            wrap = f" % {size_text(shape[d])}" if number else ""
             body.append(f"    size_t i{d} = {digit}{wrap};")
             right *= shape[d]
         terms: list[str] = []
         for d in range(len(shape)):
             stride = math.prod(shape[d + 1 :])
             terms.append(f"i{d} * {size_text(stride)}" if stride > 1 else f"i{d}")
-        body += [f"    out[i] = a[{' + '.join(terms)}];", "  }"]
+        index = " + ".join(terms)
+        body += [f"    out[i] = a[{f'({index}) * width + i % width' if wide else index}];", "  }"]
         sizes, digits = "x".join(map(str, shape)), "_".join(map(str, order))
-        name = f"transpose_{dtype}_{sizes}_to_{digits}"
+        name = f"transpose_{'wide_' * wide}{dtype}_{sizes}_to_{digits}"
         does = f"out = a[{sizes.replace('x', ', ')}] with its dimensions in the order {order}"
         parameters = [f"const {CUDA_TYPES[dtype]} *a", f"{CUDA_TYPES[dtype]} *out"]
-        call = f"{size_text(count)}, {names.operands[0]}, {names.result}"
+        call = f"{self.size(count)}, {names.operands[0]}, {names.result}"
+        if wide:
+            parameters.append("size_t width")
+            call += ", width"
         return self._launch(name, does, parameters, body, call)

@@ -1,9 +1,7 @@
 """Which function, or which strategy, is fastest for which size of buffer."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import IO
 
 from xdsl.context import Context
@@ -15,7 +13,9 @@ from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.mlir import functions_of
-from collir.synthesis.strategies import STRATEGIES, by_size, decompose, rewritten, text_of
+from collir.synthesis.crossings import crossings, fastest
+from collir.synthesis.sizes import by_size, rewritten, text_of
+from collir.synthesis.strategies import STRATEGIES, Wanted, decompose
 from collir.targets.code.plan import plan
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import bytes_text, seconds_text, table
@@ -113,51 +113,13 @@ class CrossoverTarget(CostingTarget):
         model = self.cost_model()
         first = "" if len(functions_of(module)) == 1 else f"{function.sym_name.data} "
         found: list[Candidate] = []
-        for picked in by_size(function, model, (size / base for size in SIZES)):
+        for picked in by_size(function, Wanted(model), (size / base for size in SIZES)):
             if all(steps is None for steps in picked):
                 continue  # as it is written
             each = cost(rewritten(module, number, picked), model)[number]
             name = f"{first}best {len(found) + 1}"
             found.append(Candidate(name, each, base, text_of(function, picked)))
         return found
-
-
-_EQUAL = 1 + 1e-6
-"""Times this much apart count as equal."""
-
-
-def fastest(
-    candidates: Sequence[Candidate], size: float, known: Candidate | None = None
-) -> Candidate:
-    """The fastest for a size; of equals the one that is ``known``, else the first."""
-    times = {one.name: one.time(size) for one in candidates}
-    limit = min(times.values()) * _EQUAL
-    if known is not None and times[known.name] <= limit:
-        return known
-    return next(one for one in candidates if times[one.name] <= limit)
-
-
-def crossings(candidates: Sequence[Candidate]) -> list[tuple[float, Candidate]]:
-    """The fastest from each size on: first from the smallest size, then where it changes."""
-    found = [(SIZES[0], fastest(candidates, SIZES[0]))]
-    for low, high in pairwise(SIZES):
-        while (known := found[-1][1]) is not fastest(candidates, high, known):
-            at = _first(lambda size, known=known: _beaten(candidates, size, known), low, high)
-            found.append((at, fastest(candidates, at, known)))
-            low = at
-    return found
-
-
-def _beaten(candidates: Sequence[Candidate], size: float, known: Candidate) -> bool:
-    return fastest(candidates, size, known) is not known
-
-
-def _first(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Where between two sizes something holds first, to a thousandth; it does at the second."""
-    while high > low * 1.001:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def report(candidates: Sequence[Candidate]) -> list[str]:
@@ -171,7 +133,7 @@ def report(candidates: Sequence[Candidate]) -> list[str]:
             ]
             for size in SIZES
         ]
-        changes = crossings(candidates)
+        changes = crossings(candidates, SIZES)
     except CostError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
     lines = table(["bytes/rank", *(one.name for one in candidates), "fastest"], rows, left=0)
@@ -195,5 +157,5 @@ def plot(candidates: Sequence[Candidate]) -> str:
         f"@{candidates[0].cost.mesh.machine.name}",
         ("bytes per rank", "seconds"),
         {one.name: [(size, one.time(size)) for size in SIZES] for one in candidates},
-        [at for at, _ in crossings(candidates)[1:]],
+        [at for at, _ in crossings(candidates, SIZES)[1:]],
     )

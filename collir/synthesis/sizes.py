@@ -1,0 +1,96 @@
+"""Programs for values of several sizes: small ones need few steps, large ones few bytes."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, SymbolRefAttr, i64
+from xdsl.dialects.func import FuncOp
+from xdsl.pattern_rewriter import PatternRewriterListener
+
+from collir.cost.group import CostError
+from collir.cost.program import FunctionCost, function_cost
+from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.syntax.alternatives import FOR, FROM, place_of
+from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.mlir import functions_of
+from collir.synthesis.crossings import crossings
+from collir.synthesis.strategies import Programs, Wanted, choices, copies, rewrite, searched_in
+
+
+def by_size(function: FuncOp, wanted: Wanted, scales: Iterable[float]) -> list[Programs]:
+    """What is cheapest for a function as its values grow: all different ones, smallest first.
+
+    Args:
+        scales: how many times as large as their types say values are taken to be.
+
+    Raises:
+        DiagnosticError: see ``programs``.
+    """
+    found: dict[Programs, None] = {}
+    for scale in scales:
+        each = [choices(op, replace(wanted, scale=scale))[0][1] for op in searched_in(function)]
+        found.setdefault(tuple(each))
+    return list(found)
+
+
+def rewritten(module: ModuleOp, number: int, picked: Programs) -> ModuleOp:
+    """A module whose function of some number has these programs in the place of its operations."""
+    copy = module.clone()
+    rewrite(functions_of(copy)[number], picked, None)
+    return copy
+
+
+def text_of(function: FuncOp, picked: Programs) -> str:
+    """Programs in a line, for people."""
+    mesh = mesh_of(function)
+    parts: list[str] = []
+    for op, program in zip(searched_in(function), picked, strict=True):
+        parts += [f"{op.mnemonic} as it is"] if program is None else program.texts(mesh)
+    return "; ".join(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """Programs for a function, and what it costs with them."""
+
+    picked: Programs
+    cost: FunctionCost
+
+    def time(self, size: float) -> float:
+        """Seconds, where values are so many times as large as their types say."""
+        return self.cost.scaled(size).time
+
+
+def for_sizes(
+    module: ModuleOp, wanted: Wanted, up_to: int, listener: PatternRewriterListener | None = None
+) -> None:
+    """Rewrites every function by the programs that are cheapest for values as large as their types
+    say, and keeps those that are cheapest for larger ones as functions that take its place.
+
+    Args:
+        up_to: how many times as large values may be.
+
+    Raises:
+        DiagnosticError: see ``programs``.
+    """
+    scales = [*(2.0**power for power in range(math.ceil(math.log2(up_to)))), float(up_to)]
+    with meshes_remembered():
+        for number, function in enumerate(functions_of(module)):
+            if place_of(function) or not searched_in(function):
+                continue
+            found: list[_Choice] = []
+            for picked in by_size(function, wanted, scales):
+                tried = functions_of(rewritten(module, number, picked))[number]
+                found.append(_Choice(picked, function_cost(tried, wanted.model)))
+            try:
+                (_, first), *rest = crossings(found, scales)
+            except CostError as error:
+                raise DiagnosticError.at(function, str(error)) from error
+            larger = {math.ceil(at): one.picked for at, one in rest}
+            made = copies(module, function, len(larger))
+            for copy, (least, picked) in zip(made, larger.items(), strict=True):
+                copy.attributes[FOR] = SymbolRefAttr(function.sym_name.data)
+                copy.attributes[FROM] = IntegerAttr(least, i64)
+                rewrite(copy, picked, listener)
+            rewrite(function, first.picked, listener)

@@ -1,0 +1,101 @@
+"""Runs code for values of any size on real ranks: every element of the types is several.
+
+What it should compute is what the numpy executor does, once for each of the elements that lie where
+the types have one.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from on_fake_nccl import compile_with_fake, harness
+from on_ranks import FLAGS, HANG, arguments_of, same
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+import collir
+from collir.dialects.coll import dist_type
+from collir.dialects.machine import mesh_of
+from collir.semantics.buffers import NUMPY
+from collir.semantics.collectives import Buffers
+from collir.semantics.devices import coordinate
+from collir.semantics.exactness import exact, roundings
+from collir.semantics.executor import execute
+from collir.targets.code.mpi import emit_c
+from collir.targets.code.mpi_harness import emit_harness
+from collir.targets.code.nccl_main import averages_round
+from collir.targets.code.plan import plan
+from collir.tools.mpi_run import compile_c, mpiexec
+
+_INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
+
+
+def _wider(text: str, width: int) -> str:
+    """A main for buffers that are so many times as large."""
+    return re.sub(r"(?<!!)bytes\[i\]", f"({width} * bytes[i])", text)
+
+
+def _mpi(module: ModuleOp, functions: Sequence[FuncOp], width: int, folder: Path) -> str:
+    """The path of a program that runs functions of MPI code."""
+    text = emit_harness(module, functions)
+    plain = emit_c(module, includes=_INCLUDES)
+    assert text.startswith(plain)
+    names = [function.sym_name.data for function in functions]
+    calls = [f"#define {name}(...) {name}(__VA_ARGS__, {width})" for name in names]
+    rest = _wider(text[len(plain) :], width)
+    source = folder / "program.c"
+    source.write_text("\n".join([emit_c(module, includes=_INCLUDES, sized=True), *calls, rest]))
+    compile_c(source, folder / "program", FLAGS)
+    return str(folder / "program")
+
+
+def _nccl(module: ModuleOp, functions: Sequence[FuncOp], width: int, folder: Path) -> str:
+    """The path of a program that runs functions of NCCL code on the fake."""
+    text = harness(module, functions, "nccl")
+    plain = collir.emit(module, "nccl")
+    assert text.startswith(plain)
+    rest = _wider(text[len(plain) :], width)
+    rest = rest.replace("collir_stream);", f"{width}, collir_stream);")
+    return compile_with_fake(collir.emit(module, "nccl{sized=true}") + rest, folder)
+
+
+def differences_at(
+    module: ModuleOp, functions: Sequence[FuncOp], width: int, folder: Path, target: str
+) -> list[str]:
+    """Where ranks hold other results than the numpy executor gives them."""
+    program = (_mpi if target == "mpi" else _nccl)(module, functions, width, folder)
+    ranks = mesh_of(functions[0]).devices
+    given = [[arguments_of(function, seed) for seed in range(width)] for function in functions]
+    for rank in range(ranks):
+        with (folder / f"{rank}.in").open("wb") as file:
+            for each in given:
+                for argument in zip(*each, strict=True):
+                    if argument[0][rank] is not None:
+                        pieces = [np.asarray(buffers[rank]) for buffers in argument]
+                        file.write(np.stack(pieces, axis=-1).tobytes())
+    mpiexec(ranks, [program, str(folder)], HANG)
+    files = [(folder / f"{rank}.out").open("rb") for rank in range(ranks)]
+    wrong: list[str] = []
+    for function, each in zip(functions, given, strict=True):
+        mesh = mesh_of(function)
+        epsilons = 0 if exact(function) else roundings(function)
+        if target == "nccl" and averages_round(function):
+            epsilons = 8 * roundings(function) * mesh.devices
+        expected = [execute(module, function, one) for one in each]
+        for index, value in enumerate(plan(function).returned):
+            x = dist_type(value)
+            for rank, file in enumerate(files):
+                if any(coordinate(mesh, rank, axis) for axis in x.root):
+                    continue
+                data = file.read(width * x.local_bytes(mesh))
+                found = np.frombuffer(data, NUMPY[x.dtype])
+                found = found.reshape((*x.local_shape(mesh), width))
+                for k in range(width):
+                    right: Buffers = expected[k][index]
+                    if not same(found[..., k], right[rank], epsilons):
+                        wrong.append(f"{function.sym_name.data}: result {index}, rank {rank}, {k}")
+    for file in files:
+        assert not file.read()
+        file.close()
+    return wrong

@@ -1,0 +1,103 @@
+"""Code for values of any size does what the numpy executor does with every element."""
+
+import random
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from checks import functions_of
+from on_any_size import differences_at
+from one_step import collectives, local_operations, meshes_of
+from programs import module_of, random_function, random_mesh
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
+
+import collir
+from collir.dialects import coll
+from collir.syntax.alternatives import place_of
+
+TARGETS = ("mpi", "nccl")
+
+
+def some_async(module: ModuleOp, rng: random.Random) -> None:
+    """Marks some of the collectives of a module ``async``."""
+    for op in module.walk():
+        able = isinstance(op, coll.COLLECTIVES) and not isinstance(op, coll.PermuteOp)
+        if able and rng.random() < 0.5:
+            op.properties["async"] = UnitAttr()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("ranks", [4, 6])
+def test_every_operation_works_on_elements_of_any_width(
+    ranks: int, target: str, tmp_path: Path
+) -> None:
+    functions = [*list(collectives(ranks))[:: 2 if ranks == 4 else 5], *local_operations(ranks)]
+    functions = [function for function in functions if function.args]
+    module = module_of(meshes_of(ranks), functions)
+    assert differences_at(module, functions, 3, tmp_path, target) == []
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("ranks", "seed"), [(4, 1), (6, 2), (8, 3)])
+def test_random_programs_work_on_elements_of_any_width(
+    ranks: int, seed: int, target: str, tmp_path: Path
+) -> None:
+    rng = random.Random(seed)
+    meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(3)]
+    functions = [random_function(rng, rng.choice(meshes), 8, f"f{index}") for index in range(20)]
+    functions = [function for function in functions if function.args]
+    module = module_of(meshes, functions)
+    some_async(module, rng)
+    assert differences_at(module, functions, rng.choice([1, 2, 5]), tmp_path, target) == []
+
+
+SYNC = """
+machine @two {
+  level node[2] { port = 8 GB/s, latency = 20 us }
+  level gpu[2]  { port = 12 GB/s, latency = 3 us }
+}
+mesh @m on @two { data = node:2 * gpu:2 }
+func @sync(%g: f32[32] partial(sum: data)) -> f32[32] on @m {
+  %r = all_reduce %g over data
+  return %r
+}
+"""
+
+
+def chosen() -> ModuleOp:
+    """A function, and those that take its place for larger values."""
+    return collir.run_passes(collir.parse(SYNC), "decompose{algorithm=ring up_to=1000000 chunks=4}")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_function_for_some_width_computes_the_same(target: str, tmp_path: Path) -> None:
+    module = chosen()
+    functions = functions_of(module)
+    assert len(functions) > 2
+    assert differences_at(module, functions, 7, tmp_path, target) == []
+
+
+def widths(module: ModuleOp) -> list[tuple[str, int]]:
+    """The functions, and from which width on each is to be called."""
+    functions = functions_of(module)
+    return [(one.sym_name.data, (place_of(one) or ("", 1))[1]) for one in functions]
+
+
+def test_a_function_calls_the_one_for_the_width() -> None:
+    module = chosen()
+    code = collir.emit(module, "mpi{sized=true}")
+    for name, least in widths(module)[1:]:
+        assert f"if (width >= {least}) return {name}(g, r, width);" in code
+    thresholds = [int(number) for number in re.findall(r"width >= (\d+)", code)]
+    assert thresholds == sorted(thresholds, reverse=True)
+
+
+def test_thresholds_are_where_the_fastest_changes() -> None:
+    module = chosen()
+    costs = {one.name: one for one in collir.cost(module, algorithm="ring")}
+    starts = [*widths(module), ("", 1000000)]
+    for (name, least), (_, end) in pairwise(starts):
+        for width in {least, (least + end) // 2, end - 1}:
+            times = {other: one.scaled(width).time for other, one in costs.items()}
+            assert times[name] <= min(times.values()) * 1.002
