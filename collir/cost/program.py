@@ -4,13 +4,14 @@ where they are ``async``.
 Operations that send nothing are free here; so is packing the blocks of a later dimension.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from collir.cost.collective import Collective
 from collir.cost.group import CostError
@@ -119,12 +120,20 @@ def function_cost(function: FuncOp, model: CostModel) -> FunctionCost:
     Raises:
         DiagnosticError: see ``cost``.
     """
-    mesh = mesh_of(function)
+    return program_cost(function.sym_name.data, function.body.ops, mesh_of(function), model)
+
+
+def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostModel) -> FunctionCost:
+    """What operations cost, in order, under the name of a function.
+
+    Raises:
+        DiagnosticError: see ``cost``.
+    """
     steps: list[StepCost] = []
     slots: list[Slot] = []
     from_step: dict[SSAValue, int] = {}
     computed_on: set[int] = set()
-    for op in function.body.ops:
+    for op in ops:
         needed = {from_step[operand] for operand in op.operands if operand in from_step}
         if isinstance(op, coll.COLLECTIVES):
             try:
@@ -137,7 +146,7 @@ def function_cost(function: FuncOp, model: CostModel) -> FunctionCost:
             (from_step[op.result],) = needed
         else:  # whose operands are waited for
             computed_on |= needed
-    return FunctionCost(function.sym_name.data, mesh, model, tuple(steps), tuple(slots))
+    return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))
 
 
 def collective_of(op: CollOp, mesh: Mesh) -> Collective:

@@ -1,6 +1,6 @@
 """Functions that take the place of another one where values are larger: ``for @f from N``."""
 
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, SymbolRefAttr
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import MESH_ATTRIBUTE
@@ -27,6 +27,8 @@ def place_of(function: FuncOp) -> tuple[str, int] | None:
     reference, least = function.attributes.get(FOR), function.attributes.get(FROM)
     if not isinstance(reference, SymbolRefAttr) or not isinstance(least, IntegerAttr):
         return None
+    if least.type != i64:
+        return None
     return reference.string_value(), least.value.data
 
 
@@ -42,7 +44,7 @@ def misplaced(module: ModuleOp) -> list[Diagnostic]:
             continue
         if place is None:
             errors.append(
-                Diagnostic(f"{FOR} is a symbol and {FROM} an integer", Position.of(function))
+                Diagnostic(f"{FOR} is a symbol and {FROM} of type i64", Position.of(function))
             )
             continue
         name, least = place
@@ -51,16 +53,22 @@ def misplaced(module: ModuleOp) -> list[Diagnostic]:
         problem = ""
         if other is None:
             problem = f"there is no function @{name} to take the place of"
+        elif other is function:
+            problem, notes = "a function does not take its own place", ()
         elif least < 2:
-            problem = f"@{name} itself is for sizes below {max(least, 1)} times: from is 2 or more"
+            problem = (
+                f"@{name} itself is for values as large as its types say: from is 2 or more, not "
+                f"{least}"
+            )
         elif FOR in other.attributes:
             problem = f"@{name} takes the place of another function itself"
         elif function.function_type != other.function_type:
             problem = f"the types of @{function.sym_name.data} are not those of @{name}"
-        elif function.attributes[MESH_ATTRIBUTE] != other.attributes[MESH_ATTRIBUTE]:
+        elif function.attributes.get(MESH_ATTRIBUTE) != other.attributes.get(MESH_ATTRIBUTE):
             problem = f"@{function.sym_name.data} is not on the mesh of @{name}"
         elif (first := taken.setdefault(place, function)) is not function:
             problem = f"@{first.sym_name.data} takes the place of @{name} from {least} on already"
+            notes = (note(f"@{first.sym_name.data} is defined here", Position.of(first)),)
         if problem:
             errors.append(Diagnostic(problem, Position.of(function), notes))
     return errors

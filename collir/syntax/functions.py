@@ -70,7 +70,11 @@ class FunctionLowering(Lowering):
         if place is not None:
             other, least = place.children
             function.attributes[FOR] = SymbolRefAttr(bare(other))
-            function.attributes[FROM] = _integer_attr(self.integer(least) or 0)
+            number = self.integer(least) or 0
+            if number >= 2**63:
+                self.error(least, "the number is too large: values have less than 2^63 elements")
+                return None
+            function.attributes[FROM] = _integer_attr(number)
         for value in self.values.values():
             if value is not None and value.name_hint and value.name_hint.isdigit():
                 value._name = None  # numbers are given anew by the printers

@@ -9,7 +9,6 @@ packing may.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
@@ -229,17 +228,16 @@ class _View:
         self, axes: Sequence[str], apart: bool, chunks: int = 1
     ) -> tuple[int, Callable[[], None]]:
         """Parts for sub-axes that shard no dimension at either end, out of what is left of one
-        that divides, and into enough chunks, or of all, padded; the place of the part that can be
-        cut then, and what undoes it."""
+        that divides, also into chunks, or of all, padded; the place of the part that can be cut
+        into chunks then, and what undoes it."""
         mesh = self.chain.mesh
         if not axes and chunks == 1:
             return 0, lambda: None
         sizes = [mesh.by_name[axis].size for axis in axes]
-        total = math.prod(sizes)
+        total = math.prod(sizes) * chunks
         rests = [place for place, part in enumerate(self.parts) if not part.axes]
         before = list(self.parts)
-        left = ((place, *divmod(self.parts[place].size, total)) for place in rests)
-        fits = next((place for place, many, rest in left if not rest and many >= chunks), None)
+        fits = next((place for place in rests if self.parts[place].size % total == 0), None)
         missing = 0
         if fits is None:
             self._order([*(p for p in range(len(before)) if p not in rests), *rests])
@@ -254,7 +252,7 @@ class _View:
         own = [_Part(rest.dim, rest.size, tuple(axes))]
         if apart and axes:
             own = [_Part(rest.dim, size, (axis,)) for size, axis in zip(sizes, axes, strict=True)]
-            own.append(_Part(rest.dim, rest.size // total))
+            own.append(_Part(rest.dim, rest.size // math.prod(sizes)))
         self.parts[fits : fits + 1] = own
         self._reshape()
 
@@ -272,18 +270,16 @@ class _View:
         return fits + len(own) - 1, undo
 
     def cut(self, place: int, chunks: int) -> list["_View"]:
-        """The value in chunks of a part: as even as they can be and be shared by its sub-axes."""
-        part, mesh = self.parts[place], self.chain.mesh
-        unit = mesh.group_size(part.axes)
-        many = part.size // unit
-        ends = [many * number // chunks * unit for number in range(chunks + 1)]
+        """The value in equal chunks of a part."""
+        part = self.parts[place]
+        size = part.size // chunks
         views: list[_View] = []
-        for start, end in pairwise(ends):
-            chain = Chain(mesh, self.chain.value, self.chain.ops)
-            cuts = {"low": _int(-start), "high": _int(end - part.size)}
+        for start in range(0, part.size, size):
+            chain = Chain(self.chain.mesh, self.chain.value, self.chain.ops)
+            cuts = {"low": _int(-start), "high": _int(start + size - part.size)}
             chain.then("pad", dim=_int(place), value=NumberAttr(0.0), **cuts)
             parts = list(self.parts)
-            parts[place] = replace(part, size=end - start)
+            parts[place] = replace(part, size=size)
             views.append(_View(chain, parts, is_chunk=True))
         return views
 

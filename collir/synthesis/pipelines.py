@@ -16,6 +16,7 @@ take on the busiest port by any program, on any number of chunks.
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import add
 from typing import NamedTuple
 
 from collir.cost.model import StepCost, step_estimate
@@ -74,11 +75,18 @@ class Pipelines(Problem[Node]):
 
     def __init__(self, paths: StatePaths, chunks: int):
         self.paths, self.chunks = paths, chunks
-        self._left = paths.busy_left()
+        self._left = {state: self._on_all(busy) for state, busy in paths.busy_left().items()}
+
+    def _on_all(self, busy: Sequence[float]) -> list[float]:
+        """For all levels of the machine what is given for those that have several children."""
+        found = [0.0] * len(self.paths.ports.mesh.machine.levels)
+        for level, one in zip(self.paths.ports.levels, busy, strict=True):
+            found[level] = one
+        return found
 
     def root(self) -> Node:
         """No step is taken."""
-        none = (0.0,) * len(self.paths.ports.levels)
+        none = (0.0,) * len(self.paths.ports.mesh.machine.levels)
         return self._node(Label(0.0, none, none), self.paths.start())
 
     def children(self, node: Node) -> Iterator[Node]:
@@ -92,7 +100,8 @@ class Pipelines(Problem[Node]):
             label = node.label
             if edge.kind:
                 busy = ports.busy(edge.kind, edge.group, edge.at_root, edge.size)
-                label = label.plus(least, ports.outermost(edge.group), busy.tolist())
+                stream = ports.levels[ports.outermost(edge.group)]
+                label = label.plus(least, stream, self._on_all(busy.tolist()))
             yield self._node(label, edge.after, node, edge)._replace(open=bool(edge.kind))
 
     def _costed(self, node: Node) -> Node | None:
@@ -104,9 +113,7 @@ class Pipelines(Problem[Node]):
         step, paid, time = found
         _, estimate = step_estimate(paid, self.paths.model)
         task = task_of(paid, time, estimate.port_bytes)
-        ports = self.paths.ports
-        loads = [task.loads[level] for level in ports.levels]
-        label = before.label.plus(time + self.paths.tie, ports.levels.index(task.stream), loads)
+        label = before.label.plus(time + self.paths.tie, task.stream, task.loads)
         return self._node(label, node.state, before, edge)._replace(step=step, paid=paid)
 
     def _node(
@@ -116,7 +123,7 @@ class Pipelines(Problem[Node]):
         before: Node | None = None,
         edge: Edge[int] | None = None,
     ) -> Node:
-        left = [one + other for one, other in zip(label.ports, self._left[state], strict=True)]
+        left = map(add, label.ports, self._left[state])
         total = label.total + self.paths.remaining(state)
         pace = max((*label.streams, *left), default=0.0)
         return Node(total + (self.chunks - 1) * pace, label, state, before, edge)

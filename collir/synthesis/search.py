@@ -104,7 +104,8 @@ def synthesise(
             proven = False
             break
         least = min(least, max(every.busy_left()[every.start()]))
-        chunk = StatePaths(mesh, source, target, model, scale=scale / number)
+        share = every.padding_in(number) / number
+        chunk = StatePaths(mesh, source, target, model, scale=scale * share)
         listed += pipelined(chunk, number, None if seconds is None else max(0.0, end - monotonic()))
     listed.sort(key=lambda one: (_rounded(one.time), len(one.steps)))
     return Synthesis(tuple(listed[:top]), count, least, proven)

@@ -11,7 +11,7 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 from collir.cost.group import CostError
 from collir.cost.program import FunctionCost, function_cost
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.syntax.alternatives import FOR, FROM, place_of
+from collir.syntax.alternatives import FOR, FROM, alternatives, place_of
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.crossings import crossings
@@ -66,7 +66,8 @@ def for_sizes(
     module: ModuleOp, wanted: Wanted, up_to: int, listener: PatternRewriterListener | None = None
 ) -> None:
     """Rewrites every function by the programs that are cheapest for values as large as their types
-    say, and keeps those that are cheapest for larger ones as functions that take its place.
+    say, and keeps those that are cheapest for larger ones as functions that take its place. One of
+    which others take the place already is left as it is, and so are they.
 
     Args:
         up_to: how many times as large values may be.
@@ -75,9 +76,11 @@ def for_sizes(
         DiagnosticError: see ``programs``.
     """
     scales = [*(2.0**power for power in range(math.ceil(math.log2(up_to)))), float(up_to)]
+    known = alternatives(module)
     with meshes_remembered():
         for number, function in enumerate(functions_of(module)):
-            if place_of(function) or not searched_in(function):
+            stands = function.sym_name.data not in known and not place_of(function)
+            if not (stands and searched_in(function)):
                 continue
             found: list[_Choice] = []
             for picked in by_size(function, wanted, scales):

@@ -170,9 +170,14 @@ class StatePaths(Paths[int]):
         return -(-self._rest // divisor) * divisor / self._rest
 
     def most_chunks(self) -> int:
-        """In how many pieces the value can be cut that divide among ``between`` without padding
-        of their own."""
+        """In how many chunks the value can be cut, each shared by all of ``between``."""
         return -(-self._rest // self.ports.mesh.group_size(self.between))
+
+    def padding_in(self, chunks: int) -> float:
+        """How many times as large as with its padding the value becomes in so many chunks that are
+        equal and divide among ``between``."""
+        units = self.most_chunks()
+        return -(-units // chunks) * chunks / units
 
     def _tabulate(self) -> None:
         """What every edge takes at least, and with it the way to the end from every state."""

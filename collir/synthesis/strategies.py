@@ -8,13 +8,13 @@ from typing import Literal, get_args
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener
 from xdsl.rewriter import InsertPoint
 
 from collir.cost.group import CostError
 from collir.cost.model import CostModel, step_cost
-from collir.cost.program import collective_of
+from collir.cost.program import collective_of, program_cost
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
@@ -295,10 +295,12 @@ def choices(op: CollOp, wanted: Wanted) -> list[Choice]:
     Raises:
         DiagnosticError: a redistribution has no program; see ``programs``.
     """
-    found = programs(op, wanted)
-    listed: list[Choice] = [
-        (one.time, Program(one.steps, one.pipeline)) for one in found.candidates
-    ]
+    found = programs(op, replace(wanted, chunks=1))
+    listed: list[Choice] = [(one.time, Program(one.steps)) for one in found.candidates]
+    if wanted.chunks > 1:
+        in_chunks = [one for one in programs(op, wanted).candidates if one.pipeline]
+        built = (_built(op, Program(one.steps, one.pipeline), wanted) for one in in_chunks)
+        listed = sorted([*listed, *filter(None, built)], key=lambda one: one[0])
     if isinstance(op, coll.RedistributeOp):
         if not listed:
             raise DiagnosticError.at(op, why_none(found, wanted.memory is not None))
@@ -311,6 +313,17 @@ def choices(op: CollOp, wanted: Wanted) -> list[Choice]:
     better = [one for one in listed if one[0] < own * (1 - 1e-9)]
     others = [one for one in listed[len(better) :] if not _same(op, one[1])]
     return [*better, (own, None), *others][: wanted.top]
+
+
+def _built(op: CollOp, program: Program, wanted: Wanted) -> Choice | None:
+    """A program on chunks with what it takes once it is built: what is packed between steps is
+    waited for. None: the value is too large to be padded."""
+    mesh, block = mesh_of(op), Block(arg_types=[op.operands[0].type])
+    try:
+        ops, _ = build(mesh, block.args[0], program.steps, dist_type(op.result), program.pipeline)
+    except LayoutError:
+        return None
+    return program_cost("", ops, mesh, wanted.model).scaled(wanted.scale).time, program
 
 
 def _same(op: CollOp, program: Program | None) -> bool:

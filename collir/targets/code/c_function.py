@@ -1,6 +1,6 @@
 """What the functions of every C-like target share: names, ranks, and the runtime in sections."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import MeshOp
 from collir.layout import DistType
 from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.writer import step_text
 from collir.targets.code.c_text import (
     AS_TYPED,
     C,
@@ -106,7 +107,7 @@ class FunctionBase:
         owners = [
             value
             for value, owner in self.plan.owner.items()
-            if owner is value and value not in self.plan.result_of
+            if owner is value and value not in {**self.plan.result_of, **self.plan.part_of}
         ]
         wanted = [*results, *(self.plan.names[value] for value in owners)]
         # The first name is taken: a variable must not hide the function itself.
@@ -114,7 +115,15 @@ class FunctionBase:
         self.results = chosen[: len(results)]
         memory = dict(zip(owners, chosen[len(results) :], strict=True))
         memory |= {owner: self.results[index] for owner, index in self.plan.result_of.items()}
-        self.variable = {value: memory[owner] for value, owner in self.plan.owner.items()}
+        self.variable = {value: self._place(memory, value) for value in self.plan.owner}
+
+    def _place(self, memory: Mapping[SSAValue, str], value: SSAValue) -> str:
+        """Where a value starts."""
+        owner, offset = self.plan.owner[value], self.plan.offset[value]
+        if owner in self.plan.part_of:
+            owner, start = self.plan.part_of[owner]
+            offset += start
+        return f"({memory[owner]} + {self.size(offset)})" if offset else memory[owner]
 
     def _result_names(self) -> list[str]:
         """A result is called as the value that is written there, or ``out`` where copied."""
@@ -149,11 +158,19 @@ class FunctionBase:
         def shown(value: SSAValue, name: str) -> str:
             x = dist_type(value)
             where = f", at {self.holds(x)}" if x.root else ""
-            return f"{name}[{element_count(x, self.mesh)}] is {comment(x.text(self.mesh))}{where}"
+            count = element_count(x, self.mesh)
+            size = self.size(count) if self.size.by_width else count
+            return f"{name}[{size}] is {comment(x.text(self.mesh))}{where}"
 
         parts = [shown(arg, self.variable[arg]) for arg in self.function.args]
         parts += [shown(v, n) for v, n in zip(self.plan.returned, self.results, strict=True)]
         return "/* " + ";\n * ".join(parts) + ". */"
+
+    def shown(self, op: CollOp) -> str:
+        """A comment that says what an operation is in ``.coll``."""
+        operands = ", ".join(f"%{self.plan.names[operand]}" for operand in op.operands)
+        step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {operands}", 1)
+        return f"  // %{self.plan.names[op.result]} = {comment(step)}"
 
     def communicator(self, op: CollOp) -> str:
         """The communicator of the sub-axes that an operation is over."""

@@ -323,7 +323,8 @@ def _concat(op: coll.ConcatOp, mesh: Mesh, names: Names) -> tuple[list[str], set
         x = dist_type(operand)
         piece = math.prod(x.local_shape(mesh)[dim:])
         to = f"{names.result} + {names.size(offset)}" if offset else names.result
-        lines.append(_rows(to, row, name, piece, rows, piece, x.dtype.bytes, names.size))
+        if name not in (to, f"({to})"):  # it is not there yet
+            lines.append(_rows(to, row, name, piece, rows, piece, x.dtype.bytes, names.size))
         offset += piece
     return lines, {"copy_rows"} if rows > 1 else set()
 

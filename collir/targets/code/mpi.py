@@ -20,12 +20,11 @@ from xdsl.utils.target import Target
 
 import collir
 from collir.dialects import coll
-from collir.dialects.coll import VIEWS, CollOp, dist_type
+from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.syntax.alternatives import alternatives
 from collir.syntax.mlir import check_programs, functions_of
-from collir.syntax.writer import step_text
 from collir.targets.code.c_function import (
     SIZED,
     FunctionBase,
@@ -40,7 +39,6 @@ from collir.targets.code.c_text import (
     MeshNames,
     Names,
     Sizes,
-    comment,
     element_count,
     load,
     local_operation,
@@ -230,8 +228,8 @@ class FunctionText(FunctionBase):
 
     def _step(self, op: CollOp) -> list[str]:
         """An operation: a comment, its memory, its statements, and what it was the last to use."""
-        if isinstance(op, VIEWS):
-            return []
+        if self.plan.is_view(op):
+            return [self.shown(op)] if isinstance(op, coll.PadOp) else []
         y = dist_type(op.result)
         out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
@@ -249,9 +247,7 @@ class FunctionText(FunctionBase):
             only = self.names.at_zero(y.root - taking_part)
             statements.insert(0, f"if ({only}) {new}" if only else new)
         condition = self.names.at_zero(taking_part)
-        shown = ", ".join(f"%{self.plan.names[operand]}" for operand in op.operands)
-        step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
-        lines = [*before, f"  // %{self.plan.names[op.result]} = {comment(step)}"]
+        lines = [*before, self.shown(op)]
         if condition or isinstance(op, coll.PermuteOp):  # which has variables of its own
             head = f"if ({condition}) {{" if condition else "{"
             lines += [f"  {head}", *(f"    {line}" for line in statements), "  }"]

@@ -20,14 +20,13 @@ from xdsl.utils.target import Target
 
 import collir
 from collir.dialects import coll
-from collir.dialects.coll import VIEWS, CollOp, dist_type
+from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.types import MAX_BYTES
 from collir.syntax.alternatives import alternatives
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
-from collir.syntax.writer import step_text
 from collir.targets.code.c_function import (
     SIZED,
     FunctionBase,
@@ -357,8 +356,8 @@ class FunctionText(FunctionBase):
 
     def _step(self, op: CollOp, offsets: dict[str, int]) -> list[str]:
         """An operation: a comment, its memory, its statements, and what it was the last to use."""
-        if isinstance(op, VIEWS):
-            return []
+        if self.plan.is_view(op):
+            return [self.shown(op)] if isinstance(op, coll.PadOp) else []
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
@@ -380,9 +379,7 @@ class FunctionText(FunctionBase):
         if self.workspace is not None and not self.streams.events:  # what was packed
             self.workspace.taken = before
         statements = [*new, *statements]
-        shown = ", ".join(f"%{self.plan.names[operand]}" for operand in op.operands)
-        step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
-        lines = [f"  // %{self.plan.names[op.result]} = {comment(step)}"]
+        lines = [self.shown(op)]
         lines += [f"  {line}" for line in self.streams.before(op)]
         condition = self.names.at_zero(taking_part)
         declares = any(line.startswith(_DECLARES) for line in statements)

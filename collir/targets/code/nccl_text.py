@@ -238,7 +238,8 @@ class CudaText:
             x = dist_type(operand)
             piece = math.prod(x.local_shape(mesh)[dim:])
             to = f"{names.result} + {self.size(offset)}" if offset else names.result
-            lines.append(self.rows(to, row, name, piece, rows, piece, x.dtype.bytes))
+            if name not in (to, f"({to})"):  # it is not there yet
+                lines.append(self.rows(to, row, name, piece, rows, piece, x.dtype.bytes))
             offset += piece
         return lines
 

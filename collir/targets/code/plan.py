@@ -1,14 +1,18 @@
-"""Where the values of a function live: which are views of others, and until when.
+"""Where the values of a function live: which are parts or views of others, and until when.
 
 Shared by all code targets; it decides nothing about a runtime.
 """
 
+import math
 from dataclasses import dataclass
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
-from collir.dialects.coll import VIEWS, dist_type
+from collir.dialects import coll
+from collir.dialects.coll import dist_type
+from collir.dialects.machine import mesh_of
+from collir.layout import Mesh
 from collir.syntax.writer import unique_names
 
 
@@ -16,16 +20,20 @@ from collir.syntax.writer import unique_names
 class Plan:
     """The buffers of a function.
 
-    ``owner`` maps every value to the value whose memory it is. ``last_use`` maps an owner to the
-    last operation that reads it. ``result_of`` maps an owner to the index of the result it is
-    written to directly; results that are arguments, or that share memory with an earlier result,
-    are not in it and have to be copied.
+    ``owner`` maps every value to the value whose memory it lies in, ``offset`` to where it starts
+    there, in elements. ``last_use`` maps an owner to the last operation that reads it.
+    ``result_of`` maps an owner to the index of the result it is written to directly; results that
+    are arguments, or that share memory with an earlier result, are not in it and have to be copied.
+    ``part_of`` maps an owner to the owner whose memory it is written to directly, and where: a
+    part of what ``concat`` makes a result of.
     """
 
     names: dict[SSAValue, str]
     owner: dict[SSAValue, SSAValue]
+    offset: dict[SSAValue, int]
     last_use: dict[SSAValue, Operation]
     result_of: dict[SSAValue, int]
+    part_of: dict[SSAValue, tuple[SSAValue, int]]
     returned: tuple[SSAValue, ...]
 
     def is_temporary(self, value: SSAValue) -> bool:
@@ -34,26 +42,82 @@ class Plan:
             self.owner[value] is value
             and isinstance(value.owner, Operation)
             and value not in self.result_of
+            and value not in self.part_of
         )
+
+    def is_view(self, op: Operation) -> bool:
+        """Whether the result of an operation lies in the memory of its operand."""
+        return any(self.owner[result] is not result for result in op.results)
 
 
 def plan(function: FuncOp) -> Plan:
     """The plan of a function with one block."""
+    mesh = mesh_of(function)
     owner: dict[SSAValue, SSAValue] = {argument: argument for argument in function.args}
+    offset: dict[SSAValue, int] = dict.fromkeys(function.args, 0)
     last_use: dict[SSAValue, Operation] = {}
     returned: tuple[SSAValue, ...] = ()
     for op in function.body.ops:
-        for operand in op.operands if not isinstance(op, VIEWS) else ():
+        start = _start(op, mesh)
+        for operand in op.operands if start is None else ():
             last_use[owner[operand]] = op
         for result in op.results:
-            owner[result] = owner[op.operands[0]] if isinstance(op, VIEWS) else result
+            owner[result] = result if start is None else owner[op.operands[0]]
+            offset[result] = 0 if start is None else offset[op.operands[0]] + start
         if not op.results:
             returned = tuple(op.operands)
     result_of: dict[SSAValue, int] = {}
     for index, value in enumerate(returned):
         root = owner[value]
         # Memory that starts out on more devices than the result is on must not be the caller's.
-        same = dist_type(root).root == dist_type(value).root
+        whole = _size(root, mesh) == _size(value, mesh)
+        same = dist_type(root).root == dist_type(value).root and whole
         if isinstance(root.owner, Operation) and root not in result_of and same:
             result_of[root] = index
-    return Plan(unique_names(function), owner, last_use, result_of, returned)
+    part_of: dict[SSAValue, tuple[SSAValue, int]] = {}
+    for result in result_of:
+        for value, start in _parts(result, mesh):
+            root = owner[value]
+            whole = _size(root, mesh) == _size(value, mesh)
+            same = dist_type(root).root == dist_type(result).root and whole
+            free = root not in result_of and root not in part_of
+            if isinstance(root.owner, Operation) and same and free:
+                part_of[root] = (result, start)
+    names = unique_names(function)
+    return Plan(names, owner, offset, last_use, result_of, part_of, returned)
+
+
+def _size(value: SSAValue, mesh: Mesh) -> int:
+    """The elements that a device holds of a value."""
+    return math.prod(dist_type(value).local_shape(mesh))
+
+
+def _start(op: Operation, mesh: Mesh) -> int | None:
+    """Where in the memory of its operand the result of an operation starts; None: it is computed.
+
+    What ``pad`` only cuts off lies in one piece if nothing is split on dimensions before.
+    """
+    if isinstance(op, coll.VIEWS):
+        return 0
+    if not isinstance(op, coll.PadOp):
+        return None
+    dim, low, high = (attribute.value.data for attribute in (op.dim, op.low, op.high))
+    shape = dist_type(op.input).local_shape(mesh)
+    if low > 0 or high > 0 or math.prod(shape[:dim]) > 1:
+        return None
+    return -low * math.prod(shape[dim + 1 :])
+
+
+def _parts(result: SSAValue, mesh: Mesh) -> list[tuple[SSAValue, int]]:
+    """The values that a result is made of, one behind the other in memory, and where they start."""
+    op = result.owner
+    if not isinstance(op, coll.ConcatOp):
+        return []
+    if math.prod(dist_type(result).local_shape(mesh)[: op.dim.value.data]) > 1:
+        return []
+    found: list[tuple[SSAValue, int]] = []
+    start = 0
+    for operand in op.operands:
+        found.append((operand, start))
+        start += _size(operand, mesh)
+    return found

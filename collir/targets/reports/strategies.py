@@ -55,6 +55,7 @@ class StrategiesBase(CostingTarget):
     top: int = 10
     memory: float | int = 0.0
     front: bool = False
+    chunks: int = 1
     limit: int = 60
     size: int = 5
     reading: str = Reading.MASTER_ALL_REDUCE.value
@@ -63,12 +64,16 @@ class StrategiesBase(CostingTarget):
         super().__post_init__()
         if self.method not in METHODS:
             raise ValueError(f"method is {' or '.join(METHODS)}, not '{self.method}'")
-        if self.top < 1 or not 1 <= self.size <= 6:
-            raise ValueError("top is 1 or more, size 1 to 6 steps")
+        if min(self.top, self.chunks) < 1 or not 1 <= self.size <= 6:
+            raise ValueError("top and chunks are 1 or more, size 1 to 6 steps")
         if self.memory < 0 or self.limit < 0:
             raise ValueError("memory and limit are 0 or more")
-        if self.method == "enumerate" and (self.memory or self.front):
-            raise ValueError("memory and front are of method=shortest")
+        if self.method == "enumerate" and (self.memory or self.front or self.chunks > 1):
+            raise ValueError("memory, front and chunks are of method=shortest")
+        if self.chunks > 1 and (self.memory or self.front):
+            raise ValueError(
+                "memory and front are of programs on the whole value: leave out chunks"
+            )
         plain = self.size == 5 and self.reading == Reading.MASTER_ALL_REDUCE
         if self.method == "shortest" and not plain:
             raise ValueError("size and reading are of method=enumerate")
@@ -104,7 +109,9 @@ class StrategiesBase(CostingTarget):
             bound = baseline.shared_bound
             return Strategies(function, op, all_of_them, len(all_of_them), baseline, bound)
         seconds = float(self.limit) if self.limit else None
-        wanted = Wanted(model, self.top, self.memory or None, seconds, counted=True)
+        wanted = Wanted(
+            model, self.top, self.memory or None, seconds, counted=True, chunks=self.chunks
+        )
         found = programs(op, wanted)
         if self.front:
             found = replace(found, candidates=tuple(front(op, wanted)))
@@ -122,7 +129,7 @@ class StrategiesTarget(StrategiesBase):
     top: how many to show.
     memory: what operand and result of a step may take together, as a multiple of what those of the
     whole do; 0: anything. front: only those than which none is cheaper and needs no more memory.
-    limit: seconds for each search; 0: none.
+    chunks: in how many a program may run at most. limit: seconds for each search; 0: none.
     size: steps, at most. reading: of P²'s rules: `master-all-reduce`, `literal`, `no-master`.
     model, algorithm, order: as of the target cost.
     """
@@ -170,7 +177,7 @@ def _lines(found: Strategies, top: int) -> list[str]:
     sized = any(candidate.memory for candidate in found.candidates)
     rows = [
         [
-            "; ".join(_texts(candidate)) or "nothing",
+            "; ".join([*_texts(candidate), *_in_chunks(candidate)]) or "nothing",
             *([bytes_text(candidate.memory)] if sized else []),
             seconds_text(candidate.time),
             ratio_text(baseline.time, candidate.time) if baseline and candidate.time else "",
@@ -186,6 +193,10 @@ def _paid(candidate: Candidate) -> Iterator[tuple[Step, StepCost | None]]:
     costs = iter(candidate.costs)
     for step in candidate.steps:
         yield step, None if step.kind in FREE else next(costs)
+
+
+def _in_chunks(candidate: Candidate) -> list[str]:
+    return [f"in {candidate.pipeline.chunks} chunks"] if candidate.pipeline else []
 
 
 def _texts(candidate: Candidate) -> Iterator[str]:
@@ -229,4 +240,6 @@ def _candidate_json(op: CollOp, candidate: Candidate) -> dict[str, Any]:
             entry["to"] = step.to.text(mesh)
         program.append(entry)
     found: dict[str, Any] = {"program": program, "time_s": candidate.time}
+    if candidate.pipeline:
+        found["chunks"] = candidate.pipeline.chunks
     return found | ({"memory_bytes": candidate.memory} if candidate.memory else {})
