@@ -1,6 +1,8 @@
 """Functions that take the place of another one where values are larger: ``for @f from N``."""
 
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, SymbolRefAttr, i64
+from typing import cast
+
+from xdsl.dialects.builtin import IndexType, IntegerAttr, IntegerType, ModuleOp, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import MESH_ATTRIBUTE
@@ -27,9 +29,8 @@ def place_of(function: FuncOp) -> tuple[str, int] | None:
     reference, least = function.attributes.get(FOR), function.attributes.get(FROM)
     if not isinstance(reference, SymbolRefAttr) or not isinstance(least, IntegerAttr):
         return None
-    if least.type != i64:
-        return None
-    return reference.string_value(), least.value.data
+    number = cast("IntegerAttr[IntegerType | IndexType]", least)
+    return (reference.string_value(), number.value.data) if number.type == i64 else None
 
 
 def misplaced(module: ModuleOp) -> list[Diagnostic]:

@@ -71,9 +71,7 @@ class StrategiesBase(CostingTarget):
         if self.method == "enumerate" and (self.memory or self.front or self.chunks > 1):
             raise ValueError("memory, front and chunks are of method=shortest")
         if self.chunks > 1 and (self.memory or self.front):
-            raise ValueError(
-                "memory and front are of programs on the whole value: leave out chunks"
-            )
+            raise ValueError("memory and front are of steps on the whole value: leave out chunks")
         plain = self.size == 5 and self.reading == Reading.MASTER_ALL_REDUCE
         if self.method == "shortest" and not plain:
             raise ValueError("size and reading are of method=enumerate")
