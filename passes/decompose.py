@@ -27,11 +27,18 @@ What is scattered on the way is the first dimension that divides. Where none doe
 views its local part as one flat dimension, padded with zeros up to a multiple of the group; the
 padding is cut off at the end, so the result is exact.
 
+With ``chunks``, programs are searched on up to so many chunks of the value too, so that levels of
+the machine work at the same time: what sends is ``async`` then, in the order of a schedule that
+shares the ports. The search chooses how many. With ``up_to``, the programs that are cheapest for
+values up to so many times as large as their types say are kept as functions that take the place of
+the first (``for @f from N``), for ``-t 'mpi{sized=true}'`` and ``nccl`` to choose by size.
+
 With ``top``, the best alternatives of each function are kept as functions behind it, ``@f_2`` and
-so on, for ``-t crossover`` or a program that chooses by size.
+so on, for ``-t crossover``.
 
 When not: a collective that says what algorithm it is (``using``), or on a mesh that is not placed
-on levels. A collective that no program beats stays as it is written.
+on levels. A collective that no program beats stays as it is written. Redistributions in which the
+order of shards matters never run in chunks.
 
 Cost: never more than before under the model; what is packed for a step that is not on a leading
 dimension is not counted. Fixed strategies (rings, D bytes per device, n children of the outermost

@@ -237,7 +237,8 @@ class _View:
         total = math.prod(sizes) * chunks
         rests = [place for place, part in enumerate(self.parts) if not part.axes]
         before = list(self.parts)
-        fits = next((place for place in rests if self.parts[place].size % total == 0), None)
+        tried = rests if chunks == 1 else rests[:1]  # of which chunks are in one piece
+        fits = next((place for place in tried if self.parts[place].size % total == 0), None)
         missing = 0
         if fits is None:
             self._order([*(p for p in range(len(before)) if p not in rests), *rests])

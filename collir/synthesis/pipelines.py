@@ -30,10 +30,13 @@ TRIED = 3
 """How many of the best programs of a number of chunks are scheduled."""
 
 
-def chunk_counts(most: int) -> list[int]:
-    """The numbers of chunks that are tried: 2^k and 3 * 2^k."""
+def chunk_counts(most: int, units: int) -> list[int]:
+    """The numbers of chunks that are tried: 2^k and 3 * 2^k, and of these the divisors of the
+    number of units that a value can be cut into, if there are any: others need padding."""
+    most = min(most, units)
     listed = [digit << power for power in range(most.bit_length()) for digit in (2, 3)]
-    return sorted(count for count in set(listed) if 2 <= count <= most)
+    counts = sorted(count for count in set(listed) if count <= most)
+    return [count for count in counts if units % count == 0] or counts
 
 
 class Label(NamedTuple):

@@ -99,7 +99,7 @@ def synthesise(
     listed = list(by_steps.values())
     if 1 < every.padding <= 1 + NEGLIGIBLE:
         listed = [_padded(every, one, model) for one in listed]
-    for number in chunk_counts(min(chunks, every.most_chunks())):
+    for number in chunk_counts(chunks, every.most_chunks()):
         if monotonic() > end:
             proven = False
             break

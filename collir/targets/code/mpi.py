@@ -4,6 +4,9 @@ The communicator of an ordered list of sub-axes is an ``MPI_Comm_split`` of the 
 the rank without its coordinates on the list, its key the mixed-radix index over the list, so ranks
 inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes part.
 Dimensions other than the first are packed, so that every block is contiguous.
+
+An ``async`` collective is started, and waited for before its result is used; what is packed, or too
+large for one call, is not. With ``sized=true`` functions are for values of any size.
 """
 
 import math

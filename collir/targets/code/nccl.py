@@ -4,8 +4,10 @@ The communicator of an ordered list of sub-axes is an ``ncclCommSplit`` of the m
 the rank without its coordinates on the list, its key the mixed-radix index over the list, so ranks
 inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes part.
 Dimensions other than the first are packed, so that every block is contiguous. Sends and receives
-that have to progress together are in one group. What computes is a kernel, and needs nvcc; a file
-without kernels is for any C++ compiler.
+that have to progress together are in one group. An ``async`` collective runs on a stream of the
+outermost level it goes through, and events join these with the caller's. With ``sized=true``
+functions are for values of any size. What computes is a kernel, and needs nvcc; a file without
+kernels is for any C++ compiler.
 """
 
 import math
