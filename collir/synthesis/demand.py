@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, product
 from operator import mul
 from typing import NamedTuple
 
@@ -48,6 +48,7 @@ class Room:
         sizes: of the levels; those of a part, if the mesh has only that.
         rows: the factors of every axis on the levels that are shared out.
         left: of every axis, what is left for the other levels.
+        shared: how many levels are shared out.
     """
 
     levels: tuple[Level, ...]
@@ -114,7 +115,8 @@ class Demand:
     def __init__(self, op: CollOp, mesh: Mesh, model: CostModel):
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         self.op, self.source, self.target = op, x, y
-        self.ordered = not (searched(op) and fits(x, y))
+        self._fits = fits(x, y)
+        self.ordered = not (searched(op) and self._fits)
         self.changes = {
             axis: (x.state_of(axis), y.state_of(axis), x.dim_of(axis) != y.dim_of(axis))
             for axis in mesh.by_name
@@ -126,14 +128,16 @@ class Demand:
         self._summed = self._having("partial", "sharded", "root")
         self._gathered = self._having("sharded", "replicated")
         self._spread = self._having("root", "replicated", "sharded")
-        self._cut = self._having("replicated", "sharded", "root")
-        self._copies = (*self._having("replicated", "replicated"), *self._gathered, *self._cut)
+        less = ("sharded", "root", "partial")
+        self._split = (*self._having("replicated", *less), *self._having("root", *less[::2]))
+        idle = (*self._having("replicated", "replicated"), *self._having("root", "replicated"))
+        self._helping = (*idle, *self._gathered, *self._split)
         kept = (*self._having("sharded", "sharded"), *self._having("partial", "partial"))
         moves = isinstance(op, coll.AllToAllOp)
         self._moved = tuple(axis for axis in kept if moves and axis not in self.inert)
         self._distinct = tuple(axis for axis in kept if axis not in self._moved)
         self._crossed = (*self._reduced, *self._summed, *self._spread)
-        if fits(x, y):  # else a permute may bring blocks where they belong
+        if self._fits:  # else a permute may bring blocks where they belong
             self._crossed += (*self._gathered, *self._having("sharded", "root"), *self._moved)
         self._local = float(x.local_bytes(mesh))
         self._whole = self._local * math.prod(mesh.by_name[axis].size for axis in self._gathered)
@@ -163,7 +167,7 @@ class Demand:
             into.append(self._wanted * (n > 1) for n in room.span(self._spread).least[1:])
         if self._gathered:
             gathered = room.span(self._gathered)
-            split = room.span((*self._cut, *self._summed, *self._spread))
+            split = room.span((*self._split, *self._summed, *self._spread))
             both = zip(split.most[1:], gathered.least[1:], strict=True)
             into.append((1 / wanted - 1 / held) * self._whole for wanted, held in both)
         if self._moved:
@@ -176,26 +180,75 @@ class Demand:
         """Seconds in which the children of a level reduce what they have, and send it those that
         want it.
 
-        Of n parts in c copies, c' of which are not cut, an element takes (n - 1) c' messages that
-        reduce and n c - c' that bring the sum to all, an all_reduce as many of both. These are
-        different steps (or halves of one), so the slowest ports for either count:
-
-            max of k (n - 1) c' / n c over levels + max of k (1 - c' / n c),
-
-        k the time that a child's elements take through its port. With more than the least c' the
-        first grows by more than the second falls; below that, on other levels, it is free.
+        Where n parts of a value have c copies each, and u of these are not cut before, an element
+        takes (n - 1) u messages that reduce it and n c - u that bring the sum to all; an all_reduce
+        counts as half of both. These are different steps, so the slowest ports for each add up.
         """
         if not self._reduced and not self._summed:
             return 0.0
         parts = room.span((*self._reduced, *self._summed)).least[1:]
-        copies = room.span(self._copies).most[1:]
-        each = [
-            (self._whole * seconds, n, c)
+        copies = room.span(self._helping).most[1:]
+        levels = [
+            Reducing(self._whole * seconds, n, c)
             for seconds, n, c in zip(per_byte, parts, copies, strict=True)
-            if n > 1
         ]
-        first = max((k * (n - 1) / (n * c) for k, n, c in each), default=0.0)
-        if self._summed or self._cut:
-            return first
-        spread = (max(k * (1 - 1 / n), k - first / (n - 1)) for k, n, _ in each)
-        return first + max(spread, default=0.0)
+        if self._summed or self._split:  # not all want the sum
+            return max(level.reducing for level in levels)
+        if not self._fits:  # copies may be cut later
+            return max(level.both for level in levels)
+        return _reduced_and_sent(levels, room.shared)
+
+
+class Reducing(NamedTuple):
+    """What reduces through the port of a child of a level.
+
+    Attributes:
+        seconds: for all elements of a child, once.
+        parts: how many children have different parts of an element.
+        copies: how many have the same.
+    """
+
+    seconds: float
+    parts: int
+    copies: int
+
+    @property
+    def reducing(self) -> float:
+        """Seconds to reduce what is left if all copies are cut: each takes its share."""
+        return self.seconds * (1 - 1 / self.parts) / self.copies
+
+    @property
+    def both(self) -> float:
+        """Seconds to reduce and to send the sums through this port alone."""
+        children = self.parts * self.copies
+        return self.reducing + self.seconds * (1 - 1 / children) if self.parts > 1 else 0.0
+
+
+def _reduced_and_sent(levels: Sequence[Reducing], shared: int) -> float:
+    """Seconds to reduce and to send the sums, with the best choice of what is cut before.
+
+    Copies that are kept on a level are there on all levels inside it too, where each takes as long
+    to reduce as one. So where reducing takes x seconds, u / c is at most x / (what it takes if all
+    copies on the level, or on one outside, are kept), and sending takes
+
+        max of k (1 - min(1, x / kept) / n),
+
+    k the seconds for the elements of a child. With x this is the largest of some lines: the least
+    x bounds those that rise, and the point where one that rises meets one that falls bounds both.
+    """
+    inside = [*accumulate((level.reducing for level in reversed(levels)), max)][::-1]
+    least, kept = inside[0], 0.0
+    rising: list[tuple[float, float]] = []
+    falling: list[tuple[float, float]] = []
+    for at, level in enumerate(levels):
+        kept = max(kept, level.copies * (inside[at] if at < shared else level.reducing))
+        rising.append((level.seconds * (1 - 1 / level.parts), 1.0))
+        if kept:
+            slope = 1 - level.seconds / (kept * level.parts)
+            (falling if slope < 0 else rising).append((level.seconds, slope))
+    found = max(start + slope * least for start, slope in rising)
+    for (low, up), (high, down) in product(rising, falling):
+        x = (high - low) / (up - down)
+        if x > least:
+            found = max(found, low + up * x)
+    return found

@@ -24,7 +24,7 @@ from collir.dialects.machine import MESH_ATTRIBUTE, MeshOp
 from collir.layout import DistType, Mesh
 from collir.layout.numbers import divisors
 from collir.machine import Level, LinkKind
-from collir.search import Problem, k_best
+from collir.search import Optimum, Problem, k_best
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.synthesis.demand import Demand, Room, Rows
@@ -83,14 +83,18 @@ class Partial(NamedTuple):
 
 @dataclass
 class Known:
-    """What is known of an operation on a placement: seconds at least; all of them, if exact.
+    """What is known of an operation on a placement.
 
-    ``closer`` is whether there are better bounds than the closed form of ``Demand``.
+    Attributes:
+        least: seconds that it takes at least.
+        closer: whether that is more than the closed form of ``Demand``.
+        time: seconds of the best program that was found; infinite if none has a cost; None if none
+            was looked for.
     """
 
-    seconds: float
+    least: float
     closer: bool = False
-    exact: bool = False
+    time: float | None = None
 
 
 class Matrices(Problem[Partial]):
@@ -124,7 +128,7 @@ class Matrices(Problem[Partial]):
         self._bounds: dict[Partial, float] = {}
         self.costed: dict[Matrix, Placement | None] = {}
         self.refused: DiagnosticError | None = None
-        self.exact = True
+        self.unproven = math.inf
         self.until = math.inf
 
     def root(self) -> Partial:
@@ -152,7 +156,7 @@ class Matrices(Problem[Partial]):
         if node not in self._bounds:
             room = self._room(node)
             if len(node.columns) == len(node.part):
-                each = [known.seconds for known in self._all_known(node, room)]
+                each = [known.least for known in self._all_known(node, room)]
             else:
                 each = [demand.least(room) for _, demand in self._demands]
             self._bounds[node] = self._sum(each) * (1 - SLACK)
@@ -163,16 +167,50 @@ class Matrices(Problem[Partial]):
         if node.part is None or len(node.columns) < len(node.part):
             return None
         found = self._all_known(node, self._room(node))
-        if not all(known.exact for known in found):
+        times = [known.time for known in found if known.time is not None]
+        if len(times) < len(found):
             return None
         if node.columns not in self.costed:
-            self.costed[node.columns] = self._placement(node, [known.seconds for known in found])
+            self.costed[node.columns] = self._placement(node, times)
+            if any(known.least < time for known, time in zip(found, times, strict=True)):
+                self.unproven = min(self.unproven, self._now(node))
         placement = self.costed[node.columns]
         return None if placement is None else placement.time
 
     def identity(self) -> object:
         """Never checkpointed."""
         return id(self)
+
+    def finish(self) -> None:
+        """Costs whole matrices until the time is over; one at least, if there is any.
+
+        Those first that promise the most; of about as good ones, those that split axes the least:
+        their programs have fewer steps, and are found sooner.
+        """
+        leaves: dict[Matrix, float] = {}
+        for node, bound in self._bounds.items():
+            if node.part is not None and len(node.columns) == len(node.part):
+                leaves[node.columns] = max(bound, leaves.get(node.columns, 0.0))
+        best = min((one.time for one in self.costed.values() if one), default=math.inf)
+
+        def promise(columns: Matrix) -> tuple[int, int]:
+            split = sum(factor > 1 for column in columns for factor in column)
+            return round(math.log(leaves[columns] or 1.0) / _ABOUT), split
+
+        open_ = [columns for columns, bound in leaves.items() if bound < best]
+        for columns in sorted(open_, key=promise):
+            if monotonic() > self.until and best < math.inf:
+                return
+            node = Partial(columns, tuple(map(math.prod, columns)))
+            while self._now(node) < best and self._look(node):
+                pass
+            time = self.objective(node)
+            best = min(best, math.inf if time is None else time)
+
+    def _now(self, node: Partial) -> float:
+        """Seconds that a whole matrix takes at least, as far as is known by now."""
+        found = self._all_known(node, self._room(node))
+        return self._sum(known.least for known in found) * (1 - SLACK)
 
     def _sum(self, each: Iterable[float]) -> float:
         """Seconds of all operations, as often as their functions run."""
@@ -217,19 +255,19 @@ class Matrices(Problem[Partial]):
         mesh = self._placed(node)
         found = self._all_known(node, self._room(node))
         each = [
-            (not known.closer, known.seconds * self._weights[name], number)
+            (not known.closer, known.least * self._weights[name], number)
             for number, ((name, _), known) in enumerate(zip(self._demands, found, strict=True))
-            if not known.exact
+            if known.time is None
         ]
         if not each:
             return False
         number = max(each)[-1]
         demand, known = self._demands[number][1], found[number]
-        if known.closer or demand.ordered:
-            time = self._cheapest(demand, mesh)
-            known.seconds, known.exact = math.inf if time is None else time, True
+        if known.closer or demand.ordered or len(mesh.machine.levels) <= _FEW:
+            known.time, proven = self._cheapest(demand, mesh)
+            known.least = known.time if proven else known.least
         else:
-            known.seconds, known.closer = max(known.seconds, self._least(demand, mesh)), True
+            known.least, known.closer = max(known.least, self._least(demand, mesh)), True
         return True
 
     def _placed(self, node: Partial) -> Mesh:
@@ -256,28 +294,30 @@ class Matrices(Problem[Partial]):
             return 0.0
         return paths.root().bound / paths.padding
 
-    def _cheapest(self, demand: Demand, mesh: Mesh) -> float | None:
-        """Seconds of an operation; None if it has no cost on a mesh."""
+    def _cheapest(self, demand: Demand, mesh: Mesh) -> tuple[float, bool]:
+        """Seconds of an operation, infinite if it has no cost on a mesh; and whether that is
+        proven."""
         source, target = _renamed(demand, mesh)
         op = demand.op
         try:
             if searched(op):
                 seconds = max(0.1, min(_EACH, self.until - monotonic()))
                 found = synthesise(mesh, source, target, self._model, seconds=seconds)
-                self.exact &= found.proven
                 if found.candidates:
-                    return found.candidates[0].time
+                    return found.candidates[0].time, found.proven
+                if not found.proven:
+                    return math.inf, False
                 raise CostError("none of the programs for this has a cost")
             axes, algorithm = op.properties.get("axes"), op.properties.get("algorithm")
             assert isinstance(axes, AxesAttr) and isinstance(algorithm, StringAttr)
             over = tuple(sub for axis in axes.data for sub in mesh.of_axis[axis])
             if not over:
-                return 0.0
+                return 0.0, True
             step = collective(op.mnemonic, mesh, source, target, over, algorithm.data)
-            return step_cost(step, self._model).time
+            return step_cost(step, self._model).time, True
         except CostError as error:
             self.refused = self.refused or DiagnosticError.at(op, str(error))
-            return None
+            return math.inf, True
 
 
 def _renamed(demand: Demand, mesh: Mesh) -> tuple[DistType, DistType]:
@@ -289,8 +329,18 @@ def _renamed(demand: Demand, mesh: Mesh) -> tuple[DistType, DistType]:
 SLACK = 1e-8
 """Of a bound: what sums of many times are rounded by, and what the graph counts for a step."""
 
-_DIVE = 0.2
+_FEW = 3
+"""On so many levels programs are found about as fast as bounds for them."""
+
+_DIVE = 0.05
 """Of the time: for a search that goes deep first."""
+
+_FINISH = 0.15
+"""Of the rest: for costs of what the search thought best, if it has not ended; what is left of that
+is for the search again."""
+
+_ABOUT = 0.05
+"""By how much bounds may differ, as a part of them, that are about as good."""
 
 _EACH = 5.0
 """Seconds for the program of one operation on one placement."""
@@ -349,23 +399,42 @@ def best_placements(
         raise DiagnosticError.at(op, _no_part(mesh))
     sizes = [axis.size for axis in mesh.axes]
     number = sum(count(part, sizes) for part in search.parts)
-    outcome = None
-    if seconds is not None:
-        search.until = monotonic() + seconds
-        # Depth first finds some soon, best first finds what bounds them
-        outcome = k_best(search, top, time_limit=seconds * _DIVE, progress=False)
-        seconds = max(0.0, search.until - monotonic())
-    if outcome is None or outcome.status not in _ENDED:
-        order = "best-first"
-        outcome = k_best(search, top, order=order, time_limit=seconds, progress=False)
+    ended, bound = _searched(search, top, seconds)
     if search.refused and not any(search.costed.values()):
         raise search.refused
     costed = sorted(filter(None, search.costed.values()), key=lambda one: one.time)
-    proven = outcome.status in _ENDED and search.exact
+    proven = ended and math.isinf(search.unproven)
     gap = 0.0 if proven else None
-    if costed and costed[0].time and isinstance(outcome.bound, float) and not proven:
-        gap = max(0.0, 1 - outcome.bound / costed[0].time)
+    if costed and costed[0].time and bound and not proven:
+        gap = max(0.0, 1 - bound / costed[0].time)
     return Placements(mesh.name, tuple(costed[:top]), number, proven, gap)
+
+
+def _searched(search: Matrices, top: int, seconds: float | None) -> tuple[bool, float]:
+    """Whether the search has ended, and seconds that no placement takes less than; 0: not known."""
+    if seconds is None:
+        outcome = k_best(search, top, order="best-first", progress=False)
+        return outcome.status in _ENDED, _least_of(search, outcome)
+    search.until = monotonic() + seconds
+    # Depth first finds some soon, best first finds what bounds them
+    outcome = k_best(search, top, time_limit=seconds * _DIVE, progress=False)
+    bound = 0.0
+    for share in (1 - _FINISH, 1.0):
+        left = search.until - monotonic()
+        if outcome.status in _ENDED or (bound and left <= 0):
+            break
+        limit = max(0.0, left * share)
+        outcome = k_best(search, top, order="best-first", time_limit=limit, progress=False)
+        bound = max(bound, _least_of(search, outcome))
+        if outcome.status not in _ENDED:
+            search.finish()
+    return outcome.status in _ENDED, min(bound, search.unproven)
+
+
+def _least_of(search: Matrices, outcome: Optimum[Partial]) -> float:
+    """Seconds that no placement takes less than, by a search; 0: not known."""
+    bound = outcome.bound if isinstance(outcome.bound, float) else 0.0
+    return max(0.0, min(bound, search.unproven))
 
 
 def _no_part(mesh: Mesh) -> str:

@@ -182,20 +182,20 @@ class StatePaths(Paths[int]):
     def _tabulate(self) -> None:
         """What every edge takes at least, and with it the way to the end from every state."""
         found, ports = self.graph, self.ports
-        ranks = _products([ports.size(mask) for mask in self._masks])[found.group]
+        ranks = _products([ports.size(mask) for mask in self._masks])
         before, after = self._bytes[found.start], self._bytes[found.end]
-        self._sizes = np.where(self._are(GATHERING), before * ranks, before)
+        self._sizes = np.where(self._are(GATHERING), before * ranks[found.group], before)
         result = np.where(self._are(_SCATTERING), after, self._sizes)
         self._held = before + result
-        from_root = self._are([kind for kind in KINDS if STEPS[kind][0] == ROOT])
+        step = found.kind * len(ranks) + found.group
+        from_root = np.array([[STEPS[kind][0] == ROOT] for kind in KINDS])
         self._busy = np.zeros((len(ports.levels), len(found.start)))
         for place, total in enumerate(ports.inner(ports.all & ~self._fixed_root)):
             inner = [ports.inner(mask)[place] for mask in self._masks]
-            idle = found.product(inner, ROOT)[found.start]
-            own = _products(inner)[found.group]
-            beside = total / np.where(from_root, idle, idle * own)
-            sent = self._shares(ranks, ranks / own)
-            self._busy[place] = sent * self._sizes * beside * ports.per_byte[place]
+            own = _products(inner)
+            sent = self._shares(ranks, ranks / own) / np.where(from_root, 1.0, own)
+            beside = total / found.product(inner, ROOT)[found.start]
+            self._busy[place] = sent.ravel()[step] * self._sizes * beside * ports.per_byte[place]
         costs = self._busy.max(axis=0, initial=0.0) + self._latencies()
         self.tie = TIE * float(costs.min(initial=1.0, where=costs > 0))
         self.costs = costs + self.tie
@@ -208,12 +208,10 @@ class StatePaths(Paths[int]):
         return np.isin(self.graph.kind, [KINDS.index(kind) for kind in kinds])
 
     def _shares(self, ranks: Array, parts: Array) -> Array:
-        """Of the buffer, what each edge's group sends through a port of a level (see ``Ports``)."""
-        share = np.zeros(len(ranks))
-        for number, kind in enumerate(KINDS):
-            at = self.graph.kind == number
-            share[at] = self.ports.share(kind, ranks[at], parts[at])
-        return np.where(parts > 1, share, 0.0)
+        """Of the buffer, what every kind of step over every group sends through a port of a level
+        (see ``Ports``)."""
+        shares = [self.ports.share(kind, ranks, parts) for kind in KINDS]
+        return np.where(parts > 1, shares, 0.0)
 
     def _latencies(self) -> Array:
         table = np.zeros((len(KINDS), 1 << len(self.units)))

@@ -1,6 +1,7 @@
 """Placements: all of them, costed as if written by hand; none changes a result."""
 
 import random
+from collections.abc import Callable
 from itertools import product
 from math import prod
 
@@ -8,18 +9,34 @@ import pytest
 from checks import agree, functions_of, results_on_all_devices
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import RANDOM, module_of, random_function, random_mesh
+from programs import (
+    RANDOM,
+    FunctionBuilder,
+    Move,
+    axis_moves,
+    module_of,
+    random_function,
+    random_layout,
+    random_mesh,
+)
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.model import CostModel
+from collir.dialects import coll
+from collir.dialects.coll import DistTensorType
 from collir.dialects.machine import mesh_of
-from collir.layout import Axis, Mesh
+from collir.layout import Axis, Dim, DistType, Mesh
+from collir.layout.numbers import divisors
+from collir.machine import Level, LinkKind, Machine
+from collir.search import k_best
 from collir.syntax.mlir import verify
 from collir.syntax.reader import read
 from collir.syntax.writer import write
 from collir.synthesis.meshes import unplaced
-from collir.synthesis.placements import best_placements
+from collir.synthesis.p2.matrices import count
+from collir.synthesis.placements import Matrices, Partial, best_placements, functions_on
 from collir.tools.api import run_passes
 
 TWO = """\
@@ -126,7 +143,7 @@ def test_a_limit_of_time_returns_the_best_so_far_and_says_so() -> None:
     [op] = unplaced(module)
     found = best_placements(module, op, CostModel(), seconds=0.05)
     assert not found.proven
-    assert found.count > len(found.found)
+    assert found.count > len(found.found) > 0
 
 
 def test_placements_that_an_algorithm_does_not_fit_are_left_out() -> None:
@@ -141,6 +158,23 @@ def test_placements_that_an_algorithm_does_not_fit_are_left_out() -> None:
     [op] = unplaced(module)
     with pytest.raises(collir.DiagnosticError, match="trees are not costed"):
         best_placements(module, op, CostModel())
+
+
+def test_what_has_no_cost_is_left_out_at_the_end_of_the_time_too() -> None:
+    ring = TWO.replace("3 us }", "3 us, kind = ring }")
+    module = read(ring.replace("over data", "over data using binary_tree"))
+    [op] = unplaced(module)
+    search = Matrices(functions_on(module, "m"), op.value(), CostModel(), {})
+
+    def visit(node: Partial) -> None:
+        search.bound(node)
+        for child in search.children(node):
+            visit(child)
+
+    visit(search.root())
+    assert not search.costed
+    search.finish()
+    assert [one.matrix for one in search.costed.values() if one] == [((4, 1), (1, 4))]
 
 
 def test_weights_say_how_often_a_function_runs() -> None:
@@ -170,28 +204,146 @@ def test_a_smaller_mesh_gets_the_best_part_of_its_machine() -> None:
     assert {mesh_of(new).machine.name for new in functions_of(after)} == {"cluster_part"}
 
 
-def test_bounds_are_no_more_than_what_placements_cost() -> None:
-    """What is known of some rows never says more than a whole matrix takes."""
-    from collir.synthesis.placements import Matrices, Partial, functions_on
+def some_machine(rng: random.Random) -> Machine:
+    """Up to 32 devices on up to four levels, where neither bytes nor latencies are all that counts;
+    mostly switches."""
+    sizes = [32]
+    while prod(sizes) > 32:
+        sizes = [rng.choice([1, 2, 2, 2, 3, 4, 4]) for _ in range(rng.randint(1, 4))]
+    kinds = [LinkKind.SWITCH] if rng.random() < 0.7 else list(LinkKind)
+    return Machine(
+        "machine",
+        tuple(
+            Level(
+                f"l{index}",
+                size,
+                port=10 ** rng.uniform(3, 6),
+                latency=rng.choice([0.0, 10 ** rng.uniform(-6, -1)]),
+                kind=rng.choice(kinds),
+                rails=rng.choice(divisors(prod(sizes[index + 1 :]))) if len(kinds) > 1 else 1,
+            )
+            for index, size in enumerate(sizes)
+        ),
+    )
 
-    rng = random.Random(7)
+
+def some_mesh(rng: random.Random) -> Mesh:
+    """Up to four axes on such a machine, or on a part of it."""
+    machine = some_machine(rng)
+    devices = prod(level.size for level in machine.levels)
+    left = devices if rng.random() < 0.8 else rng.choice(divisors(devices))
+    sizes = [1] * rng.randint(1, 4)
+    while left > 1:
+        prime = divisors(left)[1]
+        left //= prime
+        sizes[rng.randrange(len(sizes))] *= prime
+    return Mesh("m", machine, tuple(Axis("xyzw"[at], size) for at, size in enumerate(sizes)))
+
+
+def one_operation(rng: random.Random, mesh: Mesh, name: str) -> FuncOp:
+    """A function of a collective or a redistribution."""
+    while True:
+        x = random_layout(rng, mesh)
+        moves = [m for m in axis_moves(mesh, len(x.dims)) if m.op in coll.COLLECTIVES]
+        if rng.random() < 0.3:
+            other = random_layout(rng, mesh, x.dtype)
+            dims = (Dim(d.size, to.axes) for d, to in zip(x.dims, other.dims, strict=False))
+            to = DistType(x.dtype, (*dims,), other.partial, x.reduction or other.reduction)
+            moves = [Move(coll.RedistributeOp, {"to": DistTensorType(to)})]
+        builder = FunctionBuilder(mesh, [x], name)
+        rng.shuffle(moves)
+        for move in moves:
+            value = builder.try_move(builder.values[0], move)
+            if value is not None:
+                return builder.function([value])
+
+
+@pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
+def test_bounds_are_no_more_than_what_placements_cost(model: str) -> None:
+    """What is known of some columns never says more than a whole matrix takes, nor does what is
+    known of whole ones before they are costed."""
+    rng = random.Random(model)
     checked = 0
-    while checked < 60:
-        module = random_program(rng)
-        [op] = unplaced(module)
-        mesh = op.value()
-        model = CostModel(rng.choice(["p2", "alpha-beta", "nccl"]))
-        search = Matrices(functions_on(module, op.sym_name.data), mesh, model, {})
+    while checked < 120:
+        mesh = some_mesh(rng)
+        functions = [one_operation(rng, mesh, f"f{index}") for index in range(rng.randint(1, 2))]
+        module = module_of([mesh], functions)
+        weights = {"f0": rng.choice([1.0, 3.0])}
 
-        def least(node: Partial, search: Matrices = search) -> float:
+        def matrices(
+            module: ModuleOp = module, mesh: Mesh = mesh, weights: dict[str, float] = weights
+        ) -> Matrices:
+            return Matrices(functions_on(module, "m"), mesh, CostModel(model), weights)
+
+        search = matrices()
+        if not search.parts:
+            continue
+
+        def least(
+            node: Partial,
+            search: Matrices = search,
+            matrices: Callable[[], Matrices] = matrices,
+        ) -> float:
             """The cheapest placement below a node; every node on the way promises no more."""
+            closed = 0.0 if node.looked else matrices().bound(node)
             value = search.objective(node)
             below = [least(child) for child in search.children(node)]
             best = min([*below, float("inf") if value is None else value])
-            assert search.bound(node) <= best * (1 + 1e-9)
+            assert max(closed, search.bound(node)) <= best * (1 + 1e-9)
             return best
 
         checked += least(search.root()) < float("inf")
+
+
+@pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
+def test_the_best_placement_is_the_best_of_all(model: str) -> None:
+    """Nothing is lost by leaving out what bounds exclude."""
+    rng = random.Random(model)
+    for _ in range(30):
+        mesh = some_mesh(rng)
+        module = module_of([mesh], [one_operation(rng, mesh, f"f{index}") for index in range(2)])
+        [op] = unplaced(module)
+        try:
+            all_ = best_placements(module, op, CostModel(model), top=10**6)
+        except collir.DiagnosticError:
+            continue
+        for limit in (None, 60.0):
+            best = best_placements(module, op, CostModel(model), top=1, seconds=limit)
+            assert best.proven and best.found[0].time == pytest.approx(all_.found[0].time)
+
+
+MANY = """\
+machine @cluster {
+  level l0[4]  { port = 1.05 GB/s, latency = 48 us }
+  level l1[8]  { port = 4.22 GB/s, latency = 24 us }
+  level l2[16] { port = 16.9 GB/s, latency = 12 us }
+  level l3[16] { port = 67.5 GB/s, latency =  6 us }
+  level l4[16] { port =  270 GB/s, latency =  3 us }
+}
+mesh @m on @cluster { a = 64, b = 16, c = 16, d = 8 }
+func @f(%x: bf16[65536@(c, d), 65536@b] partial(sum: a)) -> bf16[65536@(c, d), 65536@b] on @m {
+  %r = all_reduce %x over a
+  return %r
+}
+func @g(%x: bf16[65536@(a, c, d), 65536] partial(sum: b)) -> bf16[65536@(a, c, d), 65536] on @m {
+  %r = all_reduce %x over b
+  return %r
+}
+func @h(%x: bf16[65536@(a, d, c), 65536@b]) -> bf16[65536@(a, d), 65536@b] on @m {
+  %r = all_gather %x over c dim 0
+  return %r
+}
+"""
+
+
+@pytest.mark.parametrize("model", ["alpha-beta", "p2"])
+def test_on_many_levels_few_matrices_are_costed(model: str) -> None:
+    module = read(MANY)
+    [op] = unplaced(module)
+    search = Matrices(functions_on(module, "m"), op.value(), CostModel(model), {})
+    outcome = k_best(search, 1, order="best-first", progress=False)
+    assert outcome.status == "optimal"
+    assert len(search.costed) < 50 < count([4, 8, 16, 16, 16], [64, 16, 16, 8]) == 43758
 
 
 def test_axes_of_a_reduction_are_ordered_by_hardware() -> None:
