@@ -52,6 +52,7 @@ format: $(STAMP)
 bench: $(STAMP)
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/strategies.py
+	$(BIN)/python benchmarks/pipelines.py --machines 40
 	$(BIN)/python benchmarks/p2.py
 
 bench-search: $(STAMP)
