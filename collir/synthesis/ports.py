@@ -23,8 +23,11 @@ Array = npt.NDArray[Any]
 _NCCL_BASE = 6.6e-6
 """The least latency of any step in NCCL's model (collir.cost.nccl)."""
 
-_RINGS = ("all_reduce", "reduce_scatter", "all_gather")
-"""What P² and NCCL's model do in rings."""
+_RINGS = {
+    "p2": ("all_reduce", "reduce_scatter", "all_gather"),
+    "nccl": ("reduce_scatter", "all_gather"),
+}
+"""What models do in rings always (an all_reduce of NCCL may be a tree)."""
 
 
 class Ports:
@@ -53,7 +56,7 @@ class Ports:
         railed = any(level.rails > 1 for level in group.levels)
         self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not railed
         self._as_written = model.model == "alpha-beta" and model.order == "written"
-        self._rings = model.model in ("p2", "nccl")
+        self._rings = _RINGS.get(model.model, ())
         self._empty: dict[tuple[str, int], float] = {}
         self._inner: dict[int, tuple[int, ...]] = {}
         self._sizes: dict[int, int] = {}
@@ -106,7 +109,7 @@ class Ports:
         """
         if kind in ("broadcast", "reduce"):
             return np.ones_like(parts)
-        if self._rings and kind in _RINGS:
+        if kind in self._rings:
             parts = ranks
         once = (parts - 1) / parts
         if kind == "all_to_all":
