@@ -1,0 +1,256 @@
+"""When collectives run that are not waited for, against an exact simulation and the rules."""
+
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plain_schedules import shares, simulated, use_of, work_done
+
+from collir.cost.schedule import Span, Task, schedule
+
+TIMES = st.one_of(st.integers(1, 6).map(float), st.floats(1e-6, 10.0))
+PARTS = st.one_of(st.sampled_from([0.0, 0.25, 1 / 3, 0.5, 1.0, 1.5]), st.floats(0.0, 1.0))
+
+
+@st.composite
+def task_lists(
+    draw: st.DrawFn, most: int = 9, waited: float | None = 0.2, nothing: bool = False
+) -> list[Task]:
+    """Some tasks on up to three levels; ``waited`` is how many are, ``nothing``: some are empty."""
+    levels = draw(st.integers(1, 3))
+    tasks: list[Task] = []
+    for number in range(draw(st.integers(1, most))):
+        time = 0.0 if nothing and draw(st.integers(0, 9)) == 0 else draw(TIMES)
+        loads = tuple(time * draw(PARTS) for _ in range(levels))
+        after = draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else set[int]()
+        is_waited = bool(waited) and draw(st.integers(0, 99)) < 100 * (waited or 0)
+        stream = draw(st.integers(0, levels - 1))
+        tasks.append(Task(time, loads, stream, tuple(sorted(after)), is_waited))
+    return tasks
+
+
+def close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def makespan(spans: Sequence[Span]) -> float:
+    return max(end for _, end in spans)
+
+
+def same(one: Sequence[Span], other: Sequence[Span]) -> bool:
+    each = zip(one, other, strict=True)
+    return all(close(a, c) and close(b, d) for (a, b), (c, d) in each)
+
+
+# --- the spans ----------------------------------------------------------------------------------
+
+
+@given(tasks=task_lists(nothing=True))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_spans_are_those_of_an_exact_simulation(tasks: list[Task]) -> None:
+    exact = [(float(start), float(end)) for start, end in simulated(tasks)]
+    assert same(schedule(tasks), exact)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_more_spans_are_those_of_an_exact_simulation(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(5000):
+        tasks = random_tasks(rng, rng.randint(1, 16))
+        exact = [(float(start), float(end)) for start, end in simulated(tasks)]
+        assert same(schedule(tasks), exact), tasks
+
+
+def random_tasks(rng: random.Random, count: int, waited: float = 0.1) -> list[Task]:
+    """Some tasks, of few different times: many end at the same time."""
+    levels = rng.randint(1, 4)
+    tasks: list[Task] = []
+    for number in range(count):
+        time = rng.choice([1.0, 1.0, 2.0, 0.5, rng.uniform(0, 1)])
+        loads = tuple(time * rng.choice([0.0, 1.0, 0.5, rng.random()]) for _ in range(levels))
+        after = sorted(rng.sample(range(number), rng.randint(0, min(2, number))))
+        stream = rng.randrange(levels)
+        tasks.append(Task(time, loads, stream, tuple(after), rng.random() < waited))
+    return tasks
+
+
+@given(tasks=task_lists(), as_written=st.booleans())
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_every_task_gets_its_work_done_in_its_span(tasks: list[Task], as_written: bool) -> None:
+    """What the shares of the ports, integrated over a span, come to."""
+    spans = schedule(tasks, as_written)
+    done = work_done(tasks, spans, 1e-12)
+    assert all(close(one, task.time) for one, task in zip(done, tasks, strict=True))
+
+
+# --- the shares ---------------------------------------------------------------------------------
+
+
+@given(tasks=task_lists(most=6, waited=None))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_shares_are_max_min_fair(tasks: list[Task]) -> None:
+    """No port is overused, and whatever is slowed down uses a full port on which none is faster.
+
+    There is one such allocation only; that of the schedule is seen in its first event.
+    """
+    speeds = shares(tasks)
+    levels = range(len(tasks[0].loads))
+    used = [sum(s * use_of(t, n) for s, t in zip(speeds, tasks, strict=True)) for n in levels]
+    assert all(one <= 1 for one in used)
+    for speed, task in zip(speeds, tasks, strict=True):
+        full = [level for level in levels if used[level] == 1 and use_of(task, level)]
+        on = [
+            max(s for s, other in zip(speeds, tasks, strict=True) if use_of(other, level))
+            for level in full
+        ]
+        assert speed == 1 or speed in on
+    apart = [Task(one.time, one.loads, number) for number, one in enumerate(tasks)]
+    together = [Task(one.time, one.loads, one.stream, waited=False) for one in apart]
+    first = min(end for _, end in schedule(together))
+    each = zip(speeds, tasks, strict=True)
+    assert close(first, min(task.time / float(speed) for speed, task in each))
+
+
+# --- what holds of every schedule ---------------------------------------------------------------
+
+
+@given(tasks=task_lists(nothing=True), as_written=st.booleans())
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_schedules_are_within_their_bounds(tasks: list[Task], as_written: bool) -> None:
+    """No shorter than what a level has to carry, or than a chain; no longer than one by one."""
+    spans = schedule(tasks, as_written)
+    end = makespan(spans)
+    for level in range(len(tasks[0].loads)):
+        assert end >= sum(min(task.time, task.loads[level]) for task in tasks) * (1 - 1e-9)
+    for stream in {task.stream for task in tasks}:
+        assert end >= sum(task.time for task in tasks if task.stream == stream) * (1 - 1e-9)
+    chains: list[float] = []
+    for task in tasks:
+        chains.append(task.time + max((chains[one] for one in task.after), default=0.0))
+    assert end >= max(chains) * (1 - 1e-9)
+    assert end <= sum(task.time for task in tasks) * (1 + 1e-9)
+
+
+@given(tasks=task_lists(), as_written=st.booleans())
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_starts_wait_for_what_they_have_to(tasks: list[Task], as_written: bool) -> None:
+    """Operands, and what else is on the stream; nothing runs beside what is waited for but what has
+    started before."""
+    spans = schedule(tasks, as_written)
+    for number, (task, (start, end)) in enumerate(zip(tasks, spans, strict=True)):
+        assert end >= start + task.time * (1 - 1e-9)
+        assert all(spans[one][1] <= start for one in task.after)
+        for other in range(number):
+            before, after = spans[other]
+            assert not as_written or before <= start
+            assert tasks[other].stream != task.stream or after <= start or end <= before
+            if tasks[other].waited:
+                assert after <= start or start < before
+
+
+@given(tasks=task_lists(waited=1.0), as_written=st.booleans())
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_what_is_waited_for_runs_one_after_the_other(tasks: list[Task], as_written: bool) -> None:
+    now = 0.0
+    for task, span in zip(tasks, schedule(tasks, as_written), strict=True):
+        assert same([span], [(now, now + task.time)])
+        now += task.time
+
+
+def test_there_is_nothing_to_do() -> None:
+    assert schedule([]) == []
+
+
+# --- in the order in which they can start -------------------------------------------------------
+
+
+def reordered(tasks: Sequence[Task], spans: Sequence[Span]) -> tuple[list[Task], list[int]]:
+    """Tasks in the order of their starts, and their numbers before."""
+    order = sorted(range(len(tasks)), key=lambda number: spans[number][0])
+    place = {number: index for index, number in enumerate(order)}
+    moved = [
+        Task(
+            tasks[number].time,
+            tasks[number].loads,
+            tasks[number].stream,
+            tuple(place[one] for one in tasks[number].after),
+            tasks[number].waited,
+        )
+        for number in order
+    ]
+    return moved, order
+
+
+def assert_written_again(tasks: Sequence[Task]) -> None:
+    """Written in the order of a schedule's starts, they run as they do in it."""
+    spans = schedule(tasks, as_written=False)
+    moved, order = reordered(tasks, spans)
+    again = schedule(moved)
+    assert same(again, [spans[number] for number in order]), tasks
+
+
+@given(tasks=task_lists(waited=None))
+@settings(max_examples=250, deadline=None, derandomize=True)
+def test_a_schedule_can_be_written_down(tasks: list[Task]) -> None:
+    assert_written_again(tasks)
+
+
+@given(tasks=task_lists(waited=0.3))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_one_with_waiting_can_be_written_down(tasks: list[Task]) -> None:
+    assert_written_again(tasks)
+
+
+def in_chunks(tasks: Sequence[Task], chunks: int) -> list[Task]:
+    """Every chunk a chain of the tasks."""
+    return [
+        Task(
+            task.time,
+            task.loads,
+            task.stream,
+            (chunk * len(tasks) + place - 1,) if place else (),
+            waited=False,
+        )
+        for chunk in range(chunks)
+        for place, task in enumerate(tasks)
+    ]
+
+
+@given(tasks=task_lists(most=5, waited=None), chunks=st.integers(1, 12))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_schedules_of_chunks_can_be_written_down(tasks: list[Task], chunks: int) -> None:
+    """Chunks are equal, so many tasks end at the same time."""
+    assert_written_again(in_chunks(tasks, chunks))
+
+
+@given(tasks=task_lists(waited=None))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_nothing_that_could_start_waits(tasks: list[Task]) -> None:
+    """Whatever starts later has just then got its last operand, or its stream."""
+    spans = schedule(tasks, as_written=False)
+    for number, task in enumerate(tasks):
+        start, _ = spans[number]
+        reasons = [spans[one][1] for one in task.after]
+        reasons += [
+            end
+            for other, (_, end) in enumerate(spans)
+            if tasks[other].stream == task.stream and other != number
+        ]
+        assert start == 0 or any(close(start, one) for one in reasons)
+
+
+@given(tasks=task_lists(most=4, waited=None), chunks=st.integers(1, 16))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_chunks_take_no_less_than_the_pace_of_the_busiest(tasks: list[Task], chunks: int) -> None:
+    """A stream and a port carry all chunks; before and behind is the rest of one chunk."""
+    end = makespan(schedule(in_chunks(tasks, chunks), as_written=False))
+    streams = {task.stream for task in tasks}
+    paces = [sum(task.time for task in tasks if task.stream == stream) for stream in streams]
+    levels = range(len(tasks[0].loads))
+    paces += [sum(min(task.time, task.loads[level]) for task in tasks) for level in levels]
+    assert end >= chunks * max(paces) * (1 - 1e-9)
+    assert end >= sum(task.time for task in tasks) * (1 - 1e-9)

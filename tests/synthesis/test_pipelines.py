@@ -1,0 +1,492 @@
+"""Programs in chunks: against all paths of the graph, in the numpy executor, and on ranks."""
+
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import on_fake_nccl
+import on_ranks
+import pytest
+from async_code import hazards, marked
+from checks import agree, functions_of, results_on_all_devices
+from hypothesis import given, settings
+from plain_pipelines import (
+    TooManyError,
+    Way,
+    all_paths,
+    collective,
+    formula,
+    further,
+    loads,
+    quick_mesh,
+    random_shape,
+    redistribution,
+    states,
+)
+from programs import RANDOM, FunctionBuilder, module_of, random_function
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+import collir
+from collir.cost.model import CostModel, step_cost
+from collir.cost.program import cost
+from collir.dialects import coll
+from collir.dialects.coll import dist_type
+from collir.dialects.machine import mesh_of
+from collir.layout import DistType, DType, Mesh
+from collir.search import k_best
+from collir.semantics.exactness import exact, roundings
+from collir.semantics.executor import execute
+from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.mlir import verify
+from collir.syntax.reader import read
+from collir.syntax.writer import write
+from collir.synthesis.build import build
+from collir.synthesis.paths import candidate_of
+from collir.synthesis.pipelines import Pipelines, chunk_counts, in_chunks, pipelined
+from collir.synthesis.search import synthesise
+from collir.synthesis.states import StatePaths, fits
+from collir.synthesis.steps import FREE, Candidate
+from collir.tools.api import run_passes
+
+MODELS = ("alpha-beta", "p2", "nccl")
+
+
+# --- against all paths --------------------------------------------------------------------------
+
+
+class Case(NamedTuple):
+    """Two layouts between which the order of shards is kept."""
+
+    mesh: Mesh
+    source: DistType
+    target: DistType
+    model: CostModel
+    scale: float
+
+    def paths(self, chunks: int) -> StatePaths:
+        """The programs on one of so many chunks."""
+        each = self.scale / chunks
+        return StatePaths(self.mesh, self.source, self.target, self.model, scale=each)
+
+
+def random_case(rng: random.Random) -> Case:
+    """On switches without latencies for the most part."""
+    while True:
+        mesh = quick_mesh(rng)
+        x = states(rng, mesh, random_shape(rng), DType.F32)
+        y = further(rng, mesh, x)
+        if x != y and fits(x, y):
+            model = CostModel(rng.choice(MODELS))
+            return Case(mesh, x, y, model, rng.choice([1.0, 1e3, 1e6]))
+
+
+def ways_of(paths: StatePaths, most: int = 2000) -> list[Way]:
+    """All paths; none if there are too many to look at."""
+    try:
+        return all_paths(paths, most)
+    except TooManyError:
+        return []
+
+
+def assert_best(rng: random.Random) -> int:
+    """The best formula of all paths is that of the first program that is found; how many paths."""
+    case = random_case(rng)
+    chunks = rng.choice([2, 3, 4, 6, 8, 16, 64])
+    paths = case.paths(chunks)
+    every = ways_of(paths)
+    if not every:
+        return 0
+    best = min(formula(way.costs, chunks) for way in every)
+    found = k_best(Pipelines(paths, chunks), 3, order="best-first", progress=False).solutions
+    programs = [candidate_of(paths, one.node) for one in found]
+    values = [formula(one.costs, chunks) for one in programs]
+    assert values[0] == pytest.approx(best, rel=1e-6, abs=0), case
+    for one, value in zip(found, values, strict=True):
+        assert one.node.bound == pytest.approx(value, rel=1e-6, abs=0), case
+    assert values == pytest.approx(sorted(values), rel=1e-6, abs=0)
+    known = {way.steps for way in every}
+    assert all(one.steps in known for one in programs)
+    return len(every)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_the_first_is_the_best_of_all_paths(rng: random.Random) -> None:
+    assert_best(rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_the_first_is_the_best_of_all_paths_of_more_cases(seed: int) -> None:
+    rng = random.Random(seed)
+    assert sum(assert_best(rng) > 1 for _ in range(1000)) > 500
+
+
+def assert_bounds(rng: random.Random) -> None:
+    """No program takes less than ``least``, in one piece or on any number of chunks, whether the
+    search would take it or not."""
+    case = random_case(rng)
+    most = rng.choice([2, 4, 16])
+    found = synthesise(*case[:4], chunks=most, top=5, scale=case.scale)
+    times = [one.time for one in found.candidates]
+    assert times == pytest.approx(sorted(times), rel=1e-8, abs=0)
+    whole = case.paths(1)
+    least = found.least * (1 - 1e-8)
+    assert all(time >= least for time in times), case
+    for chunks in (1, *chunk_counts(most, whole.most_chunks())):
+        every = [way for way in ways_of(case.paths(chunks), 300) if way.costs]
+        for way in rng.sample(every, min(20, len(every))):
+            time = in_chunks(Candidate(case.mesh, way.steps, way.costs), chunks).time
+            assert time >= least, (case, chunks, way.steps)
+            assert time <= chunks * sum(one.time for one in way.costs) * (1 + 1e-9)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_no_program_takes_less_than_the_least(rng: random.Random) -> None:
+    assert_bounds(rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_no_program_of_more_cases_takes_less_than_the_least(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(300):
+        assert_bounds(rng)
+
+
+def assert_busy(case: Case) -> int:
+    """What the search takes the ports of a step to be busy for is no more than they are, of NCCL's
+    trees no more than the step takes; returns how many steps were looked at."""
+    paths, count = case.paths(1), 0
+    ports = paths.ports
+    for state in (paths.start(), *paths.graph.first):
+        for least, edge in paths.edges(state):
+            found = paths.costed(edge) if edge.kind else None
+            if found is None:
+                continue
+            _, collective, time = found
+            assert least <= time * (1 + 1e-7)
+            known = step_cost(collective, case.model)
+            real = loads(known)
+            if known.algorithm.startswith("double_binary_tree") and case.model.model == "nccl":
+                real = [known.time for _ in real]
+            busy = ports.busy(edge.kind, edge.group, edge.at_root, edge.size).tolist()
+            for level, one in zip(ports.levels, busy, strict=True):
+                assert one <= real[level] * (1 + 1e-9), (case, edge)
+            count += 1
+    return count
+
+
+@given(rng=RANDOM)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_ports_are_busy_for_as_long_as_the_search_says(rng: random.Random) -> None:
+    assert_busy(random_case(rng))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_ports_of_more_steps_are_busy_for_as_long_as_the_search_says(seed: int) -> None:
+    rng = random.Random(seed)
+    assert sum(assert_busy(random_case(rng)) for _ in range(500)) > 5000
+
+
+@pytest.mark.parametrize(
+    ("most", "units", "counts"),
+    [
+        (1, 100, []),
+        (16, 1, []),
+        (5, 7, [2, 3, 4]),
+        (16, 2**20, [2, 4, 8, 16]),
+        (16, 3 * 2**20, [2, 3, 4, 6, 8, 12, 16]),
+        (16, 5, [2, 3, 4]),
+        (16, 10, [2]),
+    ],
+)
+def test_numbers_of_chunks_divide_if_any_does(most: int, units: int, counts: list[int]) -> None:
+    assert chunk_counts(most, units) == counts
+
+
+@given(rng=RANDOM)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_every_step_of_every_chunk_is_written_once_and_in_its_order(rng: random.Random) -> None:
+    """All of them, those of a chunk as they are in the program; what sends in the order of its
+    starts."""
+    case = random_case(rng)
+    chunks = rng.choice([2, 3, 4])
+    for one in pipelined(case.paths(chunks), chunks):
+        assert one.pipeline is not None
+        assert sorted(one.pipeline.order) == [
+            (chunk, place) for chunk in range(chunks) for place in range(len(one.steps))
+        ]
+        for chunk in range(chunks):
+            own = [place for number, place in one.pipeline.order if number == chunk]
+            assert own == sorted(own)
+
+
+# --- as operations ------------------------------------------------------------------------------
+
+
+PACKING = (coll.TransposeOp, coll.ConcatOp, coll.PadOp, coll.SliceOp)
+
+
+def parts_of(module: ModuleOp) -> list[int]:
+    """The elements of what is put together in the end, a chunk each; none if there is none."""
+    [function] = functions_of(module)
+    joins = [op for op in function.body.ops if isinstance(op, coll.ConcatOp)]
+    return [dist_type(value).elements for op in joins for value in op.operands]
+
+
+def built(case: Case, way: Way, chunks: int) -> tuple[ModuleOp, float]:
+    """A path on chunks as a function, and the time that it is said to take."""
+    found = in_chunks(Candidate(case.mesh, way.steps, way.costs), chunks)
+    builder = FunctionBuilder(case.mesh, [case.source])
+    ops, value = build(case.mesh, builder.values[0], found.steps, case.target, found.pipeline)
+    for op in ops:
+        builder.block.add_op(op)
+    module = module_of([case.mesh], [builder.function([value])])
+    verify(module)
+    return module, found.time
+
+
+def whole(case: Case) -> ModuleOp:
+    """The same as one redistribute."""
+    builder = FunctionBuilder(case.mesh, [case.source])
+    to = coll.DistTensorType(case.target)
+    value = builder.try_op(coll.RedistributeOp, builder.values, {"to": to})
+    assert value is not None
+    return module_of([case.mesh], [builder.function([value])])
+
+
+def assert_same(after: ModuleOp, before: ModuleOp) -> None:
+    [new], [old] = functions_of(after), functions_of(before)
+    assert agree(
+        results_on_all_devices(after, new, seed=4),
+        results_on_all_devices(before, old, seed=4),
+        mesh_of(old).devices,
+    ), write(after)
+
+
+def assert_built(rng: random.Random) -> int:
+    """Any paths, on any number of chunks, computes the right thing; how many were looked at."""
+    case = random_case(rng)._replace(scale=1.0)
+    most = case.paths(1).most_chunks()
+    if most < 2:
+        return 0
+    chunks = rng.randint(2, min(most, 9))
+    every = [way for way in ways_of(case.paths(chunks)) if way.costs]
+    chosen = rng.sample(every, min(2, len(every)))
+    for way in chosen:
+        module, time = built(case, way, chunks)
+        assert_same(module, whole(case))
+        sending = [step for step in way.steps if step.kind not in FREE]
+        assert marked(module) == chunks * len(sending)
+        parts = parts_of(module)
+        assert len(parts) == chunks
+        assert len(set(parts)) == 1
+        packed = any(isinstance(op, coll.TransposeOp) for op in module.walk())
+        padded = case.paths(1).padding > 1 or most % chunks
+        if not padded and not packed:
+            [found] = cost(module, case.model)
+            assert found.time == pytest.approx(time, rel=1e-9, abs=0), write(module)
+    return len(chosen)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_any_path_on_any_number_of_chunks_is_right(rng: random.Random) -> None:
+    """Whether or not a search would take it; where chunks are even, and nothing is packed between
+    the steps, it costs what its schedule says."""
+    assert_built(rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_more_paths_on_any_number_of_chunks_are_right(seed: int) -> None:
+    rng = random.Random(seed)
+    assert sum(assert_built(rng) for _ in range(600)) > 600
+
+
+# --- decomposed ---------------------------------------------------------------------------------
+
+
+def assert_decomposed(rng: random.Random, dtype: DType) -> bool:
+    """Whether the best program of one operation is one in chunks."""
+    mesh = quick_mesh(rng)
+    make = rng.choice([redistribution, collective])
+    before = module_of([mesh], [make(rng, mesh, "f", dtype)])
+    model = rng.choice(["p2", "p2", *MODELS])
+    plain = run_passes(before.clone(), f"decompose{{model={model}}}")
+    chunks = rng.choice([2, 3, 4, 8, 16, 64])
+    after = run_passes(before.clone(), f"decompose{{model={model} chunks={chunks}}}")
+    verify(after)
+    if not marked(after):
+        assert write(after) == write(plain)
+        return False
+    assert_same(after, before)
+    assert 2 <= len(parts_of(after)) <= chunks
+    [one], [other] = cost(after, CostModel(model)), cost(plain, CostModel(model))
+    assert one.time <= other.time * (1 + 1e-9), write(before)
+    assert one.bound <= one.time * (1 + 1e-9)
+    return True
+
+
+@given(rng=RANDOM)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_decomposed_operations_compute_the_same_and_cost_no_more(rng: random.Random) -> None:
+    assert_decomposed(rng, rng.choice([DType.I32, DType.I32, DType.F32, DType.BF16]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_more_decomposed_operations_compute_the_same_and_cost_no_more(seed: int) -> None:
+    rng = random.Random(seed)
+    assert sum(assert_decomposed(rng, rng.choice(list(DType))) for _ in range(1500)) > 50
+
+
+def assert_programs(rng: random.Random) -> int:
+    """Whole programs, whose values come from chunks and go into chunks, also cleaned up; how many
+    collectives are in chunks."""
+    mesh = quick_mesh(rng)
+    functions = [random_function(rng, mesh, 5, f"f{index}") for index in range(2)]
+    before = module_of([mesh], functions)
+    chunks = rng.choice([2, 3, 4, 8])
+    passes = f"decompose{{model=p2 chunks={chunks} top={rng.choice([1, 2])}}}"
+    after = run_passes(before.clone(), passes)
+    clean = run_passes(after.clone(), "canonicalize,cse,dce")
+    for module in (after, clean) if marked(after) else ():
+        verify(module)
+        assert write(read(write(module))) == write(module)
+        for target in ("mpi", "nccl", "nccl{symmetric=true}"):
+            assert hazards(module, target) == [], write(module)
+        for old in functions_of(before):
+            name = old.sym_name.data
+            for new in functions_of(module):
+                if new.sym_name.data.partition("_")[0] == name:
+                    found = results_on_all_devices(module, new, seed=6)
+                    expected = results_on_all_devices(before, old, seed=6)
+                    assert agree(found, expected, mesh.devices), write(module)
+    return marked(after)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=15, deadline=None, derandomize=True)
+def test_whole_programs_compute_the_same(rng: random.Random) -> None:
+    assert_programs(rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_more_whole_programs_compute_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    assert sum(assert_programs(rng) > 0 for _ in range(300)) > 20
+
+
+TWO_AND_THREE = """\
+machine @k {
+  level a[2] { port = 1 GB/s, latency = 1 us }
+  level b[4] { port = 3 GB/s, latency = 1 us }
+}
+mesh @m on @k { x = a:2 * b:4 }
+func @f(%x: f32[SHAPE] partial(sum: x)) -> f32[SHAPE] on @m {
+  %r = all_reduce %x over x
+  return %r
+}
+"""
+
+
+@pytest.mark.parametrize("shape", ["3, 65536", "20, 4096", "786432", "1000003", "7, 11, 13, 17"])
+@pytest.mark.parametrize("model", MODELS)
+def test_more_chunks_are_no_worse(shape: str, model: str) -> None:
+    """A number of chunks that is allowed may stay unused."""
+    before = collir.parse(TWO_AND_THREE.replace("SHAPE", shape))
+    times: list[float] = []
+    for chunks in (1, 2, 4, 6, 16):
+        after = run_passes(before.clone(), f"decompose{{model={model} chunks={chunks}}}")
+        [found] = cost(after, CostModel(model))
+        times.append(found.time)
+    assert times == pytest.approx(sorted(times, reverse=True), rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize(("chunks", "expected"), [(1, 18.0e-3), (2, 15.25e-3)])
+def test_the_time_of_chunks_is_that_of_a_pipeline(chunks: int, expected: float) -> None:
+    """By hand, 12 MB: inside, 3/4 of the bytes at 3 GB/s; outside, a fourth of four devices through
+    one port of 1 GB/s, and 1/12 of each device's own.
+
+    In two chunks that is 1.5, 6 and 1.5 ms each. A step inside beside one outside is slowed down by
+    13/12, both are: it takes 1.625 ms, and the one outside has 4.5 ms left. So the ends are at 1.5,
+    1.5 + 1.625 + 4.5, 7.625 + 1.625 + 4.5, and 1.5 more.
+    """
+    text = TWO_AND_THREE.replace("SHAPE", "3000000").replace("1 us", "0 s")
+    after = run_passes(collir.parse(text), f"decompose{{model=p2 chunks={chunks}}}")
+    [found] = cost(after, CostModel("p2"))
+    assert [step.collective.kind for step in found.steps].count("all_reduce") == chunks
+    assert marked(after) == (3 * chunks if chunks > 1 else 0)
+    assert found.time == pytest.approx(expected, rel=1e-9)
+
+
+# --- on ranks -----------------------------------------------------------------------------------
+
+
+def in_chunks_on(ranks: int, seed: int, count: int) -> tuple[ModuleOp, list[FuncOp], list[FuncOp]]:
+    """Operations whose best programs are in chunks: all in a module, as they were, and as they are
+    decomposed."""
+    rng = random.Random(seed)
+    meshes = [quick_mesh(rng, ranks, f"m{index}") for index in range(4)]
+    every = module_of(meshes, [])
+    before: list[FuncOp] = []
+    after: list[FuncOp] = []
+    dtypes = [DType.I32, DType.I64, DType.F32, DType.F64, DType.BF16]
+    while len(after) < count:
+        mesh = rng.choice(meshes)
+        make = rng.choice([redistribution, collective])
+        one = make(rng, mesh, f"f{len(after)}", rng.choice(dtypes))
+        module = module_of([mesh], [one])
+        options = f"model=p2 chunks={rng.choice([2, 3, 4, 8])}"
+        try:
+            changed = run_passes(module.clone(), f"decompose{{{options}}}")
+        except DiagnosticError:
+            continue
+        if not marked(changed):
+            continue
+        [function] = functions_of(changed)
+        function.detach()
+        every.body.block.add_op(function)
+        after.append(function)
+        before.append(one)
+    return every, before, after
+
+
+def assert_right_on_ranks(ranks: int, seed: int, count: int, target: str, folder: Path) -> None:
+    """Against the executor on the whole operation, and on the program."""
+    module, before, after = in_chunks_on(ranks, seed, count)
+    assert hazards(module, target) == []
+    if target == "mpi":
+        assert on_ranks.differences(module, after, folder) == []
+    else:
+        assert on_fake_nccl.differences(module, after, folder, target) == []
+    for old, new in zip(before, after, strict=True):
+        arguments = on_ranks.arguments_of(old)
+        own = module_of([mesh_of(old)], [old.clone()])
+        expected = execute(own, functions_of(own)[0], arguments)
+        found = execute(module, new, arguments)
+        rounded = 0 if exact(new) and exact(old) else roundings(new) + roundings(old)
+        for one, right in zip(found, expected, strict=True):
+            pairs = zip(one, right, strict=True)
+            assert all(on_ranks.same(a, b, rounded) for a, b in pairs), write(own)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "seed", "target"),
+    [(8, 0, "mpi"), (6, 2, "nccl"), (4, 3, "nccl{symmetric=true}")],
+)
+def test_on_ranks(ranks: int, seed: int, target: str, tmp_path: Path) -> None:
+    assert_right_on_ranks(ranks, seed, 8, target, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [4, 6, 8, 9, 12, 16])
+@pytest.mark.parametrize("target", ["mpi", "nccl", "nccl{symmetric=true}"])
+def test_more_on_ranks(ranks: int, target: str, tmp_path: Path) -> None:
+    assert_right_on_ranks(ranks, 100 + ranks, 60, target, tmp_path)

@@ -1,0 +1,451 @@
+"""Collectives that are ``async``: the same values, on real MPI ranks and over the fake of NCCL.
+
+That nothing is used before it is there, or freed while it is sent, is also read off the emitted
+text (``async_code``): what runs at the same time seldom goes wrong on its own.
+"""
+
+import itertools
+import random
+import re
+import subprocess
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+
+import on_fake_nccl
+import on_ranks
+import pytest
+from async_code import able, hazards, make_async, marked
+from checks import agree, functions_of, results_on_all_devices
+from hypothesis import given, settings
+from on_ranks import FLAGS, arguments_of, same
+from one_step import KINDS, collectives, collectives_everywhere, meshes_of
+from programs import RANDOM, module_of, random_function, random_mesh, random_module
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.printer import Printer
+
+import collir
+from collir.dialects import coll
+from collir.dialects.machine import mesh_of
+from collir.semantics.executor import execute
+from collir.syntax.diagnostics import DiagnosticError, Sources
+from collir.syntax.mlir import read_mlir, verify
+from collir.syntax.reader import read
+from collir.syntax.writer import settle_names, write
+from collir.targets.code.mpi_harness import emit_harness
+from collir.targets.code.nccl_main import averages_round
+from collir.tools.api import context, run_passes
+from collir.tools.mpi_run import compile_c, mpiexec
+
+SYMMETRIC = "nccl{symmetric=true}"
+FAKES = ("nccl", SYMMETRIC)
+
+
+def wrong(module: ModuleOp, functions: Sequence[FuncOp], target: str, folder: Path) -> list[str]:
+    """Where ranks hold other results than the numpy executor gives them."""
+    if target == "mpi":
+        return on_ranks.differences(module, functions, folder)
+    compared = [function for function in functions if not casts_an_average(function)]
+    return on_fake_nccl.differences(module, compared, folder, target)
+
+
+def casts_an_average(function: FuncOp) -> bool:
+    """Whether a last bit may become more: NCCL's averages round, and casts may carry that on."""
+    casts = any(isinstance(op, coll.CastOp) for op in function.body.ops)
+    return casts and averages_round(function)
+
+
+# --- one collective -----------------------------------------------------------------------------
+
+
+def every_collective(ranks: int) -> ModuleOp:
+    """Every collective that may be, on every dtype, with every reduction."""
+    functions = list(collectives(ranks))
+    count = make_async(functions)
+    permutes = sum(kind.op is coll.PermuteOp for kind in KINDS)
+    assert count == len(KINDS) - permutes
+    return module_of(meshes_of(ranks), functions)
+
+
+@pytest.mark.parametrize("ranks", [4, 6])
+def test_every_collective_on_ranks(ranks: int, tmp_path: Path) -> None:
+    module = every_collective(ranks)
+    assert hazards(module, "mpi") == []
+    assert wrong(module, functions_of(module), "mpi", tmp_path) == []
+
+
+@pytest.mark.parametrize(("ranks", "target"), [(6, "nccl"), (4, SYMMETRIC)])
+def test_every_collective_on_the_fake(ranks: int, target: str, tmp_path: Path) -> None:
+    module = every_collective(ranks)
+    assert hazards(module, target) == []
+    assert wrong(module, functions_of(module), target, tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["mpi", *FAKES])
+@pytest.mark.parametrize("ranks", range(2, 17))
+def test_every_number_of_ranks(ranks: int, target: str, tmp_path: Path) -> None:
+    functions = list(collectives_everywhere(ranks, at_most=300))
+    make_async(functions)
+    module = module_of(meshes_of(ranks), functions)
+    assert hazards(module, target) == []
+    assert wrong(module, functions, target, tmp_path) == []
+
+
+# --- random programs ----------------------------------------------------------------------------
+
+
+def random_programs(ranks: int, seed: int, count: int) -> ModuleOp:
+    """Random functions on a few meshes of so many ranks, some or all of their collectives async."""
+    rng = random.Random(seed)
+    meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
+    functions = [
+        random_function(rng, rng.choice(meshes), rng.randint(2, 10), f"f{index}")
+        for index in range(count)
+    ]
+    for function in functions:
+        make_async([function], rng, rng.choice([0.4, 0.7, 1.0]))
+    return module_of(meshes, functions)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "seed", "target"),
+    [
+        (4, 0, "mpi"),
+        (8, 1, "mpi"),
+        (6, 3, "nccl"),
+        (8, 4, SYMMETRIC),
+    ],
+)
+def test_random_programs(ranks: int, seed: int, target: str, tmp_path: Path) -> None:
+    module = random_programs(ranks, seed, 20)
+    assert marked(module) > 15
+    assert hazards(module, target) == []
+    assert wrong(module, functions_of(module), target, tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["mpi", *FAKES])
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 6, 8, 9, 12, 15, 16])
+def test_many_random_programs(ranks: int, target: str, tmp_path: Path) -> None:
+    module = random_programs(ranks, 300 + ranks, 150)
+    assert hazards(module, target) == []
+    assert wrong(module, functions_of(module), target, tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["mpi", *FAKES])
+def test_no_memory_is_misused(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # MPI's own
+    flags = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    module = random_programs(6, 7, 60)
+    functions = functions_of(module)
+    if target == "mpi":
+        assert on_ranks.differences(module, functions, tmp_path, (*FLAGS, *flags)) == []
+    else:
+        assert on_fake_nccl.differences(module, functions, tmp_path, target, flags) == []
+
+
+def assert_waits(rng: random.Random) -> None:
+    module = random_module(rng, functions=3, steps=rng.randint(2, 10))
+    functions = functions_of(module)
+    make_async(functions, rng, rng.choice([0.4, 0.7, 1.0]))
+    for target in ("mpi", *FAKES):
+        assert hazards(module, target) == [], write(module)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_code_waits_for_what_it_uses(rng: random.Random) -> None:
+    """No buffer is touched while a collective writes it, or freed while one reads it."""
+    assert_waits(rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_more_code_waits_for_what_it_uses(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(1000):
+        assert_waits(rng)
+
+
+# --- mistakes -----------------------------------------------------------------------------------
+
+
+USES = """
+machine @four { level a[2] { port = 1 GB/s, latency = 1 us }
+                level b[2] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @four { x = a:2 * b:2 }
+func @f(%x: f32[65536] partial(sum: x), %z: f32[65536@x.a] partial(sum: x.b))
+    -> (f32[65536], f32[65536], f32[65536@x.a]) on @m {
+  %0 = scale %x by 2
+  %1 = reduce_scatter %0 over x.b dim 0 async
+  %2 = all_reduce %1 over x.a async
+  %3 = scale %2 by 3
+  %4 = all_gather %3 over x.b dim 0 async
+  %5 = all_reduce %0 over x async
+  %6 = scale %5 by 5
+  %7 = all_reduce %z over x.b async
+  %8 = scale %7 by 7
+  return %4, %6, %8
+}
+"""
+
+READ_LATE = """
+machine @four { level a[2] { port = 1 GB/s, latency = 1 us }
+                level b[2] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @four { x = a:2 * b:2 }
+func @f(%x: f32[4@x, 262144]) -> (f32[4, 262144@x], f32[4@x, 262144]) on @m {
+  %0 = scale %x by 2
+  %1 = all_to_all %0 over x dim 0 to 1 async
+  %2 = scale %x by 3
+  %3 = scale %1 by 5
+  return %3, %2
+}
+"""
+
+WAITS = {"mpi": "TRY(MPI_Wait", "nccl": "TRY_CUDA(cudaStreamWaitEvent"}
+
+
+def only_if(code: str, line: str) -> str:
+    """Code whose n-th such line is left out where DROP is n."""
+    numbers = itertools.count()
+    changed = re.sub(
+        rf"^( +)({re.escape(line)}.*;)$",
+        lambda found: f"{found[1]}if (dropped() != {next(numbers)}) {found[2]}",
+        code,
+        flags=re.MULTILINE,
+    )
+    header = "#include <stdlib.h>\nstatic inline int dropped(void)\n{\n"
+    header += '  const char *text = getenv("DROP");\n  return text ? atoi(text) : -1;\n}\n'
+    return header + changed
+
+
+def eager(code: str) -> str:
+    """Code whose collectives run as soon as they may, where the fake would let them wait."""
+    record = r"(cudaEventRecord\(\S+, (mesh_\w+\.streams\[\d+\])\)\);)"
+    return re.sub(record, r"\1 TRY_CUDA(cudaStreamSynchronize(\2));", code)
+
+
+def without(code: str, line: str, number: int) -> str:
+    """Code without its number-th such line."""
+    lines = code.splitlines(keepends=True)
+    places = [place for place, one in enumerate(lines) if one.lstrip().startswith(line)]
+    return "".join(lines[: places[number]] + lines[places[number] + 1 :])
+
+
+def waits_needed(module: ModuleOp, target: str) -> list[bool]:
+    """For every wait in the emitted code whether something goes too early without it."""
+    line = WAITS[target[:4].strip("{")]
+    count = collir.emit(module, target).count(line)
+    return [
+        bool(hazards(module, target, lambda code, n=n: without(code, line, n)))
+        for n in range(count)
+    ]
+
+
+def compiled(code: str, target: str, folder: Path) -> str:
+    if target != "mpi":
+        return on_fake_nccl.compile_with_fake(code, folder, ())
+    (folder / "program.c").write_text(code, encoding="utf-8")
+    compile_c(folder / "program.c", folder / "program", FLAGS)
+    return str(folder / "program")
+
+
+def is_right(program: str, module: ModuleOp, folder: Path) -> bool:
+    """Whether a program of one function ends, and all ranks hold what they should."""
+    [function] = functions_of(module)
+    arguments = arguments_of(function)
+    ranks = mesh_of(function).devices
+    for rank in range(ranks):
+        given = [buffer for buffers in arguments if (buffer := buffers[rank]) is not None]
+        (folder / f"{rank}.in").write_bytes(b"".join(one.tobytes() for one in given))
+    try:
+        mpiexec(ranks, [program, str(folder), "1"], 20)
+    except (RuntimeError, subprocess.TimeoutExpired):
+        return False
+    expected = execute(module, function, arguments)
+    for rank in range(ranks):
+        held = [buffer for buffers in expected if (buffer := buffers[rank]) is not None]
+        right = b"".join(one.tobytes() for one in held)
+        if (folder / f"{rank}.out").read_bytes() != right:
+            return False
+    return True
+
+
+def unnoticed(
+    code: str, target: str, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> set[int]:
+    """The waits without which the program still does what it should."""
+    module = collir.parse(USES)
+    folder.mkdir()
+    program = compiled(only_if(code, WAITS[target[:4].strip("{")]), target, folder)
+    assert is_right(program, module, folder)
+    found: set[int] = set()
+    for number in range(count):
+        monkeypatch.setenv("DROP", str(number))
+        if is_right(program, module, folder):
+            found.add(number)
+        monkeypatch.delenv("DROP")
+    return found
+
+
+def test_a_missing_wait_is_found_on_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the text; and in the values, but for the last one: behind it is nothing but the end."""
+    module = collir.parse(USES)
+    needed = waits_needed(module, "mpi")
+    assert needed == [True] * 5
+    code = emit_harness(module, functions_of(module))
+    left = unnoticed(code, "mpi", tmp_path / "mpi", monkeypatch, len(needed))
+    assert left <= {len(needed) - 1}
+
+
+@pytest.mark.parametrize("target", ["nccl", pytest.param(SYMMETRIC, marks=pytest.mark.slow)])
+def test_a_missing_wait_is_found_on_the_fake(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What other streams do comes late, or as soon as it may: every wait that the text says to be
+    needed is so in one of the two."""
+    module = collir.parse(USES)
+    needed = waits_needed(module, target)
+    assert sum(needed) >= 6
+    code = on_fake_nccl.harness(module, functions_of(module), target)
+    late = unnoticed(code, target, tmp_path / "late", monkeypatch, len(needed))
+    early = unnoticed(eager(code), target, tmp_path / "eager", monkeypatch, len(needed))
+    assert late & early == {number for number, is_needed in enumerate(needed) if not is_needed}
+
+
+def test_an_operand_freed_too_early_is_found(tmp_path: Path) -> None:
+    module = collir.parse(READ_LATE)
+    code = emit_harness(module, functions_of(module))
+    start = r"( +)(TRY\(MPI_Ialltoall\((\w+),.*;)"
+    with_free = r"\1\2\n\1free(\3);\n\1\3 = NULL;"
+    planted = re.sub(start, with_free, code)
+    assert planted != code
+    assert hazards(module, "mpi") == []
+    freed = hazards(module, "mpi", lambda text: re.sub(start, with_free, text))
+    assert any("still in use" in one for one in freed)
+    assert is_right(compiled(code, "mpi", tmp_path), module, tmp_path)
+    assert not is_right(compiled(planted, "mpi", tmp_path), module, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", FAKES)
+@pytest.mark.parametrize("ranks", [4, 6, 8, 12])
+def test_streams_that_run_as_soon_as_they_may(
+    ranks: int, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launches = on_fake_nccl.without_launches
+
+    def changed(code: str) -> str:
+        return eager(launches(code))
+
+    monkeypatch.setattr(on_fake_nccl, "without_launches", changed)
+    module = random_programs(ranks, 200 + ranks, 100)
+    assert wrong(module, functions_of(module), target, tmp_path) == []
+
+
+# --- as text, and through passes ----------------------------------------------------------------
+
+
+def assert_round_trips(module: ModuleOp) -> None:
+    text = write(module)
+    assert text.count(" async\n") == marked(module)
+    again = read(text)
+    assert again.is_structurally_equivalent(module)
+    assert write(again) == text
+    settle_names(module)
+    for generic in (False, True):
+        output = StringIO()
+        Printer(output, print_generic_format=generic).print_op(module)
+        there = read_mlir(context(), output.getvalue(), "<mlir>", Sources())
+        verify(there)
+        assert there.is_structurally_equivalent(module)
+        assert write(there) == text
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_nothing_is_lost_in_text(rng: random.Random) -> None:
+    module = random_module(rng, functions=3, steps=rng.randint(1, 8))
+    make_async(functions_of(module), rng, 0.6)
+    assert_round_trips(module)
+
+
+ALGORITHM = """\
+machine @two {
+  level a[2] { port = 1 GB/s, latency = 1 us }
+}
+mesh @m on @two { x = a:2 }
+func @f(%x: f32[4] partial(sum: x)) -> (f32[4], f32[4@x]) on @m {
+  %0 = all_reduce %x over x using ring async
+  %1 = reduce_scatter %x over x dim 0 using ring async
+  return %0, %1
+}
+"""
+
+
+def test_it_is_written_behind_the_algorithm() -> None:
+    module = read(ALGORITHM)
+    assert marked(module) == 2
+    assert_round_trips(module)
+
+
+def test_clauses_come_in_any_order() -> None:
+    text = ALGORITHM.replace("using ring async", "async using ring")
+    text = text.replace("dim 0 async", "async dim 0")
+    assert read(text).is_structurally_equivalent(read(ALGORITHM))
+
+
+def test_a_permute_or_a_local_operation_cannot_be() -> None:
+    for line in ("permute %x to f32[4] partial(sum: x)", "scale %x by 2", "slice %0 over x dim 0"):
+        text = ALGORITHM.replace("  return", f"  %2 = {line} async\n  return")
+        with pytest.raises(DiagnosticError, match="has no `async`"):
+            read(text)
+
+
+@pytest.mark.parametrize("passes", ["canonicalize", "cse", "dce", "canonicalize,cse,dce"])
+@given(rng=RANDOM)
+@settings(max_examples=30, deadline=None, derandomize=True)
+def test_passes_keep_it(passes: str, rng: random.Random) -> None:
+    """What is left of a program is async where it was; what it means stays."""
+    module = random_module(rng, functions=2, steps=6)
+    make_async(functions_of(module))
+    after = run_passes(module.clone(), passes)
+    verify(after)
+    assert marked(after) == sum(len(able(function)) for function in functions_of(after))
+    for old, new in zip(functions_of(module), functions_of(after), strict=True):
+        found = results_on_all_devices(after, new, seed=5)
+        assert agree(found, results_on_all_devices(module, old, seed=5), mesh_of(old).devices)
+
+
+SAME = """\
+machine @two { level a[2] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @two { x = a:2 }
+func @f(%x: f32[4] partial(sum: x)) -> (f32[4], f32[4], f32[4], f32[4]) on @m {
+  %0 = all_reduce %x over x async
+  %1 = all_reduce %x over x async
+  %2 = all_reduce %x over x
+  %3 = all_reduce %x over x
+  return %0, %1, %2, %3
+}
+"""
+
+
+def test_equal_ones_become_one_and_others_do_not() -> None:
+    [function] = functions_of(run_passes(read(SAME), "cse"))
+    assert [("async" in op.properties) for op in able(function)] == [True, False]
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_the_meaning_is_that_of_the_program_without(rng: random.Random) -> None:
+    module = random_module(rng, functions=2, steps=6)
+    changed = module.clone()
+    make_async(functions_of(changed), rng, 0.7)
+    for old, new in zip(functions_of(module), functions_of(changed), strict=True):
+        arguments = arguments_of(old)
+        found, expected = execute(changed, new, arguments), execute(module, old, arguments)
+        for one, other in zip(found, expected, strict=True):
+            assert all(same(a, b) for a, b in zip(one, other, strict=True))
