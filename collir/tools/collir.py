@@ -36,7 +36,7 @@ def _search() -> Command:
 
 
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
-    "machine": ("the machines that ship with collir", _machine),
+    "machine": ("the machines that ship with collir, or that others describe", _machine),
     "search": ("exact search of trees", _search),
 }
 """Name -> what it is about, and a function that imports it: only what is asked for is imported."""

@@ -1,18 +1,35 @@
-"""The machines that ship with collir: ``collir machine``."""
+"""The machines that ship with collir, and those that others describe: ``collir machine``."""
 
 import argparse
 import difflib
 import json
+import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from collir.dialects.machine import MachineOp
+from collir.machine import Level, LinkKind
+from collir.machine import reading as others
+from collir.syntax.diagnostics import (
+    MAX_ERRORS,
+    Diagnostic,
+    DiagnosticError,
+    Position,
+    Sources,
+    render,
+    render_all,
+)
 from collir.syntax.machines import PRESETS, shipped
+from collir.syntax.parsing import decode
 from collir.syntax.reader import read
+from collir.syntax.units import Quantity
 from collir.tools.api import UsageError, read_text
+from collir.tools.shell import BAD_INPUT
 
 
 @dataclass(frozen=True)
@@ -72,6 +89,8 @@ def preset(name: str) -> Preset:
         close = [known for known in shipped() if known.startswith(name)]
         close = close or difflib.get_close_matches(name, shipped(), n=1)
         hint = f"did you mean {close[0]}?" if close else "collir machine --list shows all"
+        if not close and _is_file(name):
+            hint = f"collir machine --from {name} reads the file"
         raise UsageError(f"no machine '{name}' ships with collir; {hint}")
     path = PRESETS / f"{name}.coll"
     text = read_text(path)
@@ -80,18 +99,47 @@ def preset(name: str) -> Preset:
     return Preset(name, text, next(op for op in machines if op.sym_name.data == name))
 
 
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
     parser.add_argument("name", nargs="?", help="print the file of this one")
     parser.add_argument("--list", action="store_true", help="all of them, a line each")
     parser.add_argument("--json", action="store_true", help="for programs; in SI units")
+    parser.add_argument(
+        "--from",
+        dest="file",
+        metavar="FILE",
+        help="what others write about a machine, as .coll; - is standard input",
+    )
+    parser.add_argument(
+        "--format",
+        choices=list(others.FORMATS),
+        help="the format of FILE; by default its content says it",
+    )
+    parser.add_argument("--name", dest="called", metavar="NAME", help="what to call that machine")
 
 
 def run(options: argparse.Namespace) -> int:
     """The command; returns its exit status."""
-    if bool(options.name) == options.list:
-        raise UsageError("machine takes the name of a machine, or --list")
-    if options.list:
+    if options.file is None and (options.format or options.called is not None):
+        raise UsageError("--format and --name go with --from FILE")
+    if (options.name is not None) + options.list + (options.file is not None) != 1:
+        raise UsageError("machine takes the name of a machine, or --list, or --from FILE")
+    if options.file is not None:
+        sources = Sources()  # of our own: what a pipe has said cannot be read again
+        try:
+            one = described(options.file, options.format, options.called, sources)
+        except DiagnosticError as error:
+            sys.stderr.write(render_all(error.diagnostics, sources))
+            return BAD_INPUT
+        text = json.dumps(one.json(), indent=2) if options.json else one.text.rstrip("\n")
+    elif options.list:
         found = presets().values()
         text = json.dumps([one.json() for one in found], indent=2) if options.json else _list(found)
     else:
@@ -125,4 +173,109 @@ def _list(found: Iterable[Preset]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in table
+    )
+
+
+# --- machines that others describe ----------------------------------------------------------------
+
+
+def described(file: str, format: str | None, name: str | None, sources: Sources) -> Preset:
+    """The machine that a file of another tool describes; its warnings go to stderr.
+
+    Raises:
+        UsageError: ``name`` is not a name.
+        DiagnosticError: the file cannot be read, or no regular machine describes it.
+    """
+    if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        raise UsageError(f"'{name}' is not a name: letters, digits and _, no digit first")
+    shown = "<stdin>" if file == "-" else file
+    text = _read_bounded(file, shown, sources)
+    try:
+        found = others.read(text, format)
+    except others.ReadError as error:
+        position = Position(shown, error.place.line, error.place.column)
+        raise DiagnosticError(Diagnostic(error.message, position)) from error
+    for remark in found.remarks[:MAX_ERRORS]:
+        position = Position(shown, remark.place.line, remark.place.column)
+        warning = Diagnostic(remark.message, position, severity="warning")
+        sys.stderr.write(render(warning, sources))
+    if len(found.remarks) > MAX_ERRORS:
+        sys.stderr.write(f"{len(found.remarks) - MAX_ERRORS} more warnings are not shown\n")
+    name = name or _name(shown)
+    written = machine_text(found, name, shown)
+    (op,) = read(written, f"@{name}").ops
+    assert isinstance(op, MachineOp)
+    return Preset(name, written, op)
+
+
+def _read_bounded(file: str, shown: str, sources: Sources) -> str:
+    most = others.MAX_BYTES
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(most + 1)
+        else:
+            with Path(file).open("rb") as opened:
+                data = opened.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        message = f"cannot read {shown}: {(reason or str(error)).lower()}"
+        raise DiagnosticError(Diagnostic(message)) from error
+    sources.add(shown, data.decode("utf-8", "replace").replace("\r\n", "\n"))
+    if len(data) > most:
+        message = f"the file has more than {most >> 20} MiB: no machine needs so many words"
+        raise DiagnosticError(Diagnostic(message, Position(shown, 1, 1)))
+    return decode(data, shown)
+
+
+def _name(file: str) -> str:
+    """The name of a machine by that of its file."""
+    found = re.sub(r"\W+", "_", Path(file).stem, flags=re.ASCII).strip("_")
+    return f"m_{found}" if not found or found[0].isdigit() else found
+
+
+def machine_text(found: others.Reading, name: str, file: str) -> str:
+    """A machine as ``.coll``, with the sources of its numbers in comments."""
+    lines = _comment(found.about)
+    remarks = [f"Line {one.place.line}: {one.message}." for one in found.remarks[:MAX_ERRORS]]
+    lines += [
+        "//",
+        *_comment(f"Lines are those of {file}."),
+    ]
+    for remark in remarks:
+        lines += _comment(remark)
+    given = ", ".join(f"{x.parameter} = {x.level.size}" for x in found.levels if x.parameter)
+    lines.append(f"machine @{name}{f'({given})' if given else ''} {{")
+    if found.device and found.device.memory is not None:
+        lines += _comment(found.device_source, "  ")
+        lines.append(f"  device {{ memory = {Quantity.BYTES.format(found.device.memory)} }}")
+    for one in found.levels:
+        lines += _comment(" ".join(one.sources), "  ")
+        lines.append(f"  {_level(one.level, one.parameter)}")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _level(level: Level, parameter: str) -> str:
+    settings = [
+        f"port = {Quantity.BANDWIDTH.format(level.port)}",
+        f"latency = {Quantity.TIME.format(level.latency)}",
+    ]
+    if level.kind is not LinkKind.SWITCH:
+        settings.append(f"kind = {level.kind}")
+    if level.rails > 1:
+        settings.append(f"rails = {level.rails}")
+    if level.fabric:
+        settings.append(f"fabric = {level.fabric}")
+    return f"level {level.name}[{parameter or level.size}] {{ {', '.join(settings)} }}"
+
+
+def _comment(text: str, indent: str = "") -> list[str]:
+    """Comments of at most 100 columns."""
+    plain = "".join(c if c.isprintable() else "?" for c in text)
+    head = f"{indent}// "
+    return textwrap.wrap(
+        plain,
+        100,
+        initial_indent=head,
+        subsequent_indent=head,
+        break_on_hyphens=False,
     )

@@ -13,9 +13,11 @@ import pytest
 
 SUPPORT = Path(__file__).parent.parent / "support"
 START = """
+import signal
 import sys
 from pathlib import Path
 from collir.search import *
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
 from search_problems import *
 folder = Path(sys.argv[1])
 """
