@@ -25,8 +25,8 @@ from collir.semantics.collectives import Buffers
 from collir.semantics.devices import coordinate
 from collir.semantics.exactness import exact, roundings
 from collir.semantics.executor import execute
-from collir.targets.code.nccl import mesh_names
 from collir.targets.code.nccl_main import averages_round
+from collir.targets.code.nccl_mesh import mesh_names
 from collir.targets.code.nccl_text import CUDA_TYPES
 from collir.targets.code.plan import plan
 from collir.tools.mpi_run import find, mpiexec

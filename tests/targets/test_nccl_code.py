@@ -15,8 +15,8 @@ import collir
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.targets.code.c_text import name_problem
-from collir.targets.code.nccl import Workspace
 from collir.targets.code.nccl_main import traffic
+from collir.targets.code.nccl_mesh import Workspace
 from collir.targets.code.nccl_text import CPP
 from collir.tools.mpi_run import mpiexec
 

@@ -12,7 +12,7 @@ kernels is for any C++ compiler.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, ClassVar
 
 from xdsl.context import Context
@@ -24,7 +24,7 @@ import collir
 from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
-from collir.layout import DistType, DType, Mesh, Reduction
+from collir.layout import DistType, DType, Reduction
 from collir.layout.types import MAX_BYTES
 from collir.syntax.alternatives import alternatives
 from collir.syntax.diagnostics import DiagnosticError
@@ -33,22 +33,19 @@ from collir.targets.code.c_function import (
     SIZED,
     FunctionBase,
     check_names,
-    coordinates_text,
     runtime,
-    struct_text,
 )
 from collir.targets.code.c_text import (
-    MeshNames,
     Names,
     Sizes,
     Words,
-    comment,
     element_count,
     size_text,
 )
-from collir.targets.code.nccl_streams import CALLERS, Streams, events_of, levels_of
+from collir.targets.code.nccl_mesh import Workspace, mesh_names, mesh_text
+from collir.targets.code.nccl_streams import CALLERS, Streams
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES, CudaText
-from collir.targets.code.ranks import OverList, over
+from collir.targets.code.ranks import over
 
 NCCL_TYPES = {
     DType.F16: "ncclFloat16",
@@ -70,188 +67,6 @@ _NCCL_OPS = {
 }
 
 _WIDTH = 100
-
-_ALIGNED = 256
-"""The bytes that every buffer of a workspace starts at a multiple of, as cudaMalloc's do."""
-
-
-# ---------------------------------------------------------------------------------------------
-# One mesh
-# ---------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Workspace:
-    """The memory of the temporaries on one mesh, which is registered once.
-
-    Buffers lie at the same offsets on every rank, also on those that hold nothing there.
-    """
-
-    taken: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    bytes: int = 0
-
-    def take(self, size: int) -> int:
-        """The first offset with room."""
-        size = -(-size // _ALIGNED) * _ALIGNED
-        offset = 0
-        for start, end in sorted(self.taken):
-            if start - offset >= size:
-                break
-            offset = max(offset, end)
-        self.taken.append((offset, offset + size))
-        self.bytes = max(self.bytes, offset + size)
-        return offset
-
-    def give_back(self, offset: int) -> None:
-        """Room again where a buffer started."""
-        self.taken = [piece for piece in self.taken if piece[0] != offset]
-
-
-@dataclass(frozen=True)
-class MeshText:
-    """The struct of a mesh, and the functions that fill and empty it."""
-
-    names: MeshNames
-    permutes: bool
-    workspace: Workspace | None
-    levels: Sequence[str] = ()
-    events: int = 0
-
-    def interface(self) -> list[str]:
-        """The declarations of its functions."""
-        m = self.names.mesh.name
-        lines = [
-            f"ncclResult_t {m}_init(ncclComm_t comm);",
-            f"ncclResult_t {m}_finalize();",
-            f"ncclResult_t {m}_synchronize(cudaStream_t stream);",
-        ]
-        if self.workspace is not None:
-            lines += [
-                f"ncclResult_t {m}_alloc({self._memory()} *memory, size_t bytes);",
-                f"ncclResult_t {m}_free({self._memory()} *memory);",
-            ]
-        return lines
-
-    def _memory(self) -> str:
-        return f"symmetric_memory<{len(self.used())}>"
-
-    def used(self) -> list[str]:
-        """The communicators that functions send over."""
-        made = [f"{self.names.variable}.{name}" for name in self.names.communicators.values()]
-        whole = [f"{self.names.variable}.comm"] if self.permutes or not made else []
-        return [*whole, *made]
-
-    def text(self) -> list[str]:
-        """The struct and its functions."""
-        names, mesh, variable = self.names, self.names.mesh, self.names.variable
-        lines = struct_text(names, "static thread_local", "ncclComm_t", " /* the caller's */")
-        if self.workspace is not None:
-            lines.append(f"  {self._memory()} workspace; /* of the functions' temporaries */")
-        if self.levels:
-            listed = comment(", ".join(self.levels))
-            lines.append(f"  cudaStream_t streams[{len(self.levels)}]; /* of levels {listed} */")
-            lines.append(f"  cudaEvent_t events[{self.events}];")
-        lines += [f"}} {variable};", ""]
-        if self.workspace is not None:
-            lines += self._alloc_text()
-        lines += [
-            f"ncclResult_t {mesh.name}_init(ncclComm_t comm)",
-            "{",
-            "  int size = 0;",
-            f"  {variable} = {{}};",
-            "  TRY(ncclCommCount(comm, &size));",
-            f"  if (size != {mesh.devices}) return ncclInvalidArgument;",
-            f"  {variable}.comm = comm;",
-            f"  TRY(ncclCommUserRank(comm, &{variable}.rank));",
-        ]
-        lines += coordinates_text(names)
-        for axes, name in names.communicators.items():
-            rest = [sub.name for sub in mesh.sub_axes if sub.name not in axes]
-            lines.append(f"  TRY(ncclCommSplit(comm, {names.index_over(rest)},")
-            lines.append(
-                f"                    {names.index_over(axes)}, &{variable}.{name}, NULL));"
-            )
-        if self.workspace is not None and self.workspace.bytes:
-            size = size_text(self.workspace.bytes)
-            lines.append(f"  TRY({mesh.name}_alloc(&{variable}.workspace, {size}));")
-        if self.levels:
-            lines += [
-                f"  for (cudaStream_t &one : {variable}.streams)",
-                "    TRY_CUDA(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));",
-                f"  for (cudaEvent_t &one : {variable}.events)",
-                "    TRY_CUDA(cudaEventCreateWithFlags(&one, cudaEventDisableTiming));",
-            ]
-        lines += ["  return ncclSuccess;", "}", ""]
-        return lines + self._finalize_text() + self._synchronize_text()
-
-    def _alloc_text(self) -> list[str]:
-        listed = ", ".join(self.used())
-        lines = [
-            "/* Device memory that is registered with every communicator of the mesh. All ranks "
-            "get and",
-            " * free such memory in the same order, of the same size. */",
-        ]
-        for verb, parameter, argument in [("alloc", ", size_t bytes", ", bytes"), ("free", "", "")]:
-            lines += [
-                f"ncclResult_t {self.names.mesh.name}_{verb}({self._memory()} *memory{parameter})",
-                "{",
-                f"  const ncclComm_t comms[] = {{{listed}}};",
-                f"  return symmetric_{verb}(memory{argument}, comms);",
-                "}",
-                "",
-            ]
-        return lines
-
-    def _finalize_text(self) -> list[str]:
-        name, variable = self.names.mesh.name, self.names.variable
-        made = [f"{variable}.{one}" for one in self.names.communicators.values()]
-        lines = ["/* Frees what NAME_init made, also where that failed. */".replace("NAME", name)]
-        lines += [f"ncclResult_t {name}_finalize()", "{", "  ncclResult_t err = ncclSuccess;"]
-        if made or self.workspace is not None:
-            lines.append("  ncclResult_t one;")
-        if self.workspace is not None:
-            lines.append(f"  if ((one = {name}_free(&{variable}.workspace))) err = one;")
-        lines += [
-            f"  if ({c} && (one = ncclCommDestroy({c})) != ncclSuccess) err = one;" for c in made
-        ]
-        if self.levels:
-            failed = "!= cudaSuccess) err = ncclUnhandledCudaError;"
-            lines += [
-                f"  for (cudaEvent_t event : {variable}.events)",
-                f"    if (event && cudaEventDestroy(event) {failed}",
-                f"  for (cudaStream_t one_of : {variable}.streams)",
-                f"    if (one_of && cudaStreamDestroy(one_of) {failed}",
-            ]
-        return [*lines, f"  {variable} = {{}};", "  return err;", "}", ""]
-
-    def _synchronize_text(self) -> list[str]:
-        """Waiting that ends when a communicator fails, as plain waiting for a stream does not."""
-        name, variable = self.names.mesh.name, self.names.variable
-        made = [f"{variable}.{one}" for one in self.names.communicators.values()]
-        abort = [f"        ncclCommAbort({one});" for one in made]
-        abort += [f"        {one} = NULL;" for one in made]
-        return [
-            "/* Waits for the stream. Where a communicator fails, aborts those of the mesh. */",
-            f"ncclResult_t {name}_synchronize(cudaStream_t stream)",
-            "{",
-            "  cudaError_t cuda;",
-            "  do {",
-            "    ncclResult_t found = ncclSuccess;",
-            f"    const ncclComm_t comms[] = {{{', '.join(self.used())}}};",
-            "    cuda = cudaStreamQuery(stream);",
-            "    for (ncclComm_t comm : comms) {",
-            "      TRY(ncclCommGetAsyncError(comm, &found));",
-            "      if (found != ncclSuccess && found != ncclInProgress) {",
-            *abort,
-            "        return found;",
-            "      }",
-            "    }",
-            "  } while (cuda == cudaErrorNotReady);",
-            "  return cuda == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;",
-            "}",
-            "",
-        ]
-
 
 # ---------------------------------------------------------------------------------------------
 # One function
@@ -545,47 +360,6 @@ def _operator(x: DistType) -> str:
 # ---------------------------------------------------------------------------------------------
 
 
-def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
-    """For every mesh that functions are on, its names, and the communicators they need."""
-    meshes: dict[str, Mesh] = {}
-    sent: dict[str, dict[OverList, None]] = {}
-    for function in functions:
-        mesh = mesh_of(function)
-        meshes[mesh.name] = mesh
-        lists = sent.setdefault(mesh.name, {})
-        for op in function.body.ops:
-            if isinstance(op, coll.COLLECTIVES) and (axes := over(op)):
-                lists[axes] = None
-    return {name: MeshNames.of(mesh, sent[name], words=CPP) for name, mesh in meshes.items()}
-
-
-def _permutes(functions: Iterable[FuncOp], mesh: str) -> bool:
-    """Whether any of the functions on a mesh sends over its whole communicator."""
-    return any(
-        isinstance(op, coll.PermuteOp)
-        for function in functions
-        if mesh_of(function).name == mesh
-        for op in function.body.ops
-    )
-
-
-def _mesh_text(
-    name: str, names: MeshNames, functions: Iterable[FuncOp], workspace: Workspace | None
-) -> MeshText:
-    """What the functions on a mesh need of it."""
-    on_it = [function for function in functions if mesh_of(function).name == name]
-    levels, events = levels_of(on_it), events_of(on_it)
-    return MeshText(names, _permutes(on_it, name), workspace, levels, events)
-
-
-def registered(functions: Sequence[FuncOp]) -> dict[str, int]:
-    """For every mesh the number of communicators that symmetric memory is registered with."""
-    return {
-        name: len(MeshText(one, _permutes(functions, name), None).used())
-        for name, one in mesh_names(functions).items()
-    }
-
-
 _HEADER = """/* Written by collir {version}: C++17, CUDA and NCCL {least}{or_newer}. {compiler}
  *
  * Every rank calls MESH_init with a communicator of all ranks of the mesh, which stays the
@@ -629,7 +403,7 @@ def emit_cpp(
     choices = alternatives(module) if sized else {}
     names = mesh_names(functions)
     meshes = {
-        name: _mesh_text(name, one, functions, Workspace() if symmetric else None)
+        name: mesh_text(name, one, functions, Workspace() if symmetric else None)
         for name, one in names.items()
     }
     made = ("init", "finalize", "synchronize", *(("alloc", "free") if symmetric else ()))

@@ -33,7 +33,8 @@ from collir.targets.code.mpi_main import (
     indented,
     stored,
 )
-from collir.targets.code.nccl import emit_cpp, mesh_names, registered
+from collir.targets.code.nccl import emit_cpp
+from collir.targets.code.nccl_mesh import mesh_names, registered
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES
 from collir.targets.code.plan import plan
 from collir.targets.code.ranks import over
