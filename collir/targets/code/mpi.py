@@ -300,28 +300,38 @@ class FunctionText(FunctionBase):
         """The statements that carry out a collective, or start it."""
         if isinstance(op, coll.PermuteOp):
             return self._permute(op, operand, out)
-        x = dist_type(op.operands[0])
-        kind, comm = MPI_TYPES[x.dtype], self.communicator(op)
-        operator = self._operator(x) if isinstance(op, coll.REDUCING) else ""
-        count, rows = self._blocks(op)
-        tail = f"{operator}, {comm}" if operator else comm
-        call = self._call(op, [operand, out, self.size(count)], rows, kind, tail)
-        if self._is_started(op):
-            lines: list[str] = []
-            if isinstance(op, coll.BroadcastOp):
-                copy = f"memcpy({out}, {operand}, {self.size(count * x.dtype.bytes)});"
-                lines.append(f"if ({self.names.at_zero(over(op))}) {copy}")
-            n = f"(int)({self.size(count)})" if self.size.by_width else str(count)
-            start = _STARTS[type(op)].format(
-                x=operand, y=out, n=n, type=kind, op=operator, comm=comm
-            )
-            self.reading[self.plan.owner[op.operands[0]]] += 1
-            request = f"pending[{self.started.setdefault(op, len(self.started))}]"
-            start = f"TRY({start[:-1]}, &{request}));"
-            if self.size.by_width:
-                return [*lines, f"if ({self.size(count)} <= INT_MAX) {start}", f"else {call}"]
+        if not self._is_started(op):
+            return [self._call(op, operand, out), *self._average(op, out)]
+        lines: list[str] = []
+        if isinstance(op, coll.BroadcastOp):
+            x = dist_type(op.operands[0])
+            size = self.size(element_count(x, self.mesh) * x.dtype.bytes)
+            lines.append(f"if ({self.names.at_zero(over(op))}) memcpy({out}, {operand}, {size});")
+        start = self._start(op, operand, out)
+        if not self.size.by_width:
             return [*lines, start]
-        return [call, *self._average(op, out)]
+        count = self.size(self._blocks(op)[0])
+        return [
+            *lines,
+            f"if ({count} <= INT_MAX) {start}",
+            f"else {self._call(op, operand, out)}",
+        ]
+
+    def _start(self, op: CollOp, operand: str, out: str) -> str:
+        """A call that does not wait."""
+        x = dist_type(op.operands[0])
+        count, _ = self._blocks(op)
+        call = _STARTS[type(op)].format(
+            x=operand,
+            y=out,
+            n=f"(int)({self.size(count)})" if self.size.by_width else str(count),
+            type=MPI_TYPES[x.dtype],
+            op=self._operator(x) if isinstance(op, coll.REDUCING) else "",
+            comm=self.communicator(op),
+        )
+        self.reading[self.plan.owner[op.operands[0]]] += 1
+        number = self.started.setdefault(op, len(self.started))
+        return f"TRY({call[:-1]}, &pending[{number}]));"
 
     def _blocks(self, op: CollOp) -> tuple[int, list[int]]:
         """The elements that an MPI call is given as a count; in how many rows they lie, where the
@@ -365,14 +375,19 @@ class FunctionText(FunctionBase):
                 lines += [*(f"  {one}" for one in averaged), *self._release(op)]
         return lines
 
-    def _call(self, op: CollOp, buffers: list[str], rows: list[int], kind: str, tail: str) -> str:
+    def _call(self, op: CollOp, operand: str, out: str) -> str:
         """A call that moves blocks of a dimension; those of a later one lie in several rows."""
-        name = op.mnemonic
-        if any(count > 1 for count in rows):
+        x = dist_type(op.operands[0])
+        count, rows = self._blocks(op)
+        name, arguments = op.mnemonic, [operand, out, self.size(count)]
+        if any(row > 1 for row in rows):
             name += "_rows"
-            buffers = buffers + [size_text(count) for count in rows]
+            arguments += map(size_text, rows)
+        arguments.append(MPI_TYPES[x.dtype])
+        if isinstance(op, coll.REDUCING):
+            arguments.append(self._operator(x))
         self.needs.add(name)
-        return f"TRY({name}({', '.join(buffers)}, {kind}, {tail}));"
+        return f"TRY({name}({', '.join([*arguments, self.communicator(op)])}));"
 
     def _average(self, op: CollOp, out: str) -> list[str]:
         """The division at the end of an avg, on the ranks that have the sum."""
