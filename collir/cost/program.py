@@ -141,6 +141,7 @@ def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostMod
             except CostError as error:
                 raise DiagnosticError.at(op, str(error)) from error
             slots.append(Slot(tuple(sorted(needed | computed_on)), "async" not in op.properties))
+            computed_on.clear()  # what is written behind starts later still
             from_step[op.result] = len(steps) - 1
         elif isinstance(op, coll.VIEWS) and needed:
             (from_step[op.result],) = needed

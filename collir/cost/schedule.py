@@ -76,7 +76,10 @@ def schedule(tasks: Sequence[Task], as_written: bool = True) -> list[Span]:
     now = 0.0
     while waiting or left:
         for number in _startable(tasks, waiting, left, spans, now, as_written):
-            waiting.remove(number)
+            if waiting[-1] == number:
+                waiting.pop()
+            else:
+                waiting.remove(number)
             spans[number] = (now, math.inf)
             left[number] = tasks[number].time
         speeds = _speeds({number: tasks[number] for number in left})

@@ -104,10 +104,11 @@ class FunctionBase:
         self.mesh = self.names.mesh
         self.plan: Plan = plan(self.function)
         results = self._result_names()
+        given = {*self.plan.result_of, *self.plan.part_of}
         owners = [
             value
             for value, owner in self.plan.owner.items()
-            if owner is value and value not in {**self.plan.result_of, **self.plan.part_of}
+            if owner is value and value not in given
         ]
         wanted = [*results, *(self.plan.names[value] for value in owners)]
         # The first name is taken: a variable must not hide the function itself.
