@@ -199,10 +199,14 @@ def _tree_order(network: Network) -> list[tuple[Node, Node | None]] | None:
         neighbours[a][b] = neighbours[b][a] = None
     if sum(map(len, neighbours.values())) != 2 * (len(neighbours) - 1):
         return None
-    order: list[tuple[Node, Node | None]] = [(next(iter(neighbours)), None)]
-    for node, parent in order:  # grows
-        order += [(other, node) for other in neighbours[node] if other != parent]
-    return order if len(order) == len(neighbours) else None
+    first = next(iter(neighbours))
+    order: list[tuple[Node, Node | None]] = [(first, None)]
+    seen = {first}
+    for node, _ in order:  # grows
+        new = [other for other in neighbours[node] if other not in seen]
+        seen.update(new)
+        order += [(other, node) for other in new]
+    return order if len(order) == len(neighbours) else None  # there may be a ring beside
 
 
 _Choice = tuple[int, int]

@@ -225,6 +225,12 @@ def test_on_networks_no_cut_is_missed(each: tuple[Network, list[Node]]) -> None:
     check(*each, exact=False)
 
 
+def test_a_ring_and_a_link_beside_it_are_no_tree() -> None:
+    """They have as many links as a tree of their nodes."""
+    links: dict[tuple[Node, Node], float] = {(0, 1): 1, (1, 2): 1, (2, 0): 1, (3, 4): 1}
+    check(Network.both_ways(links), [0, 1], exact=False)
+
+
 def test_seven_compute_nodes() -> None:
     network, gpus = nodes_of_gpus((3, 7, 5), (2, 4, 9), (1, 3, 8), (1, 6, 2))
     switches = [node for node in network.nodes if node not in gpus]
