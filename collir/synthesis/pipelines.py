@@ -19,6 +19,7 @@ from dataclasses import replace
 from operator import add
 from typing import NamedTuple
 
+from collir.cost.collective import Collective
 from collir.cost.model import StepCost, step_estimate
 from collir.cost.schedule import Task, schedule, task_of
 from collir.search import Problem, k_best
@@ -78,6 +79,7 @@ class Pipelines(Problem[Node]):
 
     def __init__(self, paths: StatePaths, chunks: int):
         self.paths, self.chunks = paths, chunks
+        self._tasks: dict[Collective, Task] = {}
         self._left = {state: self._on_all(busy) for state, busy in paths.busy_left().items()}
 
     def _on_all(self, busy: Sequence[float]) -> list[float]:
@@ -114,8 +116,10 @@ class Pipelines(Problem[Node]):
         if found is None:
             return None
         step, paid, time = found
-        _, estimate = step_estimate(paid, self.paths.model)
-        task = task_of(paid, time, estimate.port_bytes)
+        task = self._tasks.get(paid)
+        if task is None:
+            _, estimate = step_estimate(paid, self.paths.model)
+            task = self._tasks[paid] = task_of(paid, time, estimate.port_bytes)
         label = before.label.plus(time + self.paths.tie, task.stream, task.loads)
         return self._node(label, node.state, before, edge)._replace(step=step, paid=paid)
 

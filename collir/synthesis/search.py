@@ -53,7 +53,7 @@ def synthesise(
         source: the layout of the operand.
         target: that of the result, of the same shape and dtype.
         model: of the costs.
-        top: how many programs.
+        top: how many programs; so many again in chunks.
         memory: bytes that operand and result of any step may take together on a device.
         seconds: after which the best so far are returned.
         counted: whether to count all programs.
@@ -99,16 +99,23 @@ def synthesise(
     listed = list(by_steps.values())
     if 1 < every.padding <= 1 + NEGLIGIBLE:
         listed = [_padded(every, one, model) for one in listed]
-    for number in chunk_counts(chunks, every.most_chunks()):
+    listed.sort(key=_order)
+    in_chunks: list[Candidate] = []
+    counts = chunk_counts(chunks, every.most_chunks())
+    if counts:
+        least = min(least, max(every.busy_left()[every.start()]))
+    for number in counts:
         if monotonic() > end:
             proven = False
             break
-        least = min(least, max(every.busy_left()[every.start()]))
         share = every.padding_in(number) / number
         chunk = StatePaths(mesh, source, target, model, scale=scale * share)
-        listed += pipelined(chunk, number, None if seconds is None else max(0.0, end - monotonic()))
-    listed.sort(key=lambda one: (_rounded(one.time), len(one.steps)))
-    return Synthesis(tuple(listed[:top]), count, least, proven)
+        in_chunks += pipelined(
+            chunk, number, None if seconds is None else max(0.0, end - monotonic())
+        )
+    in_chunks.sort(key=_order)
+    both = sorted([*listed[:top], *in_chunks[:top]], key=_order)
+    return Synthesis(tuple(both), count, least, proven)
 
 
 def _padded(paths: StatePaths, found: Candidate, model: CostModel) -> Candidate:
@@ -124,5 +131,5 @@ def _smaller(axes: frozenset[str]) -> Iterator[tuple[str, ...]]:
         yield from combinations(sorted(axes), size)
 
 
-def _rounded(time: float) -> float:
-    return float(f"{time:.9e}")
+def _order(one: Candidate) -> tuple[float, int]:
+    return float(f"{one.time:.9e}"), len(one.steps)

@@ -295,12 +295,16 @@ def choices(op: CollOp, wanted: Wanted) -> list[Choice]:
     Raises:
         DiagnosticError: a redistribution has no program; see ``programs``.
     """
-    found = programs(op, replace(wanted, chunks=1))
-    listed: list[Choice] = [(one.time, Program(one.steps)) for one in found.candidates]
+    found = programs(op, wanted)
+    built = (
+        _built(op, Program(one.steps, one.pipeline), wanted)
+        if one.pipeline
+        else (one.time, Program(one.steps))
+        for one in found.candidates
+    )
+    listed: list[Choice] = list(filter(None, built))
     if wanted.chunks > 1:
-        in_chunks = [one for one in programs(op, wanted).candidates if one.pipeline]
-        built = (_built(op, Program(one.steps, one.pipeline), wanted) for one in in_chunks)
-        listed = sorted([*listed, *filter(None, built)], key=lambda one: one[0])
+        listed.sort(key=lambda one: one[0])
     if isinstance(op, coll.RedistributeOp):
         if not listed:
             raise DiagnosticError.at(op, why_none(found, wanted.memory is not None))
