@@ -16,6 +16,8 @@ import numpy as np
 
 from collir.cost.group import CostError, Group
 from collir.cost.loads import Array, Load, check_wired_pairs, port_bytes, seconds, total
+from collir.cost.phases import Rounds
+from collir.cost.rings import Ring
 from collir.cost.traffic import (
     AllPairs,
     Exchange,
@@ -27,15 +29,18 @@ from collir.cost.traffic import (
     Tree,
     check_listed,
 )
+from collir.cost.wires import has_wires
 from collir.machine import LinkKind
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a step costs: seconds, and the bytes through the busiest port of every level."""
+    """What a step costs: seconds, the bytes through the busiest port of every level, and, where
+    the model counts them, the rounds in which it sends."""
 
     time: float
     port_bytes: tuple[float, ...]
+    rounds: tuple[Rounds, ...] = ()
 
 
 @dataclass
@@ -66,15 +71,17 @@ class Meter:
     pipelines: list[tuple[tuple[Load, ...], float]] = field(
         default_factory=list[tuple[tuple[Load, ...], float]]
     )
+    listed: list[Rounds] = field(default_factory=list[Rounds])
 
     def round(self, pattern: Pattern, size: float, times: float = 1, reduced: float = 0.0) -> None:
         """``times`` rounds of messages of ``size`` bytes, of which a rank reduces ``reduced``."""
         known = self.rounds.get(pattern)
         if known is None:
             known = self.rounds[pattern] = replace(_round(pattern, self.group))
-        busy = known.per_byte * size
-        self.time += times * (known.latency + busy + self.reduction(reduced))
+        reduction = self.reduction(reduced)
+        self.time += times * (known.latency + known.per_byte * size + reduction)
         known.size += size * times
+        self.listed.append(Rounds(times, known.latency, known.loads, size, reduction))
 
     def exchange(self, bit: int, size: float, reduced: float = 0.0) -> None:
         """A round in which all exchange with the rank that differs in a bit.
@@ -99,9 +106,10 @@ class Meter:
 
     def add(self, latency: float, loads: tuple[Load, ...], reduced: float = 0.0) -> None:
         """Loads in bytes that overlap."""
-        busy = seconds(self.group, loads)
-        self.time += latency + busy + self.reduction(reduced)
+        reduction = self.reduction(reduced)
+        self.time += latency + seconds(self.group, loads) + reduction
         self.pipelines.append((loads, 1.0))
+        self.listed.append(Rounds(1, latency, loads, 1.0, reduction))
 
     def reduction(self, size: float) -> float:
         """The seconds a rank takes to reduce so many bytes."""
@@ -112,7 +120,7 @@ class Meter:
     def estimate(self) -> Estimate:
         """All so far."""
         rounds = [(each.loads, each.size) for each in self.rounds.values()]
-        return Estimate(self.time, port_bytes([*rounds, *self.pipelines]))
+        return Estimate(self.time, port_bytes([*rounds, *self.pipelines]), tuple(self.listed))
 
 
 Algorithm = Callable[[Meter, float], None]
@@ -149,8 +157,7 @@ def _journey(group: Group) -> float:
 def _ring(meter: Meter, size: float, reduced: float = 0.0) -> None:
     """Every rank's block goes round; half of it in either direction, as ports are full duplex."""
     p = meter.group.size
-    half = size * (p - 1) / p / 2
-    meter.pipeline(_journey(meter.group), [(Shift(1), half), (Shift(p - 1), half)], reduced)
+    meter.pipeline(_journey(meter.group), [(Ring(), size * (p - 1) / p)], reduced)
 
 
 def ring_all_gather(meter: Meter, size: float) -> None:
@@ -333,7 +340,7 @@ def _pairwise(meter: Meter, size: float, reducing: bool) -> None:
     part = size / group.size
     for level, across in enumerate(group.across):
         inside = group.below[level]
-        wired = group.levels[level].kind in (LinkKind.RING, LinkKind.FULL)
+        wired = has_wires(group.levels[level])
         if wired:
             check_wired_pairs(group, level)
         offsets = range(1, across if wired else min(across, 2))
@@ -463,9 +470,10 @@ class _PipelinedTrees:
     def __call__(self, meter: Meter, size: float) -> None:
         group = meter.group
         for level, across in zip(group.levels, group.across, strict=True):
-            if across > 1 and level.kind in (LinkKind.RING, LinkKind.FULL):
+            if across > 1 and has_wires(level):
+                what = "in a matrix" if level.kind is LinkKind.LINKS else f"a {level.kind}"
                 raise CostError(
-                    f"trees are not costed on level '{level.name}', whose links are a {level.kind}"
+                    f"trees are not costed on level '{level.name}', whose links are {what}"
                 )
         # Buffers through the ports of a parent, and of those how many to one rank below it.
         latency, whole, passing = 0.0, 0.0, 0.0

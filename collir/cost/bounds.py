@@ -8,7 +8,8 @@ Where a value is replicated over other sub-axes, the copies below a child need t
 
 Any device may pass messages on or reduce them, those beside the group too. Idle ones may collect
 an all_reduce for the others, n bytes in and out of each. What a taper holds up may go around
-by another parent. Ports count whole, as every rail has a device.
+by another parent. Ports count whole, as every rail has a device. Where ports differ, what every
+child must send or get goes through the slowest port, and what all send together through all.
 """
 
 import math
@@ -16,7 +17,9 @@ from dataclasses import dataclass
 
 from collir.cost.collective import Collective
 from collir.cost.group import Group
+from collir.cost.link_bounds import by_cuts, carried, exchange
 from collir.cost.permutation import missing_blocks
+from collir.cost.wires import has_wires
 from collir.machine import LinkKind
 
 
@@ -87,38 +90,71 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
         copied = _outside(collective, index, collective.replicated)
         helped = copied or _outside(collective, index, collective.at_root)
         into = _into(collective, group, index, copied, helped) * distinct.beside[index]
-        found.append(into / level.port)
+        if level.ports is None:
+            found.append(into / level.port)
+        else:
+            found.append(_uneven(collective, group, index, into, copied))
         alone = index == 0 or group.spread(index - 1) == 1
         if alone and not copied:
             everyone = _everyone(collective, group, index) * distinct.beside[index]
             inside = everyone * distinct.groups_across[index]
-            carried = level.size * level.port / level.taper
-            found.append(inside / (carried + _around(collective, index)))
+            found.append(inside / (carried(level) + _around(collective, index)))
             if level.kind is LinkKind.BUS:
                 found.append(inside / level.port)
-        if alone and level.kind is LinkKind.RING and group.across[index] == level.size:
-            halves = _between_halves(collective, group, index) * distinct.beside[index]
-            found.append(halves / (level.port + _around(collective, index)))
+        if alone and has_wires(level) and group.across[index] == level.size:
+            found.append(_by_links(collective, group, index) * distinct.beside[index])
     return max(found)
 
 
-def _between_halves(collective: Collective, group: Group, level: int) -> float:
-    """Bytes that one half of a whole ring must send the other for one group, over two links (a
-    port's bandwidth); 0 where a single child needs more."""
-    if collective.kind != "all_to_all":
-        return 0.0
-    ring = group.levels[level].size
-    half = ring // 2
-    return collective.size * group.below[level] * half * (ring - half) / ring
+def _uneven(collective: Collective, group: Group, level: int, into: float, copied: bool) -> float:
+    """Seconds for the same over ports that differ: ``into`` is what a child must get (or send) that
+    does so the most, where all have the same port."""
+    ports = group.levels[level].ports
+    assert ports is not None
+    reached = group.reached(level)
+    parts = group.spread(level)
+    everyone = [ports[child] for each in reached for child in each]
+    roots = [ports[each[0]] for each in reached]
+    # Of one child for each group, others of its parents hold nothing more than this one.
+    others = [ports[child] for each in reached for child in each[1:] or each]
+    match collective.kind:
+        case "all_reduce":  # the sum over all children; by itself, each gets what it has not
+            alone = into / max(1.0, 2 * (parts - 1) / parts)
+            return max(into * len(everyone) / sum(everyone), alone / min(everyone))
+        case "broadcast":
+            return into / min(others if copied else everyone)
+        case "reduce":
+            return into / min(roots if copied else everyone)
+        case "gather":  # all of it goes to one child; a copy elsewhere may be what is sent
+            once = 0.0 if copied else into / (parts - 1) / min(others)
+            return max(into / min(roots), once)
+        case "scatter":
+            if copied:
+                return into / min(others)
+            return max(into / min(roots), into / (parts - 1) / min(others))
+        case _:
+            return into / min(everyone)
+
+
+def _by_links(collective: Collective, group: Group, index: int) -> float:
+    """Seconds for the bytes of a group that has all children of a level for itself, over links that
+    are their own."""
+    level, escape = group.levels[index], _outer_port(collective, index)
+    if collective.kind == "all_to_all":
+        return exchange(level, escape) * collective.size * group.below[index] / level.size
+    return by_cuts(level, collective.kind, escape, escape > 0) * collective.size
 
 
 def _around(collective: Collective, level: int) -> float:
     """Bytes per second that children of one parent can send each other without the interconnect
     between them: by way of another parent's, in and (of an all_reduce, where both count) out."""
+    return _outer_port(collective, level) * (2 if collective.kind == "all_reduce" else 1)
+
+
+def _outer_port(collective: Collective, level: int) -> float:
+    """The bandwidth by which children of one parent reach others; 0 if there are none."""
     outer = collective.mesh.machine.levels[:level]
-    if all(entry.size == 1 for entry in outer):
-        return 0.0
-    return outer[-1].port * (2 if collective.kind == "all_reduce" else 1)
+    return 0.0 if all(entry.size == 1 for entry in outer) else outer[-1].port
 
 
 def _outside(collective: Collective, level: int, axes: frozenset[str]) -> bool:

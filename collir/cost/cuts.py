@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from collir.cost.group import CostError
+from collir.cost.wires import has_wires, neighbours
 from collir.machine import Level, LinkKind, Machine
 
 MAX_GRAPH = 512
@@ -87,12 +88,23 @@ def all_gather_bound(network: Network, compute: Iterable[Node], size: float) -> 
     for one v, and x never grows again for the others, so this ends after few more than N flows.
     """
     nodes = list(dict.fromkeys(compute))
+    return _gathered(network, nodes, nodes, size)
+
+
+def gather_bound(network: Network, compute: Iterable[Node], root: Node, size: float) -> float:
+    """The seconds below which no gather of ``size`` bytes in all to one of the compute nodes is, by
+    sets that do not hold it: of an all_gather, what counts for this node."""
+    return _gathered(network, list(dict.fromkeys(compute)), [root], size)
+
+
+def _gathered(network: Network, nodes: Sequence[Node], sinks: Sequence[Node], size: float) -> float:
     count = len(nodes)
     if count < 2:
         return 0.0
     source = _Terminal()
-    ratio = min(Fraction(network.out_of({node})) for node in nodes)
-    for sink in nodes:
+    apart = [node for node in nodes if sinks != [node]]
+    ratio = min(Fraction(network.out_of({node})) for node in apart)
+    for sink in sinks:
         while ratio:
             capacities = {link: c * ratio.denominator for link, c in network.capacities.items()}
             capacities |= {(source, node): ratio.numerator for node in nodes}
@@ -127,16 +139,30 @@ def all_reduce_bound(network: Network, compute: Iterable[Node], size: float) -> 
     nodes = list(dict.fromkeys(compute))
     if len(nodes) < 2:
         return 0.0
-    first, *rest = nodes
-    cut = min(
-        _min_cut(network.capacities, *ends)[0]
-        for other in rest
-        for ends in ((first, other), (other, first))
-    )
+    cut = _smallest_cut(network, nodes)
     if not cut:
         return math.inf
     parts = max(_parts(each, nodes) for each in (network, network.reversed))
     return _seconds(size, network.unit * min(Fraction(cut), 1 / (2 * parts)))
+
+
+def broadcast_bound(network: Network, compute: Iterable[Node], size: float) -> float:
+    """Seconds below which ``size`` bytes do not get from one of the compute nodes, whichever it is,
+    to all others and from all others to one; inf if one is cut off. It is the first bound of an
+    all_reduce; for a broadcast or a reduce it is valid where links are the same in both
+    directions."""
+    nodes = list(dict.fromkeys(compute))
+    return _seconds(size, network.unit * _smallest_cut(network, nodes)) if len(nodes) > 1 else 0.0
+
+
+def _smallest_cut(network: Network, nodes: Sequence[Node]) -> int:
+    """The units of the smallest cut between any two nodes, in either direction."""
+    first, *rest = nodes
+    return min(
+        _min_cut(network.capacities, *ends)[0]
+        for other in rest
+        for ends in ((first, other), (other, first))
+    )
 
 
 def _seconds(size: float, bandwidth: Fraction) -> float:
@@ -344,14 +370,14 @@ def _connect(
 ) -> _Ends:
     """Adds what connects the children of a parent, and gives the parent's ends."""
     hub, port, size = (level.name, parent), level.port, level.size
-    if level.kind in (LinkKind.RING, LinkKind.FULL):
+    if has_wires(level):
         up, down = (*hub, "up"), (*hub, "down")
         for at, (out, into) in enumerate(children):
             child = (*hub, at)
-            if level.kind is LinkKind.RING:
-                for other in ((at + 1) % size, (at - 1) % size):
+            if level.kind is not LinkKind.FULL:
+                for other, count in neighbours(level, at):
                     link = child, (*hub, other)
-                    links[link] = links.get(link, 0.0) + port / 2
+                    links[link] = links.get(link, 0.0) + count * port / level.wires
                 around = [((*child, "out"), child), (child, (*child, "in"))]
                 links |= dict.fromkeys(around, port)
             else:
@@ -369,6 +395,7 @@ def _connect(
         up, down = (*hub, "up"), (*hub, "down")
         links[up, down] = size * port / level.taper
     first, last = (down, up) if level.kind is LinkKind.BUS else (up, down)
-    for out, into in children:
-        links |= {(out, first): port, (last, into): port}
+    for at, (out, into) in enumerate(children):
+        own = level.ports[at] if level.ports else port
+        links |= {(out, first): own, (last, into): own}
     return up, down

@@ -116,11 +116,46 @@ class Group:
 
     @cached_property
     def ports(self) -> tuple[float, ...]:
-        """The bandwidth of each level's port that the devices below that take part can use."""
+        """The bandwidth of each level's port that the devices below that take part can use: of the
+        slowest such port, where they are not all alike."""
+        each = zip(self.levels, self.each_port, strict=True)
         return tuple(
-            level.port * self._rails_used(index) / level.rails
-            for index, level in enumerate(self.levels)
+            min(uneven) if uneven else level.port * self._rails_used(index) / level.rails
+            for index, (level, uneven) in enumerate(each)
         )
+
+    @cached_property
+    def each_port(self) -> tuple[tuple[float, ...] | None, ...]:
+        """The same for each child over which a group extends below one parent, in the order of its
+        ranks: the slowest that is there in any of the groups. None where all are alike."""
+        return tuple(self._each_port(index) for index in range(len(self.levels)))
+
+    def _each_port(self, index: int) -> tuple[float, ...] | None:
+        level = self.levels[index]
+        if level.ports is None:
+            return None
+        share = self._rails_used(index) / level.rails
+        offsets = self._places(self.others, index)
+        own = self._places(self.digits, index)
+        return tuple(min(level.ports[place + at] for at in offsets) * share for place in own)
+
+    def reached(self, index: int) -> list[list[int]]:
+        """The children below one parent of a level over which each of the groups extends."""
+        own = self._places(self.digits, index)
+        return [[place + at for place in own] for at in self._places(self.others, index)]
+
+    def _places(self, digits: Sequence[Digit], index: int) -> list[int]:
+        """The children of a level that digits reach, the first digit most significant."""
+        found = [0]
+        for digit in digits:
+            if digit.level == index:
+                found = [place + digit.step * x for place in found for x in range(digit.size)]
+        return found
+
+    @cached_property
+    def uneven(self) -> bool:
+        """Whether groups extend over children whose ports differ."""
+        return any(each and self.spread(index) > 1 for index, each in enumerate(self.each_port))
 
     def _rails_used(self, index: int) -> int:
         rails = self.levels[index].rails

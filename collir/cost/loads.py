@@ -6,22 +6,18 @@ the outermost on which they differ, and over the interconnect of that outermost 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import product
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from collir.cost import wires
 from collir.cost.group import CostError, Digit, Group
+from collir.cost.wires import Array, has_wires
 from collir.machine import LinkKind
 
-Array = npt.NDArray[Any]
-
-MAX_WIRED = {LinkKind.RING: 2**16, LinkKind.FULL: 2**12}
-"""The most children of a ring, and of a full mesh, that have links of their own."""
-
 MAX_WIRED_PAIRS = 512
-"""The most of them that all send to all."""
+"""The most children with links of their own that all send to all."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +26,9 @@ class Load:
 
     ``port``: through the busiest port in its busier direction. ``inside``: between the children
     of the busiest parent. ``through``: those, and all that leave or enter that parent. ``links``:
-    over each link of a ring (clockwise, then counterclockwise) or between each two children.
+    over each link between the children, see ``wires``.
     ``each``: out of and into every port, where not every child has as many (and where the busiest
-    is not always the same).
+    is not always the same); children of all parents in the order of ranks.
     """
 
     port: float = 0.0
@@ -46,6 +42,21 @@ class Load:
         """The messages over the busiest link; 0 on a switch or bus."""
         return 0.0 if self.links is None else float(np.max(self.links))
 
+
+class Part(StrEnum):
+    """What of a level messages share."""
+
+    PORT = "port"
+    """The busiest port."""
+    CORE = "core"
+    """What all children share: the medium of a bus, or an interconnect that carries less than all
+    ports."""
+    LINK = "link"
+    """The busiest link between children that have links of their own."""
+
+
+Resource = tuple[int, Part]
+"""The level (0 is outermost), and what of it."""
 
 Pairs = Iterable[tuple[int, int, float]]
 """(child, child, messages) under one parent."""
@@ -63,7 +74,7 @@ def places(
 
 def is_wired(group: Group, level: int) -> bool:
     """Whether messages inside a level share links beside the ports."""
-    return group.levels[level].kind in (LinkKind.RING, LinkKind.FULL)
+    return has_wires(group.levels[level])
 
 
 def check_wired_pairs(group: Group, level: int) -> None:
@@ -81,49 +92,23 @@ def check_wired_pairs(group: Group, level: int) -> None:
 
 
 def link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
-    """The messages over each link of a level that is a ring or a full mesh.
-
-    On a ring messages take the shorter way; where both are as long, half of them each.
+    """The messages over each link of a level whose children have links of their own.
 
     Raises:
         CostError: more than ``MAX_WIRED`` children.
     """
     machine = group.levels[level]
-    size = machine.size
-    if size > (most := MAX_WIRED[machine.kind]):
-        raise CostError(
-            f"level '{machine.name}' has {size} children: a {machine.kind} is costed for {most} at "
-            "most; say kind = switch"
-        )
-    offsets = [place for place, _ in places(group.others, level)]
     listed = [pair for pairs in lists for pair in pairs]
-    shape = (2, size) if machine.kind is LinkKind.RING else (size, size)
-    links = np.zeros(shape)
-    if not listed:
-        return links
-    table = np.array(listed, dtype=float)
+    table = np.array(listed, dtype=float).reshape(-1, 3)
     sources, targets = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
     counts = table[:, 2] * group.beside[level]
-    for offset in offsets:
-        if machine.kind is LinkKind.RING:
-            _add_on_ring(links, sources + offset, targets + offset, counts)
-        else:
-            np.add.at(links, (sources + offset, targets + offset), counts)
-    return links
-
-
-def _add_on_ring(links: Array, sources: Array, targets: Array, counts: Array) -> None:
-    size = links.shape[1]
-    ahead = (targets - sources) % size
-    share = np.where(2 * ahead < size, 1.0, np.where(2 * ahead == size, 0.5, 0.0))
-    for direction, part in ((0, share), (1, 1 - share)):
-        starts = sources if direction == 0 else targets
-        length = ahead if direction == 0 else size - ahead
-        change = np.zeros(2 * size + 1)
-        np.add.at(change, starts, counts * part)
-        np.add.at(change, starts + length, -counts * part)
-        level = np.cumsum(change)[:-1]
-        links[direction] += level[:size] + level[size:]
+    each = [place for place, _ in places(group.others, level)]
+    return wires.link_loads(
+        machine,
+        np.concatenate([sources + place for place in each]),
+        np.concatenate([targets + place for place in each]),
+        np.tile(counts, len(each)),
+    )
 
 
 def total(parts: Sequence[tuple[tuple[Load, ...], float]]) -> tuple[Load, ...]:
@@ -134,6 +119,7 @@ def total(parts: Sequence[tuple[tuple[Load, ...], float]]) -> tuple[Load, ...]:
             sum(load.inside * size for load, size in each),
             sum(load.through * size for load, size in each),
             _sum([(load.links, size) for load, size in each]),
+            _every_port(each),
         )
         for each in zip(*([(load, size) for load in loads] for loads, size in parts), strict=True)
     )
@@ -148,9 +134,15 @@ def port_bytes(parts: Sequence[tuple[tuple[Load, ...], float]]) -> tuple[float, 
 
 
 def _through_port(parts: Sequence[tuple[Load, float]]) -> float:
+    listed = _every_port(parts)
+    same = sum(load.port * size for load, size in parts)
+    return same if listed is None else float(listed.max())
+
+
+def _every_port(parts: Sequence[tuple[Load, float]]) -> Array | None:
     listed = _sum([(load.each, size) for load, size in parts])
     same = sum(load.port * size for load, size in parts if load.each is None)
-    return same if listed is None else same + float(listed.max())
+    return None if listed is None else listed + same
 
 
 def _sum(parts: Sequence[tuple[Array | None, float]]) -> Array | None:
@@ -160,16 +152,21 @@ def _sum(parts: Sequence[tuple[Array | None, float]]) -> Array | None:
 
 def seconds(group: Group, loads: Sequence[Load]) -> float:
     """How long the most loaded port, link or interconnect takes for loads in bytes."""
-    return max(_each(group, loads), default=0.0)
+    return max((time for _, time in busy(group, loads)), default=0.0)
 
 
-def _each(group: Group, loads: Sequence[Load]) -> Iterable[float]:
-    for level, port, load in zip(group.levels, group.ports, loads, strict=True):
-        yield load.port / port
+def busy(group: Group, loads: Sequence[Load]) -> Iterable[tuple[Resource, float]]:
+    """How long loads in bytes keep everything that they share busy."""
+    for index, (level, port, load) in enumerate(zip(group.levels, group.ports, loads, strict=True)):
+        uneven = group.each_port[index]
+        if uneven and load.each is not None:
+            children = load.each.reshape(2, -1, len(uneven))
+            yield (index, Part.PORT), float(np.max(children / np.array(uneven)))
+        else:
+            yield (index, Part.PORT), load.port / port
         if level.taper > 1:
-            yield load.inside * level.taper / (level.size * level.port)
+            yield (index, Part.CORE), load.inside * level.taper / (level.size * level.port)
         if level.kind is LinkKind.BUS:
-            yield load.through / level.port
+            yield (index, Part.CORE), load.through / level.port
         elif load.links is not None:
-            links = 2 if level.kind is LinkKind.RING else level.size - 1
-            yield load.busiest_link * links / level.port
+            yield (index, Part.LINK), load.busiest_link * level.wires / level.port

@@ -6,7 +6,7 @@
 - ``nccl``: NCCL's own estimate (nccl.py).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -16,10 +16,10 @@ from collir.cost.bounds import Bound, bound
 from collir.cost.collective import Collective
 from collir.cost.group import CostError, Group
 from collir.cost.permutation import pattern
+from collir.cost.phases import Phase, even, phases_of
 from collir.cost.traffic import Shift
 from collir.layout import Mesh
 from collir.layout.algorithms import ALGORITHMS as NAMES
-from collir.machine import LinkKind
 
 ModelName = Literal["alpha-beta", "p2", "nccl"]
 Order = Literal["written", "hardware"]
@@ -66,6 +66,7 @@ class StepCost:
     ``time`` and ``bound`` are in seconds; ``port_bytes`` are the bytes through the busiest port of
     every level, outermost first. ``bound`` takes each group's data as its own; ``shared_bound`` is
     that of programs which know that groups hold copies of the same data, and send them once.
+    ``phases`` are what it does one after the other, ``time`` in all.
     """
 
     collective: Collective
@@ -74,6 +75,7 @@ class StepCost:
     port_bytes: tuple[float, ...]
     bound: float
     shared_bound: float
+    phases: tuple[Phase, ...] = field(default=(), repr=False, compare=False)
 
 
 @lru_cache(maxsize=4096)
@@ -89,7 +91,17 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
     else:  # which know ports only, and have latencies of their own
         plain = replace(collective, mesh=_switched(collective.mesh))
         own, shared = (lowest.bandwidth for lowest in _bounds(plain))
-    return StepCost(collective, name, estimate.time, estimate.port_bytes, own, shared)
+    phases = step_phases(collective, model, estimate)
+    return StepCost(collective, name, estimate.time, estimate.port_bytes, own, shared, phases)
+
+
+def step_phases(collective: Collective, model: CostModel, estimate: Estimate) -> tuple[Phase, ...]:
+    """What a collective does one after the other, by the estimate that a model gives."""
+    order = "written" if collective.kind == "permute" else model.order
+    group = Group.of(collective.mesh, collective.axes, collective.at_root, order)
+    if model.model == "alpha-beta":
+        return phases_of(group, estimate.rounds)
+    return even(group, estimate.time, estimate.port_bytes)
 
 
 def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
@@ -112,7 +124,7 @@ def _bounds(collective: Collective) -> tuple[Bound, Bound]:
 @lru_cache(maxsize=64)
 def _switched(mesh: Mesh) -> Mesh:
     """The mesh on a machine whose levels are all switches that carry what their ports do."""
-    levels = (replace(one, kind=LinkKind.SWITCH, taper=1.0) for one in mesh.machine.levels)
+    levels = (one.switched for one in mesh.machine.levels)
     return replace(mesh, machine=replace(mesh.machine, levels=tuple(levels)))
 
 

@@ -14,9 +14,10 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from collir.cost.collective import Collective
-from collir.cost.group import CostError
+from collir.cost.group import CostError, Group
+from collir.cost.loads import Resource
 from collir.cost.model import CostModel, StepCost, step_cost
-from collir.cost.schedule import Span, Task, schedule, task_of
+from collir.cost.schedule import Span, Task, schedule
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
@@ -49,7 +50,7 @@ class FunctionCost:
         """The steps, to be scheduled."""
         each = zip(self.steps, self.slots, strict=True)
         return tuple(
-            task_of(step.collective, step.time, step.port_bytes, slot.after, slot.waited)
+            Task(step.phases, stream_of(step.collective), slot.after, slot.waited)
             for step, slot in each
         )
 
@@ -75,8 +76,11 @@ class FunctionCost:
         ends: list[float] = []
         for step, slot in zip(self.steps, self.slots, strict=True):
             ends.append(step.bound + max((ends[one] for one in slot.after), default=0.0))
-        loads = zip(*(task.loads for task in self.tasks), strict=True)
-        return max(*ends, *map(sum, loads))
+        busy: dict[Resource, float] = {}
+        for task in self.tasks:
+            for resource, time in task.busy.items():
+                busy[resource] = busy.get(resource, 0.0) + time
+        return max(*ends, *busy.values())
 
     def scaled(self, factor: float) -> "FunctionCost":
         """The cost with all buffers ``factor`` times as large.
@@ -86,6 +90,12 @@ class FunctionCost:
         """
         steps = (step_cost(step.collective.scaled(factor), self.model) for step in self.steps)
         return replace(self, steps=tuple(steps))
+
+
+def stream_of(collective: Collective) -> int:
+    """The stream of a collective: the outermost level that it goes through."""
+    digits = Group.of(collective.mesh, collective.axes, collective.at_root).digits
+    return min((digit.level for digit in digits), default=0)
 
 
 @dataclass(frozen=True)

@@ -1,102 +1,145 @@
-"""When the collectives of a function run where not all of them are waited for.
+"""When the steps of a function run where not all of them are waited for: a simulation by events.
 
 Operations start in the order in which they are written: each once its operands are there, once what
-ran before it on its stream has ended, and once every collective before it that is waited for has.
-There is a stream for each level of the machine; a collective runs on that of the outermost level
-it goes through. Those that run at the same time share the ports: each is slowed down by the same
-factor as the others until a port is used up, then the others go on alone (max-min fairness).
+ran before it on its stream has ended, and once every step before it that is waited for has.
+There is a stream for each level of the machine, and one for what devices do by themselves; a
+collective runs on that of the outermost level it goes through. Those that run at the same time
+share ports and links: each is slowed down by the same factor as the others until a port is used up,
+then the others go on alone (max-min fairness). What happens between two events is computed at
+once, so a simulation costs what its events do, not what its time or its devices are.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from collir.cost.collective import Collective
-from collir.cost.group import Group
-from collir.machine import LinkKind
+from collir.cost.loads import Resource
+from collir.cost.phases import Phase
 
 
 @dataclass(frozen=True)
 class Task:
-    """A collective to be scheduled.
+    """A step to be scheduled.
 
     Attributes:
-        time: seconds that it takes alone.
-        loads: seconds that its bytes keep the busiest port of each level busy, outermost first.
+        phases: what it does, one after the other.
         stream: what runs on one stream runs one after the other.
         after: the numbers of the tasks that it needs, all before it.
         waited: whether what is written behind it starts after its end only.
     """
 
-    time: float
-    loads: tuple[float, ...]
+    phases: tuple[Phase, ...]
     stream: int
     after: tuple[int, ...] = ()
     waited: bool = True
 
-    def use(self, level: int) -> float:
-        """Of a level's busiest port, what it uses when nothing slows it down; 0 to 1."""
-        return min(1.0, self.loads[level] / self.time) if self.time else 0.0
+    @cached_property
+    def time(self) -> float:
+        """Seconds that it takes alone."""
+        return math.fsum(phase.time for phase in self.phases)
 
+    @cached_property
+    def busy(self) -> dict[Resource, float]:
+        """Seconds that it keeps each resource busy."""
+        found: dict[Resource, float] = {}
+        for phase in self.phases:
+            for resource, part in phase.uses:
+                found[resource] = found.get(resource, 0.0) + part * phase.time
+        return found
 
-def task_of(
-    collective: Collective,
-    time: float,
-    port_bytes: Sequence[float],
-    after: Iterable[int] = (),
-    waited: bool = True,
-) -> Task:
-    """The task of a collective of which a cost model says what it takes alone.
-
-    On levels that are not plain switches it is taken to need all links for all of its time.
-    """
-    group = Group.of(collective.mesh, collective.axes, collective.at_root)
-    loads: list[float] = []
-    for level, port, size in zip(group.levels, group.ports, port_bytes, strict=True):
-        plain = level.kind is LinkKind.SWITCH and level.taper == 1
-        loads.append(min(time, size / port) if plain or not size else time)
-    stream = min((digit.level for digit in group.digits), default=0)
-    return Task(time, tuple(loads), stream, tuple(after), waited)
+    def loads(self, levels: int) -> tuple[float, ...]:
+        """Seconds that it keeps the busiest resource of each level busy, outermost first."""
+        found = [0.0] * levels
+        for (level, _), time in self.busy.items():
+            found[level] = max(found[level], time)
+        return tuple(found)
 
 
 Span = tuple[float, float]
 """When a task starts and ends; seconds from the first start."""
 
 
-def schedule(tasks: Sequence[Task], as_written: bool = True) -> list[Span]:
+@dataclass(frozen=True)
+class Piece:
+    """A time in which nothing changes: what runs (task, phase) and how fast (1 is as alone)."""
+
+    start: float
+    end: float
+    running: Mapping[int, tuple[Phase, float]]
+
+
+Watch = Callable[[Piece], None]
+
+
+@dataclass
+class _Running:
+    """A task under way: in which phase, and the seconds left of that at full speed."""
+
+    phases: tuple[Phase, ...]
+    index: int = 0
+    left: float = 0.0
+
+    @property
+    def phase(self) -> Phase:
+        return self.phases[self.index]
+
+    def rest(self) -> float:
+        """Seconds that are left at full speed."""
+        return self.left + math.fsum(phase.time for phase in self.phases[self.index + 1 :])
+
+    def done(self, seconds: float) -> bool:
+        """Goes on for so many seconds at full speed, at most the phase; whether that was all."""
+        self.left -= seconds
+        if self.left > 1e-12 * self.phase.time:
+            return False
+        self.index += 1
+        if self.index == len(self.phases):
+            return True
+        self.left = self.phase.time
+        return False
+
+
+def schedule(
+    tasks: Sequence[Task], as_written: bool = True, watch: Watch | None = None
+) -> list[Span]:
     """When every task runs.
 
     Args:
         as_written: False if a task may start before those written before it, where they have to
             wait and it has not: the order of the starts is then a good one to write them in.
+        watch: called with every piece of time, in order.
     """
     spans: list[Span] = [(math.inf, math.inf)] * len(tasks)
-    left: dict[int, float] = {}
+    running: dict[int, _Running] = {}
     waiting = list(range(len(tasks)))[::-1]
     now = 0.0
-    while waiting or left:
-        for number in _startable(tasks, waiting, left, spans, now, as_written):
+    while waiting or running:
+        started = _startable(tasks, waiting, running, spans, now, as_written)
+        for number in started:
             if waiting[-1] == number:
                 waiting.pop()
             else:
                 waiting.remove(number)
-            spans[number] = (now, math.inf)
-            left[number] = tasks[number].time
-        speeds = _speeds({number: tasks[number] for number in left})
-        passed = min(left[number] / speeds[number] for number in left)
-        now += passed
-        for number in list(left):
-            left[number] -= passed * speeds[number]
-            if left[number] <= 1e-12 * tasks[number].time:
-                del left[number]
-                spans[number] = (spans[number][0], now)
+            phases = tasks[number].phases
+            spans[number] = (now, math.inf if phases else now)
+            if phases:
+                running[number] = _Running(phases, 0, phases[0].time)
+        if not all(tasks[number].phases for number in started):
+            continue  # what takes no time has ended
+        # Whatever waits does so for the end of a task, so one alone runs to its end at once.
+        go_on = _alone if len(running) == 1 else _event
+        now, ended = go_on(running, now, watch)
+        for number in ended:
+            del running[number]
+            spans[number] = (spans[number][0], now)
     return spans
 
 
 def _startable(
     tasks: Sequence[Task],
     waiting: Sequence[int],
-    running: Iterable[int],
+    running: Mapping[int, _Running],
     spans: Sequence[Span],
     now: float,
     as_written: bool,
@@ -118,21 +161,59 @@ def _startable(
     return found
 
 
-def _speeds(running: dict[int, Task]) -> dict[int, float]:
-    """How fast tasks go that run at the same time: 1 is as fast as alone."""
-    speeds: dict[int, float] = {}
-    levels = range(max((len(task.loads) for task in running.values()), default=0))
-    free = [1.0] * len(levels)
-    active = dict(running)
-    while active:
-        uses = [sum(task.use(level) for task in active.values()) for level in levels]
-        full = [level for level in levels if uses[level] > free[level]]
-        speed = min((free[level] / uses[level] for level in full), default=1.0)
-        slowed = {level for level in full if free[level] / uses[level] <= speed * (1 + 1e-12)}
-        held = [n for n, task in active.items() if any(task.use(level) for level in slowed)]
-        for number in held or list(active):
+def _alone(
+    running: dict[int, _Running], now: float, watch: Watch | None
+) -> tuple[float, list[int]]:
+    """Until the one task that runs ends: when that is, and which it is."""
+    ((number, task),) = running.items()
+    end = now + task.rest()
+    if watch:
+        while True:
+            phase, until = task.phase, now + task.left
+            last = task.done(task.left)
+            watch(Piece(now, end if last else until, {number: (phase, 1.0)}))
+            if last:
+                break
+            now = until
+    return end, [number]
+
+
+def _event(
+    running: dict[int, _Running], now: float, watch: Watch | None
+) -> tuple[float, list[int]]:
+    """Until the next phase ends: when that is, and which tasks end then."""
+    speeds = shares({number: task.phase for number, task in running.items()})
+    passed = min(task.left / speeds[number] for number, task in running.items())
+    if watch and passed:
+        at = {number: (task.phase, speeds[number]) for number, task in running.items()}
+        watch(Piece(now, now + passed, at))
+    ended = [n for n, task in running.items() if task.done(passed * speeds[n])]
+    return now + passed, ended
+
+
+def shares(phases: Mapping[int, Phase]) -> dict[int, float]:
+    """How fast phases go that run at the same time: 1 is as fast as alone."""
+    speeds = dict.fromkeys(phases, 1.0)
+    used = _used(phases.values())
+    free = dict.fromkeys(used, 1.0)
+    active = dict(phases)
+    while active and any(sum_ > free[resource] for resource, sum_ in used.items()):
+        full = [resource for resource, sum_ in used.items() if sum_ > free[resource]]
+        speed = min(free[one] / used[one] for one in full)
+        slowed = {one for one in full if free[one] / used[one] <= speed * (1 + 1e-12)}
+        held = [n for n, phase in active.items() if any(one in slowed for one, _ in phase.uses)]
+        for number in held:
             speeds[number] = speed
-            task = active.pop(number)
-            for level in levels:
-                free[level] = max(0.0, free[level] - speed * task.use(level))
+            for resource, part in active.pop(number).uses:
+                free[resource] = max(0.0, free[resource] - speed * part)
+        used = _used(active.values())
     return speeds
+
+
+def _used(phases: Iterable[Phase]) -> dict[Resource, float]:
+    """How much of each resource phases use together at full speed."""
+    used: dict[Resource, float] = {}
+    for phase in phases:
+        for resource, part in phase.uses:
+            used[resource] = used.get(resource, 0.0) + part
+    return used

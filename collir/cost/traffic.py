@@ -225,6 +225,8 @@ class Tree(Pattern):
     leading: bool = False
 
     def loads(self, group: Group) -> tuple[Load, ...]:
+        if group.uneven:
+            return self._listed(group).loads(group)
         digit, value = group.bits[self.bit]
         below, above = group.bits[: self.bit], group.bits[self.bit + 1 :]
         zeros, rest = (above, below) if self.leading else (below, above)
@@ -251,12 +253,23 @@ class Tree(Pattern):
             found.append(Load(port, inside, inside + leaving, links))
         return tuple(found)
 
+    def _listed(self, group: Group) -> "Listed":
+        """One by one: where ports differ, it counts which children send."""
+        check_listed(group.size)
+        step, index = 1 << self.bit, np.arange(group.size >> self.bit)
+        sources = np.arange(step) if self.leading else index[index % 2 == 0] * step
+        return Listed(sources, sources + step)
+
 
 @dataclass(frozen=True)
 class Star(Pattern):
     """Every rank sends a message to rank 0, or receives one from it."""
 
     def loads(self, group: Group) -> tuple[Load, ...]:
+        if group.uneven:
+            check_listed(group.size)
+            others = np.arange(1, group.size)
+            return Listed(others, np.zeros_like(others)).loads(group)
         found: list[Load] = []
         ranks, groups = group.size, _groups(group)
         for level, (below, beside) in enumerate(zip(group.below, group.beside, strict=True)):

@@ -90,11 +90,18 @@ class LevelAttr(TrailingDefaults):
     """One level.
 
     ``size_from`` names the parameter its size comes from, or is empty; so is ``fabric`` where it is
-    not known.
+    not known. ``ports``, ``shape`` and ``links`` are empty where the level has none.
     """
 
     name = "machine.level"
-    DEFAULTS = (NumberAttr(1.0), IntAttr(1), StringAttr(""))
+    DEFAULTS = (
+        NumberAttr(1.0),
+        IntAttr(1),
+        StringAttr(""),
+        ArrayAttr[Attribute](()),
+        ArrayAttr[Attribute](()),
+        ArrayAttr[Attribute](()),
+    )
 
     level_name: StringAttr = param_def()
     size: IntAttr = param_def()
@@ -105,6 +112,9 @@ class LevelAttr(TrailingDefaults):
     taper: NumberAttr = param_def()
     rails: IntAttr = param_def()
     fabric: StringAttr = param_def()
+    ports: ArrayAttr[NumberAttr] = param_def()
+    shape: ArrayAttr[IntAttr] = param_def()
+    links: ArrayAttr[ArrayAttr[IntAttr]] = param_def()
 
     @staticmethod
     def of(level: Level, size_from: str = "") -> "LevelAttr":
@@ -119,6 +129,9 @@ class LevelAttr(TrailingDefaults):
             NumberAttr(level.taper),
             IntAttr(level.rails),
             StringAttr(level.fabric.value if level.fabric else ""),
+            ArrayAttr(map(NumberAttr, level.ports or ())),
+            ArrayAttr(map(IntAttr, level.shape or ())),
+            ArrayAttr(ArrayAttr(map(IntAttr, row)) for row in level.links or ()),
         )
 
     def value(self) -> Level:
@@ -140,6 +153,9 @@ class LevelAttr(TrailingDefaults):
             self.taper.data,
             self.rails.data,
             Fabric(self.fabric.data) if self.fabric.data else None,
+            tuple(port.data for port in self.ports) or None,
+            tuple(size.data for size in self.shape) or None,
+            tuple(tuple(count.data for count in row) for row in self.links) or None,
         )
 
 

@@ -6,7 +6,7 @@ full-duplex port that all the devices below that child share.
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -47,6 +47,11 @@ class LinkKind(StrEnum):
     """A link between every two children; the port is shared out over the links."""
     BUS = "bus"
     """One medium that all children share: its bandwidth is that of a port."""
+    TORUS = "torus"
+    """A ring in each of several dimensions; the port is shared out over the links of all."""
+    LINKS = "links"
+    """As many links between two children as a matrix says; the port is all links of the child that
+    has the most."""
 
 
 class Fabric(StrEnum):
@@ -62,11 +67,25 @@ def _check_positive(what: str, value: float) -> None:
         raise MachineError(f"{what} must be positive and finite, not {value:g}")
 
 
+MAX_LINKS = 64
+"""The most children of a level whose links are a matrix."""
+
+MAX_BESIDE = 2**16
+"""The most links between two children."""
+
+Matrix = tuple[tuple[int, ...], ...]
+
+
 @dataclass(frozen=True)
 class Level:
     """One level of a machine.
 
     ``port`` is in bytes/second per direction and child, ``latency`` in seconds per message.
+    ``ports`` has a bandwidth for each child where they are not all alike (the same below each
+    parent); ``port`` then is the largest of them, so no child has more than ``port``.
+
+    ``shape`` are the dimensions of a torus, whose children count row by row. ``links`` is the
+    matrix of a level of links: how many there are between each two children.
 
     ``taper`` says how many times less than all ports together the interconnect carries.
     ``rails`` is the number of links a port consists of: the devices below a child are dealt out to
@@ -75,7 +94,7 @@ class Level:
 
     Raises:
         MachineError: a size or a number of rails below 1, a bandwidth below 0.001 B/s, a
-            negative latency, a taper below 1.
+            negative latency, a taper below 1; ports, a shape or links that do not fit.
     """
 
     name: str
@@ -86,16 +105,20 @@ class Level:
     taper: float = 1.0
     rails: int = 1
     fabric: Fabric | None = None
+    ports: tuple[float, ...] | None = None
+    shape: tuple[int, ...] | None = None
+    links: Matrix | None = None
 
     def __post_init__(self) -> None:
         if self.size < 1:
             raise MachineError(f"level '{self.name}' needs at least one child, not {self.size}")
-        _check_positive(f"the port bandwidth of level '{self.name}'", self.port)
-        if self.port < 1e-3:
-            raise MachineError(
-                f"the port bandwidth of level '{self.name}' must be at least 0.001 B/s, not "
-                f"{self.port:g}"
-            )
+        for port in self.ports or (self.port,):
+            _check_positive(f"the port bandwidth of level '{self.name}'", port)
+            if port < 1e-3:
+                raise MachineError(
+                    f"the port bandwidth of level '{self.name}' must be at least 0.001 B/s, not "
+                    f"{port:g}"
+                )
         if not (self.latency >= 0 and math.isfinite(self.latency)):
             raise MachineError(
                 f"the latency of level '{self.name}' must not be negative, not {self.latency:g}"
@@ -106,6 +129,139 @@ class Level:
             )
         if self.rails < 1:
             raise MachineError(f"level '{self.name}' needs at least one rail, not {self.rails}")
+        self._check_ports()
+        self._check_shape()
+        self._check_links()
+
+    def _check_ports(self) -> None:
+        if self.ports is None:
+            return
+        if len(self.ports) != self.size:
+            raise MachineError(
+                f"level '{self.name}' has {_count(len(self.ports), 'port')} for "
+                f"{_count(self.size, 'child', 'children')}: it needs one for each, or one "
+                "bandwidth for all"
+            )
+        if self.port != max(self.ports):
+            raise MachineError(f"the port of level '{self.name}' must be the largest of its ports")
+        if self.kind is not LinkKind.SWITCH or self.taper > 1:
+            what = "a taper" if self.kind is LinkKind.SWITCH else f"the kind {self.kind}"
+            raise MachineError(
+                f"level '{self.name}' has a port for each child and {what}: only a switch without "
+                "a taper can have ports that differ"
+            )
+
+    def _check_shape(self) -> None:
+        shape = self.shape
+        if (shape is not None) != (self.kind is LinkKind.TORUS):
+            raise MachineError(
+                f"level '{self.name}' is a torus, so it needs a shape, as in `shape = 4 x 4`"
+                if shape is None
+                else f"level '{self.name}' has a shape, but is no torus: say `kind = torus`"
+            )
+        if shape is None:
+            return
+        written = " x ".join(map(str, shape))
+        if len(shape) < 2 or min(shape) < 2:
+            raise MachineError(
+                f"the torus of level '{self.name}' has the shape {written}: it needs two "
+                "dimensions or more, of at least 2 each; one dimension is a ring"
+            )
+        if product(shape) != self.size:
+            raise MachineError(
+                f"the torus of level '{self.name}' has the shape {written}, which is "
+                f"{product_text(product(shape))}, for {_count(self.size, 'child', 'children')}"
+            )
+
+    def _check_links(self) -> None:
+        links = self.links
+        if (links is not None) != (self.kind is LinkKind.LINKS):
+            raise MachineError(f"level '{self.name}' needs either a matrix of links or a kind")
+        if links is None:
+            return
+        name, size = f"the links of level '{self.name}'", len(links)
+        if size > MAX_LINKS:
+            raise MachineError(f"{name} are a matrix of {size} rows: at most {MAX_LINKS}")
+        for at, row in enumerate(links):
+            if len(row) != size:
+                raise MachineError(
+                    f"{name} need a square matrix: of {_count(size, 'row')}, row {at} has "
+                    f"{_count(len(row), 'number')}"
+                )
+        if size != self.size:
+            raise MachineError(
+                f"{name} are a matrix of {_count(size, 'row')} for "
+                f"{_count(self.size, 'child', 'children')}"
+            )
+        for at, row in enumerate(links):
+            if row[at]:
+                raise MachineError(f"{name} have {row[at]} between child {at} and itself: say 0")
+            for other, count in enumerate(row):
+                if not 0 <= count <= MAX_BESIDE:
+                    raise MachineError(
+                        f"{name} have {count} between children {at} and {other}: 0 to {MAX_BESIDE} "
+                        "are possible"
+                    )
+                if count != links[other][at]:
+                    raise MachineError(
+                        f"{name} have {count} from child {at} to {other} and {links[other][at]} "
+                        "back: the matrix must be symmetric"
+                    )
+        reached = {0}
+        new = [0]
+        for at in new:  # grows
+            found = [other for other, count in enumerate(links[at]) if count]
+            new += [other for other in found if other not in reached]
+            reached.update(found)
+        if len(reached) < size:
+            apart = min(set(range(size)) - reached)
+            raise MachineError(f"{name} leave child {apart} without a way to child 0")
+
+    @property
+    def wires(self) -> int:
+        """How many links a port is shared out over, where children have links of their own: those
+        of the child with the most; else 0."""
+        match self.kind:
+            case LinkKind.RING:
+                return 2
+            case LinkKind.FULL:
+                return self.size - 1
+            case LinkKind.TORUS:
+                return sum(2 if size > 2 else 1 for size in self.shape or ())
+            case LinkKind.LINKS:
+                return max(map(sum, self.links or ()), default=0)
+            case _:
+                return 0
+
+    def first(self, size: int) -> "Level":
+        """The same with only the first children, each with the port it has.
+
+        What a tapered interconnect carries stays what it was. Of a torus or a matrix there is
+        either all or one child.
+        """
+        if size == self.size:
+            return self
+        ports = self.ports and self.ports[:size]
+        alone = size == 1 and self.kind in (LinkKind.TORUS, LinkKind.LINKS)
+        return replace(
+            self,
+            size=size,
+            port=max(ports) if ports else self.port,
+            ports=ports,
+            taper=max(1.0, self.taper * size / self.size),
+            kind=LinkKind.SWITCH if alone else self.kind,
+            shape=None if alone else self.shape,
+            links=None if alone else self.links,
+        )
+
+    @property
+    def switched(self) -> "Level":
+        """The same with a switch that carries all that its ports do."""
+        return replace(self, kind=LinkKind.SWITCH, taper=1.0, shape=None, links=None)
+
+
+def _count(number: int, one: str, more: str = "") -> str:
+    return f"{number} {one if number == 1 else more or one + 's'}"
 
 
 @dataclass(frozen=True)

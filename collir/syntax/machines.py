@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lark import Token
+from lark import Token, Tree
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, Operation
 
@@ -32,7 +32,19 @@ Machines = dict[str, tuple[MachineOp, Token]]
 _QUANTITIES = {"port": Quantity.BANDWIDTH, "latency": Quantity.TIME}
 _WORDS: dict[str, type[LinkKind] | type[Fabric]] = {"kind": LinkKind, "fabric": Fabric}
 _NUMBERS = ("taper", "rails")
-_SETTINGS = ("port", "latency", "kind", "taper", "rails", "fabric")
+_LISTS = {
+    "shape": "its dimensions, as in `shape = 4 x 4`",
+    "links": "a matrix such as `links = [[0, 2], [2, 0]]`",
+}
+_SETTINGS = ("port", "latency", "kind", "shape", "links", "taper", "rails", "fabric")
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, Token)
+
+
+def _is_tree(value: object, rule: str = "") -> bool:
+    return isinstance(value, Tree) and rule in ("", value.data)
 
 
 @cache
@@ -173,6 +185,15 @@ class MachineLowering(Lowering):
             if needed not in found:
                 self.error(name, f"level '{name}' has no {needed}: add `{example}`")
                 return None
+        if "links" in found:
+            if "kind" in found:
+                key = next(s.children[0] for s in settings if s.children[0] == "kind")
+                self.error(key, f"level '{name}' has `links`, which say all: leave out `kind`")
+                return None
+            found["kind"] = LinkKind.LINKS
+        if isinstance(found["port"], tuple):
+            found["ports"] = found["port"]
+            found["port"] = max(found["ports"])
         try:
             level = Level(str(name), size, **found)
         except MachineError as error:
@@ -180,29 +201,72 @@ class MachineLowering(Lowering):
             return None
         return LevelAttr.of(level, size_from)
 
-    def setting(self, key: Token, value: Node) -> float | LinkKind | Fabric | None:
-        token = value if isinstance(value, Token) else value.children[0]
+    def setting(self, key: Token, value: Node) -> object:
+        """The value of a setting of a level; None after an error."""
+        token = next(value.scan_values(_is_token), key) if _is_tree(value) else value
         if words := _WORDS.get(key):
-            if token is value and str(token) in list(words):
+            # The matrix of links is a kind by itself
+            known = [word for word in words if word is not LinkKind.LINKS]
+            if token is value and str(token) in known:
                 return words(str(token))
-            hint = self.suggest(token, list(words))
-            self.error(token, f"'{token}' is not a {key}: use {', '.join(words)}{hint}")
+            hint = self.suggest(token, known)
+            if str(token) == LinkKind.LINKS:
+                hint = f"; for links of all kinds say {_LISTS['links']}"
+            shown = "a list" if token is key else f"'{token}'"
+            self.error(token, f"{shown} is not a {key}: use {', '.join(known)}{hint}")
         elif key in _NUMBERS:
             return self.plain_number(key, value)
+        elif key == "shape" and _is_tree(value, "shape"):
+            sizes = [self.integer(size) for size in value.children]
+            return None if None in sizes else tuple(sizes)
+        elif key == "links" and _is_tree(value, "list"):
+            return self.matrix(key, value)
+        elif key in _LISTS:
+            self.error(token, f"{key} needs {_LISTS[key]}")
         elif key not in _QUANTITIES:
             hint = self.suggest(key, _SETTINGS)
             self.error(key, f"a level has no '{key}': it has {', '.join(_SETTINGS)}{hint}")
-        elif token is value:
-            self.error(token, f"{key} needs {_QUANTITIES[key].example}, not '{token}'")
+        elif key == "port" and _is_tree(value, "list") and value.children:
+            ports = [self.needed_quantity(key, port) for port in value.children]
+            return None if None in ports else tuple(ports)
         else:
-            return self.quantity(value, _QUANTITIES[key], str(key))
+            return self.needed_quantity(key, value)
         return None
+
+    def needed_quantity(self, key: Token, value: Node) -> float | None:
+        """A bandwidth or a time."""
+        kind = _QUANTITIES[key]
+        if _is_tree(value, "quantity"):
+            return self.quantity(value, kind, str(key))
+        token = next(value.scan_values(_is_token), key) if _is_tree(value) else value
+        shown = "a list" if _is_tree(value, "list") else f"'{token}'"
+        self.error(token, f"{key} needs {kind.example}, not {shown}")
+        return None
+
+    def matrix(self, key: Token, value: Node) -> tuple[tuple[int, ...], ...] | None:
+        """Rows of integers; whether they are links is checked later."""
+        rows: list[tuple[int, ...]] = []
+        for row in value.children:
+            numbers: list[Node] = row.children if _is_tree(row, "list") else []
+            wrong = next(filter(_is_tree, numbers), None) if _is_tree(row, "list") else row
+            if wrong is not None:
+                token = next(wrong.scan_values(_is_token), key) if _is_tree(wrong) else wrong
+                self.error(token, f"{key} needs {_LISTS[key]}: a row of numbers for each child")
+                return None
+            found = [self.integer(number) for number in numbers]
+            rows.append(tuple(count for count in found if count is not None))
+            if None in found:
+                return None
+        if not rows:
+            self.error(key, f"{key} needs {_LISTS[key]}")
+        return tuple(rows) or None
 
     def plain_number(self, key: Token, value: Node) -> float | None:
         """The value of a taper, or of rails."""
         if not isinstance(value, Token):
-            _, unit = value.children
-            self.error(unit, f"{key} is a number without a unit, as in `{key} = 2`")
+            last = [*value.scan_values(_is_token), key]
+            token = value.children[1] if value.data == "quantity" else last[0]
+            self.error(token, f"{key} is a number without a unit, as in `{key} = 2`")
             return None
         if value.type != "NUMBER":
             self.error(value, f"{key} needs a number, as in `{key} = 2`, not '{value}'")
@@ -273,7 +337,11 @@ class MachineLowering(Lowering):
                 name = level.level_name.data
                 self.error(token, f"level '{name}' needs at least one child, not {size}")
                 return None
-            levels.append(LevelAttr.of(replace(level.value(), size=size)))
+            try:
+                levels.append(LevelAttr.of(replace(level.value(), size=size)))
+            except MachineError as error:  # a list or a matrix is of one size
+                self.error(given[level.size_from.data][1], str(error))
+                return None
         properties: dict[str, Attribute] = {
             "sym_name": StringAttr(bare(symbol)),
             "levels": ArrayAttr(levels),

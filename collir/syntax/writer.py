@@ -31,6 +31,9 @@ from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.operations import SIGNATURES, Kind
 from collir.syntax.units import Quantity, plain
 
+_ROWS = 4
+"""A matrix of more rows has each on a line of its own."""
+
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -131,7 +134,7 @@ def _machine(op: MachineOp) -> str:
     lines = [f"{head}{_parameters(op.parameters)} {{"]
     if op.device and (text := _device(op.device)):
         lines.append(f"  device {{ {text} }}")
-    lines += [f"  {_level(level)}" for level in op.levels]
+    lines += [f"  {level_text(level)}" for level in op.levels]
     return "\n".join([*lines, "}", ""])
 
 
@@ -153,20 +156,28 @@ def _device(device: DeviceAttr) -> str:
     return "; ".join(parts)
 
 
-def _level(level: LevelAttr) -> str:
+def level_text(level: LevelAttr) -> str:
+    """A level as it is written in ``.coll``."""
     size = level.size_from.data or str(level.size.data)
+    each = ", ".join(Quantity.BANDWIDTH.format(port.data) for port in level.ports)
     settings = {
-        "port": Quantity.BANDWIDTH.format(level.port.data),
+        "port": f"[{each}]" if each else Quantity.BANDWIDTH.format(level.port.data),
         "latency": Quantity.TIME.format(level.latency.data),
     }
-    if level.kind.data != LinkKind.SWITCH:
+    if level.kind.data not in (LinkKind.SWITCH, LinkKind.LINKS):
         settings["kind"] = level.kind.data
+    if level.shape.data:
+        settings["shape"] = " x ".join(str(size.data) for size in level.shape)
     if level.taper.data != 1:
         settings["taper"] = plain(Decimal(repr(level.taper.data)))
     if level.rails.data != 1:
         settings["rails"] = str(level.rails.data)
     if level.fabric.data:
         settings["fabric"] = level.fabric.data
+    if level.links.data:
+        rows = [f"[{', '.join(str(count.data) for count in row)}]" for row in level.links]
+        between = ", " if len(rows) <= _ROWS else ",\n    "
+        settings["links"] = f"[{'' if len(rows) <= _ROWS else between[1:]}{between.join(rows)}]"
     listed = ", ".join(f"{key} = {value}" for key, value in settings.items())
     return f"level {level.level_name.data}[{size}] {{ {listed} }}"
 

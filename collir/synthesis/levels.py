@@ -18,6 +18,8 @@ from collir.machine import Level, LinkKind, Machine
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.synthesis.meshes import Names, change
 
+_KIND = {kind: f"is a {kind}" for kind in LinkKind} | {LinkKind.LINKS: "is a matrix of links"}
+
 
 def split_level(module: ModuleOp, name: str, sizes: Sequence[int]) -> None:
     """Splits a level of every machine that has it, and the sub-axes that are on it.
@@ -67,8 +69,14 @@ def _machine(op: MachineOp, name: str, sizes: Sequence[int]) -> Machine:
         if level.kind is not LinkKind.SWITCH:
             raise DiagnosticError.at(
                 op,
-                f"level '{name}' of machine @{machine.name} is a {level.kind}: only the children "
+                f"level '{name}' of machine @{machine.name} {_KIND[level.kind]}: only the children "
                 "of a switch can be put in groups, as to it they are all alike",
+            )
+        if level.ports:
+            raise DiagnosticError.at(
+                op,
+                f"the children of level '{name}' of machine @{machine.name} have ports of their "
+                "own: only children that are all alike can be put in groups",
             )
         for index, size in enumerate(sizes):
             behind = prod(sizes[index + 1 :])

@@ -7,7 +7,6 @@ the first children of levels, as a machine of its own.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
@@ -45,10 +44,7 @@ def part_of(machine: Machine, sizes: Sequence[int]) -> Machine:
     """
     if list(sizes) == [level.size for level in machine.levels]:
         return machine
-    levels = (
-        replace(level, size=size, taper=max(1.0, level.taper * size / level.size))
-        for level, size in zip(machine.levels, sizes, strict=True)
-    )
+    levels = (level.first(size) for level, size in zip(machine.levels, sizes, strict=True))
     return Machine(f"{machine.name}_part", tuple(levels), machine.device)
 
 

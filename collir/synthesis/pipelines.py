@@ -20,8 +20,9 @@ from operator import add
 from typing import NamedTuple
 
 from collir.cost.collective import Collective
-from collir.cost.model import StepCost, step_estimate
-from collir.cost.schedule import Task, schedule, task_of
+from collir.cost.model import StepCost, step_estimate, step_phases
+from collir.cost.program import stream_of
+from collir.cost.schedule import Task, schedule
 from collir.search import Problem, k_best
 from collir.synthesis.paths import Edge, candidate_of
 from collir.synthesis.states import StatePaths
@@ -79,7 +80,7 @@ class Pipelines(Problem[Node]):
 
     def __init__(self, paths: StatePaths, chunks: int):
         self.paths, self.chunks = paths, chunks
-        self._tasks: dict[Collective, Task] = {}
+        self._taken: dict[Collective, tuple[int, tuple[float, ...]]] = {}
         self._left = {state: self._on_all(busy) for state, busy in paths.busy_left().items()}
 
     def _on_all(self, busy: Sequence[float]) -> list[float]:
@@ -116,12 +117,18 @@ class Pipelines(Problem[Node]):
         if found is None:
             return None
         step, paid, time = found
-        task = self._tasks.get(paid)
-        if task is None:
-            _, estimate = step_estimate(paid, self.paths.model)
-            task = self._tasks[paid] = task_of(paid, time, estimate.port_bytes)
-        label = before.label.plus(time + self.paths.tie, task.stream, task.loads)
+        taken = self._taken.get(paid)
+        if taken is None:
+            taken = self._taken[paid] = self._taken_by(paid)
+        label = before.label.plus(time + self.paths.tie, *taken)
         return self._node(label, node.state, before, edge)._replace(step=step, paid=paid)
+
+    def _taken_by(self, collective: Collective) -> tuple[int, tuple[float, ...]]:
+        """The stream of a step, and how long it keeps each level busy."""
+        model = self.paths.model
+        _, estimate = step_estimate(collective, model)
+        task = Task(step_phases(collective, model, estimate), stream_of(collective))
+        return task.stream, task.loads(len(collective.mesh.machine.levels))
 
     def _node(
         self,
@@ -190,7 +197,7 @@ def _tasks(costs: Sequence[StepCost], chunks: int) -> list[Task]:
     for _ in range(chunks):
         for place, cost in enumerate(costs):
             after = (len(tasks) - 1,) if place else ()
-            tasks.append(task_of(cost.collective, cost.time, cost.port_bytes, after, waited=False))
+            tasks.append(Task(cost.phases, stream_of(cost.collective), after, waited=False))
     return tasks
 
 

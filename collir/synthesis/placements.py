@@ -122,8 +122,8 @@ class Matrices(Problem[Partial]):
         self._weights = {name: weights.get(name, 1.0) for name in self._names}
         self.parts = list(_parts(mesh.machine.levels, mesh.devices))
         kinds = {level.kind for level in mesh.machine.levels}
-        railed = any(level.rails > 1 for level in mesh.machine.levels)
-        self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not railed
+        told_apart = any(level.rails > 1 or level.ports for level in mesh.machine.levels)
+        self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not told_apart
         self._known: dict[object, Known] = {}
         self._bounds: dict[Partial, float] = {}
         self.costed: dict[Matrix, Placement | None] = {}
@@ -351,7 +351,8 @@ _ENDED = ("optimal", "infeasible")
 def _parts(levels: tuple[Level, ...], devices: int) -> Iterator[tuple[int, ...]]:
     """Which first children of every level make up so many devices.
 
-    Rings, full meshes and ports of several rails are taken whole, or one child of them.
+    Where children have links of their own (rings, full meshes), and ports of several rails, all are
+    taken, or one child.
     """
     if not levels:
         if devices == 1:
@@ -360,7 +361,7 @@ def _parts(levels: tuple[Level, ...], devices: int) -> Iterator[tuple[int, ...]]
     first, *rest = levels
     inner = math.prod(level.size for level in rest)
     for size in reversed(divisors(devices)):
-        whole = size in (1, first.size) if first.kind in (LinkKind.RING, LinkKind.FULL) else True
+        whole = first.kind in (LinkKind.SWITCH, LinkKind.BUS) or size in (1, first.size)
         if size <= first.size and devices // size <= inner and whole:
             for below in _parts(tuple(rest), devices // size):
                 if first.rails == 1 or math.prod(below) == inner:

@@ -53,8 +53,8 @@ class Ports:
         self.latency = [group.latencies[index] if own is None else own for index in used]
         self._model = model
         kinds = {level.kind for level in group.levels}
-        railed = any(level.rails > 1 for level in group.levels)
-        self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not railed
+        told_apart = any(level.rails > 1 or level.ports for level in group.levels)
+        self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not told_apart
         self._as_written = model.model == "alpha-beta" and model.order == "written"
         self._rings = _RINGS.get(model.model, ())
         self._empty: dict[tuple[str, int], float] = {}

@@ -17,6 +17,8 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "cost-json": _in("reports.cost", "CostJsonTarget"),
     "crossover": _in("reports.crossover", "CrossoverTarget"),
     "device-mesh": _in("launch.device_mesh", "DeviceMeshTarget"),
+    "explain": _in("reports.explain", "ExplainTarget"),
+    "gantt": _in("reports.gantt", "GanttTarget"),
     "hostfile": _in("launch.hostfile", "HostfileTarget"),
     "jax-mesh": _in("launch.jax_mesh", "JaxMeshTarget"),
     "mpi": _in("code.mpi", "MpiTarget"),
@@ -25,8 +27,11 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "placements": _in("reports.placements", "PlacementsTarget"),
     "placements-json": _in("reports.placements", "PlacementsJsonTarget"),
     "rankfile": _in("launch.rankfile", "RankfileTarget"),
+    "simulate": _in("reports.simulate", "SimulateTarget"),
+    "simulate-json": _in("reports.simulate", "SimulateJsonTarget"),
     "strategies": _in("reports.strategies", "StrategiesTarget"),
     "strategies-json": _in("reports.strategies", "StrategiesJsonTarget"),
     "torch": _in("code.torch", "TorchTarget"),
+    "trace": _in("reports.trace", "TraceTarget"),
 }
 """Name -> a function that imports the target."""

@@ -20,6 +20,7 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.model import CostModel
+from collir.cost.plan import plan
 from collir.cost.program import function_cost
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
@@ -31,7 +32,6 @@ from collir.semantics.executor import execute, memory_needed
 from collir.semantics.meaning import meaning
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.syntax.mlir import check_programs, functions_of
-from collir.targets.code.plan import plan
 from collir.targets.reports.text import seconds_text
 from collir.tools import api
 from collir.tools.resize import dimensions, largest_dimension, resize

@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collir.dialects.machine import MachineOp
-from collir.machine import Level, LinkKind
+from collir.dialects.machine import LevelAttr, MachineOp
 from collir.machine import reading as others
 from collir.syntax.diagnostics import (
     MAX_ERRORS,
@@ -28,6 +27,7 @@ from collir.syntax.machines import PRESETS, shipped
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
 from collir.syntax.units import Quantity
+from collir.syntax.writer import level_text
 from collir.tools.api import UsageError, read_text
 from collir.tools.shell import BAD_INPUT
 
@@ -250,22 +250,8 @@ def machine_text(found: others.Reading, name: str, file: str) -> str:
         lines.append(f"  device {{ memory = {Quantity.BYTES.format(found.device.memory)} }}")
     for one in found.levels:
         lines += _comment(" ".join(one.sources), "  ")
-        lines.append(f"  {_level(one.level, one.parameter)}")
+        lines.append(f"  {level_text(LevelAttr.of(one.level, one.parameter))}")
     return "\n".join([*lines, "}"]) + "\n"
-
-
-def _level(level: Level, parameter: str) -> str:
-    settings = [
-        f"port = {Quantity.BANDWIDTH.format(level.port)}",
-        f"latency = {Quantity.TIME.format(level.latency)}",
-    ]
-    if level.kind is not LinkKind.SWITCH:
-        settings.append(f"kind = {level.kind}")
-    if level.rails > 1:
-        settings.append(f"rails = {level.rails}")
-    if level.fabric:
-        settings.append(f"fabric = {level.fabric}")
-    return f"level {level.name}[{parameter or level.size}] {{ {', '.join(settings)} }}"
 
 
 def _comment(text: str, indent: str = "") -> list[str]:

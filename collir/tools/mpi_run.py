@@ -12,6 +12,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from collir.cost.plan import plan
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
 from collir.semantics.buffers import NUMPY
@@ -19,7 +20,6 @@ from collir.semantics.collectives import Buffers
 from collir.semantics.devices import coordinate
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.targets.code.mpi_harness import emit_harness
-from collir.targets.code.plan import plan
 
 _MISSING = (
     "{} is not installed: `pip install 'collir[mpi]'` brings it into this environment "

@@ -2,12 +2,14 @@
 
 import itertools
 import math
+import random
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from topologies import kinds_of, some_level
 
 from collir.cost.bounds import bound
 from collir.cost.collective import Collective
@@ -294,12 +296,19 @@ def test_the_closed_form_on_switches_is_the_cut(kind: str, machine: Machine) -> 
 
 
 @pytest.mark.parametrize("kind", BOUNDS)
-@pytest.mark.parametrize("link", LinkKind)
-def test_ports_are_cuts_on_every_kind(kind: str, link: LinkKind) -> None:
-    levels = Level("x", 3, 2e9, 0, link), Level("y", 4, 3e9, 0, link)
+@pytest.mark.parametrize("link", kinds_of(4))
+def test_ports_are_cuts_on_every_kind(kind: str, link: str) -> None:
+    rng = random.Random(link)
+    outer = link if link in kinds_of(3) else LinkKind.SWITCH
+    levels = some_level(rng, "x", 3, 2e9, 0, outer), some_level(rng, "y", 4, 3e9, 0, link)
     switch = Machine("m", tuple(Level(x.name, x.size, x.port, 0) for x in levels))
     found = BOUNDS[kind](machine_graph(Machine("m", levels)), range(12), 1e6)
     assert found >= closed(switch, kind, 1e6) * (1 - 1e-12)
+
+
+SQUARE = ((0, 1, 0, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 1, 0))
+PATH = ((0, 2, 0, 0), (2, 0, 1, 0), (0, 1, 0, 2), (0, 0, 2, 0))
+"""Two links, one, two: of the port of 6, each is 2."""
 
 
 @pytest.mark.parametrize(
@@ -310,6 +319,10 @@ def test_ports_are_cuts_on_every_kind(kind: str, link: LinkKind) -> None:
         (Level("x", 4, 6.0, 0, LinkKind.RING), 3 / 6, 6 / 6),
         (Level("x", 4, 6.0, 0, LinkKind.FULL), 3 / 6, 6 / 6),
         (Level("x", 4, 6.0, 0, LinkKind.BUS), 3 / 6, 4 / 6),
+        (Level("x", 4, 6.0, 0, LinkKind.TORUS, shape=(2, 2)), 3 / 6, 6 / 6),
+        (Level("x", 4, 6.0, 0, LinkKind.LINKS, links=SQUARE), 3 / 6, 6 / 6),
+        (Level("x", 4, 6.0, 0, LinkKind.LINKS, links=PATH), 2 / 2, 4 / 2),
+        (Level("x", 4, 6.0, 0, ports=(6.0, 1.5, 6.0, 6.0)), 3 / 1.5, 4 / 1.5),
     ],
 )
 def test_one_level(level: Level, gather: float, reduce: float) -> None:

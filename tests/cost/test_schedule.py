@@ -3,13 +3,15 @@
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_schedules import shares, simulated, use_of, work_done
+from plain_schedules import even_phase, shares, simulated, use_of
 
-from collir.cost.schedule import Span, Task, schedule
+from collir.cost.phases import Phase
+from collir.cost.schedule import Piece, Span, Task, schedule
 
 TIMES = st.one_of(st.integers(1, 6).map(float), st.floats(1e-6, 10.0))
 PARTS = st.one_of(st.sampled_from([0.0, 0.25, 1 / 3, 0.5, 1.0, 1.5]), st.floats(0.0, 1.0))
@@ -23,12 +25,13 @@ def task_lists(
     levels = draw(st.integers(1, 3))
     tasks: list[Task] = []
     for number in range(draw(st.integers(1, most))):
-        time = 0.0 if nothing and draw(st.integers(0, 9)) == 0 else draw(TIMES)
-        loads = tuple(time * draw(PARTS) for _ in range(levels))
+        empty = nothing and draw(st.integers(0, 9)) == 0
+        times = [] if empty else draw(st.lists(TIMES, min_size=1, max_size=3))
+        phases = tuple(even_phase(t, [t * draw(PARTS) for _ in range(levels)]) for t in times)
         after = draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else set[int]()
         is_waited = bool(waited) and draw(st.integers(0, 99)) < 100 * (waited or 0)
         stream = draw(st.integers(0, levels - 1))
-        tasks.append(Task(time, loads, stream, tuple(sorted(after)), is_waited))
+        tasks.append(Task(phases, stream, tuple(sorted(after)), is_waited))
     return tasks
 
 
@@ -70,21 +73,42 @@ def random_tasks(rng: random.Random, count: int, waited: float = 0.1) -> list[Ta
     levels = rng.randint(1, 4)
     tasks: list[Task] = []
     for number in range(count):
-        time = rng.choice([1.0, 1.0, 2.0, 0.5, rng.uniform(0, 1)])
-        loads = tuple(time * rng.choice([0.0, 1.0, 0.5, rng.random()]) for _ in range(levels))
+        phases = tuple(random_phase(rng, levels) for _ in range(rng.choice([1, 1, 2, 4])))
         after = sorted(rng.sample(range(number), rng.randint(0, min(2, number))))
         stream = rng.randrange(levels)
-        tasks.append(Task(time, loads, stream, tuple(after), rng.random() < waited))
+        tasks.append(Task(phases, stream, tuple(after), rng.random() < waited))
     return tasks
+
+
+def random_phase(rng: random.Random, levels: int) -> Phase:
+    """A phase, often as long as others."""
+    time = rng.choice([1.0, 1.0, 2.0, 0.5, rng.uniform(0, 1)])
+    return even_phase(time, [time * rng.choice([0, 1, 0.5, rng.random()]) for _ in range(levels)])
 
 
 @given(tasks=task_lists(), as_written=st.booleans())
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_every_task_gets_its_work_done_in_its_span(tasks: list[Task], as_written: bool) -> None:
-    """What the shares of the ports, integrated over a span, come to."""
-    spans = schedule(tasks, as_written)
-    done = work_done(tasks, spans, 1e-12)
-    assert all(close(one, task.time) for one, task in zip(done, tasks, strict=True))
+def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
+    tasks: list[Task], as_written: bool
+) -> None:
+    """What its speed comes to over the pieces of time; in each, speeds are the fair shares."""
+    pieces: list[Piece] = []
+    spans = schedule(tasks, as_written, pieces.append)
+    done: dict[tuple[int, int], float] = {}
+    now = 0.0
+    for piece in pieces:
+        assert piece.start == now
+        now = piece.end
+        speeds = shares([phase for phase, _ in piece.running.values()])
+        for (number, (phase, speed)), fair in zip(piece.running.items(), speeds, strict=True):
+            assert close(speed, float(fair))
+            assert spans[number][0] <= piece.start
+            assert piece.end <= spans[number][1]
+            (index,) = (i for i, one in enumerate(tasks[number].phases) if one is phase)
+            done[number, index] = done.get((number, index), 0.0) + speed * (now - piece.start)
+    assert now == max((end for _, end in spans), default=0.0)
+    for number, task in enumerate(tasks):
+        assert all(close(done[number, i], one.time) for i, one in enumerate(task.phases))
 
 
 # --- the shares ---------------------------------------------------------------------------------
@@ -97,22 +121,24 @@ def test_shares_are_max_min_fair(tasks: list[Task]) -> None:
 
     There is one such allocation only; that of the schedule is seen in its first event.
     """
-    speeds = shares(tasks)
-    levels = range(len(tasks[0].loads))
-    used = [sum(s * use_of(t, n) for s, t in zip(speeds, tasks, strict=True)) for n in levels]
-    assert all(one <= 1 for one in used)
-    for speed, task in zip(speeds, tasks, strict=True):
-        full = [level for level in levels if used[level] == 1 and use_of(task, level)]
+    phases = [task.phases[0] for task in tasks]
+    speeds = shares(phases)
+    resources = {one for phase in phases for one, _ in phase.uses}
+    used = {
+        n: sum(s * use_of(p, n) for s, p in zip(speeds, phases, strict=True)) for n in resources
+    }
+    assert all(one <= 1 for one in used.values())
+    for speed, phase in zip(speeds, phases, strict=True):
+        full = [one for one in resources if used[one] == 1 and use_of(phase, one)]
         on = [
-            max(s for s, other in zip(speeds, tasks, strict=True) if use_of(other, level))
-            for level in full
+            max(s for s, other in zip(speeds, phases, strict=True) if use_of(other, one))
+            for one in full
         ]
         assert speed == 1 or speed in on
-    apart = [Task(one.time, one.loads, number) for number, one in enumerate(tasks)]
-    together = [Task(one.time, one.loads, one.stream, waited=False) for one in apart]
+    together = [Task((phase,), number, waited=False) for number, phase in enumerate(phases)]
     first = min(end for _, end in schedule(together))
-    each = zip(speeds, tasks, strict=True)
-    assert close(first, min(task.time / float(speed) for speed, task in each))
+    each = zip(speeds, phases, strict=True)
+    assert close(first, min(phase.time / float(speed) for speed, phase in each))
 
 
 # --- what holds of every schedule ---------------------------------------------------------------
@@ -124,8 +150,8 @@ def test_schedules_are_within_their_bounds(tasks: list[Task], as_written: bool) 
     """No shorter than what a level has to carry, or than a chain; no longer than one by one."""
     spans = schedule(tasks, as_written)
     end = makespan(spans)
-    for level in range(len(tasks[0].loads)):
-        assert end >= sum(min(task.time, task.loads[level]) for task in tasks) * (1 - 1e-9)
+    for busy in zip(*(task.loads(3) for task in tasks), strict=True):
+        assert end >= sum(busy) * (1 - 1e-9)
     for stream in {task.stream for task in tasks}:
         assert end >= sum(task.time for task in tasks if task.stream == stream) * (1 - 1e-9)
     chains: list[float] = []
@@ -173,13 +199,7 @@ def reordered(tasks: Sequence[Task], spans: Sequence[Span]) -> tuple[list[Task],
     order = sorted(range(len(tasks)), key=lambda number: spans[number][0])
     place = {number: index for index, number in enumerate(order)}
     moved = [
-        Task(
-            tasks[number].time,
-            tasks[number].loads,
-            tasks[number].stream,
-            tuple(place[one] for one in tasks[number].after),
-            tasks[number].waited,
-        )
+        replace(tasks[number], after=tuple(place[one] for one in tasks[number].after))
         for number in order
     ]
     return moved, order
@@ -209,8 +229,7 @@ def in_chunks(tasks: Sequence[Task], chunks: int) -> list[Task]:
     """Every chunk a chain of the tasks."""
     return [
         Task(
-            task.time,
-            task.loads,
+            task.phases,
             task.stream,
             (chunk * len(tasks) + place - 1,) if place else (),
             waited=False,
@@ -250,7 +269,6 @@ def test_chunks_take_no_less_than_the_pace_of_the_busiest(tasks: list[Task], chu
     end = makespan(schedule(in_chunks(tasks, chunks), as_written=False))
     streams = {task.stream for task in tasks}
     paces = [sum(task.time for task in tasks if task.stream == stream) for stream in streams]
-    levels = range(len(tasks[0].loads))
-    paces += [sum(min(task.time, task.loads[level]) for task in tasks) for level in levels]
+    paces += map(sum, zip(*(task.loads(3) for task in tasks), strict=True))
     assert end >= chunks * max(paces) * (1 - 1e-9)
     assert end >= sum(task.time for task in tasks) * (1 - 1e-9)

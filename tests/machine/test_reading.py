@@ -39,7 +39,7 @@ HERE = Path(__file__).parent / "topologies"
 
 FILES = sorted(HERE.iterdir())
 
-SWITCH, RING, FULL, BUS = LinkKind
+SWITCH, RING, FULL, BUS, *_ = LinkKind
 NVLINK, PCI, NETWORK = Fabric
 
 Row = tuple[str, int, float, LinkKind, int, Fabric | None]

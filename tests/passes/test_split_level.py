@@ -41,7 +41,7 @@ def test_splitting_changes_no_result(rng: random.Random) -> None:
     try:
         after = run_passes(before.clone(), into)
     except collir.DiagnosticError as error:
-        assert "lies across" in str(error) or level.kind is not LinkKind.SWITCH
+        assert "lies across" in str(error) or level.kind is not LinkKind.SWITCH or level.ports
         return
     verify(after)
     assert write(read(write(after))) == write(after)

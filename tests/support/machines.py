@@ -1,11 +1,25 @@
 """Random small machines of all kinds, and steps on them, for property tests."""
 
 import math
+import random
+from dataclasses import replace
 
 from hypothesis import strategies as st
+from topologies import kinds_of, some_level
 
 from collir.layout import Axis, Factor, Mesh
-from collir.machine import Device, Level, LinkKind, Machine
+from collir.machine import Device, Level, Machine
+
+
+@st.composite
+def one_level(draw: st.DrawFn, name: str, size: int) -> Level:
+    """A level of so many children, of any kind that has so many."""
+    kind = draw(st.sampled_from(kinds_of(size)))
+    rng = random.Random(draw(st.integers(0, 2**16)))
+    port, latency = draw(st.integers(1, 9)) * 1e9, draw(st.integers(0, 9)) * 1e-6
+    level = some_level(rng, name, size, port, latency, kind)
+    taper = 1.0 if level.ports else draw(st.sampled_from([1, 1, 2, 3.5]))
+    return replace(level, taper=taper)
 
 
 @st.composite
@@ -21,22 +35,11 @@ def meshes(draw: st.DrawFn) -> Mesh:
         devices *= math.prod(sizes)
         for factors, size in zip(axes.values(), sizes, strict=True):
             factors.append(Factor(name, size))
-        levels.append(
-            Level(
-                name,
-                math.prod(sizes),
-                draw(st.integers(1, 9)) * 1e9,
-                draw(st.integers(0, 9)) * 1e-6,
-                draw(st.sampled_from(list(LinkKind))),
-                taper=draw(st.sampled_from([1, 1, 2, 3.5])),
-            )
-        )
+        levels.append(draw(one_level(name, math.prod(sizes))))
     for index, level in enumerate(levels):
         below = math.prod(inner.size for inner in levels[index + 1 :])
         rails = draw(st.sampled_from([n for n in (1, 2, 3, 4) if below % n == 0]))
-        levels[index] = Level(
-            level.name, level.size, level.port, level.latency, level.kind, level.taper, rails
-        )
+        levels[index] = replace(level, rails=rails)
     device = draw(st.sampled_from([None, Device(reduction=5e9)]))
     machine = Machine("m", tuple(levels), device)
     placed = tuple(Axis.placed(name, factors) for name, factors in axes.items())

@@ -4,13 +4,16 @@ Nothing here is clever: every message of every group is listed, and every port c
 only the plain values of machines and meshes with what it checks.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations, pairwise, permutations
 from typing import TypeVar
 
 from collir.layout import Mesh
-from collir.machine import LinkKind
+from collir.machine import Level, LinkKind
+from collir.machine.model import Matrix
 
 Key = TypeVar("Key")
 Loads = defaultdict[Key, float]
@@ -18,6 +21,122 @@ Loads = defaultdict[Key, float]
 
 Messages = list[tuple[int, int, float]]
 """(rank in the group, rank in the group, bytes)."""
+
+Wire = tuple[int, tuple[int, ...]]
+"""The level, and the parent and link below it."""
+
+Link = tuple[int, ...]
+
+
+# ---------------------------------------------------------------------------------------------
+# Links between the children of a level
+# ---------------------------------------------------------------------------------------------
+
+
+def links_of_a_port(level: Level) -> int:
+    """Over how many links a port is shared out."""
+    if level.kind is LinkKind.FULL:
+        return level.size - 1
+    if level.shape:
+        return sum(1 if size == 2 else 2 for size in level.shape)
+    return max(sum(row) for row in level.links) if level.links else 2
+
+
+def ways_of(level: Level, a: int, b: int) -> list[tuple[list[Link], float]]:
+    """The ways of a message from a child to another, link by link, and the share of each."""
+    if level.kind is LinkKind.FULL:
+        return [([(a, b)], 1.0)]
+    if level.kind is LinkKind.RING:
+        return _around_ring(level.size, a, b)
+    if level.shape:
+        return _through_torus(level.shape, a, b)
+    return _fewest_hops(level.links, a, b) if level.links else []
+
+
+def _around_ring(size: int, a: int, b: int) -> list[tuple[list[Link], float]]:
+    ahead = (b - a) % size
+    ways: list[list[Link]] = []
+    if 2 * ahead <= size:
+        ways.append([((a + hop) % size, 1) for hop in range(ahead)])
+    if 2 * ahead >= size:
+        ways.append([((a - hop) % size, 0) for hop in range(size - ahead)])
+    return [(way, 1 / len(ways)) for way in ways]
+
+
+def _through_torus(shape: tuple[int, ...], a: int, b: int) -> list[tuple[list[Link], float]]:
+    """First along one dimension, then along the next; and the other way about."""
+
+    def split(child: int) -> list[int]:
+        found: list[int] = []
+        for size in reversed(shape):
+            found.insert(0, child % size)
+            child //= size
+        return found
+
+    ways: list[tuple[list[Link], float]] = []
+    for order in (list(range(len(shape))), list(reversed(range(len(shape))))):
+        found: list[tuple[list[Link], float]] = [([], 0.5)]
+        at, end = split(a), split(b)
+        for dimension in order:
+            size = shape[dimension]
+            each = _around_ring(size, at[dimension], end[dimension])
+            if size == 2 and len(each) == 2:  # the same link
+                each = [(each[0][0], 1.0)]
+            links = [
+                ([(dimension, way, *at[:dimension], x, *at[dimension + 1 :]) for x, way in hops], w)
+                for hops, w in each
+            ]
+            found = [(old + new, w * v) for old, w in found for new, v in links]
+            at[dimension] = end[dimension]
+        ways += found
+    return ways
+
+
+def _fewest_hops(matrix: Matrix, a: int, b: int) -> list[tuple[list[Link], float]]:
+    """All ways of the fewest links, each of several parallel ones being another."""
+    paths: list[list[Link]] = [[]]
+    while paths:
+        ends = [path for path in paths if (path[-1][1] if path else a) == b]
+        if ends:
+            return [(path, 1 / len(ends)) for path in ends]
+        paths = [
+            [*path, (at, other, which)]
+            for path in paths
+            for at in [path[-1][1] if path else a]
+            for other, count in enumerate(matrix[at])
+            if other not in [link[0] for link in path]
+            for which in range(count)
+        ]
+    raise AssertionError("all children are connected")
+
+
+@lru_cache(maxsize=4096)
+def rings_of(level: Level) -> int:
+    """The most rings through all children that share no link: of all choices, for a matrix."""
+    if level.shape:
+        return links_of_a_port(level) // 2
+    if not level.links or level.size < 3:
+        return 0
+    matrix, each = level.links, list[Counter[tuple[int, int]]]()
+    for order in permutations(range(1, level.size)):
+        if order[0] < order[-1]:
+            ring = (0, *order, 0)
+            used = Counter((min(link), max(link)) for link in pairwise(ring))
+            if all(matrix[x][y] >= count for (x, y), count in used.items()):
+                each.append(used)
+
+    def most(left: Matrix, start: int) -> int:
+        best = 0
+        for number in range(start, len(each)):
+            used = each[number]
+            if all(left[x][y] >= count for (x, y), count in used.items()):
+                rest = [list(row) for row in left]
+                for (x, y), count in used.items():
+                    rest[x][y] -= count
+                best = max(best, 1 + most(tuple(map(tuple, rest)), number))
+        return best
+
+    return most(matrix, 0)
 
 
 def coordinates(mesh: Mesh, device: int) -> dict[str, int]:
@@ -62,10 +181,13 @@ class Network:
     def _top(self, a: int, b: int) -> int:
         return next(i for i, n in enumerate(self.inside) if a // n != b // n)
 
-    def load(self, messages: Messages) -> tuple[float, float]:
-        """Counts messages of every group at once: (most loaded link in seconds, latency)."""
+    def load(self, messages: Messages, rings: frozenset[int] = frozenset()) -> tuple[float, float]:
+        """Counts messages of every group at once: (most loaded link in seconds, latency).
+
+        On the levels of ``rings`` messages do not take links one by one: see ``_on_rings``.
+        """
         ports: Loads[tuple[int, int, str]] = defaultdict(float)
-        wires: Loads[tuple[int, int, str]] = defaultdict(float)
+        wires: Loads[Wire] = defaultdict(float)
         core: Loads[tuple[int, int]] = defaultdict(float)
         slowest = 0.0
         for group in self.members:
@@ -84,16 +206,17 @@ class Network:
                         for parent in parents:
                             core[i, -1 - parent] += size
                 core[top, a // self.inside[top] // self.levels[top].size] += size
-                self._wire(wires, top, a // self.inside[top], b // self.inside[top], size)
+                if top not in rings:
+                    self._wire(wires, top, a // self.inside[top], b // self.inside[top], size)
+            for i in rings:
+                self._on_rings(wires, i, group, messages)
         for port, size in ports.items():
             self.totals[port] += size
         times = [0.0]
         for (i, child, _), size in ports.items():
             times.append(size / self._port(i, child))
-        for (i, _, name), size in wires.items():
-            level = self.levels[i]
-            share = 2 if name != "full" else level.size - 1
-            times.append(size * share / level.port)
+        for (i, _), size in wires.items():
+            times.append(size * links_of_a_port(self.levels[i]) / self.levels[i].port)
         for (i, parent), size in core.items():
             level = self.levels[i]
             if parent < 0:
@@ -105,27 +228,56 @@ class Network:
     def _port(self, i: int, child: int) -> float:
         level, n = self.levels[i], self.inside[i]
         used = {d % n // (n // level.rails) for d in self.active if d // n == child}
-        return level.port * len(used) / level.rails
+        whole = level.ports[child % level.size] if level.ports else level.port
+        return whole * len(used) / level.rails
 
-    def _wire(
-        self, wires: Loads[tuple[int, int, str]], i: int, a: int, b: int, size: float
-    ) -> None:
+    def _wire(self, wires: Loads[Wire], i: int, a: int, b: int, size: float) -> None:
         level = self.levels[i]
-        base = a // level.size * level.size
-        a, b = a % level.size, b % level.size
-        if level.kind is LinkKind.FULL:
-            wires[i, (base + a) * level.size + b, "full"] += size
-        elif level.kind is LinkKind.RING:
-            ahead = (b - a) % level.size
-            ways: list[tuple[int, int, int]] = []
-            if 2 * ahead <= level.size:
-                ways.append((1, a, ahead))
-            if 2 * ahead >= level.size:
-                ways.append((-1, a, level.size - ahead))
-            for step, at, hops in ways:
-                for hop in range(hops):
-                    link = base + (at + step * hop) % level.size
-                    wires[i, link, "ring" + "-+"[step > 0]] += size / len(ways)
+        parent = a // level.size
+        ways = ways_of(level, a % level.size, b % level.size)
+        for way, share in ways:
+            for link in way:
+                wires[i, (parent, *link)] += size * share
+
+    def _on_rings(self, wires: Loads[Wire], i: int, group: list[int], messages: Messages) -> None:
+        """Each hop is a hop of every ring through the children of its parent, each with its share;
+        the rings are laid through them in whatever order there are links."""
+        level, n = self.levels[i], self.inside[i]
+        rings = rings_of(level)
+        for source, target, size in messages:
+            a, b = group[source], group[target]
+            if size and a != b and self._top(a, b) == i:
+                for ring in range(rings):  # the hop is as good as named by its child of before
+                    wires[i, (a // n // level.size, ring, a // n, b // n)] += size / rings
+
+    def passes_through(self, i: int, messages: Messages) -> bool:
+        """Whether messages in one direction go from child to child of a level's parents, each time
+        through all of them and alone."""
+        level, n = self.levels[i], self.inside[i]
+        hops: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
+        counts: defaultdict[tuple[int, int], int] = defaultdict(int)
+        for group in self.members:
+            here = {device // n for device in group}
+            for source, target, _ in messages:
+                a, b = group[source], group[target]
+                if a != b and self._top(a, b) == i:
+                    hops[a // n // level.size].add((a // n, b // n))
+                    counts[a // n, b // n] += 1
+            for child in here:
+                parent = child // level.size
+                if not {parent * level.size + k for k in range(level.size)} <= here:
+                    return False
+        if len(set(counts.values())) != 1:
+            return False
+        for pairs in hops.values():
+            after = dict(pairs)
+            at = next(iter(set(after) - set(after.values()) or set(after)))
+            seen = [at]
+            while (at := after.get(at, seen[0])) not in seen:
+                seen.append(at)
+            if len(after) < len(pairs) or len(seen) < level.size:
+                return False
+        return True
 
     def port_bytes(self) -> tuple[float, ...]:
         """Through the busiest port of every level, all messages together."""
@@ -173,8 +325,22 @@ def _ring_latency(network: Network, p: int) -> float:
 
 def _ring(network: Network, p: int, n: float, g: float) -> float:
     part = n * (p - 1) / p / 2
-    messages = [(i, (i + step) % p, part) for i in range(p) for step in (1, p - 1)]
-    return pipelined(network, messages, _ring_latency(network, p), g * n * (p - 1) / p)
+    ways: list[Messages] = [[(i, (i + step) % p, part) for i in range(p)] for step in (1, p - 1)]
+    free = [
+        i
+        for i, level in enumerate(network.levels)
+        if rings_of(level) and network.passes_through(i, ways[0])
+    ]
+    choices = [frozenset(c) for k in range(len(free) + 1) for c in combinations(free, k)]
+    messages = [message for way in ways for message in way]
+    latency, reducing = _ring_latency(network, p), g * n * (p - 1) / p
+    before = network.totals
+    times: list[float] = []
+    for choice in choices:
+        network.totals = before.copy()
+        busy, _ = network.load(messages, choice)
+        times.append(busy + latency + reducing)
+    return min(times)
 
 
 def _exchanges(p: int, parts: Iterable[tuple[int, float]]) -> list[Messages]:

@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
+from collir.cost.plan import plan
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
 from collir.semantics.buffers import NUMPY
@@ -25,7 +26,6 @@ from collir.semantics.executor import execute
 from collir.targets.code.mpi import emit_c
 from collir.targets.code.mpi_harness import emit_harness
 from collir.targets.code.nccl_main import averages_round
-from collir.targets.code.plan import plan
 from collir.tools.mpi_run import compile_c, mpiexec
 
 _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")

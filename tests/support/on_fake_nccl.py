@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
+from collir.cost.plan import plan
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType, Mesh
@@ -28,7 +29,6 @@ from collir.semantics.executor import execute
 from collir.targets.code.nccl_main import averages_round
 from collir.targets.code.nccl_mesh import mesh_names
 from collir.targets.code.nccl_text import CUDA_TYPES
-from collir.targets.code.plan import plan
 from collir.tools.mpi_run import find, mpiexec
 
 FAKE = Path(__file__).parent / "fake_nccl"

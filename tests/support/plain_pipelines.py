@@ -16,10 +16,11 @@ from programs import (
 )
 from xdsl.dialects.func import FuncOp
 
+from collir.cost.loads import Resource
 from collir.cost.model import StepCost, step_cost
 from collir.dialects import coll
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
-from collir.machine import Level, LinkKind, Machine
+from collir.machine import Level, Machine
 from collir.synthesis.states import StatePaths
 from collir.synthesis.steps import Step
 
@@ -66,15 +67,13 @@ def _onwards(paths: StatePaths, state: int) -> Iterator[Way]:
 
 
 def loads(cost: StepCost) -> list[float]:
-    """Seconds that a step keeps the busiest port of each level busy."""
-    levels = cost.collective.mesh.machine.levels
-    found: list[float] = []
-    for level, size in zip(levels, cost.port_bytes, strict=True):
-        if level.kind is LinkKind.SWITCH and level.taper == 1:
-            found.append(min(cost.time, size / level.port))
-        else:
-            found.append(cost.time if size else 0.0)
-    return found
+    """Seconds that a step keeps the port of each level busy, or whatever of it is more so."""
+    parts: dict[Resource, float] = {}
+    for phase in cost.phases:
+        for resource, use in phase.uses:
+            parts[resource] = parts.get(resource, 0.0) + use * phase.time
+    levels = range(len(cost.collective.mesh.machine.levels))
+    return [max((t for (n, _), t in parts.items() if n == level), default=0.0) for level in levels]
 
 
 def stream(cost: StepCost) -> int:

@@ -2,32 +2,38 @@
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from itertools import pairwise
 
-from collir.cost.schedule import Span, Task
-
-
-def use_of(task: Task, level: int) -> Fraction:
-    """Of a level's busiest port, what a task takes at full speed."""
-    if not task.time:
-        return Fraction(0)
-    return min(Fraction(1), Fraction(task.loads[level]) / Fraction(task.time))
+from collir.cost.loads import Part, Resource
+from collir.cost.phases import Phase
+from collir.cost.schedule import Task
 
 
-def shares(tasks: Sequence[Task]) -> list[Fraction]:
-    """How fast each of some tasks goes beside the others.
+def even_phase(time: float, loads: Sequence[float]) -> Phase:
+    """A phase of so many seconds, with those that it keeps the port of each level busy."""
+    uses = tuple(((n, Part.PORT), min(1.0, load / time)) for n, load in enumerate(loads) if load)
+    return Phase(transfer=time, uses=uses)
+
+
+def use_of(phase: Phase, resource: Resource) -> Fraction:
+    """Of a resource, what a phase takes at full speed."""
+    return sum((Fraction(part) for one, part in phase.uses if one == resource), Fraction(0))
+
+
+def shares(phases: Sequence[Phase]) -> list[Fraction]:
+    """How fast each of some phases goes beside the others.
 
     All speeds rise together; those that use a full port stay where they are, all others go on, up
     to full speed.
     """
-    levels = range(max((len(task.loads) for task in tasks), default=0))
-    uses = [[use_of(task, level) for level in levels] for task in tasks]
-    speeds = [Fraction(0) for _ in tasks]
-    rising = set(range(len(tasks)))
+    resources = sorted({one for phase in phases for one, _ in phase.uses})
+    levels = range(len(resources))
+    uses = [[use_of(phase, one) for one in resources] for phase in phases]
+    speeds = [Fraction(0) for _ in phases]
+    rising = set(range(len(phases)))
     while rising:
         steps = [1 - speeds[one] for one in rising]
         for level in levels:
-            used = sum((speeds[one] * uses[one][level] for one in range(len(tasks))), Fraction(0))
+            used = sum((speeds[one] * uses[one][level] for one in range(len(phases))), Fraction(0))
             pull = sum((uses[one][level] for one in rising), Fraction(0))
             if pull:
                 steps.append((1 - used) / pull)
@@ -35,7 +41,7 @@ def shares(tasks: Sequence[Task]) -> list[Fraction]:
         for one in rising:
             speeds[one] += step
         for level in levels:
-            used = sum((speeds[one] * uses[one][level] for one in range(len(tasks))), Fraction(0))
+            used = sum((speeds[one] * uses[one][level] for one in range(len(phases))), Fraction(0))
             if used == 1:
                 rising -= {one for one in rising if uses[one][level]}
         rising = {one for one in rising if speeds[one] < 1}
@@ -60,7 +66,9 @@ def simulated(tasks: Sequence[Task]) -> list[tuple[Fraction, Fraction]]:
     it. What they have done until then stays as it was, so each prefix of the tasks is followed from
     event to event until the next one starts.
     """
-    left = {number: Fraction(task.time) for number, task in enumerate(tasks)}
+    left = {
+        number: [(p, Fraction(p.time)) for p in task.phases] for number, task in enumerate(tasks)
+    }
     starts: dict[int, Fraction] = {}
     ends: dict[int, Fraction] = {}
     now = Fraction(0)
@@ -83,31 +91,21 @@ def simulated(tasks: Sequence[Task]) -> list[tuple[Fraction, Fraction]]:
 def _one_event(
     tasks: Sequence[Task],
     now: Fraction,
-    left: dict[int, Fraction],
+    left: dict[int, list[tuple[Phase, Fraction]]],
     starts: Iterable[int],
     ends: dict[int, Fraction],
 ) -> Fraction:
-    """Lets time pass until some task that has started ends; returns when that is."""
+    """Lets time pass until some phase that has started ends; returns when that is."""
     running = [number for number in starts if number not in ends]
-    speeds = dict(zip(running, shares([tasks[number] for number in running]), strict=True))
-    passed = min(left[number] / speeds[number] for number in running)
+    if empty := [number for number in running if not left[number]]:
+        ends.update(dict.fromkeys(empty, now))
+        return now
+    speeds = dict(zip(running, shares([left[number][0][0] for number in running]), strict=True))
+    passed = min(left[number][0][1] / speeds[number] for number in running)
     for number in running:
-        left[number] -= passed * speeds[number]
-        if not left[number]:
+        phase, rest = left[number].pop(0)
+        if rest := rest - passed * speeds[number]:
+            left[number].insert(0, (phase, rest))
+        elif not left[number]:
             ends[number] = now + passed
     return now + passed
-
-
-def work_done(tasks: Sequence[Task], spans: Sequence[Span], scale: float) -> list[float]:
-    """How many of its seconds each task gets done between its start and its end, if these are its
-    spans; what is shorter than ``scale`` is no time."""
-    times = sorted({time for span in spans for time in span})
-    done = [0.0 for _ in tasks]
-    for begin, end in pairwise(times):
-        if end - begin <= scale:
-            continue
-        middle = (begin + end) / 2
-        running = [n for n, (start, stop) in enumerate(spans) if start < middle < stop]
-        for number, speed in zip(running, shares([tasks[n] for n in running]), strict=True):
-            done[number] += float(speed) * (end - begin)
-    return done

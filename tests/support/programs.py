@@ -4,10 +4,11 @@ import itertools
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from hypothesis import strategies as st
+from topologies import kinds_of, some_level
 from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, StringAttr, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
@@ -24,7 +25,7 @@ from collir.dialects.machine import (
     NumberAttr,
 )
 from collir.layout import Axis, Dim, DistType, DType, Factor, LayoutError, Mesh, Reduction
-from collir.machine import Device, Fabric, Level, LinkKind, Machine
+from collir.machine import Device, Fabric, Level, Machine
 
 T = TypeVar("T")
 
@@ -57,14 +58,13 @@ def random_machine(rng: random.Random, sizes: Sequence[int], name: str) -> Machi
     levels: list[Level] = []
     for i, size in enumerate(sizes):
         below = math.prod(sizes[i + 1 :])
+        kind = rarely("switch", *kinds_of(size))
+        level = some_level(rng, f"l{i}", size, rarely(1e9, 12.5e9, rng.uniform(1, 1e12)), 0, kind)
         levels.append(
-            Level(
-                f"l{i}",
-                size,
-                port=rarely(1e9, 12.5e9, rng.uniform(1, 1e12)),
+            replace(
+                level,
                 latency=rarely(1e-6, 0.0, rng.uniform(0, 1e-3)),
-                kind=rarely(LinkKind.SWITCH, *LinkKind),
-                taper=rarely(1.0, 2.0, 1e23, rng.uniform(1, 9)),
+                taper=1.0 if level.ports else rarely(1.0, 2.0, 1e23, rng.uniform(1, 9)),
                 rails=rarely(1, *(n for n in range(1, below + 1) if below % n == 0)),
                 fabric=rarely(None, *Fabric),
             )

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -19,6 +20,7 @@ from programs import (
     random_layout,
     random_mesh,
 )
+from topologies import kinds_of, some_level
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -210,21 +212,15 @@ def some_machine(rng: random.Random) -> Machine:
     sizes = [32]
     while prod(sizes) > 32:
         sizes = [rng.choice([1, 2, 2, 2, 3, 4, 4]) for _ in range(rng.randint(1, 4))]
-    kinds = [LinkKind.SWITCH] if rng.random() < 0.7 else list(LinkKind)
-    return Machine(
-        "machine",
-        tuple(
-            Level(
-                f"l{index}",
-                size,
-                port=10 ** rng.uniform(3, 6),
-                latency=rng.choice([0.0, 10 ** rng.uniform(-6, -1)]),
-                kind=rng.choice(kinds),
-                rails=rng.choice(divisors(prod(sizes[index + 1 :]))) if len(kinds) > 1 else 1,
-            )
-            for index, size in enumerate(sizes)
-        ),
-    )
+    plain = rng.random() < 0.7
+    levels: list[Level] = []
+    for index, size in enumerate(sizes):
+        kind = LinkKind.SWITCH if plain else rng.choice(kinds_of(size))
+        latency = rng.choice([0.0, 10 ** rng.uniform(-6, -1)])
+        level = some_level(rng, f"l{index}", size, 10 ** rng.uniform(3, 6), latency, kind)
+        rails = 1 if plain else rng.choice(divisors(prod(sizes[index + 1 :])))
+        levels.append(replace(level, rails=rails))
+    return Machine("machine", tuple(levels))
 
 
 def some_mesh(rng: random.Random) -> Mesh:

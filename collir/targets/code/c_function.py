@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
+from collir.cost.plan import Plan, plan
 from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import MeshOp
 from collir.layout import DistType
@@ -27,7 +28,6 @@ from collir.targets.code.c_text import (
     size_text,
     variables,
 )
-from collir.targets.code.plan import Plan, plan
 from collir.targets.code.ranks import axes_text, over
 
 SIZED = """ *

@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region
 
+from collir.cost.plan import plan
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, dist_type
 from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of
@@ -32,7 +33,6 @@ from collir.targets.code.c_text import (
     size_text,
 )
 from collir.targets.code.mpi import emit_c, mesh_names
-from collir.targets.code.plan import plan
 
 _INCLUDES = ("limits.h", "math.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from collir.cost.plan import plan
 from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
@@ -36,7 +37,6 @@ from collir.targets.code.mpi_main import (
 from collir.targets.code.nccl import emit_cpp
 from collir.targets.code.nccl_mesh import mesh_names, registered
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES
-from collir.targets.code.plan import plan
 from collir.targets.code.ranks import over
 
 _INCLUDES = ("cmath", "cstdio", "cstdlib", "cstring")

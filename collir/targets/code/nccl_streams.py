@@ -13,10 +13,10 @@ from typing import TypeGuard
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
+from collir.cost.plan import Plan
 from collir.dialects.coll import CollOp
 from collir.dialects.machine import mesh_of
 from collir.layout import Mesh
-from collir.targets.code.plan import Plan
 from collir.targets.code.ranks import over
 
 CALLERS = "stream"

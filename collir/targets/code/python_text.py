@@ -18,6 +18,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 import collir
+from collir.cost.plan import plan
 from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import MeshOp, mesh_of
@@ -26,7 +27,6 @@ from collir.semantics.buffers import NUMPY
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.syntax.writer import step_text
-from collir.targets.code.plan import plan
 from collir.targets.code.ranks import OverList, RankText, axes_text, over
 
 WIDTH = 88

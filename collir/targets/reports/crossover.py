@@ -8,6 +8,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.group import CostError
+from collir.cost.plan import plan
 from collir.cost.program import FunctionCost, cost
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
@@ -16,7 +17,6 @@ from collir.syntax.mlir import functions_of
 from collir.synthesis.crossings import crossings, fastest
 from collir.synthesis.sizes import by_size, rewritten, text_of
 from collir.synthesis.strategies import STRATEGIES, Wanted, decompose
-from collir.targets.code.plan import plan
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import bytes_text, seconds_text, table
 

@@ -99,7 +99,7 @@ def _lines(placements: Placements) -> list[str]:
     head = ["placement", *(f"@{name}" for name in first.functions), "time", ""]
     rows = [
         [
-            _placement(one.mesh),
+            placement_text(one.mesh),
             *(seconds_text(time) for time in one.functions.values()),
             seconds_text(one.time),
             ratio_text(one.time, first.time) if first.time else "",
@@ -109,7 +109,8 @@ def _lines(placements: Placements) -> list[str]:
     return [title, *(f"  {line}" for line in table(head, rows, left=1))]
 
 
-def _placement(mesh: Mesh) -> str:
+def placement_text(mesh: Mesh) -> str:
+    """The levels of every axis of a placed mesh, as one writes them."""
     return ", ".join(
         f"{axis.name} = " + " * ".join(f"{f.level}:{f.size}" for f in axis.factors or ())
         for axis in mesh.axes

@@ -1,6 +1,7 @@
 """Where the values of a function live: which are parts or views of others, and until when.
 
-Shared by all code targets; it decides nothing about a runtime.
+Shared by all code targets, and by what says how much memory a function needs; it decides nothing
+about a runtime.
 """
 
 import math

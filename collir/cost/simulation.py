@@ -1,0 +1,322 @@
+"""A function, simulated: when its steps run, what they use meanwhile, what memory a device holds.
+
+All groups of a step are alike, and so are all devices that take part in it, so one stands for all:
+a program on 10^5 devices costs what it does on 16. What is simulated are the collectives with the
+phases of their algorithms, and the steps that devices do by themselves, on a stream of their own.
+The latter take what their bytes take to be read and written, on devices that say how fast their
+memory is; else no time. What a device needs of memory is that of one at coordinate 0 of all
+sub-axes: it takes part in everything.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from collir.cost.group import CostError
+from collir.cost.loads import Resource
+from collir.cost.model import CostModel, StepCost, step_cost
+from collir.cost.phases import Phase
+from collir.cost.plan import Plan, plan
+from collir.cost.program import collective_of, stream_of
+from collir.cost.schedule import Piece, Span, Task, schedule
+from collir.dialects import coll
+from collir.dialects.coll import dist_type
+from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.layout import Mesh
+from collir.machine import Device, Machine
+from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.mlir import check_programs, functions_of
+
+
+@dataclass(frozen=True)
+class Local:
+    """A step that sends nothing: what it is called, and the bytes it reads and writes."""
+
+    kind: str
+    size: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a function.
+
+    Attributes:
+        result: the name of its result in the program.
+        does: what a collective costs alone, or what a local step moves.
+        task: it, to be scheduled.
+    """
+
+    result: str
+    does: StepCost | Local
+    task: Task
+
+    @property
+    def kind(self) -> str:
+        """The name of the operation."""
+        return self.does.kind if isinstance(self.does, Local) else self.does.collective.kind
+
+    @property
+    def sent(self) -> StepCost | None:
+        """What it costs alone, if it sends."""
+        return None if isinstance(self.does, Local) else self.does
+
+    @property
+    def size(self) -> float:
+        """The full buffer of a collective, or what a local step reads and writes; in bytes."""
+        return self.does.size if isinstance(self.does, Local) else self.does.collective.size
+
+    def over(self, mesh: Mesh) -> str:
+        """The axes of a collective, as one would write them."""
+        return ", ".join(mesh.short(self.sent.collective.axes)) if self.sent else ""
+
+    @property
+    def bound(self) -> float:
+        """Seconds that it takes at least."""
+        return self.task.time if isinstance(self.does, Local) else self.does.bound
+
+
+AT_END = -1
+"""In the place of a step: when all steps have ended."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory of a device.
+
+    Attributes:
+        size: bytes.
+        first: the step with whose start it is needed; None: before the first, or ``AT_END``.
+        until: the steps after whose ends it is free; None: never.
+    """
+
+    size: float
+    first: int | None
+    until: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A function, simulated under a model; seconds and bytes.
+
+    Attributes:
+        buffers: what a device holds.
+    """
+
+    name: str
+    mesh: Mesh
+    model: CostModel
+    steps: tuple[Step, ...]
+    buffers: tuple[Buffer, ...]
+
+    @cached_property
+    def _run(self) -> tuple[list[Span], list[Piece]]:
+        pieces: list[Piece] = []
+        spans = schedule([step.task for step in self.steps], watch=pieces.append)
+        return spans, pieces
+
+    @property
+    def spans(self) -> list[Span]:
+        """When every step starts and ends."""
+        return self._run[0]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The times in which nothing changes, in order."""
+        return self._run[1]
+
+    @cached_property
+    def time(self) -> float:
+        """When the last step ends."""
+        return max((end for _, end in self.spans), default=0.0)
+
+    @cached_property
+    def busy(self) -> dict[Resource, float]:
+        """Seconds that each resource of the machine is kept busy."""
+        found: dict[Resource, float] = {}
+        for step in self.steps:
+            for resource, time in step.task.busy.items():
+                found[resource] = found.get(resource, 0.0) + time
+        return found
+
+    @cached_property
+    def bound(self) -> float:
+        """What these steps take at least: the longest chain of their bounds, each behind what it
+        has to wait for; where they overlap also what the busiest port takes for all of them."""
+        waited, ends = 0.0, list[float]()
+        for step in self.steps:
+            start = max((waited, *(ends[one] for one in step.task.after)))
+            ends.append(start + step.bound)
+            waited = ends[-1] if step.task.waited else waited
+        overlap = not all(step.task.waited for step in self.steps)
+        return max((*ends, *(self.busy.values() if overlap else ())), default=0.0)
+
+    @cached_property
+    def memory(self) -> list[tuple[float, float]]:
+        """From when on a device holds how many bytes, in order of time."""
+        changes: dict[float, float] = {}
+        for buffer in self.buffers:
+            start = self._needed_from(buffer)
+            changes[start] = changes.get(start, 0.0) + buffer.size
+            if buffer.until is not None:
+                end = max(self.spans[one][1] for one in buffer.until)
+                changes[end] = changes.get(end, 0.0) - buffer.size
+        times = sorted(changes)
+        return list(zip(times, accumulate(changes[time] for time in times), strict=True))
+
+    def _needed_from(self, buffer: Buffer) -> float:
+        if buffer.first is None:
+            return 0.0
+        return self.time if buffer.first == AT_END else self.spans[buffer.first][0]
+
+    @cached_property
+    def peak(self) -> float:
+        """The most bytes that a device holds at any time."""
+        return max((size for _, size in self.memory), default=0.0)
+
+    @cached_property
+    def in_use(self) -> dict[Resource, list[tuple[float, float]]]:
+        """What part of each resource is in use, 0 to 1, from when on; where it changes."""
+        found: dict[Resource, list[tuple[float, float]]] = {one: [] for one in self.busy}
+        for piece in self.pieces:
+            now = dict.fromkeys(found, 0.0)
+            for phase, speed in piece.running.values():
+                for resource, part in phase.uses:
+                    now[resource] += part * speed
+            for resource, changes in found.items():
+                if now[resource] != (changes[-1][1] if changes else None):
+                    changes.append((piece.start, now[resource]))
+        for changes in found.values():
+            changes.append((self.time, 0.0))
+        return found
+
+    def on(self, machine: Machine) -> "Simulation":
+        """The same steps on a machine with the same levels, but other speeds.
+
+        Raises:
+            CostError: see ``step_cost``.
+        """
+        mesh = replace(self.mesh, machine=machine)
+        steps = tuple(self._again(step, mesh, 1.0) for step in self.steps)
+        return replace(self, mesh=mesh, steps=steps)
+
+    def scaled(self, factor: float) -> "Simulation":
+        """The same with all buffers ``factor`` times as large.
+
+        Raises:
+            CostError: see ``step_cost``.
+        """
+        steps = tuple(self._again(step, self.mesh, factor) for step in self.steps)
+        buffers = tuple(replace(one, size=one.size * factor) for one in self.buffers)
+        return replace(self, steps=steps, buffers=buffers)
+
+    def _again(self, step: Step, mesh: Mesh, factor: float) -> Step:
+        if isinstance(step.does, Local):
+            local = replace(step.does, size=step.does.size * factor)
+            phases = local_phases(local, mesh.machine.device)
+            return replace(step, does=local, task=replace(step.task, phases=phases))
+        collective = replace(step.does.collective.scaled(factor), mesh=mesh)
+        does = step_cost(collective, self.model)
+        return replace(step, does=does, task=replace(step.task, phases=does.phases))
+
+
+def local_phases(local: Local, device: Device | None) -> tuple[Phase, ...]:
+    """What a local step does: nothing that takes time, on a device whose memory has no speed."""
+    speed = device.memory_bandwidth if device else None
+    return (Phase(work=local.size / speed),) if speed and local.size else ()
+
+
+def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulation]:
+    """Every function of a module, simulated, in order.
+
+    Raises:
+        DiagnosticError: an operation that is not of the coll dialect, a mesh that is not placed on
+            levels, an algorithm that does not fit its group; with its position.
+    """
+    functions = functions_of(module)
+    check_programs(functions, "cannot be simulated")
+    with meshes_remembered():
+        return [simulated(function, model or CostModel()) for function in functions]
+
+
+def simulated(function: FuncOp, model: CostModel) -> Simulation:
+    """A function, simulated.
+
+    Raises:
+        DiagnosticError: see ``simulate``.
+    """
+    mesh, where = mesh_of(function), plan(function)
+    steps: list[Step] = []
+    number_of: dict[Operation, int] = {}
+    made_by: dict[SSAValue, int] = {}
+    for op in function.body.ops:
+        if not isinstance(op, coll.CollOp):  # the return
+            continue
+        after = tuple(sorted({made_by[one] for one in op.operands if one in made_by}))
+        (result,) = op.results
+        if isinstance(op, coll.VIEWS):
+            if after:
+                (made_by[result],) = after
+            continue
+        if isinstance(op, coll.COLLECTIVES):
+            try:
+                does = step_cost(collective_of(op, mesh), model)
+            except CostError as error:
+                raise DiagnosticError.at(op, str(error)) from error
+            waited = "async" not in op.properties
+            task = Task(does.phases, stream_of(does.collective), after, waited)
+        else:
+            does = Local(op.mnemonic, _moved(op, mesh, where))
+            phases = local_phases(does, mesh.machine.device)
+            task = Task(phases, len(mesh.machine.levels), after)
+        number_of[op] = made_by[result] = len(steps)
+        steps.append(Step(where.names[result], does, task))
+    buffers = _buffers(function, mesh, where, number_of)
+    return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
+
+
+def _moved(op: coll.CollOp, mesh: Mesh, where: Plan) -> float:
+    """The bytes that a local step reads and writes; what is in place already is not moved."""
+    (result,) = op.results
+    if where.is_view(op):
+        return 0
+    written = dist_type(result).local_bytes(mesh)
+    operands = [dist_type(one).local_bytes(mesh) for one in op.operands]
+    if isinstance(op, coll.ConcatOp):
+        each = zip(op.operands, operands, strict=True)
+        return 2 * sum(size for one, size in each if where.owner[one] not in where.part_of)
+    if isinstance(op, coll.SliceOp | coll.PadOp):
+        return written + min(written, *operands)
+    return written + sum(operands)
+
+
+def _buffers(
+    function: FuncOp, mesh: Mesh, where: Plan, number_of: Mapping[Operation, int]
+) -> Iterator[Buffer]:
+    """What a device holds: arguments throughout, results from when they are first written, the rest
+    until all that read it have ended. What is returned but lies elsewhere is copied in the end."""
+
+    def bytes_of(value: SSAValue) -> int:
+        return dist_type(value).local_bytes(mesh)
+
+    for argument in function.args:
+        yield Buffer(bytes_of(argument), None, None)
+    for index, value in enumerate(where.returned):
+        if where.result_of.get(where.owner[value]) != index:
+            yield Buffer(bytes_of(value), AT_END, None)
+    written: dict[SSAValue, int] = {}
+    read: dict[SSAValue, list[int]] = {}
+    for op, number in number_of.items():
+        for value in (where.owner[one] for one in op.operands):
+            read.setdefault(value, []).append(number)
+        for value in (where.owner[one] for one in op.results):
+            whole, _ = where.part_of.get(value, (value, 0))
+            written.setdefault(whole, number)
+    for value, first in written.items():
+        if not isinstance(value, BlockArgument):
+            until = (first, *read.get(value, ())) if where.is_temporary(value) else None
+            yield Buffer(bytes_of(value), first, until)

@@ -1,0 +1,183 @@
+"""What bounds a program, where its time goes, and what would help."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+
+from collir.cost.critical import Spent, critical_path, spent
+from collir.cost.group import CostError
+from collir.cost.simulation import Simulation, Step, simulate
+from collir.cost.whatif import LARGER, Change, improvements, per_byte
+from collir.dialects.machine import MeshOp
+from collir.layout import Mesh
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.synthesis.meshes import place
+from collir.synthesis.placements import best_placements
+from collir.synthesis.strategies import Wanted, synthesised
+from collir.synthesis.unplacing import unplaced_copy
+from collir.targets.reports.cost import CostingTarget
+from collir.targets.reports.placements import placement_text
+from collir.targets.reports.simulate import memory_text, resource_name, title_of
+from collir.targets.reports.text import ratio_text, seconds_text, table
+
+CHUNKS = 16
+"""The most chunks that programs are tried in."""
+
+_LEAST = 1.005
+"""A gain that is worth a line."""
+
+
+@dataclass(frozen=True)
+class ExplainTarget(CostingTarget):
+    """What bounds each function, where its time goes, and what would help, the most first.
+
+    Each thing that may help is simulated: twice the port or half the latency of a level, the
+    cheapest programs for the collectives (as `decompose` finds them), another placement of the mesh
+    with its cheapest programs (as `place` finds it, where all functions on it name whole axes
+    only), and what a byte takes in larger buffers.
+    limit: seconds for each search, for programs and for placements; 0: none.
+    model, algorithm, order: as of the target cost.
+    """
+
+    name = "explain"
+
+    limit: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.limit < 0:
+            raise ValueError("limit is 0 (none) or more seconds")
+
+    def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        found = simulate(module, self.cost_model())
+        whole, in_chunks = (self._programs(module.clone(), chunks) for chunks in (1, CHUNKS))
+        elsewhere = {
+            op.sym_name.data: self._elsewhere(module, op.value())
+            for op in module.ops
+            if isinstance(op, MeshOp) and op.value().placed
+        }
+        blocks: list[list[str]] = []
+        for one in found:
+            others = [Change("its cheapest program (decompose)", whole[one.name])]
+            if in_chunks[one.name] < whole[one.name]:
+                what = f"its cheapest in chunks (decompose{{chunks={CHUNKS}}})"
+                others.append(Change(what, in_chunks[one.name]))
+            moved = elsewhere.get(one.mesh.name)
+            there = moved and Change(f"{placement_text(moved[0])} (place)", moved[1][one.name])
+            blocks.append(explanation(one, others, there))
+        output.write("\n".join("\n".join(lines) + "\n" for lines in blocks))
+
+    def _programs(self, module: ModuleOp, chunks: int) -> dict[str, float]:
+        """Seconds of every function with the cheapest programs for its collectives, which take
+        their place."""
+        seconds = float(self.limit) or None
+        synthesised(module, Wanted(self.cost_model(), seconds=seconds, chunks=chunks))
+        return {one.name: one.time for one in simulate(module, self.cost_model())}
+
+    def _elsewhere(self, module: ModuleOp, mesh: Mesh) -> tuple[Mesh, Mapping[str, float]] | None:
+        """The best placement of a mesh, if it is another one, with the seconds of all functions."""
+        copied = unplaced_copy(module, mesh)
+        if copied is None:
+            return None
+        copy, op = copied
+        found = best_placements(copy, op, self.cost_model(), 1, float(self.limit) or None).found
+        if not found or found[0].mesh.sub_axes == mesh.sub_axes:
+            return None
+        place(op, found[0].mesh)
+        return found[0].mesh, self._programs(copy, 1)
+
+
+def explanation(
+    found: Simulation, others: Sequence[Change] = (), elsewhere: Change | None = None
+) -> list[str]:
+    """The lines of a function.
+
+    Args:
+        others: what other programs for it take.
+        elsewhere: what it takes on the best placement for all functions, which may be more.
+    """
+    if not found.time:
+        return [title_of(found), "  nothing that takes time"]
+    return [
+        title_of(found),
+        *(f"  {line}" for line in _critical(found)),
+        *(f"  {line}" for line in _where(found)),
+        *(f"  {line}" for line in _helpful(found, others, elsewhere)),
+        f"  {memory_text(found)}",
+    ]
+
+
+def _critical(found: Simulation) -> list[str]:
+    lines = ["critical path:"]
+    rows: list[list[str]] = []
+    for link in critical_path(found):
+        (start, end), step = found.spans[link.number], found.steps[link.number]
+        if end == start:
+            continue
+        why = {"": "first", "operand": "needs", "stream": "its stream, behind", "order": "behind"}
+        before = "" if link.waited_for is None else f" %{found.steps[link.waited_for].result}"
+        rows.append(
+            [
+                f"  {_step_text(found, step)}",
+                seconds_text(end - start),
+                _percent(end - start, found.time),
+                f"{why[link.why]}{before}",
+            ]
+        )
+    return [*lines, *_rows(rows)]
+
+
+def _step_text(found: Simulation, step: Step) -> str:
+    text = f"%{step.result} = {step.kind}"
+    return f"{text} over {step.over(found.mesh)} ({step.sent.algorithm})" if step.sent else text
+
+
+def _where(found: Simulation) -> list[str]:
+    rows = [
+        [f"  {_cause(found, one)}", seconds_text(one.time), _percent(one.time, found.time)]
+        for one in spent(found)
+    ]
+    return ["where its time goes:", *_rows(rows)]
+
+
+def _cause(found: Simulation, one: Spent) -> str:
+    where = "" if one.resource is None else resource_name(found, one.resource)
+    match one.cause:
+        case "latency":
+            level = "" if one.resource is None else found.mesh.machine.levels[one.resource[0]].name
+            return f"latency of {level}" if level else "latency"
+        case "transfer":
+            return f"bytes through the {where}"
+        case "shared":
+            return f"other steps on the {where}"
+        case "local":
+            return "steps that send nothing"
+        case _:
+            return "reducing"
+
+
+def _helpful(found: Simulation, others: Sequence[Change], elsewhere: Change | None) -> list[str]:
+    try:
+        changes = [*improvements(found), *others]
+        byte = per_byte(found)
+    except CostError as error:
+        raise DiagnosticError(Diagnostic(str(error))) from error
+    changes = [one for one in changes if found.time > one.time * _LEAST]
+    changes += [elsewhere] if elsewhere else []
+    rows = [
+        [f"  {one.what}", seconds_text(one.time), ratio_text(found.time, one.time)]
+        for one in sorted(changes, key=lambda one: one.time)
+    ]
+    larger = f"  buffers {LARGER:.0f} times as large: a byte takes {100 * byte:.0f}% of the time"
+    return ["what would help:", *_rows(rows), larger]
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    return table(rows[0], rows[1:], left=1) if rows else []
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f}%"

@@ -1,0 +1,271 @@
+"""Simulated programs: as long as the closed forms say, in pieces that add up, with their memory."""
+
+import math
+import random
+from itertools import pairwise
+
+import pytest
+from async_code import make_async
+from hypothesis import given, settings
+from machines import steps
+from programs import RANDOM, module_of, random_function, random_mesh
+from xdsl.dialects.builtin import ModuleOp
+
+import collir
+from collir.cost.algorithms import ALGORITHMS
+from collir.cost.collective import Collective
+from collir.cost.critical import critical_path, spent
+from collir.cost.group import CostError
+from collir.cost.model import CostModel, step_cost
+from collir.cost.program import cost
+from collir.cost.schedule import Piece, Task, schedule
+from collir.cost.simulation import Simulation, simulate
+from collir.cost.whatif import improvements, per_byte
+from collir.layout import Mesh
+from collir.machine import MAX_DEVICES
+
+MODELS = [CostModel("alpha-beta"), CostModel("p2"), CostModel("nccl")]
+
+
+def close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-18)
+
+
+def one_of(text: str, passes: str = "") -> Simulation:
+    """The simulation of a file with one function."""
+    module = collir.parse(text)
+    if passes:
+        collir.run_passes(module, passes)
+    (found,) = simulate(module)
+    return found
+
+
+# --- one collective -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+@settings(max_examples=25, deadline=None)
+@given(step=steps())
+def test_phases_take_what_the_closed_form_says(
+    kind: str, step: tuple[Mesh, tuple[str, ...], frozenset[str]]
+) -> None:
+    """All algorithms, on all kinds of levels: the simulation ends when the formula says."""
+    mesh, axes, root = step
+    for name in ALGORITHMS[kind]:
+        for size in (1.0, 1e6):
+            collective = Collective(kind, mesh, axes, size, root, algorithm=name)
+            try:
+                expected = step_cost(collective, CostModel())
+            except CostError:
+                continue
+            pieces: list[Piece] = []
+            task = Task(expected.phases, 0)
+            ((_, end),) = schedule([task], watch=pieces.append)
+            assert close(end, expected.time)
+            assert close(sum(piece.end - piece.start for piece in pieces), expected.time)
+            for time in task.busy.values():
+                assert time <= expected.time * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+@settings(max_examples=10, deadline=None)
+@given(step=steps())
+def test_two_at_the_same_time_share_what_they_use(
+    kind: str, step: tuple[Mesh, tuple[str, ...], frozenset[str]]
+) -> None:
+    """They take no longer than one after the other, and no less than the bytes of both."""
+    mesh, axes, root = step
+    for name in ALGORITHMS[kind]:
+        try:
+            one = step_cost(Collective(kind, mesh, axes, 1e6, root, algorithm=name), CostModel())
+        except CostError:
+            continue
+        tasks = [Task(one.phases, stream, (), False) for stream in (0, 1)]
+        end = max(end for _, end in schedule(tasks))
+        busiest = max(tasks[0].busy.values(), default=0.0)
+        assert max(one.time, 2 * busiest) * (1 - 1e-9) <= end <= 2 * one.time * (1 + 1e-9)
+
+
+# --- programs -----------------------------------------------------------------------------------
+
+
+def random_program(rng: random.Random) -> ModuleOp:
+    """A random program, its collectives waited for or not."""
+    mesh = random_mesh(rng)
+    while not mesh.placed:
+        mesh = random_mesh(rng)
+    function = random_function(rng, mesh, steps=8)
+    make_async([function], rng, rng.choice([0.0, 0.5, 1.0]))
+    return module_of([mesh], [function])
+
+
+@given(rng=RANDOM)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_programs_take_what_they_cost(rng: random.Random) -> None:
+    """Where devices do not say how fast their memory is, local steps take no time in either."""
+    module = random_program(rng)
+    model = rng.choice(MODELS)
+    try:
+        (expected,) = cost(module, model)
+    except collir.DiagnosticError:  # a tree on a ring, and the like
+        return
+    (found,) = simulate(module, model)
+    assert close(found.time, expected.time)
+    sent = [n for n, step in enumerate(found.steps) if step.sent]
+    for number, span in zip(sent, expected.spans, strict=True):
+        assert all(map(close, found.spans[number], span))
+    assert found.bound <= found.time * (1 + 1e-9)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_the_critical_path_is_all_of_the_time(rng: random.Random) -> None:
+    module = random_program(rng)
+    try:
+        (found,) = simulate(module, rng.choice(MODELS))
+    except collir.DiagnosticError:
+        return
+    now = 0.0
+    for link in critical_path(found):
+        start, end = found.spans[link.number]
+        assert start == now
+        now = end
+    assert now == found.time
+    assert close(sum(one.time for one in spent(found)), found.time)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_what_is_in_use_adds_up_to_what_is_busy(rng: random.Random) -> None:
+    try:
+        (found,) = simulate(random_program(rng), rng.choice(MODELS))
+    except collir.DiagnosticError:
+        return
+    for resource, changes in found.in_use.items():
+        assert changes[-1] == (found.time, 0.0)
+        area = 0.0
+        for (start, share), (end, _) in pairwise(changes):
+            assert 0 <= share <= 1 + 1e-9
+            area += share * (end - start)
+        assert area == pytest.approx(found.busy[resource], rel=1e-9, abs=1e-9 * found.time)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_what_helps_is_no_worse_and_a_byte_costs_no_more_in_larger_buffers(
+    rng: random.Random,
+) -> None:
+    """Of a program without overlap: there, a step that ends sooner may push others back."""
+    mesh = random_mesh(rng)
+    module = module_of([mesh], [random_function(rng, mesh)])
+    if not mesh.placed:
+        return
+    try:
+        (found,) = simulate(module)
+        for change in improvements(found):
+            assert change.time < found.time
+        if found.time:
+            assert per_byte(found) <= 1 + 1e-9
+    except (CostError, collir.DiagnosticError):
+        return
+
+
+def machine(nodes: int, gpus: int) -> str:
+    return f"""\
+machine @c {{
+  level node[{nodes}] {{ port =   8 GB/s, latency = 20 us }}
+  level gpu[{gpus}] {{ port = 270 GB/s, latency =  3 us }}
+}}
+mesh @m on @c {{ data = node:{nodes} * gpu:{gpus} }}
+"""
+
+
+def test_a_million_devices_are_as_many_events_as_eight() -> None:
+    body = """\
+func @f(%g: f32[16777216] partial(sum: data)) -> f32[16777216] on @m {
+  %0 = reduce_scatter %g over data.gpu dim 0 using ring
+  %1 = all_reduce %0 over data.node using ring
+  %2 = all_gather %1 over data.gpu dim 0 using ring
+  return %2
+}
+"""
+    small = one_of(machine(2, 4) + body)
+    large = one_of(machine(2**17, 8) + body)
+    assert large.mesh.devices == 2**20 <= MAX_DEVICES
+    assert len(large.pieces) == len(small.pieces) == 8
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+CHAIN = """\
+func @f(%g: f32[1024] partial(sum: data)) -> f32[1024] on @m {
+  %0 = reduce_scatter %g over data dim 0
+  %1 = scale %0 by 0.5
+  %2 = all_gather %1 over data dim 0
+  return %2
+}
+"""
+
+
+def test_memory_is_held_from_the_first_write_to_the_last_use() -> None:
+    """4096 bytes of argument and of result, 512 of each part on one of 8 devices."""
+    found = one_of(machine(2, 4) + CHAIN)
+    scatter, gather = found.spans[0], found.spans[2]
+    assert [size for _, size in found.memory] == [4096 + 512, 4096 + 512 + 4096, 4096 + 4096]
+    assert [at for at, _ in found.memory] == [0.0, gather[0], gather[1]]
+    assert scatter[1] == gather[0]  # so the first part is free when the second step has ended
+    assert found.peak == 4096 + 512 + 4096
+
+
+def test_what_is_under_way_keeps_its_memory() -> None:
+    """Both values are read until the collectives end that nobody has waited for yet."""
+    found = one_of(
+        machine(2, 4)
+        + """\
+func @f(%x: f32[1024] partial(sum: data.node), %y: f32[1024] partial(sum: data.gpu))
+    -> (f32[1024], f32[1024]) on @m {
+  %0 = scale %x by 2.0
+  %1 = all_reduce %0 over data.node async
+  %2 = scale %y by 3.0
+  %3 = all_reduce %2 over data.gpu
+  return %1, %3
+}
+"""
+    )
+    (_, end), (start, _) = found.spans[1], found.spans[3]
+    assert start < end
+    assert found.peak == 6 * 4096
+
+
+def test_views_and_returned_arguments() -> None:
+    found = one_of(
+        machine(2, 4)
+        + """\
+func @f(%x: f32[64, 16]) -> (f32[1024], f32[64, 16]) on @m {
+  %0 = reshape %x to [1024]
+  return %0, %x
+}
+"""
+    )
+    assert found.time == 0.0
+    assert [size for _, size in found.memory] == [3 * 4096]  # the caller's, and a copy for each
+
+
+def test_local_steps_take_the_time_of_their_bytes() -> None:
+    text = machine(2, 4).replace("{\n", "{\n  device { memory = 1 GB @ 1 GB/s }\n", 1) + CHAIN
+    found = one_of(text)
+    assert found.steps[1].kind == "scale"
+    assert close(found.steps[1].task.time, 2 * 512 / 1e9)
+    assert close(found.time, one_of(machine(2, 4) + CHAIN).time + 2 * 512 / 1e9)
+
+
+def test_nothing_to_do() -> None:
+    found = one_of(
+        machine(2, 4)
+        + """\
+func @f(%x: f32[8]) -> f32[8] on @m {
+  return %x
+}
+"""
+    )
+    assert (found.time, found.bound, found.peak, found.pieces) == (0.0, 0.0, 64, [])

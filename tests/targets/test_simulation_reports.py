@@ -1,0 +1,202 @@
+"""The reports of a simulation: they say what it says, in forms that others read."""
+
+import json
+import xml.etree.ElementTree as ET
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import collir
+from collir.cost.simulation import Simulation, simulate
+from collir.targets.reports.text import seconds_text
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+TEXT = """\
+machine @c {
+  device { memory = 1 GB @ 1 GB/s; reduction = 1 GB/s }
+  level node[4] { port = 25 Gbit/s, latency = 20 us }
+  level gpu[4]  { port = 10 GB/s,   latency =  3 us }
+}
+mesh @m on @c { data = node:4 * gpu:4 }
+func @f(%g: f32[2097152] partial(sum: data), %h: f32[1024] partial(sum: data.node))
+    -> (f32[2097152], f32[1024]) on @m {
+  %0 = all_reduce %h over data.node async
+  %1 = reduce_scatter %g over data.gpu dim 0 async
+  %2 = all_reduce %1 over data.node
+  %3 = all_gather %2 over data.gpu dim 0
+  %4 = scale %0 by 2.0
+  return %3, %4
+}
+func @local(%x: f32[1024]) -> f32[1024] on @m {
+  %r = scale %x by 2.0
+  return %r
+}
+func @nothing(%x: f32[1024]) -> f32[1024] on @m {
+  return %x
+}
+"""
+
+
+def emitted(target: str, text: str = TEXT) -> str:
+    return collir.emit(collir.parse(text), target)
+
+
+def simulations() -> list[Simulation]:
+    return simulate(collir.parse(TEXT))
+
+
+# --- tables -------------------------------------------------------------------------------------
+
+
+def test_the_table_and_its_json_agree_with_the_simulation() -> None:
+    functions = json.loads(emitted("simulate-json"))["functions"]
+    for found, said in zip(simulations(), functions, strict=True):
+        assert (said["time_s"], said["bound_s"]) == (found.time, found.bound)
+        assert said["memory"]["peak_bytes"] == found.peak
+        assert [(one["start_s"], one["end_s"]) for one in said["steps"]] == found.spans
+        for step in said["steps"]:
+            parts = step["latency_s"] + step["transfer_s"] + step["work_s"]
+            assert parts == pytest.approx(step["alone_s"])
+            assert step["alone_s"] <= (step["end_s"] - step["start_s"]) * (1 + 1e-9)
+        levels = [level.name for level in found.mesh.machine.levels]
+        busy = {(levels.index(one["level"]), one["part"]): one["time_s"] for one in said["busy_s"]}
+        assert busy == found.busy
+
+
+def test_the_table_has_a_line_for_each_step_that_moves_bytes() -> None:
+    first, local, nothing = emitted("simulate").split("\n\n")
+    assert first.splitlines()[2].startswith("     %0 = all_reduce")
+    assert "of 1 GB" in first.splitlines()[-1]
+    assert "%r = scale" in local
+    assert nothing.splitlines()[1] == "  no steps"
+
+
+def test_too_much_memory_is_told() -> None:
+    text = TEXT.replace("memory = 1 GB", "memory = 1 MB")
+    assert "of 1 MB, more than it has" in emitted("simulate", text)
+
+
+# --- traces -------------------------------------------------------------------------------------
+
+
+def events(text: str = TEXT) -> list[dict[str, Any]]:
+    return json.loads(emitted("trace", text))["traceEvents"]
+
+
+def test_a_trace_has_a_process_for_each_level_and_one_for_the_device() -> None:
+    names = {
+        event["pid"]: event["args"]["name"] for event in events() if event["name"] == "process_name"
+    }
+    assert list(names.values())[:3] == ["@f level node", "@f level gpu", "@f device"]
+    assert len(names) == 9
+    assert all(event["pid"] in names for event in events())
+
+
+def test_slices_of_a_thread_do_not_overlap_and_phases_lie_in_steps() -> None:
+    slices: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for event in events():
+        if event["ph"] == "X":
+            lane = slices.setdefault((event["pid"], event["tid"]), [])
+            lane.append((event["ts"], event["ts"] + event["dur"]))
+    for (pid, tid), spans in slices.items():
+        assert spans == sorted(spans)
+        for (_, end), (start, _) in pairwise(spans):
+            assert start >= end - 1e-9
+        if tid == 1:
+            steps = slices[pid, 0]
+            for start, end in spans:
+                assert any(a - 1e-9 <= start and end <= b + 1e-9 for a, b in steps)
+            covered = sum(end - start for start, end in spans)
+            assert covered == pytest.approx(sum(end - start for start, end in steps))
+
+
+def test_counters_are_in_order_and_of_a_port_never_more_than_all() -> None:
+    last: dict[tuple[int, str], float] = {}
+    for event in events():
+        if event["ph"] != "C":
+            continue
+        key = event["pid"], event["name"]
+        assert event["ts"] >= last.get(key, 0.0)
+        last[key] = event["ts"]
+        (value,) = event["args"].values()
+        assert 0 <= value <= 100 + 1e-9 or "memory" in event["name"]
+    assert {name for _, name in last} == {
+        "port of node (% in use)",
+        "port of gpu (% in use)",
+        "memory (bytes)",
+    }
+
+
+# --- charts -------------------------------------------------------------------------------------
+
+
+def test_a_chart_is_svg_with_all_that_happens() -> None:
+    text = emitted("gantt")
+    root = ET.fromstring(text)
+    assert root.tag.endswith("svg")
+    words = [element.text for element in root.iter() if element.tag.endswith("text")]
+    for word in ("node", "gpu", "device", "all_reduce", "reduce_scatter", "port of node"):
+        assert word in words
+    assert text == emitted("gantt")
+
+
+def test_nothing_to_draw() -> None:
+    text = TEXT[: TEXT.index("func @f")] + TEXT[TEXT.index("func @nothing") :]
+    with pytest.raises(collir.DiagnosticError, match="no function with steps that take time"):
+        emitted("gantt", text)
+
+
+# --- explanations -------------------------------------------------------------------------------
+
+
+def line_of(said: str, what: str) -> str:
+    """The time that a line of an explanation gives."""
+    (line,) = [line for line in said.splitlines() if line.strip().startswith(what)]
+    return " ".join(line.removeprefix("    " + what).split()[:2])
+
+
+@pytest.mark.parametrize(
+    ("what", "old", "new"),
+    [
+        ("twice the port of node", "25 Gbit/s", "50 Gbit/s"),
+        ("twice the port of gpu", "10 GB/s", "20 GB/s"),
+        ("twice the rate of reducing", "reduction = 1 GB/s", "reduction = 2 GB/s"),
+    ],
+)
+def test_what_would_help_is_what_the_better_machine_takes(what: str, old: str, new: str) -> None:
+    said = emitted("explain").split("\n\n")[0]
+    better = simulate(collir.parse(TEXT.replace(old, new)))[0].time
+    assert line_of(said, what) == seconds_text(better)
+
+
+def test_other_programs_and_placements_are_those_of_the_passes() -> None:
+    text = (EXAMPLES / "train.coll").read_text()
+    said = emitted("explain", text).split("\n\n")[0]
+    decomposed = collir.parse(text)
+    collir.run_passes(decomposed, "decompose")
+    best = simulate(decomposed)[0].time
+    assert line_of(said, "its cheapest program (decompose)") == seconds_text(best)
+    unplaced = collir.parse(text.replace("node:2 * gpu:2", "4").replace("gpu:2", "2"))
+    collir.run_passes(unplaced, "place,decompose")
+    assert seconds_text(simulate(unplaced)[0].time) in said
+
+
+def test_explanations_add_up() -> None:
+    first = emitted("explain").split("\n\n")[0].splitlines()
+    begin, end = first.index("  where its time goes:"), first.index("  what would help:")
+    shares = [int(line.split()[-1].rstrip("%")) for line in first[begin + 1 : end]]
+    assert 97 <= sum(shares) <= 103
+
+
+# --- absurd sizes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["simulate", "simulate-json", "trace", "gantt", "explain"])
+def test_exabytes(target: str) -> None:
+    """Times of years are numbers like any other."""
+    text = TEXT.replace("2097152", str(2**60))
+    assert simulate(collir.parse(text))[0].time > 1e9
+    assert emitted(target, text)
