@@ -8,7 +8,7 @@ columns bounds what the operations take, so that few are filled to the end.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import NamedTuple
 
@@ -42,12 +42,15 @@ class Placement:
     Attributes:
         functions: seconds of each, under the cheapest programs.
         time: their sum, each times its weight.
+        bound: seconds that no programs take less than there, by the bounds of the operations; of
+            redistributions nothing is counted.
     """
 
     mesh: Mesh
     matrix: Matrix
     functions: dict[str, float]
     time: float
+    bound: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -273,6 +276,22 @@ class Matrices(Problem[Partial]):
     def _placed(self, node: Partial) -> Mesh:
         return placed(self.mesh, tuple(zip(*node.columns, strict=True)))
 
+    def bounded(self, mesh: Mesh) -> float:
+        """Seconds that no programs take less than on a placement."""
+        return sum(self._weights[name] * self._bounded(one, mesh) for name, one in self._demands)
+
+    def _bounded(self, demand: Demand, mesh: Mesh) -> float:
+        axes, over = demand.op.properties.get("axes"), None
+        if isinstance(axes, AxesAttr):
+            over = tuple(sub for axis in axes.data for sub in mesh.of_axis[axis])
+        if over == () or isinstance(demand.op, coll.RedistributeOp):
+            return 0.0
+        step = collective(demand.op.mnemonic, mesh, *_renamed(demand, mesh), over)
+        try:
+            return step_cost(step, self._model).shared_bound
+        except CostError:
+            return 0.0
+
     def _placement(self, node: Partial, each: Sequence[float]) -> Placement | None:
         if math.inf in each:
             return None
@@ -408,7 +427,8 @@ def best_placements(
     gap = 0.0 if proven else None
     if costed and costed[0].time and bound and not proven:
         gap = max(0.0, 1 - bound / costed[0].time)
-    return Placements(mesh.name, tuple(costed[:top]), number, proven, gap)
+    found = (replace(one, bound=search.bounded(one.mesh)) for one in costed[:top])
+    return Placements(mesh.name, tuple(found), number, proven, gap)
 
 
 def _searched(search: Matrices, top: int, seconds: float | None) -> tuple[bool, float]:

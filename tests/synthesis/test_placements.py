@@ -124,6 +124,10 @@ def test_the_best_placement_is_the_cheapest_one_written_by_hand(
         times = {found.name: found.time for found in collir.cost(whole, model=model)}
         for name, time in one.functions.items():
             assert time == pytest.approx(times[name])
+        as_written = collir.cost(read(written), model=model)
+        bound = sum(step.shared_bound for found in as_written for step in found.steps)
+        assert one.bound == pytest.approx(bound)
+        assert one.bound <= one.time * (1 + 1e-9)
     assert [one.time for one in placements.found] == sorted(one.time for one in placements.found)
 
 

@@ -55,7 +55,8 @@ class PlacingTarget(CostingTarget):
 
 @dataclass(frozen=True)
 class PlacementsTarget(PlacingTarget):
-    """The placements of every mesh that has none, best first, with what its functions take.
+    """The placements of every mesh that has none, best first, with what its functions take, and
+    how many times as long as any programs take there at least.
 
     Every collective is costed under the cheapest program for it on that placement. A mesh that is
     smaller than its machine is placed on every part of it that has as many devices.
@@ -73,7 +74,8 @@ class PlacementsTarget(PlacingTarget):
 
 @dataclass(frozen=True)
 class PlacementsJsonTarget(PlacingTarget):
-    """The placements as JSON: mesh, matrix, seconds of every function, their sum; best first."""
+    """The placements as JSON: mesh, matrix, seconds of every function, their sum, and
+    a bound of it; best first."""
 
     name = "placements-json"
 
@@ -96,13 +98,14 @@ def _lines(placements: Placements) -> list[str]:
     title = f"mesh @{placements.name}: {many}{seen}"
     if first is None:
         return [title]
-    head = ["placement", *(f"@{name}" for name in first.functions), "time", ""]
+    head = ["placement", *(f"@{name}" for name in first.functions), "time", "", "of bound"]
     rows = [
         [
             placement_text(one.mesh),
             *(seconds_text(time) for time in one.functions.values()),
             seconds_text(one.time),
             ratio_text(one.time, first.time) if first.time else "",
+            ratio_text(one.time, one.bound),
         ]
         for one in placements.found
     ]
@@ -123,4 +126,5 @@ def _json(placement: Placement) -> dict[str, Any]:
         "matrix": [list(row) for row in placement.matrix],
         "functions": placement.functions,
         "time_s": placement.time,
+        "bound_s": placement.bound,
     }

@@ -178,11 +178,18 @@ def _lines(found: Strategies, top: int) -> list[str]:
             "; ".join([*_texts(candidate), *_in_chunks(candidate)]) or "nothing",
             *([bytes_text(candidate.memory)] if sized else []),
             seconds_text(candidate.time),
+            ratio_text(candidate.time, found.bound),
             ratio_text(baseline.time, candidate.time) if baseline and candidate.time else "",
         ]
         for candidate in found.candidates[:top]
     ]
-    head = ["program", *(["memory"] if sized else []), "time", "faster" if baseline else ""]
+    head = [
+        "program",
+        *(["memory"] if sized else []),
+        "time",
+        "of bound",
+        "faster" if baseline else "",
+    ]
     return [title, *(f"  {line}" for line in table(head, rows, left=1))]
 
 
