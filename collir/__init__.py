@@ -1,6 +1,7 @@
 """collir: a compiler for distributed communication.
 
-The functions of ``collir.tools.api`` are here too: ``parse``, ``run_passes``, ``cost``, ``emit``.
+The functions of ``collir.tools.api`` are here too: ``parse``, ``run_passes``, ``cost``,
+``simulate``, ``emit``.
 """
 
 import importlib
@@ -13,14 +14,24 @@ if TYPE_CHECKING:
     from collir.tools.api import emit as emit
     from collir.tools.api import parse as parse
     from collir.tools.api import run_passes as run_passes
+    from collir.tools.api import simulate as simulate
 
     cost: CostPackage
 
 __version__ = "0.1.0"
 
-_API = ("UsageError", "emit", "parse", "run_passes")
+_API = ("UsageError", "emit", "parse", "run_passes", "simulate")
 
-__all__ = ["DiagnosticError", "UsageError", "__version__", "cost", "emit", "parse", "run_passes"]
+__all__ = [
+    "DiagnosticError",
+    "UsageError",
+    "__version__",
+    "cost",
+    "emit",
+    "parse",
+    "run_passes",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> object:

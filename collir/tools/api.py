@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -24,6 +25,9 @@ from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
 from collir.targets.table import TARGETS
+
+if TYPE_CHECKING:
+    from collir.cost.simulation import Simulation
 
 
 class UsageError(ValueError):
@@ -145,6 +149,25 @@ def verify_after(done: ModulePass, module: ModuleOp) -> None:
 def unknown_target(name: str, targets: Iterable[str]) -> str:
     """What to say of a target that does not exist."""
     return f"there is no target '{name}'; {_nearest(name, TARGETS, targets)}"
+
+
+def simulate(
+    module: ModuleOp,
+    model: str = "alpha-beta",
+    algorithm: str = "cheapest",
+    order: str = "written",
+) -> "list[Simulation]":
+    """What every function of a module does over time: spans, critical path, memory; in order.
+
+    Raises:
+        DiagnosticError: an operation that is not of the coll dialect, a mesh that is not placed on
+            levels, an algorithm that does not fit its group; with its position.
+        ValueError: a model, algorithm or order that does not exist.
+    """
+    from collir.cost import simulation
+    from collir.cost.model import CostModel
+
+    return simulation.simulate(module, CostModel(model, algorithm, order))
 
 
 def emit(module: ModuleOp, target: str = "coll") -> str:

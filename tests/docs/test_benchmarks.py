@@ -9,7 +9,9 @@ from collir.dialects import coll
 from collir.syntax.mlir import verify
 from collir.syntax.reader import read
 
-GENERATE = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "generate.py"))
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+GENERATE = runpy.run_path(str(BENCHMARKS / "generate.py"))
+SIMULATE = runpy.run_path(str(BENCHMARKS / "simulate.py"))
 
 
 def test_the_large_program_has_the_size_it_claims() -> None:
@@ -24,3 +26,12 @@ def test_every_operation_is_verified(sizes: tuple[int, int, int]) -> None:
     verify(module)
     found = {type(op) for op in module.walk()}
     assert found >= {*coll.COLLECTIVES, *coll.LOCAL}
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_a_training_step_is_a_program_that_overlaps(distinct: bool) -> None:
+    module = read(SIMULATE["training_step"](3, 4, 8, distinct))
+    verify(module)
+    found = SIMULATE["simulated"](module)
+    assert len([step for step in found.steps if step.sent]) == 6 * 3
+    assert any(len(piece.running) > 1 for piece in found.pieces)

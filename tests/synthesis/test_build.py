@@ -219,7 +219,7 @@ PADDING = (coll.PadOp, coll.ReshapeOp)
 @settings(max_examples=300, deadline=None, derandomize=True)
 def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
     """Where nothing is padded: the time of the search is that of the operations, and no step that
-    sends, cuts or drops needs more than the limit."""
+    sends or cuts needs more than the limit; what is dropped stays where it is."""
     mesh = placed_mesh(rng)
     function = any_function(rng, mesh, "f", DType.F32)
     source, target = dist_type(function.args[0]), DistType(DType.F32, ())
@@ -245,7 +245,7 @@ def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
         if len(sending) == 1:  # it may be as it was written, whatever it needs
             continue
         for op in ops:
-            if isinstance(op, (*coll.COLLECTIVES, coll.SliceOp, coll.KeepRootOp)):
+            if isinstance(op, (*coll.COLLECTIVES, coll.SliceOp)):
                 each = (dist_type(op.operands[0]), dist_type(op.result))
                 assert sum(x.local_bytes(mesh) for x in each) <= limit, write(after)
     best, *_ = cost(after, CostModel(name))
