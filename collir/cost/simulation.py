@@ -8,17 +8,16 @@ memory is; else no time. What a device needs of memory is that of one at coordin
 sub-axes: it takes part in everything.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from collir.cost.group import CostError
 from collir.cost.loads import Resource
+from collir.cost.memory import Buffer, buffers_of, held
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.phases import Phase
 from collir.cost.plan import Plan, plan
@@ -80,25 +79,6 @@ class Step:
         return self.task.time if isinstance(self.does, Local) else self.does.bound
 
 
-AT_END = -1
-"""In the place of a step: when all steps have ended."""
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """Memory of a device.
-
-    Attributes:
-        size: bytes.
-        first: the step with whose start it is needed; None: before the first, or ``AT_END``.
-        until: the steps after whose ends it is free; None: never.
-    """
-
-    size: float
-    first: int | None
-    until: tuple[int, ...] | None
-
-
 @dataclass(frozen=True)
 class Simulation:
     """A function, simulated under a model; seconds and bytes.
@@ -157,21 +137,9 @@ class Simulation:
 
     @cached_property
     def memory(self) -> list[tuple[float, float]]:
-        """From when on a device holds how many bytes, in order of time."""
-        changes: dict[float, float] = {}
-        for buffer in self.buffers:
-            start = self._needed_from(buffer)
-            changes[start] = changes.get(start, 0.0) + buffer.size
-            if buffer.until is not None:
-                end = max(self.spans[one][1] for one in buffer.until)
-                changes[end] = changes.get(end, 0.0) - buffer.size
-        times = sorted(changes)
-        return list(zip(times, accumulate(changes[time] for time in times), strict=True))
-
-    def _needed_from(self, buffer: Buffer) -> float:
-        if buffer.first is None:
-            return 0.0
-        return self.time if buffer.first == AT_END else self.spans[buffer.first][0]
+        """From when on a device holds how many bytes, in order of time; twice at one time, where it
+        holds more for a step that takes none."""
+        return held(self.buffers, self.spans)
 
     @cached_property
     def peak(self) -> float:
@@ -275,7 +243,7 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
             task = Task(phases, len(mesh.machine.levels), after)
         number_of[op] = made_by[result] = len(steps)
         steps.append(Step(where.names[result], does, task))
-    buffers = _buffers(function, mesh, where, number_of)
+    buffers = buffers_of(function, mesh, where, number_of)
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
 
 
@@ -292,31 +260,3 @@ def _moved(op: coll.CollOp, mesh: Mesh, where: Plan) -> float:
     if isinstance(op, coll.SliceOp | coll.PadOp):
         return written + min(written, *operands)
     return written + sum(operands)
-
-
-def _buffers(
-    function: FuncOp, mesh: Mesh, where: Plan, number_of: Mapping[Operation, int]
-) -> Iterator[Buffer]:
-    """What a device holds: arguments throughout, results from when they are first written, the rest
-    until all that read it have ended. What is returned but lies elsewhere is copied in the end."""
-
-    def bytes_of(value: SSAValue) -> int:
-        return dist_type(value).local_bytes(mesh)
-
-    for argument in function.args:
-        yield Buffer(bytes_of(argument), None, None)
-    for index, value in enumerate(where.returned):
-        if where.result_of.get(where.owner[value]) != index:
-            yield Buffer(bytes_of(value), AT_END, None)
-    written: dict[SSAValue, int] = {}
-    read: dict[SSAValue, list[int]] = {}
-    for op, number in number_of.items():
-        for value in (where.owner[one] for one in op.operands):
-            read.setdefault(value, []).append(number)
-        for value in (where.owner[one] for one in op.results):
-            whole, _ = where.part_of.get(value, (value, 0))
-            written.setdefault(whole, number)
-    for value, first in written.items():
-        if not isinstance(value, BlockArgument):
-            until = (first, *read.get(value, ())) if where.is_temporary(value) else None
-            yield Buffer(bytes_of(value), first, until)

@@ -1,10 +1,13 @@
 """What a simulated function would take if one thing about its machine were better."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from collir.cost.simulation import Simulation
-from collir.machine import Level, Machine
+from collir.machine import Level, Machine, MachineError
 
 LARGER = 10.0
 """How many times as large buffers are tried."""
@@ -26,10 +29,10 @@ def improvements(simulation: Simulation) -> list[Change]:
     Raises:
         CostError: see ``step_cost``.
     """
-    each = (
-        Change(what, simulation.on(machine).time)
-        for what, machine in _machines(simulation.mesh.machine)
-    )
+    each: list[Change] = []
+    for what, better in _machines(simulation.mesh.machine):
+        with suppress(MachineError):  # twice the largest number
+            each.append(Change(what, simulation.on(better()).time))
     found = [change for change in each if change.time < simulation.time * (1 - 1e-9)]
     return sorted(found, key=lambda change: change.time)
 
@@ -43,25 +46,34 @@ def per_byte(simulation: Simulation) -> float:
     return simulation.scaled(LARGER).time / simulation.time / LARGER
 
 
-def _machines(machine: Machine) -> Iterator[tuple[str, Machine]]:
+def _machines(machine: Machine) -> Iterator[tuple[str, Callable[[], Machine]]]:
     for index, level in enumerate(machine.levels):
         if level.size > 1:
-            for what, other in _levels(level):
-                levels = (*machine.levels[:index], other, *machine.levels[index + 1 :])
-                yield what, replace(machine, levels=levels)
+            for what, changed in _levels(level):
+                yield what, partial(_with_level, machine, index, changed)
     device = machine.device
     if device and device.reduction:
-        faster = replace(device, reduction=2 * device.reduction)
-        yield "twice the rate of reducing", replace(machine, device=faster)
+        changed = {"reduction": 2 * device.reduction}
+        yield "twice the rate of reducing", partial(_with_device, machine, changed)
     if device and device.memory_bandwidth:
-        faster = replace(device, memory_bandwidth=2 * device.memory_bandwidth)
-        yield "twice the bandwidth of memory", replace(machine, device=faster)
+        changed = {"memory_bandwidth": 2 * device.memory_bandwidth}
+        yield "twice the bandwidth of memory", partial(_with_device, machine, changed)
 
 
-def _levels(level: Level) -> Iterator[tuple[str, Level]]:
+def _levels(level: Level) -> Iterator[tuple[str, dict[str, Any]]]:
     ports = level.ports and tuple(2 * port for port in level.ports)
-    yield f"twice the port of {level.name}", replace(level, port=2 * level.port, ports=ports)
+    yield f"twice the port of {level.name}", {"port": 2 * level.port, "ports": ports}
     if level.latency:
-        yield f"half the latency of {level.name}", replace(level, latency=level.latency / 2)
+        yield f"half the latency of {level.name}", {"latency": level.latency / 2}
     if level.taper > 1:
-        yield f"no taper on {level.name}", replace(level, taper=1.0)
+        yield f"no taper on {level.name}", {"taper": 1.0}
+
+
+def _with_level(machine: Machine, index: int, changed: dict[str, Any]) -> Machine:
+    level = replace(machine.levels[index], **changed)
+    return replace(machine, levels=(*machine.levels[:index], level, *machine.levels[index + 1 :]))
+
+
+def _with_device(machine: Machine, changed: dict[str, float]) -> Machine:
+    assert machine.device is not None
+    return replace(machine, device=replace(machine.device, **changed))

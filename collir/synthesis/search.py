@@ -103,7 +103,7 @@ def synthesise(
     in_chunks: list[Candidate] = []
     counts = chunk_counts(chunks, every.most_chunks())
     if counts:
-        least = min(least, max(every.busy_left()[every.start()]))
+        least = min(least, max(every.busy_left()[every.start()], default=0.0))
     for number in counts:
         if monotonic() > end:
             proven = False

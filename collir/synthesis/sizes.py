@@ -15,7 +15,7 @@ from collir.syntax.alternatives import FOR, FROM, alternatives, place_of
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.crossings import crossings
-from collir.synthesis.strategies import Programs, Wanted, choices, copies, rewrite, searched_in
+from collir.synthesis.strategies import Programs, Wanted, choices_in, copies, rewrite, searched_in
 
 
 def by_size(function: FuncOp, wanted: Wanted, scales: Iterable[float]) -> list[Programs]:
@@ -29,7 +29,7 @@ def by_size(function: FuncOp, wanted: Wanted, scales: Iterable[float]) -> list[P
     """
     found: dict[Programs, None] = {}
     for scale in scales:
-        each = [choices(op, replace(wanted, scale=scale))[0][1] for op in searched_in(function)]
+        each = [one[0][1] for one in choices_in(function, replace(wanted, scale=scale))]
         found.setdefault(tuple(each))
     return list(found)
 

@@ -245,7 +245,8 @@ class StatePaths(Paths[int]):
         """For every state the seconds that the bytes of any way to the end take on the busiest port
         of each level (``levels`` of ``Ports``) at least."""
         tables = [self.graph.least(busy, {self._goal: 0.0}) for busy in self._busy]
-        found = dict(enumerate(zip(*(table.tolist() for table in tables), strict=True)))
+        each = zip(*(table.tolist() for table in tables), strict=True)
+        found = dict(enumerate(each)) if tables else dict.fromkeys(range(len(self.left)), ())
         starts = [found[number] for number, _ in self._beginnings()]
         return found | {_BEGUN: tuple(map(min, zip(*starts, strict=True)))}
 

@@ -2,7 +2,7 @@
 best that a search finds."""
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -236,7 +236,7 @@ def synthesised(
     """
     with meshes_remembered():
         for function in functions_of(module):
-            found = [choices(op, wanted) for op in searched_in(function)]
+            found = choices_in(function, wanted)
             combined = list(_combined([[time for time, _ in one] for one in found], wanted.top))
             if not combined:
                 continue
@@ -317,6 +317,23 @@ def choices(op: CollOp, wanted: Wanted) -> list[Choice]:
     better = [one for one in listed if one[0] < own * (1 - 1e-9)]
     others = [one for one in listed[len(better) :] if not _same(op, one[1])]
     return [*better, (own, None), *others][: wanted.top]
+
+
+def choices_in(function: FuncOp, wanted: Wanted) -> list[list[Choice]]:
+    """The best programs for every operation of a function that may have others. Those that are
+    alike, as in the layers of a model, are searched once.
+
+    Raises:
+        DiagnosticError: see ``choices``.
+    """
+    known: dict[Hashable, list[Choice]] = {}
+    found: list[list[Choice]] = []
+    for op in searched_in(function):
+        alike = (op.name, frozenset(op.properties.items()), op.operands[0].type, op.result.type)
+        if alike not in known:
+            known[alike] = choices(op, wanted)
+        found.append(known[alike])
+    return found
 
 
 def _built(op: CollOp, program: Program, wanted: Wanted) -> Choice | None:

@@ -237,6 +237,58 @@ func @f(%x: f32[1024] partial(sum: data.node), %y: f32[1024] partial(sum: data.g
     assert found.peak == 6 * 4096
 
 
+def test_steps_that_take_no_time_need_memory_too() -> None:
+    """The argument, and both casts while the second one runs: less than what is gathered then, but
+    more than what is left in the end."""
+    found = one_of(
+        machine(2, 4)
+        + """\
+func @f(%x: f32[1024@data]) -> f32[1024] on @m {
+  %0 = cast %x to f64
+  %1 = cast %0 to f32
+  %2 = all_gather %1 over data dim 0
+  return %2
+}
+"""
+    )
+    assert found.spans[1] == (0.0, 0.0)
+    gathering = 512 + 512 + 4096
+    assert found.memory[:2] == [(0.0, gathering), (found.time, gathering - 512)]
+    halved = one_of(
+        machine(2, 4)
+        + """\
+func @f(%x: f32[1024]) -> f32[1024@data] on @m {
+  %0 = cast %x to f64
+  %1 = cast %0 to f32
+  %2 = slice %1 over data dim 0
+  return %2
+}
+"""
+    )
+    assert halved.memory == [(0.0, 4096 + 8192 + 4096), (0.0, 4096 + 512)]
+
+
+def test_what_is_copied_in_the_end_is_kept_until_then() -> None:
+    """Two halves of one sum: both are copied, the sum is still there."""
+    found = one_of(
+        machine(2, 4)
+        + """\
+func @f(%x: f32[1024] partial(sum: data)) -> (f32[512], f32[512]) on @m {
+  %0 = all_reduce %x over data
+  %1 = pad %0 dim 0 low -512
+  %2 = pad %0 dim 0 high -512
+  return %1, %2
+}
+"""
+    )
+    assert found.peak == 4096 + 4096 + 2 * 2048
+
+
+def test_numbers_that_cannot_be_doubled_are_left_out() -> None:
+    found = one_of(machine(2, 4).replace("270 GB/s", "1e308 B/s") + CHAIN)
+    assert not any(change.what == "twice the port of gpu" for change in improvements(found))
+
+
 def test_views_and_returned_arguments() -> None:
     found = one_of(
         machine(2, 4)

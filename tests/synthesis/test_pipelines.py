@@ -490,3 +490,17 @@ def test_on_ranks(ranks: int, seed: int, target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["mpi", "nccl", "nccl{symmetric=true}"])
 def test_more_on_ranks(ranks: int, target: str, tmp_path: Path) -> None:
     assert_right_on_ranks(ranks, 100 + ranks, 60, target, tmp_path)
+
+
+def test_on_one_device_nothing_is_sent() -> None:
+    module = collir.parse("""\
+machine @c { level gpu[1] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @c { x = gpu:1 }
+func @f(%x: f32[2]) -> f32[2] on @m {
+  %0 = redistribute %x to f32[2]
+  return %0
+}
+""")
+    collir.run_passes(module, "decompose{chunks=4}")
+    (found,) = collir.cost(module)
+    assert found.time == 0.0
