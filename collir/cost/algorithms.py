@@ -81,7 +81,7 @@ class Meter:
         reduction = self.reduction(reduced)
         self.time += times * (known.latency + known.per_byte * size + reduction)
         known.size += size * times
-        self.listed.append(Rounds(times, known.latency, known.loads, size, reduction))
+        self.listed.append(Rounds(times, known.latency, known.loads, size, size, reduction))
 
     def exchange(self, bit: int, size: float, reduced: float = 0.0) -> None:
         """A round in which all exchange with the rank that differs in a bit.
@@ -102,14 +102,16 @@ class Meter:
     ) -> None:
         """Messages that overlap."""
         loads = [(_round(pattern, self.group).loads, size) for pattern, size in parts]
-        self.add(latency, total(loads), reduced)
+        self.add(latency, total(loads), max(size for _, size in parts), reduced)
 
-    def add(self, latency: float, loads: tuple[Load, ...], reduced: float = 0.0) -> None:
-        """Loads in bytes that overlap."""
+    def add(
+        self, latency: float, loads: tuple[Load, ...], message: float, reduced: float = 0.0
+    ) -> None:
+        """Loads in bytes that overlap; a rank sends another ``message`` bytes in all."""
         reduction = self.reduction(reduced)
         self.time += latency + seconds(self.group, loads) + reduction
         self.pipelines.append((loads, 1.0))
-        self.listed.append(Rounds(1, latency, loads, 1.0, reduction))
+        self.listed.append(Rounds(1, latency, loads, 1.0, message, reduction))
 
     def reduction(self, size: float) -> float:
         """The seconds a rank takes to reduce so many bytes."""
@@ -309,7 +311,7 @@ def bruck_all_to_all(meter: Meter, size: float) -> None:
 
 def _pat(meter: Meter, size: float, reducing: bool) -> None:
     p = meter.group.size
-    for distance in reversed(list(_powers(p))):
+    for distance in _powers(p) if reducing else reversed(list(_powers(p))):
         part = math.ceil((p - distance) / (2 * distance)) * size / p
         meter.round(Shift(distance), part, reduced=part if reducing else 0.0)
 
@@ -398,14 +400,20 @@ def direct_rooted(meter: Meter, size: float) -> None:
 
 
 def _binomial(
-    meter: Meter, part: Callable[[int], float], reducing: bool = False, subtrees: bool = False
+    meter: Meter,
+    part: Callable[[int], float],
+    reducing: bool = False,
+    subtrees: bool = False,
+    to_root: bool = True,
 ) -> None:
     """A round for each bit of the rank; ``part`` gives the bytes of a message for a bit's value.
 
-    With ``subtrees``, the last subtree, which may be smaller, gets less.
+    With ``subtrees``, the last subtree, which may be smaller, gets less. What goes to the root does
+    so over near ranks first, what comes from it over far ones.
     """
     group = meter.group
-    for bit, distance in enumerate(_powers(group.size)):
+    rounds = list(enumerate(_powers(group.size)))
+    for bit, distance in rounds if to_root else reversed(rounds):
         size = part(distance)
         if group.is_power_of_two:
             pattern: Pattern = Tree(bit)
@@ -425,7 +433,7 @@ def _listed_tree(size: int, distance: int, subtrees: bool) -> Listed:
 
 def binomial_broadcast(meter: Meter, size: float) -> None:
     """ceil(lg p) (a + n b) (bcast_intra_binomial.c)."""
-    _binomial(meter, lambda _: size)
+    _binomial(meter, lambda _: size, to_root=False)
 
 
 def binomial_reduce(meter: Meter, size: float) -> None:
@@ -434,13 +442,19 @@ def binomial_reduce(meter: Meter, size: float) -> None:
 
 
 def binomial_gather(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + n (p-1)/p b (gather_intra_binomial.c); a scatter is the way back."""
+    """ceil(lg p) a + n (p-1)/p b (gather_intra_binomial.c)."""
     _binomial(meter, lambda distance: distance * size / meter.group.size, subtrees=True)
+
+
+def binomial_scatter(meter: Meter, size: float) -> None:
+    """ceil(lg p) a + n (p-1)/p b (scatter_intra_binomial.c): a gather backwards."""
+    part = size / meter.group.size
+    _binomial(meter, lambda distance: distance * part, subtrees=True, to_root=False)
 
 
 def scatter_all_gather_broadcast(meter: Meter, size: float) -> None:
     """(lg p + p-1) a + 2 n (p-1)/p b (bcast_intra_scatter_ring_allgather.c)."""
-    binomial_gather(meter, size)
+    binomial_scatter(meter, size)
     ring_all_gather(meter, size)
 
 
@@ -489,7 +503,8 @@ class _PipelinedTrees:
                 passing += self.passing[which]
             port = whole * group.beside[level]
             loads.append(Load(port * size, inside * size, (inside + leaving) * size))
-        meter.add(latency, tuple(loads), self.reduced * size)
+        message = min(self.own[0], self.passing[0]) * size
+        meter.add(latency, tuple(loads), message, self.reduced * size)
 
 
 binary_tree_all_reduce = _PipelinedTrees((1, 2, 3), (1, 2, 3), 2, 2)
@@ -550,7 +565,7 @@ ALGORITHMS: dict[str, dict[str, Algorithm]] = {
         "double_binary_tree": double_tree_reduce,
     },
     "gather": {"binomial": binomial_gather, "direct": direct_rooted},
-    "scatter": {"binomial": binomial_gather, "direct": direct_rooted},
+    "scatter": {"binomial": binomial_scatter, "direct": direct_rooted},
     "all_to_all": {
         "pairwise": pairwise_all_to_all,
         "bruck": bruck_all_to_all,

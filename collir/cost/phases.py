@@ -18,7 +18,9 @@ class Rounds:
         times: how many.
         latency: seconds of each before its bytes flow.
         loads: of each level, of each round; in messages.
-        size: bytes of a message.
+        size: bytes of a message, of which the loads are counted.
+        message: bytes of a message that is on its way: of a pipeline, whose loads are counted in
+            bytes, what one rank sends another in all.
         reduction: seconds of each after its bytes have arrived.
     """
 
@@ -26,6 +28,7 @@ class Rounds:
     latency: float
     loads: tuple[Load, ...]
     size: float
+    message: float
     reduction: float
 
 
@@ -37,6 +40,8 @@ class Phase:
         latency, transfer, work: what it takes alone, in seconds: until messages arrive, for their
             bytes, and for what a device does itself.
         uses: of each resource that it uses, what part it takes when nothing slows it down; 0 to 1.
+        rate: bytes per second of each of its messages, alone: those of several phases that share a
+            port rise to the same rates.
         level: the outermost level that its messages go through, if it has any.
     """
 
@@ -44,6 +49,7 @@ class Phase:
     transfer: float = 0.0
     work: float = 0.0
     uses: tuple[tuple[Resource, float], ...] = ()
+    rate: float = 1.0
     level: int | None = None
 
     @property
@@ -71,7 +77,8 @@ def _phases(group: Group, rounds: Rounds) -> Iterator[Phase]:
     level = next((n for n, load in enumerate(rounds.loads) if load.port), None)
     if rounds.times == 1:
         yield Phase(latency=rounds.latency, level=level)
-        yield Phase(transfer=sending, uses=_uses(seconds, sending), level=level)
+        uses = _uses(seconds, sending)
+        yield Phase(transfer=sending, uses=uses, rate=_rate(rounds, sending), level=level)
         yield Phase(work=rounds.reduction)
     else:
         whole = rounds.latency + sending + rounds.reduction
@@ -80,8 +87,13 @@ def _phases(group: Group, rounds: Rounds) -> Iterator[Phase]:
             rounds.times * sending,
             rounds.times * rounds.reduction,
             _uses(seconds, whole),
+            _rate(rounds, whole),
             level,
         )
+
+
+def _rate(rounds: Rounds, time: float) -> float:
+    return rounds.message / time if time and rounds.message else 1.0
 
 
 def _uses(seconds: dict[Resource, float], time: float) -> tuple[tuple[Resource, float], ...]:
@@ -90,7 +102,8 @@ def _uses(seconds: dict[Resource, float], time: float) -> tuple[tuple[Resource, 
 
 
 def even(group: Group, time: float, port_bytes: Sequence[float]) -> tuple[Phase, ...]:
-    """The one phase of a collective of which only its time and its bytes are known.
+    """The one phase of a collective of which only its time and its bytes are known. What is said of
+    a message is said of all that goes through the busiest port.
 
     On levels that are not plain switches it is taken to need all links for all of its time.
     """
@@ -102,4 +115,5 @@ def even(group: Group, time: float, port_bytes: Sequence[float]) -> tuple[Phase,
         if size and time:
             uses.append(((index, Part.PORT), min(1.0, size / port / time) if plain else 1.0))
     outermost = uses[0][0][0] if uses else None
-    return (Phase(transfer=time, uses=tuple(uses), level=outermost),) if time else ()
+    rate = max(port_bytes) / time if time and max(port_bytes) else 1.0
+    return (Phase(transfer=time, uses=tuple(uses), rate=rate, level=outermost),) if time else ()

@@ -18,6 +18,7 @@ from collir.machine import Level, LinkKind
 from collir.machine.model import Matrix
 from collir.machine.reading.rings import rings as disjoint_rings
 
+
 @dataclass(frozen=True)
 class Ring(Pattern):
     """Every rank sends half a message to the next rank and half to the one before it.

@@ -4,9 +4,9 @@ Operations start in the order in which they are written: each once its operands 
 ran before it on its stream has ended, and once every step before it that is waited for has.
 There is a stream for each level of the machine, and one for what devices do by themselves; a
 collective runs on that of the outermost level it goes through. Those that run at the same time
-share ports and links: each is slowed down by the same factor as the others until a port is used up,
-then the others go on alone (max-min fairness). What happens between two events is computed at
-once, so a simulation costs what its events do, not what its time or its devices are.
+share ports and links: where a port is full, all messages that it slows down are equally fast
+(max-min fairness). What happens between two events is computed at once, so a simulation costs what
+its events do, not what its time or its devices are.
 """
 
 import math
@@ -192,28 +192,39 @@ def _event(
 
 
 def shares(phases: Mapping[int, Phase]) -> dict[int, float]:
-    """How fast phases go that run at the same time: 1 is as fast as alone."""
+    """How fast phases go that run at the same time: 1 is as fast as alone.
+
+    The rates of all messages rise together, until one is as fast as alone, or a port is full: then
+    those that use it stay as they are (max-min fairness, by progressive filling).
+    """
     speeds = dict.fromkeys(phases, 1.0)
-    used = _used(phases.values())
-    free = dict.fromkeys(used, 1.0)
-    active = dict(phases)
-    while active and any(sum_ > free[resource] for resource, sum_ in used.items()):
-        full = [resource for resource, sum_ in used.items() if sum_ > free[resource]]
-        speed = min(free[one] / used[one] for one in full)
-        slowed = {one for one in full if free[one] / used[one] <= speed * (1 + 1e-12)}
-        held = [n for n, phase in active.items() if any(one in slowed for one, _ in phase.uses)]
-        for number in held:
-            speeds[number] = speed
-            for resource, part in active.pop(number).uses:
-                free[resource] = max(0.0, free[resource] - speed * part)
-        used = _used(active.values())
+    free: dict[Resource, float] = {}
+    for phase in phases.values():
+        for resource, part in phase.uses:
+            free[resource] = free.get(resource, 1.0) - part
+    if min(free.values(), default=0.0) >= 0:
+        return speeds
+    free = dict.fromkeys(free, 1.0)
+    rising = {number: phase for number, phase in phases.items() if phase.uses}
+    while rising:
+        pull = _pull(rising.values())
+        fullest = {resource: free[resource] / one for resource, one in pull.items() if one}
+        rate = min(*fullest.values(), *(phase.rate for phase in rising.values()))
+        most = rate * (1 + 1e-12)
+        full = {resource for resource, one in fullest.items() if one <= most}
+        for number, phase in list(rising.items()):
+            if phase.rate <= most or any(resource in full for resource, _ in phase.uses):
+                del rising[number]
+                speeds[number] = min(1.0, rate / phase.rate)
+                for resource, part in phase.uses:
+                    free[resource] = max(0.0, free[resource] - speeds[number] * part)
     return speeds
 
 
-def _used(phases: Iterable[Phase]) -> dict[Resource, float]:
-    """How much of each resource phases use together at full speed."""
-    used: dict[Resource, float] = {}
+def _pull(phases: Iterable[Phase]) -> dict[Resource, float]:
+    """What phases use of each resource together, for one byte per second of every message."""
+    pull: dict[Resource, float] = {}
     for phase in phases:
         for resource, part in phase.uses:
-            used[resource] = used.get(resource, 0.0) + part
-    return used
+            pull[resource] = pull.get(resource, 0.0) + part / phase.rate
+    return pull

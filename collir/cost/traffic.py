@@ -21,6 +21,8 @@ from collir.cost.loads import (
     link_loads,
     places,
 )
+from collir.cost.wires import all_pairs
+from collir.machine import LinkKind
 
 MAX_LISTED = 2**20
 """The most ranks of a group whose messages are listed, where they follow no symmetry."""
@@ -54,6 +56,10 @@ class UniformPattern(Pattern):
     def pairs(self, group: Group, level: int) -> Pairs:
         """The messages of one group between children of one parent."""
 
+    def links(self, group: Group, level: int) -> Array:
+        """The messages over the links of a level whose children have some of their own."""
+        return link_loads(group, level, [self.pairs(group, level)])
+
     def loads(self, group: Group) -> tuple[Load, ...]:
         each = self.sent(group)
         ranks, staying, groups = group.size, group.size * each, _groups(group)
@@ -64,7 +70,7 @@ class UniformPattern(Pattern):
             leaving = (ranks * each - staying) * groups
             links = None
             if is_wired(group, level) and inside:
-                links = link_loads(group, level, [self.pairs(group, level)])
+                links = self.links(group, level)
             crossing = (below * each - stay) * group.beside[level]
             found.append(Load(crossing, inside, inside + 2 * leaving, links))
             ranks, staying, groups = below, stay, group.beside[level]
@@ -206,6 +212,12 @@ class AllPairs(UniformPattern):
             for target in children:
                 if source != target:
                     yield source, target, group.below[level] ** 2
+
+    def links(self, group: Group, level: int) -> Array:
+        machine = group.levels[level]
+        if group.across[level] < machine.size or machine.kind is LinkKind.LINKS:
+            return super().links(group, level)
+        return all_pairs(machine) * (group.below[level] ** 2 * group.beside[level])
 
 
 # ---------------------------------------------------------------------------------------------

@@ -55,6 +55,22 @@ def link_loads(level: Level, sources: Array, targets: Array, counts: Array) -> A
             return _on_links(level.links or (), sources, targets, counts)
 
 
+def all_pairs(level: Level) -> Array:
+    """The same of a message from every child to every other, where all children are alike: the
+    loads of one link in each dimension."""
+    if level.kind is LinkKind.FULL:
+        return np.ones(1)
+    shape = _shape(level)
+    ways = [1 if size == 2 and len(shape) > 1 else 2 for size in shape]
+    each = zip(_far(level), ways, strict=True)
+    return np.array([hops / links for hops, links in each])
+
+
+def _far(level: Level) -> list[int]:
+    """From one child to all others, the links in each dimension."""
+    return [size // 2 * ((size + 1) // 2) * (level.size // size) for size in _shape(level)]
+
+
 def neighbours(level: Level, child: int) -> list[tuple[int, int]]:
     """The children that a child has links to, and how many links; one may come twice."""
     if level.links:
@@ -77,9 +93,7 @@ def distances(level: Level) -> tuple[int, int]:
     if level.links:
         hops, _ = _counted(level.links)
         return sum(map(sum, hops)), max(map(max, hops))
-    shape = _shape(level)
-    each = sum(size // 2 * ((size + 1) // 2) * (level.size // size) for size in shape)
-    return level.size * each, sum(size // 2 for size in shape)
+    return level.size * sum(_far(level)), sum(size // 2 for size in _shape(level))
 
 
 def _shape(level: Level) -> tuple[int, ...]:
@@ -113,16 +127,19 @@ def _on_lines(
     across = np.delete(at, dimension, axis=0)
     line = np.ravel_multi_index(tuple(across), rest) if rest else np.zeros_like(end)
     ahead = (end - at[dimension]) % size
+    if not ahead.any():
+        return
     share = np.where(2 * ahead < size, 1.0, np.where(2 * ahead == size, 0.5, 0.0))
     if size == 2 and len(shape) > 1:  # one link, so there is no other way
         share = np.ones_like(share)
+    ends = 2 * size + 1
+    lines = prod(rest)
     for direction, part in ((0, share), (1, 1 - share)):
-        starts = at[dimension] if direction == 0 else end
+        first = line * ends + (at[dimension] if direction == 0 else end)
         length = ahead if direction == 0 else size - ahead
-        change = np.zeros((prod(rest), 2 * size + 1))
-        np.add.at(change, (line, starts), counts * part)
-        np.add.at(change, (line, starts + length), -counts * part)
-        level = np.cumsum(change, axis=1)[:, :-1]
+        added, weights = lines * ends, counts * part
+        change = np.bincount(first, weights, added) - np.bincount(first + length, weights, added)
+        level = np.cumsum(change.reshape(lines, ends), axis=1)[:, :-1]
         both = (level[:, :size] + level[:, size:]).reshape(*rest, size)
         links[direction] += np.moveaxis(both, -1, dimension).ravel()
 
@@ -149,16 +166,16 @@ def _ways(links: Matrix, source: int, target: int) -> tuple[Array, Array]:
     """Which links (row by row of the matrix) messages from a child to another take, and what part
     of them goes over each one of the parallel links there."""
     hops, ways = _counted(links)
-    size = len(links)
-    places: list[int] = []
-    shares: list[float] = []
-    for a in range(size):
-        for b in range(size):
-            if links[a][b] and hops[source][a] + 1 + hops[b][target] == hops[source][target]:
-                places.append(a * size + b)
-                # Integers, as there may be very many ways
-                shares.append(ways[source][a] * ways[b][target] / ways[source][target])
-    return np.array(places), np.array(shares)
+    left = np.array([row[target] for row in hops])
+    fewest = np.array(hops[source])[:, None] + 1 + left == hops[source][target]
+    places = np.flatnonzero(fewest & (np.array(links) > 0))
+    all_ways = ways[source][target]
+    # Integers, as there may be very many ways
+    shares = [
+        ways[source][place // len(links)] * ways[place % len(links)][target] / all_ways
+        for place in places.tolist()
+    ]
+    return places, np.array(shares)
 
 
 @lru_cache(maxsize=64)

@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from collir.cost.phases import Phase
 from collir.cost.schedule import Piece, Span, Task, schedule
 
 TIMES = st.one_of(st.integers(1, 6).map(float), st.floats(1e-6, 10.0))
+RATES = st.sampled_from([1.0, 1.0, 2.0, 1 / 3, 1e9])
 PARTS = st.one_of(st.sampled_from([0.0, 0.25, 1 / 3, 0.5, 1.0, 1.5]), st.floats(0.0, 1.0))
 
 
@@ -27,7 +29,9 @@ def task_lists(
     for number in range(draw(st.integers(1, most))):
         empty = nothing and draw(st.integers(0, 9)) == 0
         times = [] if empty else draw(st.lists(TIMES, min_size=1, max_size=3))
-        phases = tuple(even_phase(t, [t * draw(PARTS) for _ in range(levels)]) for t in times)
+        phases = tuple(
+            even_phase(t, [t * draw(PARTS) for _ in range(levels)], draw(RATES)) for t in times
+        )
         after = draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else set[int]()
         is_waited = bool(waited) and draw(st.integers(0, 99)) < 100 * (waited or 0)
         stream = draw(st.integers(0, levels - 1))
@@ -83,7 +87,8 @@ def random_tasks(rng: random.Random, count: int, waited: float = 0.1) -> list[Ta
 def random_phase(rng: random.Random, levels: int) -> Phase:
     """A phase, often as long as others."""
     time = rng.choice([1.0, 1.0, 2.0, 0.5, rng.uniform(0, 1)])
-    return even_phase(time, [time * rng.choice([0, 1, 0.5, rng.random()]) for _ in range(levels)])
+    loads = [time * rng.choice([0, 1, 0.5, rng.random()]) for _ in range(levels)]
+    return even_phase(time, loads, rng.choice([1.0, 1.0, 3.0, rng.uniform(0.1, 10)]))
 
 
 @given(tasks=task_lists(), as_written=st.booleans())
@@ -117,7 +122,7 @@ def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
 @given(tasks=task_lists(most=6, waited=None))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_shares_are_max_min_fair(tasks: list[Task]) -> None:
-    """No port is overused, and whatever is slowed down uses a full port on which none is faster.
+    """No port is overused, and what is slowed down uses a full port on which no message is faster.
 
     There is one such allocation only; that of the schedule is seen in its first event.
     """
@@ -128,13 +133,14 @@ def test_shares_are_max_min_fair(tasks: list[Task]) -> None:
         n: sum(s * use_of(p, n) for s, p in zip(speeds, phases, strict=True)) for n in resources
     }
     assert all(one <= 1 for one in used.values())
-    for speed, phase in zip(speeds, phases, strict=True):
+    rates = [s * Fraction(phase.rate) for s, phase in zip(speeds, phases, strict=True)]
+    for speed, rate, phase in zip(speeds, rates, phases, strict=True):
         full = [one for one in resources if used[one] == 1 and use_of(phase, one)]
         on = [
-            max(s for s, other in zip(speeds, phases, strict=True) if use_of(other, one))
+            max(r for r, other in zip(rates, phases, strict=True) if use_of(other, one))
             for one in full
         ]
-        assert speed == 1 or speed in on
+        assert speed == 1 or rate in on
     together = [Task((phase,), number, waited=False) for number, phase in enumerate(phases)]
     first = min(end for _, end in schedule(together))
     each = zip(speeds, phases, strict=True)

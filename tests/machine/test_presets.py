@@ -73,3 +73,10 @@ def test_each_chip_of_a_tpu_row_has_its_own_links_across_rows() -> None:
     y, x = machine("tpu_v3").levels
     assert y.port / y.rails == x.port
     assert y.rails == x.size
+
+
+def test_an_ndv2_has_the_nvlinks_of_a_dgx1() -> None:
+    found = [machine(name).levels[-1] for name in ("dgx1_v100", "ndv2")]
+    assert found[0].links == found[1].links
+    assert found[0].wires == 6
+    assert {level.port / level.wires for level in found} == {25e9}

@@ -8,10 +8,11 @@ from collir.cost.phases import Phase
 from collir.cost.schedule import Task
 
 
-def even_phase(time: float, loads: Sequence[float]) -> Phase:
-    """A phase of so many seconds, with those that it keeps the port of each level busy."""
+def even_phase(time: float, loads: Sequence[float], rate: float = 1.0) -> Phase:
+    """A phase of so many seconds, with those that it keeps the port of each level busy, and the
+    bytes per second of a message."""
     uses = tuple(((n, Part.PORT), min(1.0, load / time)) for n, load in enumerate(loads) if load)
-    return Phase(transfer=time, uses=uses)
+    return Phase(transfer=time, uses=uses, rate=rate)
 
 
 def use_of(phase: Phase, resource: Resource) -> Fraction:
@@ -22,24 +23,25 @@ def use_of(phase: Phase, resource: Resource) -> Fraction:
 def shares(phases: Sequence[Phase]) -> list[Fraction]:
     """How fast each of some phases goes beside the others.
 
-    All speeds rise together; those that use a full port stay where they are, all others go on, up
-    to full speed.
+    The rates of all messages rise together; those that use a full port stay where they are, all
+    others go on, up to full speed. What uses nothing is as fast as alone.
     """
     resources = sorted({one for phase in phases for one, _ in phase.uses})
     levels = range(len(resources))
     uses = [[use_of(phase, one) for one in resources] for phase in phases]
-    speeds = [Fraction(0) for _ in phases]
-    rising = set(range(len(phases)))
+    rates = [Fraction(phase.rate) for phase in phases]
+    speeds = [Fraction(0) if any(use) else Fraction(1) for use in uses]
+    rising = {one for one in range(len(phases)) if any(uses[one])}
     while rising:
-        steps = [1 - speeds[one] for one in rising]
+        steps = [(1 - speeds[one]) * rates[one] for one in rising]
         for level in levels:
             used = sum((speeds[one] * uses[one][level] for one in range(len(phases))), Fraction(0))
-            pull = sum((uses[one][level] for one in rising), Fraction(0))
+            pull = sum((uses[one][level] / rates[one] for one in rising), Fraction(0))
             if pull:
                 steps.append((1 - used) / pull)
         step = min(steps)
         for one in rising:
-            speeds[one] += step
+            speeds[one] += step / rates[one]
         for level in levels:
             used = sum((speeds[one] * uses[one][level] for one in range(len(phases))), Fraction(0))
             if used == 1:
