@@ -1,22 +1,28 @@
 """The measurements of P² beside predictions: ``python benchmarks/p2.py`` writes a page of docs.
 
 The predictions take the bandwidths that the paper states for its machine, and nothing that was
-fitted to the measurements.
+fitted to the measurements; those of the section on calibration, bandwidths that were fitted to
+three of them (p2_calibrated.py).
 """
 
 import argparse
 import csv
 import gc
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations, groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 import collir
+from collir.cost.calibration import Parameter
 from collir.cost.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.dialects.machine import MachineOp
@@ -29,6 +35,9 @@ from collir.synthesis.p2 import lower
 from collir.synthesis.p2.enumerate import programs
 from collir.synthesis.p2.matrices import Matrix
 from collir.synthesis.search import synthesise
+
+sys.path.insert(0, str(Path(__file__).parent))
+import p2_calibrated as calibrated
 
 DATA = Path(__file__).parent / "data" / "p2_measured_a100_2nodes.csv"
 PAGE = Path(__file__).parents[1] / "docs" / "p2.md"
@@ -171,6 +180,7 @@ def predict(row: Published) -> Predicted:
     return Predicted(row, RUNS * step_cost(whole, MODEL).time, enumerated(whole, MODEL, SIZE))
 
 
+@cache
 def predictions() -> list[Predicted]:
     """All of them, in the order of the data."""
     return [predict(row) for row in published()]
@@ -220,6 +230,217 @@ def crossings(one: Predicted) -> float:
     times = one.measured.seconds
     ranks = collective(one.measured).ranks
     return times["allreduce", "tree"] / times["allreduce", "ring"] * 2 * (ranks - 1) / ranks
+
+
+# --- calibrated -----------------------------------------------------------------------------------
+
+
+def chosen(all_: Sequence[Predicted]) -> list[Predicted]:
+    """What the bandwidths are fitted to: the first placement of each kind, whatever its error."""
+    return [next(one for one in all_ if one.where == where) for where in WHERE]
+
+
+@dataclass(frozen=True)
+class Recalibrated:
+    """A placement, as predicted with the fitted bandwidths; by Tree, with trees."""
+
+    before: Predicted
+    programs: calibrated.Programs
+
+    def seconds(self, kind: str, algorithm: str) -> float:
+        """Of all runs, as in ``Published``."""
+        of = self.programs.flat if kind == "allreduce" else self.programs.best
+        return RUNS * of[algorithm]
+
+    def error(self, kind: str, algorithm: str) -> float:
+        """Relative to the measurement."""
+        return self.seconds(kind, algorithm) / self.before.measured.seconds[kind, algorithm] - 1
+
+    def gain_error(self, algorithm: str) -> float:
+        """Relative to the measured gain."""
+        return self.programs.gain(algorithm) / self.before.measured.gains[algorithm] - 1
+
+
+@cache
+def recalibrated() -> tuple[tuple[Parameter, ...], tuple[Recalibrated, ...]]:
+    """The fitted bandwidths, and all placements with them."""
+    all_ = predictions()
+    wholes = [collective(one.measured) for one in all_]
+    times = [
+        (wholes[all_.index(one)], one.measured.seconds["allreduce", "ring"] / RUNS)
+        for one in chosen(all_)
+    ]
+    fit = calibrated.fitted(wholes[0].mesh.machine, times)
+    found = [
+        Recalibrated(one, calibrated.programs(calibrated.on(fit.machine, whole), SIZE))
+        for one, whole in zip(all_, wholes, strict=True)
+    ]
+    return fit.parameters, tuple(found)
+
+
+@cache
+def choices() -> list[calibrated.Choice]:
+    """All choices of three placements to fit to."""
+    all_ = predictions()
+    trees = [RUNS * calibrated.double_tree(collective(one.measured)) for one in all_]
+    flat = KINDS[0]
+    ratios = {
+        "ring": [1 + one.error(flat, "ring") for one in all_],
+        "tree": [
+            tree / one.measured.seconds[flat, "tree"] for tree, one in zip(trees, all_, strict=True)
+        ],
+    }
+    node, gpu = collective(all_[0].measured).mesh.machine.levels
+    over_nodes = [one.where != "inside nodes" for one in all_]
+    return calibrated.choices(ratios, over_nodes, (node.port, gpu.port))
+
+
+def _others() -> list[Recalibrated]:
+    """All but those that the bandwidths are fitted to."""
+    used = chosen(predictions())
+    return [one for one in recalibrated()[1] if not any(one.before is other for other in used)]
+
+
+def calibrated_summary_table() -> list[str]:
+    """Median and worst errors on the placements that nothing was fitted to, before and after."""
+    others = _others()
+    parts = [(name, [one for one in others if one.before.where == name]) for name in WHERE]
+    parts.append(("all", others))
+    lines = _head(
+        ["", "bandwidths", "placements"],
+        [f"{what}, {name}" for what in ("AllReduce", "best", "gain") for name in ("Ring", "Tree")],
+    )
+    for name, part in parts:
+        for title, errors in (
+            ("stated", list(_errors([one.before for one in part]))),
+            ("fitted", list(_errors(part))),
+        ):
+            shown = [
+                f"{100 * median(map(abs, each)):.0f}% ({_percent(max(each, key=abs))})"
+                for each in errors
+            ]
+            lines.append(_row([name, title, len(part), *shown]))
+    return lines
+
+
+def calibrated_table() -> list[str]:
+    """Every placement: AllReduce and gains, with the fitted bandwidths and with trees."""
+    used = chosen(predictions())
+    head = [f"{name}{what}" for name in ("Ring", "Tree") for what in (" predicted", "", " error")]
+    gains = [f"gain, {name}" for name in ("Ring", "Tree")]
+    lines = _head(["", "where", "fitted to"], [*head, *gains])
+    for number, one in enumerate(recalibrated()[1], 1):
+        row = one.before.measured
+        mark = "yes" if any(one.before is other for other in used) else ""
+        cells: list[object] = [number, one.before.where, mark]
+        for algorithm in ALGORITHMS:
+            cells.append(f"{one.seconds('allreduce', algorithm):.2f}")
+            cells.append(f"{row.seconds['allreduce', algorithm]:.2f}")
+            cells.append(_percent(one.error("allreduce", algorithm)))
+        for algorithm in ALGORITHMS:
+            cells.append(f"{one.programs.gain(algorithm):.2f} ({row.gains[algorithm]:.2f})")
+        lines.append(_row(cells))
+    return lines
+
+
+def calibrated_order_table() -> list[str]:
+    """How many pairs of placements are in the right order, of those nothing was fitted to too."""
+    found = recalibrated()[1]
+    kinds = [(kind, algorithm) for kind in KINDS for algorithm in ALGORITHMS]
+    lines = _head(
+        ["pairs"],
+        [f"{what}, {name}" for what in ("AllReduce", "best") for name in ("Ring", "Tree")],
+    )
+    groups = [list(group) for _, group in groupby(found, lambda one: one.before.measured.case)]
+    for name, pairs in (
+        ("of one case", [pair for group in groups for pair in combinations(group, 2)]),
+        ("of all placements", list(combinations(found, 2))),
+        ("of those not fitted to", list(combinations(_others(), 2))),
+    ):
+        right = [_right(pairs, *kind) for kind in kinds]
+        lines.append(_row([name, *(f"{sum(one)} of {len(one)}" for one in right)]))
+    return lines
+
+
+def _right(
+    pairs: Iterable[tuple[Recalibrated, Recalibrated]], kind: str, algorithm: str
+) -> list[bool]:
+    """For the pairs that are predicted and measured to differ, whether both say which is faster."""
+    found: list[bool] = []
+    for one, other in pairs:
+        predicted = one.seconds(kind, algorithm) - other.seconds(kind, algorithm)
+        real = [each.before.measured.seconds[kind, algorithm] for each in (one, other)]
+        if abs(predicted) > 1e-9 and real[0] != real[1]:
+            found.append((predicted > 0) == (real[0] > real[1]))
+    return found
+
+
+def choices_table() -> list[str]:
+    """How much it matters which three placements the bandwidths are fitted to."""
+    all_ = choices()
+    kinds = {
+        name: {at for at, one in enumerate(predictions()) if one.where == name} for name in WHERE
+    }
+    each = [one for one in all_ if all(kind & set(one.chosen) for kind in kinds.values())]
+    rule = tuple(sorted(predictions().index(one) for one in chosen(predictions())))
+    lines = _head(
+        ["chosen", "choices"],
+        ["NIC, GB/s", "NVSwitch, GB/s", "AllReduce, Ring", "AllReduce, Tree"],
+    )
+    for name, part in (
+        ("the first of each kind", [one for one in all_ if one.chosen == rule]),
+        ("any of each kind", each),
+        ("any three", all_),
+    ):
+        cells: list[object] = [name, len(part)]
+        for values, digits, unit in (
+            ([one.nic / 1e9 for one in part], 1, ""),
+            ([one.switch / 1e9 for one in part], 0, ""),
+            ([100 * one.errors["ring"] for one in part], 0, "%"),
+            ([100 * one.errors["tree"] for one in part], 0, "%"),
+        ):
+            middle, low, high = np.percentile(values, (50, 5, 95))
+            spread = f" ({low:.{digits}f} to {high:.{digits}f})" if len(part) > 1 else ""
+            cells.append(f"{middle:.{digits}f}{unit}{spread}")
+        lines.append(_row(cells))
+    return lines
+
+
+def calibrated_claims() -> dict[str, str]:
+    """The figures in the text of the section on calibration."""
+    parameters, found = recalibrated()
+    value = {one.name: one.value for one in parameters}
+    odd = found[0]
+    flat = KINDS[0]
+    over = [one for one in found[1:] if one.before.where != "inside nodes"]
+    inside = [one for one in found if one.before.where == "inside nodes"]
+    pairs = [one for one in inside if collective(one.before.measured).ranks == 2]
+    larger = [one for one in inside if one not in pairs]
+    both = [one for one in over if one.before.where == "over both levels"]
+    all_ = predictions()
+    chains = [
+        one.before.measured.seconds[flat, "tree"] / one.before.measured.seconds[flat, "ring"]
+        for one in pairs
+    ]
+    return {
+        "fitted_to": ", ".join(str(all_.index(one) + 1) for one in chosen(all_)),
+        "cal_chain": _range(chains, 1),
+        "cal_odd_gain": f"{odd.before.measured.gains['tree']:.2f}",
+        "nic": f"{value['node.port'] / 1e9:.1f}",
+        "switch": f"{value['gpu.port'] / 1e9:.0f}",
+        "cal_ring": _percents([one.error(flat, "ring") for one in over]),
+        "cal_tree": _percents([one.error(flat, "tree") for one in over]),
+        "cal_odd": _percent(odd.error(flat, "tree")),
+        "cal_inside": _percents([one.error(flat, "ring") for one in larger]),
+        "cal_pairs": _percents([one.error(flat, "tree") for one in pairs]),
+        "cal_gain": _range([one.before.measured.gains["tree"] for one in both], 2),
+        "cal_rate": f"{value['node.port'] / 1e9 * (1 + odd.error(flat, 'tree')):.1f}",
+    }
+
+
+def _percents(errors: Sequence[float]) -> str:
+    low, high = _percent(min(errors)), _percent(max(errors))
+    return low if low == high else f"{low} to {high}"
 
 
 # --- the page -----------------------------------------------------------------------------------
@@ -324,7 +545,7 @@ def summary_table(all_: Sequence[Predicted]) -> list[str]:
     return lines
 
 
-def _errors(part: Sequence[Predicted]) -> Iterator[list[float]]:
+def _errors(part: Sequence["Predicted | Recalibrated"]) -> Iterator[list[float]]:
     for kind in KINDS:
         for algorithm in ALGORITHMS:
             yield [one.error(kind, algorithm) for one in part]
@@ -519,6 +740,51 @@ What the model does not explain:
   than AllReduce, and to take the same: {equal}. With Ring more than {better} took less, with Tree
   fewer ([numbers](#numbers-of-programs)).
 
+## Calibrated
+
+What is left if the two bandwidths are fitted, as [`collir calibrate`](calibration.md) does, to the
+AllReduce by Ring of three placements: the first of each kind in the table below ({fitted_to}). That
+is a rule which does not look at errors. They become {nic} GB/s for the NIC (8 are stated) and
+{switch} GB/s for NVSwitch (270). The errors here are of the other placements, and nothing was
+fitted to any measurement with Tree.
+
+With **Tree**, an AllReduce is predicted to take what the structure of NCCL's trees sends: between
+two nodes two trees with half of the buffer each, up and down, which is the buffer once through
+each port and direction, whatever the size of the group; inside a node a chain, which is the buffer
+once for two GPUs and twice for more (`benchmarks/p2_calibrated.py`). In the best program, steps
+that are no AllReduce are rings, as NCCL has no trees for them. *Stated* is as above, with rings for
+both.
+
+{cal_summary}
+
+{cal_order}
+
+How much it matters which three are chosen: for all choices the median, and in brackets from where
+to where nine of ten are. Errors are the medians over the placements that were not chosen. (Least
+squares of three, also where `collir calibrate` would say that three do not tell a bandwidth.)
+
+{cal_choices}
+
+What is explained now, and what is not:
+
+- **Over nodes**, but for placement 1, AllReduce is predicted within {cal_ring} with Ring and
+  {cal_tree} with Tree. There Tree sends about half of what Ring does, and steps inside nodes gain
+  nothing: predicted 1.00, measured {cal_gain}.
+- **Placement 1 with Tree** is predicted {cal_odd}. All 32 GPUs are one group there, alone on the
+  NICs, and it took what its bytes would at {cal_rate} GB/s. By structure it sends no more than any
+  other group on two nodes. Nothing in the model depends on how many groups share a NIC, beyond
+  their bytes; whether more connections at a time fill this NIC better, the measurements do not
+  tell. Its gain comes from the same: {cal_odd_gain} was measured, none is predicted.
+- **Inside nodes** the rule takes a group of two GPUs, whose time has the largest part that is not
+  bytes (the {misses} ms above). So larger groups come out too slow, {cal_inside} with Ring. No one
+  bandwidth fits both; with a constant time per call it could, but a machine has no place for one.
+- **Tree inside nodes** with two GPUs is predicted {cal_pairs}: by structure their chain sends what
+  a ring does, and was measured to take {cal_chain} times as long as Ring.
+
+{cal_table}
+
+Gains are predicted, and in brackets measured.
+
 ## AllReduce
 
 {allreduce}
@@ -569,6 +835,7 @@ def page() -> str:
         seconds="\n".join(seconds_table(all_)),
         **tables(all_),
         **claims(all_),
+        **calibrated_claims(),
     )
 
 
@@ -581,6 +848,10 @@ def tables(all_: Sequence[Predicted]) -> dict[str, str]:
         "optimal": times_table(all_, "optimal"),
         "gains": gains_table(all_),
         "programs": programs_table(all_),
+        "cal_summary": calibrated_summary_table(),
+        "cal_order": calibrated_order_table(),
+        "cal_choices": choices_table(),
+        "cal_table": calibrated_table(),
     }
     return {name: "\n".join(lines) for name, lines in found.items()}
 

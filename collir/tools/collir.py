@@ -23,6 +23,12 @@ class Command(Protocol):
         ...
 
 
+def _calibrate() -> Command:
+    from collir.tools import calibrate
+
+    return calibrate
+
+
 def _machine() -> Command:
     from collir.tools import machine
 
@@ -37,6 +43,7 @@ def _search() -> Command:
 
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "machine": ("the machines that ship with collir, or that others describe", _machine),
+    "calibrate": ("machines fitted to measurements", _calibrate),
     "search": ("exact search of trees", _search),
 }
 """Name -> what it is about, and a function that imports it: only what is asked for is imported."""

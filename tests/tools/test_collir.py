@@ -80,6 +80,9 @@ def test_json_is_in_si_units(capsys: pytest.CaptureFixture[str]) -> None:
         "taper": 1.0,
         "rails": 8,
         "fabric": None,
+        "ports": None,
+        "shape": None,
+        "links": None,
     }
     assert found["device"]["compute"]["bf16"] == 312e12
     assert found["device"]["memory"] == 40e9

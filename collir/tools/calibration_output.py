@@ -1,0 +1,200 @@
+"""What ``collir calibrate`` prints: the fitted machine, and how well it explains the times."""
+
+import math
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
+from xdsl.ir import Attribute
+
+from collir.cost.calibration import Calibration, Parameter, Residual
+from collir.cost.calibration.knobs import knobs_of, saying
+from collir.cost.calibration.values import median_error, worst
+from collir.cost.model import CostModel
+from collir.dialects.machine import DeviceAttr, LevelAttr, MachineOp
+from collir.machine import Machine
+from collir.syntax.units import Quantity
+from collir.syntax.writer import write
+from collir.targets.reports.text import bytes_text, table
+
+DIGITS = 4
+"""Significant digits of a fitted number."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A fit, and what it is of."""
+
+    fit: Calibration
+    model: CostModel
+    files: tuple[str, ...]
+
+    @property
+    def machine(self) -> Machine:
+        """The fitted machine, its numbers with as many digits as they are worth."""
+        known = {one.name: one for one in self.fit.parameters}
+        knobs = [
+            knob
+            for knob in knobs_of(self.fit.machine)
+            if known[knob.name].value != known[knob.name].given
+        ]
+        return saying(self.fit.machine, knobs, [rounded(known[knob.name].value) for knob in knobs])
+
+
+def rounded(value: float) -> float:
+    """A number with few significant digits."""
+    return float(f"{value:.{DIGITS - 1}e}")
+
+
+def _quantity(name: str) -> Quantity:
+    return Quantity.TIME if name.endswith(".latency") else Quantity.BANDWIDTH
+
+
+def _shown(name: str, value: float) -> str:
+    """A number with its unit."""
+    return _quantity(name).format(rounded(value))
+
+
+def _interval(one: Parameter) -> str:
+    """The interval; of one without an end, the other end."""
+    low, high = (_shown(one.name, end) if 0 < end < math.inf else "" for end in (one.low, one.high))
+    if low and high:
+        return f"{low} to {high}"
+    return f"at least {low}" if low else f"at most {high}" if high else "-"
+
+
+def report(result: Result) -> str:
+    """The parameters and the errors, as tables."""
+    fit = result.fit
+    rows = [
+        [
+            one.name,
+            _shown(one.name, one.value),
+            _interval(one),
+            _shown(one.name, one.given),
+            "fitted" if one.fitted else one.reason,
+        ]
+        for one in fit.parameters
+    ]
+    lines = table(["number", "value", "95 % interval", "before", ""], rows, 1)
+    lines.append("")
+    errors: list[list[str]] = []
+    for name, residuals in (("fitted", fit.fitted), ("held back", fit.held_back)):
+        errors.append([name, str(len(residuals)), *_errors(residuals)])
+    lines += table(["points", "times", "median error", "worst", "where"], errors, 1)
+    return "\n".join([*(line.rstrip() for line in lines), ""])
+
+
+def _errors(residuals: Sequence[Residual]) -> list[str]:
+    most = worst(residuals)
+    if most is None:
+        return ["-", "-", ""]
+    one = most.sample.collective
+    where = f"{one.kind} of {bytes_text(one.size)} ({most.sample.source})"
+    return [f"{median_error(residuals):.1%}", f"{most.error:+.1%}", where]
+
+
+def as_json(result: Result, text: str) -> dict[str, Any]:
+    """All of it for programs: SI units, relative errors."""
+
+    def errors(residuals: Sequence[Residual]) -> dict[str, Any]:
+        most = worst(residuals)
+        return {
+            "times": len(residuals),
+            "median_error": median_error(residuals) if residuals else None,
+            "worst_error": most.error if most else None,
+            "points": [
+                {
+                    "collective": one.sample.collective.kind,
+                    "bytes": one.sample.collective.size,
+                    "ranks": one.sample.collective.ranks,
+                    "measured_s": one.sample.seconds,
+                    "predicted_s": one.predicted,
+                    "source": one.sample.source,
+                }
+                for one in residuals
+            ],
+        }
+
+    parameters = [
+        asdict(one) | {"low": _finite(one.low), "high": _finite(one.high)}
+        for one in result.fit.parameters
+    ]
+    return {
+        "machine": result.fit.machine.name,
+        "model": asdict(result.model),
+        "files": list(result.files),
+        "parameters": parameters,
+        "fitted": errors(result.fit.fitted),
+        "held_back": errors(result.fit.held_back),
+        "coll": text,
+    }
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isinf(value) else value
+
+
+def machine_text(op: MachineOp, result: Result) -> str:
+    """The fitted machine as ``.coll``, with the source of each number in comments."""
+    machine = result.machine
+    levels = [
+        LevelAttr.of(level, "" if op.reference else attr.size_from.data)
+        for level, attr in zip(machine.levels, op.levels, strict=True)
+    ]
+    properties: dict[str, Attribute] = {
+        "sym_name": StringAttr(machine.name),
+        "levels": ArrayAttr(levels),
+    }
+    if op.parameters and not op.reference:
+        properties["parameters"] = op.parameters
+    if machine.device:
+        properties["device"] = DeviceAttr.of(machine.device)
+    written = write(ModuleOp([MachineOp.create(properties=properties)]))
+    return "\n".join([*_head(result), *_commented(written, result.fit)])
+
+
+def _head(result: Result) -> Iterator[str]:
+    fit, model = result.fit, result.model
+    kept = f", {len(fit.held_back)} more were held back" if fit.held_back else ""
+    how = "" if model.model == "p2" else f", algorithm {model.algorithm}"
+    yield from _comment(
+        f"Fitted by `collir calibrate` to {len(fit.fitted)} times of {', '.join(result.files)}"
+        f"{kept} (model {model.model}{how})."
+    )
+    for name, residuals in (("fitted", fit.fitted), ("held back", fit.held_back)):
+        if residuals:
+            median, most, _ = _errors(residuals)
+            yield from _comment(f"Times {name}: median error {median}, the worst {most}.")
+
+
+def _commented(text: str, fit: Calibration) -> Iterator[str]:
+    """A machine with comments before its device and its levels."""
+    known = {one.name: one for one in fit.parameters}
+    for line in text.split("\n"):
+        if match := re.match(r"  level (\w+)\[", line):
+            each = [(what, f"{match[1]}.{what.lower()}") for what in ("Port", "Latency")]
+            about = [_source(what, known[name]) for what, name in each if name in known]
+            yield from _comment(" ".join(about), "  ")
+        elif line.startswith("  device {") and "reduction" in known:
+            yield from _comment(_source("Reduction", known["reduction"]), "  ")
+        yield line
+
+
+def _source(what: str, one: Parameter) -> str:
+    if one.fitted:
+        return f"{what}: fitted, 95 % interval {_interval(one)}."
+    moved = "as before" if one.value == one.given else f"before {_shown(one.name, one.given)}"
+    return f"{what}: {moved}, {one.reason}."
+
+
+def _comment(text: str, indent: str = "") -> list[str]:
+    """Comments of at most 100 columns."""
+    plain = "".join(c if c.isprintable() else "?" for c in text)
+    head = f"{indent}// "
+    return textwrap.wrap(
+        plain, 100, initial_indent=head, subsequent_indent=head, break_on_hyphens=False
+    )

@@ -1,0 +1,211 @@
+"""``collir calibrate``: from files, and from a run on real ranks."""
+
+import json
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from collir.cost.calibration import files, problem
+from collir.cost.calibration.tables import Part, mesh_over
+from collir.dialects.machine import MachineOp
+from collir.machine import Level, Machine
+from collir.machine.reading import Place
+from collir.tools import calibrate, collir, measure
+from collir.tools.api import parse
+from collir.tools.mpi_run import mpiexec
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "calibration"
+FILES = [f"--from={EXAMPLES / name}" for name in ("one_host.txt", "two_hosts.txt")]
+GIVEN = ["calibrate", str(EXAMPLES / "pod.coll"), *FILES, "--algorithm", "ring"]
+TRUE = {"host.port": 82e9, "host.latency": 12.5e-6, "gpu.port": 234e9, "gpu.latency": 2.9e-6}
+"""What the times of the examples were made with."""
+
+
+def machine_of(text: str) -> Machine:
+    [machine] = [op.value() for op in parse(text).ops if isinstance(op, MachineOp)]
+    return machine
+
+
+def test_a_machine_from_two_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    output, report = tmp_path / "fitted.coll", tmp_path / "report.txt"
+    assert collir.main([*GIVEN, "-o", str(output), "--report", str(report)]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+    machine = machine_of(output.read_text())
+    host, gpu = machine.levels
+    found = dict(zip(TRUE, (host.port, host.latency, gpu.port, gpu.latency), strict=True))
+    for name, value in TRUE.items():
+        assert found[name] == pytest.approx(value, rel=0.04)
+    assert [level.fabric for level in machine.levels] == ["network", "nvlink"]
+    for line in output.read_text().splitlines():
+        assert len(line) <= 100
+    assert "held back     10" in report.read_text()
+
+
+def test_what_programs_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert collir.main([*GIVEN, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    found = json.loads(printed.out)
+    assert found["model"]["algorithm"] == "ring"
+    assert [one["name"] for one in found["parameters"]] == list(TRUE)
+    for one in found["parameters"]:
+        assert one["fitted"]
+        assert one["low"] < one["value"] < one["high"]
+    assert found["fitted"]["times"] + found["held_back"]["times"] == 48
+    assert found["fitted"]["median_error"] < 0.02
+    for one in found["held_back"]["points"]:
+        assert one["predicted_s"] == pytest.approx(one["measured_s"], rel=0.1)
+    assert machine_of(found["coll"]).name == "pod"
+
+
+def test_a_level_that_nothing_crosses_is_said_to_keep_its_numbers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = [word for word in GIVEN if "two_hosts" not in word]
+    assert collir.main(given) == 0
+    printed = capsys.readouterr()
+    assert "level host[2] { port = 100 GB/s, latency = 10 us" in printed.out
+    assert "// Port: as before, no measurement crosses level 'host'." in printed.out
+    assert printed.err.count("no measurement crosses level 'host'") == 2
+
+
+def test_references_and_parameters_stay_or_are_resolved(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "two.coll"
+    path.write_text(
+        "machine @pods(hosts = 2) {\n  device { reduction = 1 TB/s }\n"
+        "  level host[hosts] { port = 100 GB/s, latency = 10 us, fabric = network }\n"
+        "  level gpu[8] { port = 300 GB/s, latency = 1 us, taper = 2 }\n}\n"
+        "machine @four = @pods(hosts = 4)\n"
+    )
+    for name, head in (
+        ("pods", "machine @pods(hosts = 2) {"),
+        ("@four", "machine @four {"),
+    ):
+        arguments = ["calibrate", str(path), "--machine", name, *FILES, "--algorithm", "ring"]
+        assert collir.main(arguments) == 0
+        text = capsys.readouterr().out
+        assert head in text
+        assert "taper = 2" in text
+        assert "// Reduction: " in text
+        assert len(machine_of(text).levels) == 2
+
+
+def test_lines_that_are_left_out_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = (EXAMPLES / "one_host.txt").read_text()
+    lines = text.splitlines()
+    at = next(index for index, line in enumerate(lines) if line.split()[:1] == ["65536"])
+    cells = lines[at].split()
+    cells[8], cells[9] = "17", "nan"
+    lines[at] = "  ".join(cells)
+    lines[at + 1] = "  262144  65536  float  sum"
+    path = tmp_path / "damaged.txt"
+    path.write_text("\r\n".join(lines[: at + 4]))
+    given = ["calibrate", str(EXAMPLES / "pod.coll"), "--from", str(path), "--algorithm", "ring"]
+    assert collir.main(given) == 0
+    err = capsys.readouterr().err.replace(f"{path}", "damaged.txt")
+    assert f"damaged.txt:{at + 1}:1: warning: 17 elements were wrong" in err
+    assert f"damaged.txt:{at + 1}:1: warning: 'nan' is not a time above 0 us" in err
+    assert f"damaged.txt:{at + 2}:1: warning: this line has 4 of 13 columns" in err
+    assert "warning: the run that begins here has no end" in err
+
+
+def test_too_many_times(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "many.txt"
+    lines = (f"all_reduce gpu:8 {4 * size} 1e-3" for size in range(1, calibrate.MAX_POINTS + 2))
+    path.write_text("\n".join(["# collir measurements", *lines]))
+    given = ["calibrate", str(EXAMPLES / "pod.coll"), "--from", str(path)]
+    assert collir.main(given) == 1
+    assert "3001 times are more than 3000" in capsys.readouterr().err
+    assert collir.main([*given, "--most", "64"]) == 0
+
+
+def test_a_file_that_is_too_large(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    path.write_bytes(b"# collir measurements\n" + b"x" * (5 * 2**20))
+    assert collir.main(["calibrate", "@laptop", "--from", str(path)]) == 1
+    assert "more than 4 MiB" in capsys.readouterr().err
+
+
+def test_scipy_is_asked_for_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(problem, "import_module", missing)
+    assert collir.main(["calibrate", "@laptop", "--run"]) == 1
+    assert "error: calibration needs scipy: `pip install" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [1, 2**60, 2**63 - 1])
+def test_any_size_is_a_size(capsys: pytest.CaptureFixture[str], tmp_path: Path, size: int) -> None:
+    path = tmp_path / "times.txt"
+    lines = [f"{kind} gpu:8 {size} 3.5" for kind in ("all_reduce", "broadcast", "all_to_all")]
+    path.write_text("\n".join(["# collir measurements", *lines]))
+    for extra in ([], ["--algorithm", "runtime"], ["--model", "nccl"], ["--model", "p2"]):
+        given = ["calibrate", str(EXAMPLES / "pod.coll"), "--from", str(path), *extra]
+        assert collir.main(given) == 0, capsys.readouterr().err
+        machine_of(capsys.readouterr().out)
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def test_what_a_run_measures() -> None:
+    levels = [Part("node", 2), Part("gpu", 4)]
+    machine = Machine("m", (Level("node", 2, 1e9, 1e-6), Level("gpu", 4, 1e9, 1e-6)))
+    found = measure.groups(levels)
+    assert [Part("node", 2), Part("gpu", 1, 4)] in [list(each) for each in found]
+    for over in found:
+        mesh = mesh_over(machine, over, Place(1))
+        beside = [sub for sub in mesh.sub_axes if sub.axis == "beside"]
+        colours: dict[int, set[tuple[int, ...]]] = {}
+        for rank in range(8):
+            others = tuple(rank // sub.stride % sub.size for sub in beside)
+            colours.setdefault(measure.colour(over, rank), set()).add(others)
+        assert all(len(each) == 1 for each in colours.values())
+        assert len(set(map(frozenset, colours.values()))) == len(colours)
+    for point, kind in product(measure.points(levels), measure.KINDS):
+        assert point.size % 4 == 0
+        assert kind in {one.kind for one in measure.points(levels)}
+
+
+def test_a_run_on_ranks() -> None:
+    command = [sys.executable, "-m", "collir.tools.measure", "node:2", "gpu:2", "--seconds", "1"]
+    found = files.read(mpiexec(4, command, timeout=120))
+    kinds = {row.kind for table in found.tables for row in table.rows}
+    assert kinds == set(measure.KINDS)
+    assert {table.over for table in found.tables} == set(
+        measure.groups([Part("node", 2), Part("gpu", 2)])
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "collir.tools.measure", "gpu:4"], capture_output=True, check=False
+    )
+    assert done.returncode == 2
+    assert b"these levels have 4 devices, but there are 1 ranks" in done.stderr
+
+
+@pytest.mark.slow
+def test_calibrate_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    saved = tmp_path / "times.txt"
+    path = tmp_path / "four.coll"
+    path.write_text(
+        "machine @four { level core[4] { port = 9 GB/s, latency = 50 us, kind = bus } }"
+    )
+    given = ["calibrate", str(path), "--run", "--seconds", "5", "--save", str(saved), "--json"]
+    assert collir.main(given) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["model"]["algorithm"] == "runtime"
+    again = ["calibrate", str(path), "--from", str(saved), "--algorithm", "runtime", "--json"]
+    assert collir.main(again) == 0
+    same = json.loads(capsys.readouterr().out)
+    for one, other in zip(same["parameters"], found["parameters"], strict=True):
+        assert one["value"] == pytest.approx(other["value"], rel=1e-3)
