@@ -102,7 +102,7 @@ class Meter:
     ) -> None:
         """Messages that overlap."""
         loads = [(_round(pattern, self.group).loads, size) for pattern, size in parts]
-        self.add(latency, total(loads), max(size for _, size in parts), reduced)
+        self.add(latency, total(loads), max(size * one.part for one, size in parts), reduced)
 
     def add(
         self, latency: float, loads: tuple[Load, ...], message: float, reduced: float = 0.0

@@ -6,6 +6,7 @@
 - ``nccl``: NCCL's own estimate (nccl.py).
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, get_args
@@ -86,6 +87,8 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
         CostError: the mesh is not placed on levels, or an algorithm does not fit the group.
     """
     name, estimate = step_estimate(collective, model)
+    if not math.isfinite(estimate.time):
+        raise CostError("this takes longer than any number says")
     if model.model == "alpha-beta":
         own, shared = (lowest.time for lowest in _bounds(collective))
     else:  # which know ports only, and have latencies of their own

@@ -11,12 +11,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from collir.cost.disjoint_rings import rings as disjoint_rings
 from collir.cost.group import Group
 from collir.cost.loads import Load, total
 from collir.cost.traffic import Pattern, Shift
 from collir.machine import Level, LinkKind
 from collir.machine.model import Matrix
-from collir.machine.reading.rings import rings as disjoint_rings
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Ring(Pattern):
     one by one, it does so along links, in as many rings as there are, if that is faster than the
     order of its ranks.
     """
+
+    part = 0.5
 
     def loads(self, group: Group) -> tuple[Load, ...]:
         ways = [(Shift(step).loads(group), 0.5) for step in (1, group.size - 1)]

@@ -209,7 +209,7 @@ def shares(phases: Mapping[int, Phase]) -> dict[int, float]:
     while rising:
         pull = _pull(rising.values())
         fullest = {resource: free[resource] / one for resource, one in pull.items() if one}
-        rate = min(*fullest.values(), *(phase.rate for phase in rising.values()))
+        rate = min((*fullest.values(), *(phase.rate for phase in rising.values())))
         most = rate * (1 + 1e-12)
         full = {resource for resource, one in fullest.items() if one <= most}
         for number, phase in list(rising.items()):

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,7 +30,13 @@ MAX_LISTED = 2**20
 
 
 class Pattern(ABC):
-    """Which ranks of a group send to which."""
+    """Which ranks of a group send to which.
+
+    Attributes:
+        part: of its bytes, what goes to one other rank.
+    """
+
+    part: ClassVar[float] = 1.0
 
     @abstractmethod
     def loads(self, group: Group) -> tuple[Load, ...]:

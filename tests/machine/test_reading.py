@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collir.cost.disjoint_rings import rings
 from collir.machine import Fabric, LinkKind
 from collir.machine.reading import FORMATS, MAX_BYTES, Place, ReadError, Reading, detect, read
 from collir.machine.reading.flat_yaml import parse as parse_yaml
 from collir.machine.reading.hostlist import MAX_NAMES, expand
-from collir.machine.reading.rings import rings
 from collir.syntax.reader import read as read_coll
 from collir.syntax.writer import write
 from collir.tools import collir, collopt
@@ -39,7 +39,7 @@ HERE = Path(__file__).parent / "topologies"
 
 FILES = sorted(HERE.iterdir())
 
-SWITCH, RING, FULL, BUS, *_ = LinkKind
+SWITCH, RING, FULL, BUS, _, LINKS = LinkKind
 NVLINK, PCI, NETWORK = Fabric
 
 Row = tuple[str, int, float, LinkKind, int, Fabric | None]
@@ -55,7 +55,7 @@ EXPECTED: dict[str, tuple[str, list[Row]]] = {
     ),
     "dgx1_v100.txt": (
         "nvidia-smi",
-        [("node", 1, 100e9, SWITCH, 4, NETWORK), ("gpu", 8, 150e9, RING, 1, NVLINK)],
+        [("node", 1, 100e9, SWITCH, 4, NETWORK), ("gpu", 8, 150e9, LINKS, 1, NVLINK)],
     ),
     "hgx_a100_4.txt": ("nvidia-smi", [("gpu", 4, 300e9, FULL, 1, NVLINK)]),
     "pcie_l40s.txt": (
@@ -78,7 +78,7 @@ EXPECTED: dict[str, tuple[str, list[Row]]] = {
     ),
     "dgx1_v100_nccl.xml": (
         "nccl",
-        [("node", 1, 50e9, SWITCH, 4, NETWORK), ("gpu", 8, 150e9, RING, 1, NVLINK)],
+        [("node", 1, 50e9, SWITCH, 4, NETWORK), ("gpu", 8, 150e9, LINKS, 1, NVLINK)],
     ),
     "mi300x_rccl.xml": ("nccl", [("gpu", 8, 448e9, FULL, 1, NVLINK)]),
     "fat_tree.conf": (
@@ -376,7 +376,7 @@ REFUSED = [
     (TOPO + "GPU0 X NV1\n", "4:1: there are two rows of GPU0"),
     (TOPO + "GPU2 X NV1\n", "4:1: GPU2 has a row, but no column"),
     (SIX, "6:1: NVLink joins GPUs to islands of 4, 2: no regular machine describes that"),
-    (UNLINKED, "3:1: GPU1 and GPU2 have no NVLink between them, and no ring of links goes"),
+    (UNLINKED, "2:1: GPU0 has 20 NVLinks, more than a GPU has, and not to all others: no regular"),
     ("\t".join(f"GPU{i}" for i in range(300)) + "\n", "1:1: GPU0 has a column, but no row"),
     # SLURM
     ("SwitchName=a\n", "1:12: a needs either Nodes= or Switches="),
@@ -606,13 +606,34 @@ def test_a_switch_with_a_weak_gpu_is_still_a_switch() -> None:
     assert rows(read(matrix(cells))) == [("gpu", 8, 50e9, SWITCH, 1, NVLINK)]
 
 
-def test_direct_links_of_mixed_numbers_are_rings_where_these_are_faster() -> None:
+def test_direct_links_of_mixed_numbers_are_a_matrix() -> None:
     links = [[0, 1, 1, 2], [1, 0, 2, 1], [1, 2, 0, 2], [2, 1, 2, 0]]
     cells = [[f"NV{n}" if n else "X" for n in row] for row in links]
-    assert rows(read(matrix(cells))) == [("gpu", 4, 100e9, RING, 1, NVLINK)]
+    found = read(matrix(cells))
+    assert rows(found) == [("gpu", 4, 125e9, LINKS, 1, NVLINK)]
+    assert found.levels[-1].level.links == tuple(map(tuple, links))
     ((line, message),) = remarks(matrix(cells))
     assert line == 2
-    assert message.startswith("mixed numbers of links (1, 2): taken as a ring, such as GPU0 GPU")
+    assert message.startswith("mixed numbers of links (1, 2): messages are taken to go the short")
+
+
+def test_the_hybrid_cube_mesh_is_the_one_that_ships() -> None:
+    found = read((HERE / "dgx1_v100.txt").read_text())
+    shipped = preset("dgx1_v100").op.value()
+    assert found.levels[-1].level.links == shipped.levels[-1].links
+
+
+def test_islands_that_are_linked_in_other_ways_are_no_regular_machine() -> None:
+    one = [[0, 1, 1], [1, 0, 2], [1, 2, 0]]
+    other = [[0, 2, 1], [2, 0, 1], [1, 1, 0]]
+    cells = [["SYS"] * 6 for _ in range(6)]
+    for start, links in ((0, one), (3, other)):
+        for a, row in enumerate(links):
+            for b, n in enumerate(row):
+                cells[start + a][start + b] = f"NV{n}" if n else "X"
+    with pytest.raises(ReadError, match="are not linked in the same way") as raised:
+        read(matrix(cells))
+    assert raised.value.place == Place(5)
 
 
 def test_a_file_given_as_a_name_is_pointed_out(capsys: pytest.CaptureFixture[str]) -> None:

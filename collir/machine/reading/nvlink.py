@@ -3,20 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collir.machine.model import Fabric, Level, LinkKind
+from collir.machine.model import MAX_LINKS, Fabric, Level, LinkKind, Matrix
 from collir.machine.reading import assumed
 from collir.machine.reading.host import Gpu, Host
-from collir.machine.reading.rings import MAX_VERTICES, rings
 from collir.machine.reading.values import Described, ReadError, Remark
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How some GPUs are linked: the kind, the links of a port, and why."""
+    """How some GPUs are linked: the kind, the links of a port, why, and between which GPUs where
+    that matters."""
 
     kind: LinkKind
     links: int
     why: str
+    matrix: Matrix | None = None
 
 
 def islands(host: Host, remarks: list[Remark]) -> list[list[int]]:
@@ -76,6 +77,12 @@ def level(host: Host, found: Sequence[list[int]], remarks: list[Remark]) -> Desc
                 "regular machine describes that",
                 host.gpus[island[0]].place,
             )
+        if shape.matrix != shapes[0].matrix:
+            raise ReadError(
+                f"the islands of {host.fabric} are not linked in the same way, GPU by GPU: no "
+                "regular machine describes that",
+                host.gpus[island[0]].place,
+            )
     worst = min(range(len(found)), key=lambda index: shapes[index].links)
     shape = shapes[worst]
     if any(other.links != shape.links for other in shapes):
@@ -86,6 +93,7 @@ def level(host: Host, found: Sequence[list[int]], remarks: list[Remark]) -> Desc
                 host.gpus[found[worst][0]].place,
             )
         )
+    gpu = "the GPU that has most" if shape.matrix else "a GPU"
     lines = host.gpus[found[0][0]].place.line
     return Described(
         Level(
@@ -95,10 +103,11 @@ def level(host: Host, found: Sequence[list[int]], remarks: list[Remark]) -> Desc
             assumed.LATENCY[Fabric.NVLINK],
             shape.kind,
             fabric=Fabric.NVLINK,
+            links=shape.matrix,
         ),
         (
-            f"Size: from line {lines} on. Kind: {shape.why}.",
-            f"Port: {_links(shape.links, host)} of a GPU; {host.lane_source}.",
+            f"Size: from line {lines} on. {'Links' if shape.matrix else 'Kind'}: {shape.why}.",
+            f"Port: {_links(shape.links, host)} of {gpu}; {host.lane_source}.",
             assumed.latency_source(Fabric.NVLINK),
         ),
     )
@@ -117,11 +126,7 @@ def _shape(host: Host, island: list[int], remarks: list[Remark]) -> Shape:
     if switched is None:
         switched = least > 0 and max(map(sum, links)) > assumed.MOST_LINKS
     if least < most and not switched:
-        found = rings(links)
-        if 2 * len(found) > least * others:
-            return _ring(host, island, links, found, remarks)
-    if least == 0:
-        raise _no_ring(host, island, links)
+        return _matrix(host, island, links, remarks)
     if least < most:
         gpu = min(range(len(island)), key=lambda index: sum(links[index]))
         remarks.append(
@@ -150,26 +155,21 @@ def _apart(links: list[list[int]]) -> tuple[int, int] | None:
     return next(((a, b) for a in range(n) for b in range(n) if a != b and not links[a][b]), None)
 
 
-def _no_ring(host: Host, island: list[int], links: list[list[int]]) -> ReadError:
-    a, b = _apart(links) or (0, 0)
-    first, second = (host.gpus[island[index]] for index in (a, b))
-    n = len(island)
-    limit = f" (looked for among at most {MAX_VERTICES})" if n > MAX_VERTICES else ""
-    return ReadError(
-        f"{first.name} and {second.name} have no {host.fabric} between them, and no ring of "
-        f"links goes through all {n} GPUs{limit}: no regular machine describes that",
-        first.place,
-    )
-
-
-def _ring(
-    host: Host,
-    island: list[int],
-    links: list[list[int]],
-    found: list[tuple[int, ...]],
-    remarks: list[Remark],
-) -> Shape:
+def _matrix(host: Host, island: list[int], links: list[list[int]], remarks: list[Remark]) -> Shape:
     gpus = [host.gpus[index] for index in island]
+    if len(island) > MAX_LINKS:
+        raise ReadError(
+            f"{len(island)} GPUs are not all linked alike: a matrix of links is of {MAX_LINKS} at "
+            "most",
+            gpus[0].place,
+        )
+    busiest = max(range(len(island)), key=lambda index: sum(links[index]))
+    if sum(links[busiest]) > assumed.MOST_LINKS:
+        has = f"{gpus[busiest].name} has {_links(sum(links[busiest]), host)}"
+        raise ReadError(
+            f"{has}, more than a GPU has, and not to all others: no regular machine describes that",
+            gpus[busiest].place,
+        )
     said: list[str] = []
     present = sorted({count for row in links for count in row if count})
     if len(present) > 1:
@@ -180,16 +180,10 @@ def _ring(
         place = first.place
         said.append(f"{first.name} and {second.name} have no {host.fabric} between them")
     remarks.append(
-        Remark(
-            f"{', and '.join(said)}: taken as a ring, such as "
-            f"{names([gpus[index] for index in found[0]])}, of "
-            f"{_links(2 * len(found), host)} a GPU",
-            place,
-        )
+        Remark(f"{', and '.join(said)}: messages are taken to go the shortest ways", place)
     )
-    count = "one ring goes" if len(found) == 1 else f"{len(found)} rings go"
-    why = f"{count} through all GPUs, by links of their own"
-    return Shape(LinkKind.RING, 2 * len(found), why)
+    why = "links between GPUs, not the same for all"
+    return Shape(LinkKind.LINKS, sum(links[busiest]), why, tuple(map(tuple, links)))
 
 
 def names(gpus: Sequence[Gpu]) -> str:

@@ -15,7 +15,7 @@ from collir.dialects.machine import MeshOp
 from collir.layout import Mesh
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.synthesis.meshes import place
-from collir.synthesis.placements import best_placements
+from collir.synthesis.placements import best_placements, functions_on
 from collir.synthesis.strategies import Wanted, synthesised
 from collir.synthesis.unplacing import unplaced_copy
 from collir.targets.reports.cost import CostingTarget
@@ -55,7 +55,7 @@ class ExplainTarget(CostingTarget):
         found = simulate(module, self.cost_model())
         whole, in_chunks = (self._programs(module.clone(), chunks) for chunks in (1, CHUNKS))
         elsewhere = {
-            op.sym_name.data: self._elsewhere(module, op.value())
+            op.sym_name.data: self._elsewhere(module, op.value(), whole)
             for op in module.ops
             if isinstance(op, MeshOp) and op.value().placed
         }
@@ -77,8 +77,11 @@ class ExplainTarget(CostingTarget):
         synthesised(module, Wanted(self.cost_model(), seconds=seconds, chunks=chunks))
         return {one.name: one.time for one in simulate(module, self.cost_model())}
 
-    def _elsewhere(self, module: ModuleOp, mesh: Mesh) -> tuple[Mesh, Mapping[str, float]] | None:
-        """The best placement of a mesh, if it is another one, with the seconds of all functions."""
+    def _elsewhere(
+        self, module: ModuleOp, mesh: Mesh, here: Mapping[str, float]
+    ) -> tuple[Mesh, Mapping[str, float]] | None:
+        """The best placement of a mesh, with the seconds of all functions; None if it is no better
+        than what they take ``here`` with their cheapest programs."""
         copied = unplaced_copy(module, mesh)
         if copied is None:
             return None
@@ -87,7 +90,10 @@ class ExplainTarget(CostingTarget):
         if not found or found[0].mesh.sub_axes == mesh.sub_axes:
             return None
         place(op, found[0].mesh)
-        return found[0].mesh, self._programs(copy, 1)
+        there = self._programs(copy, 1)
+        names = [one.sym_name.data for one in functions_on(module, mesh.name)]
+        better = sum(here[name] for name in names) > _LEAST * sum(there[name] for name in names)
+        return (found[0].mesh, there) if better else None
 
 
 def explanation(

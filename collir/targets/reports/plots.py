@@ -1,6 +1,7 @@
 # pyright: basic
 """Plots as SVG, by matplotlib."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -66,7 +67,15 @@ def timelines(charts: Sequence[Timeline]) -> str:
             figure.legend(handles=handles, loc="outside lower center", ncols=6, fontsize="small")
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()
+    return _numbered(text.getvalue())
+
+
+def _numbered(svg: str) -> str:
+    """With the clips numbered: matplotlib names them by the last digits of a layout, which vary."""
+    names = dict.fromkeys(re.findall(r'<clipPath id="(\w+)"', svg))
+    for number, name in enumerate(names):
+        svg = svg.replace(name, f"clip{number}")
+    return svg
 
 
 def _bars(axes: Any, chart: Timeline, colours: Mapping[str, str]) -> None:

@@ -1,0 +1,94 @@
+"""The test bed: its figures against worked examples, and links as a machine's file says."""
+
+import runpy
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collir.dialects.machine import MachineOp
+from collir.machine import Machine
+from collir.syntax.reader import read
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "testbed"
+METRICS: dict[str, Any] = runpy.run_path(str(FOLDER / "metrics.py"))
+SHAPING: dict[str, Any] = runpy.run_path(str(FOLDER / "shaping.py"))
+
+
+def machine(name: str) -> Machine:
+    text = (FOLDER / "machines" / f"{name}.coll").read_text(encoding="utf-8")
+    [found] = [op.value() for op in read(text).ops if isinstance(op, MachineOp)]
+    return found
+
+
+def test_the_best_is_looked_for_among_the_first_predicted() -> None:
+    predicted, measured = [3.0, 1.0, 2.0, 4.0], [1.0, 2.0, 1.02, 9.0]
+    assert METRICS["order"](predicted) == [1, 2, 0, 3]
+    assert [METRICS["among_best"](predicted, measured, k) for k in (1, 2, 3)] == [0, 0, 1]
+    assert [METRICS["close_among"](predicted, measured, k) for k in (1, 2)] == [0, 1]
+    assert METRICS["regret"](predicted, measured) == pytest.approx(1.0)
+
+
+def test_of_equal_predictions_the_first_is_first_whatever_sums_leave() -> None:
+    assert METRICS["order"]([0.1 + 0.2, 0.3, 0.2]) == [2, 0, 1]
+
+
+def test_pairs_that_measure_alike_do_not_count_and_equal_predictions_count_half() -> None:
+    # 1 and 1.04 are alike; of the others (1, 2) and (1.04, 2), the second is predicted to be equal.
+    assert METRICS["pairs"]([1.0, 5.0, 5.0], [1.0, 1.04, 2.0]) == (1.5, 2)
+    assert METRICS["pairs"]([2.0, 1.0], [1.0, 2.0]) == (0.0, 1)
+
+
+def test_tau_of_all_orders_of_four_is_that_of_inversions() -> None:
+    for order in permutations(range(4)):
+        inversions = sum(order[i] > order[j] for i in range(4) for j in range(i + 1, 4))
+        tau = METRICS["kendall"](list(map(float, order)), [0.0, 1.0, 2.0, 3.0])
+        assert tau == pytest.approx(1 - 2 * inversions / 6)
+
+
+def test_tau_of_ties() -> None:
+    # tau-b: 2 pairs agree, one is a tie in the first list: 2 / sqrt(2 * 3).
+    assert METRICS["kendall"]([1.0, 1.0, 2.0], [1.0, 2.0, 3.0]) == pytest.approx(2 / 6**0.5)
+    assert METRICS["kendall"]([1.0, 1.0], [1.0, 2.0]) is None
+
+
+def test_errors_are_relative_to_what_was_measured() -> None:
+    errors = METRICS["errors"]([1.0, 3.0, 1.8], [2.0, 2.0, 2.0])
+    assert errors == pytest.approx([-0.5, 0.5, -0.1])
+    assert METRICS["middle_and_worst"]([-0.1, 0.3, -0.4]) == (0.3, -0.4)
+
+
+def test_every_child_of_every_level_has_a_link_as_fast_as_its_port() -> None:
+    links = SHAPING["links"](machine("two_racks"))
+    assert [sum(link.level == level for link in links) for level in range(3)] == [2, 4, 16]
+    assert {(link.level, link.rate) for link in links} == {(0, 3.125e6), (1, 6.25e6), (2, 12.5e6)}
+    assert SHAPING["bridges"](machine("two_racks"))[0] == "br0-0"
+    last = links[-1]
+    assert (last.outside, last.inside, last.bridge) == ("out2-15", "eth0", "br2-3")
+    third = links[2 + 2]
+    assert (third.outside, third.inside, third.bridge) == ("out1-2", "in1-2", "br1-1")
+
+
+def test_uneven_ports_are_uneven_links() -> None:
+    links = SHAPING["links"](machine("uneven"))
+    assert [link.rate for link in links if not link.is_rank] == [6.25e6, 6.25e6, 3.125e6, 3.125e6]
+    assert {link.rate for link in links if link.is_rank} == {12.5e6}
+
+
+def test_an_interface_is_shaped_to_bits_and_acknowledgements_are_not() -> None:
+    root, data, queue, rest, *filters = SHAPING["shaped"]("out0-1", 6.25e6)
+    assert root.endswith("htb default 10")
+    assert "classid 1:10" in data
+    assert " rate 50000000bit " in data
+    assert " burst 3125 " in data
+    assert queue.split()[-2:] == ["limit", str(SHAPING["QUEUE"])]
+    assert "10gbit" in rest
+    assert [int(one.split(" u16 ")[1].split()[0]) for one in filters] == [40, 52, 64, 72, 80]
+    assert all(one.endswith("flowid 1:20") for one in filters)
+
+
+@pytest.mark.parametrize("name", ["two_nodes", "four_nodes", "two_racks", "uneven"])
+def test_ranks_together_send_no_more_than_the_computer_carries(name: str) -> None:
+    links = SHAPING["links"](machine(name))
+    assert sum(link.rate for link in links if link.is_rank) * 8 <= 1.6e9
