@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help run test test-all lint format bench bench-search docs clean
+.PHONY: help run test test-all lint format bench bench-search testbed docs clean
 
 help:
 	@echo "make run       install; decompose, cost and run examples/sync_gradients.coll on 8 MPI ranks"
@@ -15,6 +15,7 @@ help:
 	@echo "make format    ruff, changing files"
 	@echo "make bench     the benchmarks (times, as ratios), and docs/p2.md anew"
 	@echo "make bench-search  those of exact search (6 minutes), and docs/search-scaling.md anew"
+	@echo "make testbed   run programs on a real network of shaped links (35 minutes, Linux), and docs/testbed.md anew"
 	@echo "make docs      write the generated pages of docs/ anew"
 
 $(STAMP): pyproject.toml
@@ -53,11 +54,17 @@ bench: $(STAMP)
 	PYTHONPATH=tests/support $(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/strategies.py
 	$(BIN)/python benchmarks/pipelines.py --machines 40
+	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/p2.py
 
 bench-search: $(STAMP)
 	$(BIN)/python benchmarks/search/run.py
 	$(BIN)/python benchmarks/search/scaling.py
+
+MINUTES ?= 35
+testbed: $(STAMP)
+	$(BIN)/python benchmarks/testbed/run.py --minutes $(MINUTES)
+	$(BIN)/python benchmarks/testbed/report.py
 
 docs: $(STAMP)
 	$(BIN)/python -m collir.tools.docs

@@ -1,0 +1,61 @@
+"""MPICH as it is measured, and the names that the cost model has for the same algorithms."""
+
+from dataclasses import replace
+
+from collir.cost.collective import Collective
+
+NETWORK = {
+    # Only TCP over the shaped links: no shared memory, which would be found across name spaces.
+    "MPIR_CVAR_CH4_NETMOD": "ofi",
+    "FI_PROVIDER": "tcp",
+    "FI_TCP_IFACE": "eth0",
+    "MPIR_CVAR_NOLOCAL": "1",
+    # A rank that waits sleeps soon (with patient_yield.c).
+    "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
+}
+"""Settings of every launch."""
+
+_CHOSEN = {
+    "all_reduce": ("ALLREDUCE", "reduce_scatter_allgather", "halving_doubling"),
+    "reduce_scatter": ("REDUCE_SCATTER_BLOCK", "recursive_halving", "recursive_halving"),
+    "all_gather": ("ALLGATHER", "recursive_doubling", "recursive_doubling"),
+    "broadcast": ("BCAST", "binomial", "binomial"),
+    "reduce": ("REDUCE", "reduce_scatter_gather", "halving_doubling"),
+    "scatter": ("SCATTER", "binomial", "binomial"),
+    "gather": ("GATHER", "binomial", "binomial"),
+}
+"""Collective -> MPICH's name in its settings, the algorithm there, and in the cost model."""
+
+_RENDEZVOUS = {
+    # Long messages wait for their receiver, as they do on networks with remote memory access. Sent
+    # early, those of the next round would queue before what is still needed for this one.
+    "MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD": "8192",
+    "MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL": "direct",
+}
+
+_NO_OTHERS = {"MPIR_CVAR_DEVICE_COLLECTIVES": "none", "MPIR_CVAR_COLLECTIVE_FALLBACK": "error"}
+
+_FIXED = _NO_OTHERS | {
+    f"MPIR_CVAR_{name}_INTRA_ALGORITHM": chosen for name, chosen, _ in _CHOSEN.values()
+}
+
+PROTOCOLS = ("eager", "rendezvous")
+"""Settings under which programs run: messages that are sent at once, or that wait."""
+
+SETTINGS: dict[str, dict[str, str]] = {
+    "eager": _FIXED,
+    "rendezvous": _FIXED | _RENDEZVOUS,
+    "ring": _NO_OTHERS | {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ring"},
+    "default": {},
+}
+"""By name: those of programs; an all_reduce by a ring; and all that MPICH chooses itself."""
+
+
+def modelled(collective: Collective) -> Collective:
+    """A collective by the algorithm that is set under ``PROTOCOLS``."""
+    return replace(collective, algorithm=_CHOSEN[collective.kind][2])
+
+
+def chosen_algorithms() -> dict[str, str]:
+    """The algorithm of every collective under ``PROTOCOLS``, by the name of the cost model."""
+    return {kind: name for kind, (_, _, name) in _CHOSEN.items()}

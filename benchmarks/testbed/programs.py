@@ -1,0 +1,232 @@
+"""Cases, their placements and programs, and what the cost model says of them."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from library import modelled
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block
+
+from collir.cost.collective import Collective
+from collir.cost.model import CostModel, StepCost, step_cost
+from collir.cost.program import collective_of, function_cost
+from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.machine import MachineOp, mesh_of, meshes_remembered
+from collir.layout import Axis, LayoutError, Mesh
+from collir.machine import Machine
+from collir.syntax.mlir import functions_of
+from collir.syntax.reader import read
+from collir.synthesis.build import build
+from collir.synthesis.candidates import enumerated
+from collir.synthesis.meshes import placed
+from collir.synthesis.p2.matrices import Matrix, matrices
+from collir.synthesis.steps import Candidate, Step
+from collir.synthesis.strategies import Program, Wanted, programs, rewrite, searched_in
+
+MACHINES = Path(__file__).parent / "machines"
+SEARCHED = 100
+"""How many programs the search gives, beside those of P²."""
+MODEL = CostModel()
+
+Steps = tuple[tuple[str, tuple[str, ...]], ...]
+"""A program: collectives and their sub-axes."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """The axes of a mesh, and the indices of those that are reduced."""
+
+    axes: tuple[int, ...]
+    reduced: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """For files."""
+        return f"{'x'.join(map(str, self.axes))}-{''.join(map(str, self.reduced))}"
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"[{' '.join(map(str, self.axes))}] over {', '.join(map(str, self.reduced))}"
+
+
+CASES = {
+    8: [
+        Case((8,), (0,)),
+        Case((2, 4), (0,)),
+        Case((2, 4), (1,)),
+        Case((2, 4), (0, 1)),
+        Case((4, 2), (0,)),
+        Case((2, 2, 2), (0,)),
+        Case((2, 2, 2), (0, 1)),
+        Case((2, 2, 2), (0, 2)),
+    ],
+    16: [
+        Case((16,), (0,)),
+        Case((4, 4), (0,)),
+        Case((2, 8), (1,)),
+        Case((2, 8), (0,)),
+        Case((4, 4), (0, 1)),
+        Case((2, 2, 4), (0, 2)),
+    ],
+}
+"""By the number of ranks."""
+
+
+def machine(name: str) -> Machine:
+    """The machine of a file, which is that name."""
+    text = (MACHINES / f"{name}.coll").read_text(encoding="utf-8")
+    [found] = [op.value() for op in read(text).ops if isinstance(op, MachineOp)]
+    return found
+
+
+def placements(case: Case, machine: Machine) -> list[Matrix]:
+    """All of them; those that only differ in axes that are idle are left out."""
+    found: dict[tuple[object, ...], Matrix] = {}
+    for matrix in matrices([level.size for level in machine.levels], case.axes):
+        found.setdefault(_seen(case, machine, matrix), matrix)
+    return list(found.values())
+
+
+def _seen(case: Case, machine: Machine, matrix: Matrix) -> tuple[object, ...]:
+    """What a reduction sees of a placement: which sub-axes are its own, in the machine's order."""
+    mesh = mesh_on(case, machine, matrix)
+    own = {mesh.axes[index].name for index in case.reduced}
+    return tuple((sub.level, sub.size, sub.stride) for sub in mesh.sub_axes if sub.axis in own)
+
+
+def mesh_on(case: Case, machine: Machine, matrix: Matrix, name: str = "m") -> Mesh:
+    """The mesh of a placement."""
+    axes = tuple(Axis(f"a{index}", size) for index, size in enumerate(case.axes))
+    return placed(Mesh(name, machine, axes), matrix)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A program that is to be measured."""
+
+    case: Case
+    matrix: Matrix
+    steps: Steps
+
+
+Timed = tuple[Wish, float]
+"""A program, and the seconds that are predicted for it."""
+
+
+def flat(case: Case, machine: Machine, matrix: Matrix) -> Wish:
+    """The all_reduce as one step."""
+    mesh = mesh_on(case, machine, matrix)
+    own = {mesh.axes[index].name for index in case.reduced}
+    axes = tuple(sub.name for sub in mesh.sub_axes if sub.axis in own)
+    return Wish(case, matrix, (("all_reduce", mesh.ordered(axes)),))
+
+
+def module_of(wishes: Sequence[Wish], machine: Machine, elements: int) -> ModuleOp:
+    """A module with a function for each program, on ``elements`` numbers of 4 bytes a rank."""
+    module = _written(wishes, machine, elements)
+    with meshes_remembered():
+        for function, wish in zip(functions_of(module), wishes, strict=True):
+            steps = tuple(Step(kind, axes) for kind, axes in wish.steps)
+            rewrite(function, (Program(steps),), None)
+    return module
+
+
+def _written(wishes: Sequence[Wish], machine: Machine, elements: int) -> ModuleOp:
+    """The module before all_reduces become programs."""
+    meshes = list(dict.fromkeys((wish.case, wish.matrix) for wish in wishes))
+    names = {key: f"m{number}" for number, key in enumerate(meshes)}
+    lines = [_machine_text(machine)]
+    lines += [_mesh_text(*key, machine, name) for key, name in names.items()]
+    for number, wish in enumerate(wishes):
+        lines.append(_function_text(number, wish, names[wish.case, wish.matrix], elements))
+    return read("\n".join(lines))
+
+
+def _machine_text(machine: Machine) -> str:
+    return (MACHINES / f"{machine.name}.coll").read_text(encoding="utf-8")
+
+
+def _mesh_text(case: Case, matrix: Matrix, machine: Machine, name: str) -> str:
+    mesh = mesh_on(case, machine, matrix, name)
+    axes = []
+    for axis in mesh.axes:
+        subs = [sub for sub in mesh.sub_axes if sub.axis == axis.name]
+        axes.append(f"{axis.name} = " + " * ".join(f"{sub.level}:{sub.size}" for sub in subs))
+    return f"mesh @{name} on @{machine.name} {{ {', '.join(axes)} }}"
+
+
+def _function_text(number: int, wish: Wish, mesh: str, elements: int) -> str:
+    """The all_reduce of a case; every group reduces data of its own."""
+    case = wish.case
+    idle = [index for index in range(len(case.axes)) if index not in case.reduced]
+    total = elements
+    for index in idle:
+        total *= case.axes[index]
+    dim = f"{total}@({', '.join(f'a{index}' for index in idle)})" if idle else str(total)
+    over = ", ".join(f"a{index}" for index in case.reduced)
+    return (
+        f"func @f{number}(%g: f32[{dim}] partial(sum: {over})) -> f32[{dim}] on @{mesh} {{\n"
+        f"  %r = all_reduce %g over {over}\n  return %r\n}}"
+    )
+
+
+def candidates(case: Case, machine: Machine, matrix: Matrix, elements: int) -> list[Wish]:
+    """All programs that are known for a placement: those of P² and the best that a search finds;
+    the flat all_reduce first."""
+    whole = flat(case, machine, matrix)
+    [op] = searched_in(functions_of(_written([whole], machine, elements))[0])
+    listed: list[Candidate] = enumerated(collective_of(op, mesh_of(op)), MODEL)
+    listed += programs(op, Wanted(MODEL, top=SEARCHED)).candidates
+    typed = (one.steps for one in listed if _has_type(op, one.steps))
+    each = (tuple((step.kind, tuple(step.axes)) for step in steps) for steps in typed)
+    return list(dict.fromkeys([whole, *(Wish(case, matrix, steps) for steps in each)]))
+
+
+def _has_type(op: CollOp, steps: Sequence[Step]) -> bool:
+    """Whether steps are a program here: some of P² send to all what all of them have."""
+    block = Block(arg_types=[op.operands[0].type])
+    try:
+        build(mesh_of(op), block.args[0], steps, dist_type(op.result))
+    except LayoutError:
+        return False
+    return True
+
+
+def costs(wishes: Sequence[Wish], machine: Machine, elements: int) -> list[tuple[StepCost, ...]]:
+    """What each step of each program costs, by the algorithms that the library is set to."""
+    module = module_of(wishes, machine, elements)
+    with meshes_remembered():
+        return [function_costs(function, machine) for function in functions_of(module)]
+
+
+def function_costs(function: FuncOp, machine: Machine) -> tuple[StepCost, ...]:
+    steps = function_cost(function, MODEL).steps
+    return tuple(step_cost(on(modelled(step.collective), machine), MODEL) for step in steps)
+
+
+def on(collective: Collective, machine: Machine) -> Collective:
+    """A collective on a machine that differs in its figures only."""
+    return replace(collective, mesh=replace(collective.mesh, machine=machine))
+
+
+def ordered(case: Case, machine: Machine, matrix: Matrix, elements: int) -> list[Timed]:
+    """The programs of a placement, each with the seconds that are predicted: the flat all_reduce
+    first, then the others, best first."""
+    known = candidates(case, machine, matrix, elements)
+    times = [sum(step.time for step in each) for each in costs(known, machine, elements)]
+    timed = list(zip(known, times, strict=True))
+    return [timed[0], *sorted(timed[1:], key=lambda one: (one[1], len(one[0].steps)))]
+
+
+def chosen(listed: Sequence[Timed], most: int) -> list[Timed]:
+    """What is measured of a placement: of more than ``most``, half are the best predicted ones and
+    half others, at random."""
+    whole, *others = listed
+    if len(others) > most:
+        rest = random.Random(str(whole)).sample(range(most // 2, len(others)), most - most // 2)
+        others = others[: most // 2] + [others[index] for index in sorted(rest)]
+    return [whole, *others]

@@ -1,0 +1,240 @@
+"""Measures programs on a real network of shaped links: ``make testbed``.
+
+Every machine of ``machines/`` becomes a network of name spaces (``network.py``), in which MPICH
+runs many programs for every placement of every case (``programs.py``). What is measured goes to
+``results/``; a case that is there is not measured again. ``report.py`` writes the page.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import launch
+import network
+import singles
+import timer
+from library import PROTOCOLS, SETTINGS
+from programs import (
+    CASES,
+    MACHINES,
+    Case,
+    Timed,
+    Wish,
+    chosen,
+    flat,
+    machine,
+    module_of,
+    ordered,
+    placements,
+)
+
+from collir.tools.mpi_run import find
+
+RESULTS = Path(__file__).parent / "results"
+WEIGHTS = {"two_nodes": 2.5, "four_nodes": 5, "two_racks": 10, "uneven": 4}
+"""Machine -> its part of the time, of those that are still to come."""
+ELEMENTS = 65536
+"""Numbers of 4 bytes on every rank."""
+MOST = (60, 52, 44, 36, 32, 28, 24, 20, 16, 12, 8)
+"""How many programs of a placement are measured: the first that there is time for."""
+SINGLE_RUNS = 7
+"""Of collectives that are calibrated with."""
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2)."""
+OVERHEAD = 0.01
+"""Seconds of a run beside the program's own."""
+
+
+def runs_of(seconds: float) -> int:
+    """How often a program is run that is predicted to take so long: the shorter the oftener."""
+    return 5 if seconds < 0.1 else 3 if seconds < 0.3 else 2
+
+
+def needed(timed: Sequence[Timed]) -> float:
+    """Seconds of all runs of programs."""
+    return sum((1 + runs_of(one)) * (one * 1.05 + OVERHEAD) for _, one in timed)
+
+
+class Bench:
+    """One machine, as a network."""
+
+    def __init__(self, name: str, results: Path, until: float) -> None:
+        self.machine = machine(name)
+        self.folder = results / name
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.until = until
+        self.protocol = PROTOCOLS[0]
+        network.build(self.machine)
+
+    def log(self, text: str) -> None:
+        """A line of progress."""
+        print(f"{time.strftime('%H:%M:%S')} {self.machine.name}: {text}", flush=True)
+
+    def measure(self) -> None:
+        """All that is not there yet, as far as there is time."""
+        path = self.folder / "singles.json"
+        if not path.exists():
+            self._singles()
+        self.protocol = json.loads(path.read_text(encoding="utf-8"))["protocol"]
+        cases = [one for one in CASES[self.machine.devices] if not self._path(one).exists()]
+        listed = {
+            case: [
+                ordered(case, self.machine, matrix, ELEMENTS)
+                for matrix in placements(case, self.machine)
+            ]
+            for case in cases
+        }
+        for number, case in enumerate(cases):
+            left = self.until - time.time()
+            for most in MOST:
+                total = sum(
+                    needed(chosen(one, most)) + 3 * needed(one[:1])
+                    for other in cases[number:]
+                    for one in listed[other]
+                )
+                if total < left:
+                    break
+            else:
+                self.log(f"no time for {len(cases) - number} cases")
+                return
+            self.log(f"{case.text}: {total:.0f} s for what is left, {most} programs a placement")
+            self._case(case, [chosen(one, most) for one in listed[case]])
+
+    def _path(self, case: Case) -> Path:
+        return self.folder / f"{case.name}.json"
+
+    def _singles(self) -> None:
+        """Single collectives by both protocols; programs then run by the faster one."""
+        listed = singles.singles(self.machine, ELEMENTS)
+        found = {name: self._each(listed, name) for name in PROTOCOLS}
+        totals = {
+            name: sum(median(one["seconds"]) for one in each if one["elements"] == ELEMENTS)
+            for name, each in found.items()
+        }
+        protocol = min(PROTOCOLS, key=totals.__getitem__)
+        self.log(
+            f"{protocol}: " + ", ".join(f"{name} {each:.3f} s" for name, each in totals.items())
+        )
+        self._write(self.folder / "singles.json", {"protocol": protocol, "collectives": found})
+
+    def _each(self, listed: Sequence[singles.Single], setting: str) -> list[dict[str, Any]]:
+        module = singles.module_of(listed, self.machine, MACHINES)
+        runs = [SINGLE_RUNS if one.kind == singles.FITTED else 2 for one in listed]
+        code = timer.emit(module, ELEMENTS, runs, alike=False)
+        measured = self._run(code, len(listed), setting, 300)
+        return [
+            {"kind": one.kind, "over": one.levels, "elements": one.elements} | _figures(found)
+            for one, found in zip(listed, measured, strict=True)
+        ]
+
+    def _case(self, case: Case, timed: Sequence[Sequence[Timed]]) -> None:
+        every = [one for listed in timed for one in listed]
+        measured = self._wishes(every, self.protocol)
+        matrices = [listed[0][0].matrix for listed in timed]
+        whole = [(flat(case, self.machine, matrix), 0.1) for matrix in matrices]
+        others = {name: self._wishes(whole, name) for name in ("ring", "default")}
+        found: list[dict[str, Any]] = []
+        for number, (matrix, listed) in enumerate(zip(matrices, timed, strict=True)):
+            own = [measured.pop(0) for _ in listed]
+            each = [
+                {"steps": wish.steps} | _figures(one)
+                for (wish, _), one in zip(listed, own, strict=True)
+            ]
+            library = {name: _figures(one[number]) for name, one in others.items()}
+            found.append({"matrix": matrix, "programs": each, "flat": library})
+        case_entry = {"axes": case.axes, "reduced": case.reduced}
+        self._write(self._path(case), {"case": case_entry, "placements": found})
+
+    def _wishes(self, timed: Sequence[Timed], setting: str) -> list[launch.Measured]:
+        wishes: list[Wish] = [wish for wish, _ in timed]
+        module = module_of(wishes, self.machine, ELEMENTS)
+        code = timer.emit(module, ELEMENTS, [runs_of(seconds) for _, seconds in timed])
+        return self._run(code, len(wishes), setting, 60 + 4 * needed(timed))
+
+    def _run(
+        self, code: str, functions: int, setting: str, timeout: float
+    ) -> list[launch.Measured]:
+        ranks, levels = self.machine.devices, len(self.machine.levels)
+        return launch.run(code, functions, ranks, levels, setting, timeout)
+
+    def _write(self, path: Path, entry: dict[str, Any]) -> None:
+        version = subprocess.run(
+            [find("mpiexec"), "--version"], capture_output=True, text=True, check=True
+        )
+        about = {
+            "machine": self.machine.name,
+            "elements": ELEMENTS,
+            "date": time.strftime("%Y-%m-%d %H:%M"),
+            "mpich": version.stdout.split("Version:")[1].split()[0],
+            "kernel": platform.release(),
+            "cores": os.cpu_count(),
+            "settings": SETTINGS,
+        }
+        partial = path.with_suffix(".partial")
+        partial.write_text(_compact(about | entry), encoding="utf-8")
+        partial.rename(path)
+        self.log(f"wrote {path.name}")
+
+
+def _figures(one: launch.Measured) -> dict[str, Any]:
+    seconds = [round(second, 6) for second in one.seconds]
+    return {"seconds": seconds, "sent": one.sent, "total": one.total}
+
+
+def _compact(entry: dict[str, Any]) -> str:
+    """JSON with a program in a line."""
+    text = json.dumps(entry, separators=(",", ":"))
+    for start in ('{"steps"', '{"kind"', '{"matrix"', '"placements"'):
+        text = text.replace(start, "\n" + start)
+    return text + "\n"
+
+
+def main() -> int:
+    """Measures; the exit status."""
+    parser = argparse.ArgumentParser(description="Measures programs on a network of shaped links.")
+    parser.add_argument("--minutes", type=float, default=35, help="default: %(default)s")
+    parser.add_argument(
+        "--machines", nargs="+", default=list(WEIGHTS), choices=WEIGHTS, help="default: %(default)s"
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="default: %(default)s")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if missing := [name for name in ("unshare", "ip", "tc", "cc") if not shutil.which(name)]:
+        parser.error(f"{missing[0]} is missing: this needs Linux, iproute2 and a C compiler")
+    until = time.time() + 60 * options.minutes
+    if options.inside:
+        [name] = options.machines
+        Bench(name, options.results, until).measure()
+        return 0
+    if (load := os.getloadavg()[0]) > 0.5:
+        print(f"the load is {load:.1f}: what else runs here makes links slower", file=sys.stderr)
+    for number, name in enumerate(options.machines):
+        weights = [WEIGHTS[other] for other in options.machines[number:]]
+        share = (until - time.time()) / 60 * weights[0] / sum(weights)
+        command = [sys.executable, __file__, "--inside", "--machines", name]
+        command += ["--minutes", f"{share:.3f}", "--results", str(options.results)]
+        with subprocess.Popen(network.isolated(command), preexec_fn=_die_with_parent) as inside:
+            status = inside.wait()
+        if status:
+            return status
+    return 0
+
+
+def _die_with_parent() -> None:
+    """Nothing is left behind when this process is killed: Linux then kills the other one."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""The main of a measurement: every function in turns, the seconds of its slowest rank, and once
+what went over each link."""
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ModuleOp
+
+from collir.dialects.machine import mesh_of
+from collir.syntax.mlir import functions_of
+from collir.targets.code.mpi import emit_c
+
+INCLUDES = ("mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h", "limits.h")
+
+_MAIN = """\
+static FILE *out;
+
+/* What all interfaces of the launcher's network have received and sent, a line each. */
+static void links(int function, char when)
+{
+  char line[1024], name[64];
+  unsigned long long got, sent;
+  FILE *file = fopen("/proc/1/net/dev", "r");
+  if (!file) MPI_Abort(MPI_COMM_WORLD, 1);
+  while (fgets(line, sizeof line, file))
+    if (sscanf(line, " %63[^:]: %llu %*u %*u %*u %*u %*u %*u %*u %llu", name, &got, &sent) == 3 &&
+        !strncmp(name, "out", 3))
+      fprintf(out, "link %d %c %s %llu %llu\\n", function, when, name, got, sent);
+  fclose(file);
+}
+
+int main(int argc, char **argv)
+{
+  int rank, wrong = 0, wrongs[RANKS];
+  float *in = malloc(ELEMENTS * 4), *result = malloc(ELEMENTS * 4), *right = malloc(ELEMENTS * 4);
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank == 0) out = fopen(argv[1], "w");
+  for (size_t i = 0; i < ELEMENTS; ++i) in[i] = (float)((i * 7 + 13 * (size_t)rank) % 32);
+INIT
+  for (int run = -1; run < MOST_RUNS; ++run) { /* the first one to warm up, to check and to count */
+    for (int f = 0; f < FUNCTIONS; ++f) {
+      double start, taken, each[RANKS], slowest = 0;
+      if (run >= runs[f]) continue;
+      if (run < 0) {
+        memset(result, 0, ELEMENTS * 4);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0) links(f, '<');
+      }
+      MPI_Barrier(MPI_COMM_WORLD);
+      start = MPI_Wtime();
+      if (functions[f](in, first[f] ? right : result) != MPI_SUCCESS) MPI_Abort(MPI_COMM_WORLD, 1);
+      taken = MPI_Wtime() - start;
+      MPI_Gather(&taken, 1, MPI_DOUBLE, each, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+      for (int i = 0; rank == 0 && i < RANKS; ++i) slowest = each[i] > slowest ? each[i] : slowest;
+      if (run < 0) {
+        if (!first[f]) wrong |= memcmp(result, right, ELEMENTS * 4) != 0;
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0) links(f, '>');
+      }
+      if (rank == 0) {
+        fprintf(out, "time %d %d %.9f\\n", f, run, slowest);
+        fflush(out);
+      }
+    }
+  }
+  MPI_Gather(&wrong, 1, MPI_INT, wrongs, 1, MPI_INT, 0, MPI_COMM_WORLD);
+  for (int i = 0; rank == 0 && i < RANKS; ++i) wrong |= wrongs[i];
+  if (rank == 0) {
+    fprintf(out, "%s\\n", wrong ? "wrong" : "right");
+    fclose(out);
+  }
+FREE
+  MPI_Finalize();
+  return 0;
+}
+"""
+
+
+def emit(module: ModuleOp, elements: int, runs: Sequence[int], alike: bool = True) -> str:
+    """The C of a module and a main that measures its functions, which all have one argument and
+    one result of at most ``elements`` numbers of 4 bytes on every rank.
+
+    Args:
+        runs: how often each function is run, after once to warm up.
+        alike: whether functions on one mesh compute the same: the first of each then says what is
+            right for the others.
+    """
+    functions = functions_of(module)
+    meshes = [mesh_of(function).name for function in functions]
+    first = [int(not alike or mesh not in meshes[:number]) for number, mesh in enumerate(meshes)]
+    names = list(dict.fromkeys(meshes))
+    main = _MAIN.replace("INIT", "\n".join(f"  {name}_init(MPI_COMM_WORLD);" for name in names))
+    main = main.replace("FREE", "\n".join(f"  {name}_finalize();" for name in names))
+    lines = [
+        emit_c(module, includes=INCLUDES),
+        f"#define ELEMENTS {elements}",
+        f"#define RANKS {mesh_of(functions[0]).devices}",
+        f"#define FUNCTIONS {len(functions)}",
+        "static int (*const functions[])(const float *, float *) = {",
+        ",\n".join(f"  {function.sym_name.data}" for function in functions),
+        "};",
+        f"#define MOST_RUNS {max(runs)}",
+        f"static const int runs[] = {{{', '.join(map(str, runs))}}};",
+        f"static const char first[] = {{{', '.join(map(str, first))}}};",
+        main,
+    ]
+    return "\n".join(lines)
