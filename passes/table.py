@@ -17,6 +17,12 @@ def _decompose() -> type[ModulePass]:
     return DecomposePass
 
 
+def _fuse() -> type[ModulePass]:
+    from collir.passes.fuse import FusePass
+
+    return FusePass
+
+
 def _place() -> type[ModulePass]:
     from collir.passes.place import PlacePass
 
@@ -32,6 +38,7 @@ def _split_level() -> type[ModulePass]:
 PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "canonicalize": _canonicalize,
     "decompose": _decompose,
+    "fuse": _fuse,
     "place": _place,
     "split-level": _split_level,
 }

@@ -99,11 +99,11 @@ def decompose(
             mesh = mesh_of(op)
             levels = axes_by_level(mesh, op.axes.data) if mesh.placed else []
             if len(levels) > 1:  # without levels there is no hierarchy
-                _replace(op, _PROGRAMS[strategy](levels), listener)
+                put(op, _PROGRAMS[strategy](levels), listener)
 
 
-def _replace(op: CollOp, program: Program, listener: PatternRewriterListener | None) -> None:
-    """A program in the place of a collective.
+def put(op: CollOp, program: Program, listener: PatternRewriterListener | None) -> None:
+    """Puts a program in the place of an operation.
 
     Raises:
         DiagnosticError: a tensor so large that no padding fits.
@@ -389,4 +389,4 @@ def rewrite(function: FuncOp, picked: Programs, listener: PatternRewriterListene
     """
     for op, program in zip(searched_in(function), picked, strict=True):
         if program is not None:
-            _replace(op, program, listener)
+            put(op, program, listener)

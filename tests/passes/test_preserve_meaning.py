@@ -26,6 +26,8 @@ PASSES = [
     "dce",
     "decompose",
     "decompose{model=p2},canonicalize,cse,dce",
+    "fuse",
+    "fuse{model=p2},dce",
 ]
 
 

@@ -1,0 +1,172 @@
+"""Steps that follow each other as fewer, or cheaper ones.
+
+A collective changes the layout of a value and nothing else, and a type says all of a layout. So
+steps in a row, whose values in between nothing else uses, are one change from the first layout to
+the last, and the cheapest program for that (strategies.py) may take their place.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener
+from xdsl.rewriter import InsertPoint
+
+from collir.cost.group import CostError
+from collir.cost.model import step_cost
+from collir.cost.program import collective_of
+from collir.dialects import coll
+from collir.dialects.coll import CollOp
+from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.layout import LayoutError, Mesh
+from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.mlir import functions_of
+from collir.synthesis.strategies import Wanted, choices, put
+
+MOVING = (
+    *coll.COLLECTIVES,
+    coll.RedistributeOp,
+    coll.SliceOp,
+    coll.KeepRootOp,
+    coll.MaskOp,
+)
+"""The operations that change a layout only."""
+
+TIE = 1e-9
+"""Times that differ by less, as a part of them, are the same."""
+
+
+def fused(
+    module: ModuleOp, wanted: Wanted, listener: PatternRewriterListener | None = None
+) -> None:
+    """Rewrites steps that follow each other in every function, in place; never to what takes
+    longer.
+
+    Raises:
+        DiagnosticError: the cost model does not know a mesh; see ``choices``.
+    """
+    with meshes_remembered():
+        for function in functions_of(module):
+            fusion = _Fusion(function, wanted, listener)
+            fusion.add_before()
+            fusion.chains()
+
+
+class _Fusion:
+    """What is done to one function."""
+
+    def __init__(self, function: FuncOp, wanted: Wanted, listener: PatternRewriterListener | None):
+        self.function, self.wanted, self.listener = function, wanted, listener
+        self.mesh: Mesh = mesh_of(function)
+
+    def add_before(self) -> None:
+        """``add`` of what two equal steps give: the step, once, on the sum of what they take."""
+        for op in list(self.function.body.ops):
+            if isinstance(op, coll.AddOp):
+                self._add_before(op)
+
+    def _add_before(self, op: coll.AddOp) -> None:
+        left, right = (moving(operand.owner) for operand in op.operands)
+        if left is None or right is None or left is right or left.name != right.name:
+            return
+        if left.properties != right.properties or not (_once(left.result) and _once(right.result)):
+            return
+        try:
+            added = coll.AddOp.make(self.mesh, left.operands[0], right.operands[0])
+            step = type(left).make(self.mesh, added.result, **left.properties)
+        except LayoutError:  # the maximum of a sum is no sum of maxima
+            return
+        if step.result.type == op.result.type:
+            self._replace(op, [added, step], step.result)
+            self._erase([left, right])
+            self._add_before(added)
+
+    def chains(self) -> None:
+        """The cheapest program in the place of steps in a row."""
+        for chain in list(chains(self.function)):
+            first, last = chain[0].operands[0], chain[-1]
+            if first.type == last.result.type:
+                self._replace(last, [], first)
+                self._erase(chain[:-1])
+            elif self.mesh.placed:
+                self._shorten(chain)
+
+    def _shorten(self, chain: Sequence[CollOp]) -> None:
+        last = chain[-1]
+        try:
+            now = sum(self._time(op) for op in chain)
+            whole = coll.RedistributeOp.make(
+                self.mesh, chain[0].operands[0], to=last.result.type
+            )
+        except (CostError, LayoutError):
+            return
+        whole.location = last.location
+        self.function.body.block.insert_op_before(whole, last)
+        try:
+            time, program = choices(whole, self.wanted)[0]
+        except DiagnosticError:  # too many sub-axes to search
+            whole.detach()
+            return
+        steps = len(program.steps) if program else len(chain)
+        if program and (time < now * (1 - TIE) or (time <= now * (1 + TIE) and steps < len(chain))):
+            self._replace(last, [], whole.result)
+            self._erase(chain[:-1])
+            put(whole, program, self.listener)
+        else:
+            whole.detach()
+
+    def _time(self, op: CollOp) -> float:
+        """Seconds of a step as it stands.
+
+        Raises:
+            CostError: it has no cost.
+        """
+        if isinstance(op, coll.RedistributeOp):
+            return choices(op, self.wanted)[0][0]
+        if not isinstance(op, coll.COLLECTIVES):
+            return 0.0
+        return step_cost(collective_of(op, self.mesh), self.wanted.model).time
+
+    def _replace(self, op: Operation, ops: Sequence[Operation], value: SSAValue) -> None:
+        rewriter = PatternRewriter(op)
+        if self.listener is not None:
+            rewriter.extend_from_listener(self.listener)
+        rewriter.insert(ops, InsertPoint.before(op))
+        rewriter.replace(op, [], [value])
+
+    def _erase(self, ops: Sequence[CollOp]) -> None:
+        for op in reversed(ops):
+            PatternRewriter(op).erase(op)
+
+
+def chains(function: FuncOp) -> Iterator[list[CollOp]]:
+    """Runs of two and more operations that change a layout only, each on the result of the one
+    before, which nothing else uses."""
+    seen: set[CollOp] = set()
+    for op in function.body.ops:
+        first = moving(op)
+        if first is None or first in seen:
+            continue
+        chain = [first]
+        while (after := moving(_only_user(chain[-1].result))) is not None:
+            chain.append(after)
+        seen.update(chain)
+        if len(chain) > 1:
+            yield chain
+
+
+def moving(op: object) -> CollOp | None:
+    """An operation, if it changes a layout only, and says neither how nor that it may wait."""
+    if not isinstance(op, MOVING):
+        return None
+    return None if op.properties.keys() & {"algorithm", "async"} else op
+
+
+def _only_user(value: SSAValue) -> Operation | None:
+    uses = list(value.uses)
+    return uses[0].operation if len(uses) == 1 else None
+
+
+def _once(value: SSAValue) -> bool:
+    return _only_user(value) is not None

@@ -1,0 +1,67 @@
+"""Fuse steps that follow each other into fewer, or cheaper ones.
+
+What: two steps and more in a row, whose values in between nothing else uses, become the cheapest
+program from the first layout to the last; none at all, if that is the same layout. And the ``add``
+of what two equal steps give becomes one step on the sum.
+
+Why: programs that are put together from parts, such as layers, do and undo: one gathers what the
+next one cuts, or reduces what another gathers. A collective changes nothing but the layout of a
+value, and types say all of a layout, so what leads from the same type to the same type does the
+same.
+
+    %1 = all_gather %x over data dim 0
+    %2 = slice %1 over data dim 0            // is %x
+
+    %1 = all_reduce %x over data
+    %2 = slice %1 over data dim 0            // is reduce_scatter %x over data dim 0
+
+    %1 = reduce_scatter %x over data dim 0
+    %2 = all_gather %1 over data dim 0       // is all_reduce %x over data, where that is cheaper
+
+    %1 = all_reduce %x over data
+    %2 = all_reduce %y over data
+    %3 = add %1, %2                          // is the all_reduce of add %x, %y
+
+When not: steps that say how they run (``using``), or that they need not be waited for (``async``);
+values that are used twice, or returned. On meshes without levels, which have no costs, only what
+leads back to where it began.
+
+Cost: never more than before under the model; of the same cost, fewer steps. What is added in
+another order may round differently.
+"""
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from collir.cost.model import CostModel
+from collir.passes.locations import keep_locations
+from collir.synthesis.fusion import fused
+from collir.synthesis.strategies import Wanted
+
+
+@dataclass(frozen=True)
+class FusePass(ModulePass):
+    """Fuse steps that follow each other into fewer, or cheaper ones.
+
+    model, algorithm, order: of the costs, as of the target cost. limit: seconds for each search; 0:
+    none.
+    """
+
+    name = "fuse"
+
+    model: str = "alpha-beta"
+    algorithm: str = "cheapest"
+    order: str = "written"
+    limit: int = 60
+
+    def __post_init__(self) -> None:
+        if self.limit < 0:
+            raise ValueError("limit is 0 (none) or more seconds")
+        CostModel(self.model, self.algorithm, self.order)
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        model = CostModel(self.model, self.algorithm, self.order)
+        fused(op, Wanted(model, seconds=float(self.limit) or None), keep_locations())
