@@ -32,10 +32,10 @@ from collir.syntax.diagnostics import (
     render,
     render_all,
 )
-from collir.syntax.parsing import decode
 from collir.tools import api
 from collir.tools.api import UsageError
 from collir.tools.calibration_output import Result, as_json, machine_text, report
+from collir.tools.foreign import read_foreign
 from collir.tools.machine import preset
 from collir.tools.shell import BAD_INPUT, write_whole
 
@@ -221,22 +221,8 @@ def _machine(text: str, name: str | None, sources: Sources) -> MachineOp:
 
 
 def _read(given: Given, sources: Sources) -> Text:
-    shown = "<stdin>" if given.file == "-" else given.file
-    try:
-        if given.file == "-":
-            data = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with Path(given.file).open("rb") as opened:
-                data = opened.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        message = f"cannot read {shown}: {(reason or str(error)).lower()}"
-        raise DiagnosticError(Diagnostic(message)) from error
-    sources.add(shown, data.decode("utf-8", "replace").replace("\r\n", "\n"))
-    if len(data) > MAX_BYTES:
-        message = f"the file has more than {MAX_BYTES >> 20} MiB: cut out the tables"
-        raise DiagnosticError(Diagnostic(message, Position(shown, 1, 1)))
-    return Text(shown, decode(data, shown).replace("\r\n", "\n"), given)
+    shown, text = read_foreign(given.file, MAX_BYTES, "cut out the tables", sources)
+    return Text(shown, text.replace("\r\n", "\n"), given)
 
 
 def _samples(machine: Machine, one: Text, sources: Sources) -> list[Sample]:

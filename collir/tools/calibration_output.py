@@ -2,7 +2,6 @@
 
 import math
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from collir.machine import Machine
 from collir.syntax.units import Quantity
 from collir.syntax.writer import write
 from collir.targets.reports.text import bytes_text, table
+from collir.tools.foreign import comment
 
 DIGITS = 4
 """Significant digits of a fitted number."""
@@ -161,14 +161,14 @@ def _head(result: Result) -> Iterator[str]:
     fit, model = result.fit, result.model
     kept = f", {len(fit.held_back)} more were held back" if fit.held_back else ""
     how = "" if model.model == "p2" else f", algorithm {model.algorithm}"
-    yield from _comment(
+    yield from comment(
         f"Fitted by `collir calibrate` to {len(fit.fitted)} times of {', '.join(result.files)}"
         f"{kept} (model {model.model}{how})."
     )
     for name, residuals in (("fitted", fit.fitted), ("held back", fit.held_back)):
         if residuals:
             median, most, _ = _errors(residuals)
-            yield from _comment(f"Times {name}: median error {median}, the worst {most}.")
+            yield from comment(f"Times {name}: median error {median}, the worst {most}.")
 
 
 def _commented(text: str, fit: Calibration) -> Iterator[str]:
@@ -178,9 +178,9 @@ def _commented(text: str, fit: Calibration) -> Iterator[str]:
         if match := re.match(r"  level (\w+)\[", line):
             each = [(what, f"{match[1]}.{what.lower()}") for what in ("Port", "Latency")]
             about = [_source(what, known[name]) for what, name in each if name in known]
-            yield from _comment(" ".join(about), "  ")
+            yield from comment(" ".join(about), "  ")
         elif line.startswith("  device {") and "reduction" in known:
-            yield from _comment(_source("Reduction", known["reduction"]), "  ")
+            yield from comment(_source("Reduction", known["reduction"]), "  ")
         yield line
 
 
@@ -189,12 +189,3 @@ def _source(what: str, one: Parameter) -> str:
         return f"{what}: fitted, 95 % interval {_interval(one)}."
     moved = "as before" if one.value == one.given else f"before {_shown(one.name, one.given)}"
     return f"{what}: {moved}, {one.reason}."
-
-
-def _comment(text: str, indent: str = "") -> list[str]:
-    """Comments of at most 100 columns."""
-    plain = "".join(c if c.isprintable() else "?" for c in text)
-    head = f"{indent}// "
-    return textwrap.wrap(
-        plain, 100, initial_indent=head, subsequent_indent=head, break_on_hyphens=False
-    )

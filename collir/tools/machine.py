@@ -5,7 +5,6 @@ import difflib
 import json
 import re
 import sys
-import textwrap
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -24,11 +23,11 @@ from collir.syntax.diagnostics import (
     render_all,
 )
 from collir.syntax.machines import PRESETS, shipped
-from collir.syntax.parsing import decode
 from collir.syntax.reader import read
 from collir.syntax.units import Quantity
 from collir.syntax.writer import level_text
 from collir.tools.api import UsageError, read_text
+from collir.tools.foreign import comment, read_foreign
 from collir.tools.shell import BAD_INPUT
 
 
@@ -188,8 +187,7 @@ def described(file: str, format: str | None, name: str | None, sources: Sources)
     """
     if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise UsageError(f"'{name}' is not a name: letters, digits and _, no digit first")
-    shown = "<stdin>" if file == "-" else file
-    text = _read_bounded(file, shown, sources)
+    shown, text = read_foreign(file, others.MAX_BYTES, "no machine needs so many words", sources)
     try:
         found = others.read(text, format)
     except others.ReadError as error:
@@ -208,25 +206,6 @@ def described(file: str, format: str | None, name: str | None, sources: Sources)
     return Preset(name, written, op)
 
 
-def _read_bounded(file: str, shown: str, sources: Sources) -> str:
-    most = others.MAX_BYTES
-    try:
-        if file == "-":
-            data = sys.stdin.buffer.read(most + 1)
-        else:
-            with Path(file).open("rb") as opened:
-                data = opened.read(most + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        message = f"cannot read {shown}: {(reason or str(error)).lower()}"
-        raise DiagnosticError(Diagnostic(message)) from error
-    sources.add(shown, data.decode("utf-8", "replace").replace("\r\n", "\n"))
-    if len(data) > most:
-        message = f"the file has more than {most >> 20} MiB: no machine needs so many words"
-        raise DiagnosticError(Diagnostic(message, Position(shown, 1, 1)))
-    return decode(data, shown)
-
-
 def _name(file: str) -> str:
     """The name of a machine by that of its file."""
     found = re.sub(r"\W+", "_", Path(file).stem, flags=re.ASCII).strip("_")
@@ -235,33 +214,20 @@ def _name(file: str) -> str:
 
 def machine_text(found: others.Reading, name: str, file: str) -> str:
     """A machine as ``.coll``, with the sources of its numbers in comments."""
-    lines = _comment(found.about)
+    lines = comment(found.about)
     remarks = [f"Line {one.place.line}: {one.message}." for one in found.remarks[:MAX_ERRORS]]
     lines += [
         "//",
-        *_comment(f"Lines are those of {file}."),
+        *comment(f"Lines are those of {file}."),
     ]
     for remark in remarks:
-        lines += _comment(remark)
+        lines += comment(remark)
     given = ", ".join(f"{x.parameter} = {x.level.size}" for x in found.levels if x.parameter)
     lines.append(f"machine @{name}{f'({given})' if given else ''} {{")
     if found.device and found.device.memory is not None:
-        lines += _comment(found.device_source, "  ")
+        lines += comment(found.device_source, "  ")
         lines.append(f"  device {{ memory = {Quantity.BYTES.format(found.device.memory)} }}")
     for one in found.levels:
-        lines += _comment(" ".join(one.sources), "  ")
+        lines += comment(" ".join(one.sources), "  ")
         lines.append(f"  {level_text(LevelAttr.of(one.level, one.parameter))}")
     return "\n".join([*lines, "}"]) + "\n"
-
-
-def _comment(text: str, indent: str = "") -> list[str]:
-    """Comments of at most 100 columns."""
-    plain = "".join(c if c.isprintable() else "?" for c in text)
-    head = f"{indent}// "
-    return textwrap.wrap(
-        plain,
-        100,
-        initial_indent=head,
-        subsequent_indent=head,
-        break_on_hyphens=False,
-    )

@@ -165,7 +165,7 @@ def test_it_computes_the_same(
     for old, new in zip(functions_of(before), functions_of(after), strict=True):
         assert old.function_type == new.function_type
         results = [results_on_all_devices(m, f, seed=2) for m, f in ((after, new), (before, old))]
-        assert agree(*results, mesh_of(old).devices)
+        assert agree(results[0], results[1], mesh_of(old).devices)
 
 
 @given(rng=RANDOM)
