@@ -15,9 +15,8 @@ from xdsl.ir import Operation, SSAValue
 
 from collir.cost.collective import Collective
 from collir.cost.group import CostError, Group
-from collir.cost.loads import Resource
 from collir.cost.model import CostModel, StepCost, step_cost
-from collir.cost.schedule import Span, Task, schedule
+from collir.cost.schedule import Span, Task, chain, schedule
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
@@ -70,17 +69,10 @@ class FunctionCost:
     @cached_property
     def bound(self) -> float:
         """What these steps take at least: the sum of their bounds; where they overlap, the longest
-        chain of bounds, or what the busiest port takes for all of them."""
+        chain of bounds, each behind what it has to wait for."""
         if not self.overlaps:
             return sum(step.bound for step in self.steps)
-        ends: list[float] = []
-        for step, slot in zip(self.steps, self.slots, strict=True):
-            ends.append(step.bound + max((ends[one] for one in slot.after), default=0.0))
-        busy: dict[Resource, float] = {}
-        for task in self.tasks:
-            for resource, time in task.busy.items():
-                busy[resource] = busy.get(resource, 0.0) + time
-        return max(*ends, *busy.values())
+        return chain(self.tasks, [step.bound for step in self.steps])
 
     def scaled(self, factor: float) -> "FunctionCost":
         """The cost with all buffers ``factor`` times as large.

@@ -136,6 +136,20 @@ def schedule(
     return spans
 
 
+def chain(tasks: Sequence[Task], times: Sequence[float]) -> float:
+    """The seconds of the longest chain of tasks, if each took as long as ``times`` say: behind its
+    operands, what is waited for before it, and what runs before it on its stream."""
+    waited = 0.0
+    streams: dict[int, float] = {}
+    ends: list[float] = []
+    for task, time in zip(tasks, times, strict=True):
+        before = (waited, streams.get(task.stream, 0.0), *(ends[one] for one in task.after))
+        ends.append(max(before) + time)
+        streams[task.stream] = ends[-1]
+        waited = ends[-1] if task.waited else waited
+    return max(ends, default=0.0)
+
+
 def _startable(
     tasks: Sequence[Task],
     waiting: Sequence[int],

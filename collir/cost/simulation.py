@@ -22,7 +22,7 @@ from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.phases import Phase
 from collir.cost.plan import Plan, plan
 from collir.cost.program import collective_of, stream_of
-from collir.cost.schedule import Piece, Span, Task, schedule
+from collir.cost.schedule import Piece, Span, Task, chain, schedule
 from collir.dialects import coll
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
@@ -126,14 +126,8 @@ class Simulation:
     @cached_property
     def bound(self) -> float:
         """What these steps take at least: the longest chain of their bounds, each behind what it
-        has to wait for; where they overlap also what the busiest port takes for all of them."""
-        waited, ends = 0.0, list[float]()
-        for step in self.steps:
-            start = max((waited, *(ends[one] for one in step.task.after)))
-            ends.append(start + step.bound)
-            waited = ends[-1] if step.task.waited else waited
-        overlap = not all(step.task.waited for step in self.steps)
-        return max((*ends, *(self.busy.values() if overlap else ())), default=0.0)
+        has to wait for."""
+        return chain([step.task for step in self.steps], [step.bound for step in self.steps])
 
     @cached_property
     def memory(self) -> list[tuple[float, float]]:

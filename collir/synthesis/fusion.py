@@ -96,9 +96,7 @@ class _Fusion:
         last = chain[-1]
         try:
             now = sum(self._time(op) for op in chain)
-            whole = coll.RedistributeOp.make(
-                self.mesh, chain[0].operands[0], to=last.result.type
-            )
+            whole = coll.RedistributeOp.make(self.mesh, chain[0].operands[0], to=last.result.type)
         except (CostError, LayoutError):
             return
         whole.location = last.location

@@ -79,8 +79,8 @@ _NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
 def is_time(text: str) -> bool:
-    """Whether a text is a number above 0."""
-    return bool(_NUMBER.fullmatch(text)) and 0 < float(text) < math.inf
+    """Whether a text is a number of microseconds above 0, in seconds too."""
+    return bool(_NUMBER.fullmatch(text)) and 0 < float(text) * 1e-6 < math.inf
 
 
 _PART = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::\s*([0-9]{1,10})\s*(?:\+\s*([0-9]{1,10})\s*)?)?")

@@ -11,6 +11,9 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+_STYLE = {"svg.hashsalt": "collir", "svg.fonttype": "none", "text.parse_math": False}
+"""The same text for the same plot, and names as they are: a $ is no formula."""
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -47,7 +50,7 @@ def timelines(charts: Sequence[Timeline]) -> str:
     heights = [h for chart in charts for h in (0.5 + 0.5 * len(chart.lanes), 1.2, 1.0)]
     kinds = sorted({bar.kind for chart in charts for bar in chart.bars})
     colours = {kind: f"C{number % 10}" for number, kind in enumerate(kinds)}
-    with mpl.rc_context({"svg.hashsalt": "collir", "svg.fonttype": "none"}):
+    with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(10, sum(heights) + 0.8), layout="constrained")
         rows = figure.subplots(len(heights), squeeze=False, gridspec_kw={"height_ratios": heights})
         for number, chart in enumerate(charts):
@@ -106,7 +109,7 @@ def lines(
     marks: Sequence[float] = (),
 ) -> str:
     """Named lines of (x, y) on logarithmic axes, and dotted verticals at ``marks``."""
-    with mpl.rc_context({"svg.hashsalt": "collir", "svg.fonttype": "none"}):
+    with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         axes = figure.subplots()
         for name, points in series.items():

@@ -110,15 +110,15 @@ def _uses(found: Simulation, first: int) -> Iterator[dict[str, Any]]:
 def _slice(
     pid: int, tid: int, name: str, category: str, span: tuple[float, float], said: dict[str, Any]
 ) -> dict[str, Any]:
-    start, end = span
+    start, end = map(_nanoseconds, span)
     return {
         "ph": "X",
         "pid": pid,
         "tid": tid,
         "name": name,
         "cat": category,
-        "ts": start * _US,
-        "dur": (end - start) * _US,
+        "ts": _microseconds(start),
+        "dur": _microseconds(end - start),
         "args": said,
     }
 
@@ -129,6 +129,16 @@ def _counter(pid: int, name: str, time: float, value: float) -> dict[str, Any]:
         "pid": pid,
         "tid": 0,
         "name": name,
-        "ts": time * _US,
+        "ts": _microseconds(_nanoseconds(time)),
         "args": {name: value},
     }
+
+
+def _nanoseconds(time: float) -> int:
+    return round(time * 1e9)
+
+
+def _microseconds(nanoseconds: int) -> float:
+    """Microseconds from which Perfetto, which cuts off after nanoseconds, reads the same number: it
+    leaves out a slice that begins before the one before it ends."""
+    return (nanoseconds + 0.25) / 1e3
