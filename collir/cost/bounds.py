@@ -94,13 +94,15 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
             found.append(into / level.port)
         else:
             found.append(_uneven(collective, group, index, into, copied))
-        alone = index == 0 or group.spread(index - 1) == 1
+        parents = group.spread(index - 1) if index else 1
+        alone = parents == 1
+        everyone = _everyone(collective, group, index) * distinct.beside[index]
+        inside = everyone * distinct.groups_across[index]
         if alone and not copied:
-            everyone = _everyone(collective, group, index) * distinct.beside[index]
-            inside = everyone * distinct.groups_across[index]
             found.append(inside / (carried(level) + _around(collective, index)))
-            if level.kind is LinkKind.BUS:
-                found.append(inside / level.port)
+        if level.kind is LinkKind.BUS and not copied:
+            # What a child gets goes over the medium below its parent: the mean at least of some
+            found.append(inside / parents / level.port)
         if alone and has_wires(level) and group.across[index] == level.size:
             found.append(_by_links(collective, group, index) * distinct.beside[index])
     return max(found)

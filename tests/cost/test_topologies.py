@@ -16,6 +16,7 @@ from topologies import kinds_of, shapes, some_level
 from collir.cost.algorithms import ALGORITHMS, Meter
 from collir.cost.bounds import bound
 from collir.cost.collective import Collective
+from collir.cost.disjoint_rings import rings as rings_through
 from collir.cost.group import CostError, Group
 from collir.cost.link_bounds import by_cuts
 from collir.cost.model import CostModel, run, step_cost
@@ -23,7 +24,6 @@ from collir.cost.rings import rings
 from collir.cost.wires import all_pairs, distances, link_loads, neighbours
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, LinkKind, Machine
-from collir.machine.reading.rings import rings as rings_through
 from collir.tools.machine import preset
 
 N = 720720.0
