@@ -23,8 +23,8 @@ same.
     %3 = add %1, %2                          // is the all_reduce of add %x, %y
 
 When not: steps that say how they run (``using``), or that they need not be waited for (``async``);
-values that are used twice, or returned. On meshes without levels, which have no costs, only what
-leads back to where it began.
+values that are used twice, or returned. On meshes that are not placed, only what leads back to
+where it began, and sums. A sum is not moved where adding more takes longer than the step.
 
 Cost: never more than before under the model; of the same cost, fewer steps. What is added in
 another order may round differently.

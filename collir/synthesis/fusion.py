@@ -17,7 +17,7 @@ from collir.cost.group import CostError
 from collir.cost.model import step_cost
 from collir.cost.program import collective_of
 from collir.dialects import coll
-from collir.dialects.coll import CollOp
+from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.layout import LayoutError, Mesh
 from collir.syntax.diagnostics import DiagnosticError
@@ -49,6 +49,7 @@ def fused(
     with meshes_remembered():
         for function in functions_of(module):
             fusion = _Fusion(function, wanted, listener)
+            fusion.chains()
             fusion.add_before()
             fusion.chains()
 
@@ -77,10 +78,25 @@ class _Fusion:
             step = type(left).make(self.mesh, added.result, **left.properties)
         except LayoutError:  # the maximum of a sum is no sum of maxima
             return
-        if step.result.type == op.result.type:
+        if step.result.type == op.result.type and self._pays(left, op):
             self._replace(op, [added, step], step.result)
             self._erase([left, right])
             self._add_before(added)
+
+    def _pays(self, step: CollOp, add: coll.AddOp) -> bool:
+        """Whether one step less is worth what there is more to add, on what it takes."""
+        more = 3 * (self._bytes(step.operands[0]) - self._bytes(add.result))
+        if not isinstance(step, coll.COLLECTIVES):
+            return more <= 0
+        device = self.mesh.machine.device
+        speed = device.memory_bandwidth if device else None
+        try:
+            return more <= 0 or speed is None or more / speed <= self._time(step)
+        except CostError:  # on no levels
+            return True
+
+    def _bytes(self, value: SSAValue) -> int:
+        return dist_type(value).local_bytes(self.mesh)
 
     def chains(self) -> None:
         """The cheapest program in the place of steps in a row."""
@@ -89,7 +105,7 @@ class _Fusion:
             if first.type == last.result.type:
                 self._replace(last, [], first)
                 self._erase(chain[:-1])
-            elif self.mesh.placed:
+            else:
                 self._shorten(chain)
 
     def _shorten(self, chain: Sequence[CollOp]) -> None:
@@ -103,7 +119,7 @@ class _Fusion:
         self.function.body.block.insert_op_before(whole, last)
         try:
             time, program = choices(whole, self.wanted)[0]
-        except DiagnosticError:  # too many sub-axes to search
+        except DiagnosticError:  # on no levels, or too many sub-axes to search
             whole.detach()
             return
         steps = len(program.steps) if program else len(chain)

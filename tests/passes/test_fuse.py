@@ -89,6 +89,32 @@ def test_sums_are_reduced_once() -> None:
     assert sum("add" in step for step in steps) == 1
 
 
+def test_sums_stay_where_they_are_smaller() -> None:
+    """A slice before an add costs nothing; an add before a slice adds all of it."""
+    steps = [
+        "%a = slice %x over data dim 0",
+        "%b = slice %y over data dim 0",
+        "%c = add %a, %b",
+        "return %c",
+    ]
+    assert fused("%x: f32[4096], %y: f32[4096] -> f32[4096@data]", *steps) == steps
+
+
+def test_chains_are_merged_before_sums_are_moved() -> None:
+    """Reductions over other axes, both cut: each becomes cheaper, and then they are added."""
+    steps = fused(
+        "%x: f32[4096] partial(sum: data), %y: f32[4096] partial(sum: data.gpu) -> f32[4096@data]",
+        "%1 = all_reduce %x over data",
+        "%2 = all_reduce %y over data.gpu",
+        "%3 = slice %1 over data dim 0",
+        "%4 = slice %2 over data dim 0",
+        "%5 = add %3, %4",
+        "return %5",
+    )
+    assert not any("all_reduce" in step for step in steps)
+    assert sum("reduce_scatter" in step for step in steps) >= 2
+
+
 def test_maxima_are_not_added() -> None:
     steps = [
         "%a = all_reduce %x over data",

@@ -14,6 +14,7 @@ from collir.cost.whatif import LARGER, Change, improvements, per_byte
 from collir.dialects.machine import MeshOp
 from collir.layout import Mesh
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.synthesis.fusion import TIE, fused
 from collir.synthesis.meshes import place
 from collir.synthesis.placements import best_placements, functions_on
 from collir.synthesis.strategies import Wanted, synthesised
@@ -26,6 +27,9 @@ from collir.targets.reports.text import ratio_text, seconds_text, table
 CHUNKS = 16
 """The most chunks that programs are tried in."""
 
+LISTED = 20
+"""The most steps of a critical path that are listed."""
+
 _LEAST = 1.005
 """A gain that is worth a line."""
 
@@ -35,9 +39,9 @@ class ExplainTarget(CostingTarget):
     """What bounds each function, where its time goes, and what would help, the most first.
 
     Each thing that may help is simulated: twice the port or half the latency of a level, the
-    cheapest programs for the collectives (as `decompose` finds them), another placement of the mesh
-    with its cheapest programs (as `place` finds it, where all functions on it name whole axes
-    only), and what a byte takes in larger buffers.
+    cheapest programs for the collectives (as `decompose` finds them) or for several in a row (as
+    `fuse` does), another placement of the mesh with its cheapest programs (as `place` finds it,
+    where all functions on it name whole axes only), and what a byte takes in larger buffers.
     limit: seconds for each search, for programs and for placements; 0: none.
     model, algorithm, order: as of the target cost.
     """
@@ -54,6 +58,7 @@ class ExplainTarget(CostingTarget):
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         found = simulate(module, self.cost_model())
         whole, in_chunks = (self._programs(module.clone(), chunks) for chunks in (1, CHUNKS))
+        together = self._fused(module.clone())
         elsewhere = {
             op.sym_name.data: self._elsewhere(module, op.value(), whole)
             for op in module.ops
@@ -62,6 +67,8 @@ class ExplainTarget(CostingTarget):
         blocks: list[list[str]] = []
         for one in found:
             others = [Change("its cheapest program (decompose)", whole[one.name])]
+            if together[one.name] < whole[one.name] * (1 - TIE):
+                others.append(Change("its steps in a row as fewer (fuse)", together[one.name]))
             if in_chunks[one.name] < whole[one.name]:
                 what = f"its cheapest in chunks (decompose{{chunks={CHUNKS}}})"
                 others.append(Change(what, in_chunks[one.name]))
@@ -75,6 +82,14 @@ class ExplainTarget(CostingTarget):
         their place."""
         seconds = float(self.limit) or None
         synthesised(module, Wanted(self.cost_model(), seconds=seconds, chunks=chunks))
+        return self._times(module)
+
+    def _fused(self, module: ModuleOp) -> dict[str, float]:
+        """The same, where steps in a row become others."""
+        fused(module, Wanted(self.cost_model(), seconds=float(self.limit) or None))
+        return self._times(module)
+
+    def _times(self, module: ModuleOp) -> dict[str, float]:
         return {one.name: one.time for one in simulate(module, self.cost_model())}
 
     def _elsewhere(
@@ -119,9 +134,13 @@ def explanation(
 def _critical(found: Simulation) -> list[str]:
     lines = ["critical path:"]
     rows: list[list[str]] = []
+    count = 0
     for link in critical_path(found):
         (start, end), step = found.spans[link.number], found.steps[link.number]
         if end == start:
+            continue
+        count += 1
+        if count > LISTED:
             continue
         why = {"": "first", "operand": "needs", "stream": "its stream, behind", "order": "behind"}
         before = "" if link.waited_for is None else f" %{found.steps[link.waited_for].result}"
@@ -133,7 +152,8 @@ def _critical(found: Simulation) -> list[str]:
                 f"{why[link.why]}{before}",
             ]
         )
-    return [*lines, *_rows(rows)]
+    more = [f"  ... and {count - LISTED} more"] if count > LISTED else []
+    return [*lines, *_rows(rows), *more]
 
 
 def _step_text(found: Simulation, step: Step) -> str:
