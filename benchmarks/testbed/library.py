@@ -35,9 +35,15 @@ _RENDEZVOUS = {
 
 _NO_OTHERS = {"MPIR_CVAR_DEVICE_COLLECTIVES": "none", "MPIR_CVAR_COLLECTIVE_FALLBACK": "error"}
 
-_FIXED = _NO_OTHERS | {
-    f"MPIR_CVAR_{name}_INTRA_ALGORITHM": chosen for name, chosen, _ in _CHOSEN.values()
-}
+_FIXED = (
+    _NO_OTHERS
+    | {f"MPIR_CVAR_{name}_INTRA_ALGORITHM": chosen for name, chosen, _ in _CHOSEN.values()}
+    | {
+        f"MPIR_CVAR_I{name}_INTRA_ALGORITHM": f"sched_{chosen}"
+        for name, chosen, _ in _CHOSEN.values()
+    }
+)
+"""The same for collectives that are waited for and for those that are not."""
 
 PROTOCOLS = ("eager", "rendezvous")
 """Settings under which programs run: messages that are sent at once, or that wait."""

@@ -4,7 +4,10 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import overlap
+import singles
 from library import chosen_algorithms
+from metrics import pairs
 from results import Machined, read
 from run import RESULTS, WEIGHTS
 from shaping import FRAME, SEGMENT
@@ -59,8 +62,8 @@ over TCP.
   {algorithms}. Messages are sent by that of MPICH's protocols, eager or rendezvous, by which
   single collectives are faster on a machine.
 - **Predictions** are of the cost model [alpha-beta](costs.md), on the machine
-  [calibrated](#calibration) with reduce_scatters on one placement. Nothing is fitted to what is
-  reported.
+  [calibrated](#calibration) with single collectives on one placement. Nothing is fitted to the
+  programs that are reported.
 
 ## Summary
 
@@ -102,6 +105,16 @@ at most.
 
 {placements}
 
+## Steps that overlap
+
+An all_reduce of {overlap_size} KiB over all ranks: as one step, and as a program that takes the
+levels one by one, on so many chunks, none of which waits for another (`async`; MPICH's own
+collectives that do not block). *Gain* is over the one step; predictions are of
+[`-t simulate`](simulation.md).
+
+{overlap}
+
+{overlap_reasons}
 ## Is it the network, and is it the algorithm?
 
 Bytes counted on the links: how many more went through the busiest port of a level than the cost
@@ -114,11 +127,17 @@ port.
 
 ## Calibration
 
-The ports and latencies that explain best what {fit_count} reduce_scatters took: on one placement
-of each machine, over all sets of levels, from {size} KiB down to an eighth. A part of them is
-held back from the fit: there the median error is {held}.
+The ports and latencies that explain best what {fit_count} single collectives took: on one placement
+of each machine, over all sets of levels, one of each kind with {size} KiB, and reduce_scatters down
+to an eighth of that. A part of them is held back from the fit: there the median error is {held}.
 
 {fit}
+
+At first the reduce_scatters alone were to be enough. They are slower inside nodes than the other
+collectives, for a reason that was not found, so programs are predicted too slow then; their order
+is the same:
+
+{others}
 
 ## What the model does not explain
 
@@ -141,19 +160,29 @@ The largest errors, one of each placement:
 {by_case}
 """
 
+OVERLAP_REASONS = """\
+The gain is there, and where most of it is. With more chunks programs are predicted to take less than
+they do: MPICH goes on with a collective only while some call of it runs, its ranks sleep in
+between, and they do not agree on which of two chunks goes first on a link.
+
+"""
+
 REASONS = """\
+Likely reasons; none of them was isolated by an experiment of its own, but for the first:
+
 - **Messages that do not wait for their receiver.** By default MPICH hands a message to TCP at
-  once (eager). On the uneven machine ranks behind fast uplinks are ahead. They send for the next
-  round while others still receive for this one, and what comes early queues before what is late,
-  in the same port. The model takes rounds one after the other. With MPICH's rendezvous, messages
-  of more than 8 KiB wait until their receiver asks for them, and rounds stay apart; but asking
-  takes time, too.
-- **Inside nodes the computer is a part of the network.** All ranks send at the same time, up to
-  1.6 Gbit/s through {cores} cores. What that costs depends on what else these do.
+  once (eager). Ranks that are ahead, as those behind the fast uplinks of the uneven machine are,
+  send for the next round while others still receive for this one, and what comes early queues
+  before what is late, in the same port. The model takes rounds one after the other. With MPICH's
+  rendezvous, messages of more than 8 KiB wait until their receiver asks for them; that takes time,
+  too. The table below has both.
+- **Inside nodes the computer is a part of the network.** Up to 1.6 Gbit/s go through {cores} cores,
+  and a rank that waits sleeps for 200 us at a time: the fitted latency of the rank links is that.
 - **Steps overlap a little.** The model adds up steps, each as long as its slowest rank takes.
-  Ranks that are done with a reduce begin with what follows.
-- **A link lets its first packet through at once.** A shaper counts a packet when it is sent; a
-  wire takes its time before. Calibrated latencies contain the difference.
+  Ranks that are done with a reduce begin with what follows, so programs with roots are predicted
+  to take longer than they do.
+- **A link lets its first packets through at once.** A shaper counts a packet when it is sent, and
+  has a burst; a wire takes its time before.
 """
 
 
@@ -161,7 +190,56 @@ def _algorithms() -> str:
     return ",\n  ".join(f"{kind} by `{name}`" for kind, name in chosen_algorithms().items())
 
 
-def page(all_: Sequence[Machined]) -> str:
+def _only(all_: Sequence[Machined], results: Path) -> list[Machined]:
+    """The same, calibrated with one kind of collective only."""
+    again = (read(results / one.given.name, (singles.SIZED,)) for one in all_)
+    return [one for one in again if one is not None]
+
+
+def _fit_row(name: str, all_: Sequence[Machined]) -> list[object]:
+    placements = [placement for one in all_ for placement in one.placements]
+    errors = sorted(
+        (
+            abs(predicted / measured - 1)
+            for one in placements
+            for predicted, measured in zip(one.predicted, one.seconds, strict=True)
+        )
+    )
+    ordered = [pairs(one.predicted, one.seconds) for one in placements]
+    right, count = (sum(each) for each in zip(*ordered, strict=True))
+    return [
+        name,
+        percent(errors[len(errors) // 2]),
+        percent(errors[-1]),
+        percent(errors[int(0.95 * len(errors))]),
+        percent(right / count, 2),
+    ]
+
+
+def _overlap(all_: Sequence[Machined], results: Path) -> str:
+    rows: list[list[str]] = []
+    for one in all_:
+        name = one.given.name
+        if not (results / name / overlap.FILE).exists():
+            continue
+        found = list(overlap.overlaps(results / name, one.calibration.machine))
+        for each in found:
+            rows.append(
+                [
+                    name if each is found[0] else "",
+                    str(each.chunks) if each.chunks else "one step",
+                    f"{1e3 * each.predicted:.0f} ms",
+                    f"{1e3 * each.measured:.0f} ms",
+                    f"{100 * (each.predicted / each.measured - 1):+.1f} %",
+                    f"{found[0].predicted / each.predicted:.2f}",
+                    f"{found[0].measured / each.measured:.2f}",
+                ]
+            )
+    head = ["", "chunks", "predicted", "measured", "error", "gain, predicted", "gain"]
+    return table(head, rows, left=2)
+
+
+def page(all_: Sequence[Machined], results: Path) -> str:
     """The page."""
     every = [placement for one in all_ for placement in one.placements]
     held = [residual for one in all_ for residual in one.calibration.held_back]
@@ -189,6 +267,9 @@ def page(all_: Sequence[Machined]) -> str:
         placements=table(
             ["", "by the best", "by the flat", "chosen is best", "apart"], placement_rows(all_)
         ),
+        overlap_size=overlap.ELEMENTS * 4 // 1024,
+        overlap=_overlap(all_, results),
+        overlap_reasons=OVERLAP_REASONS,
         frame=FRAME,
         segment=SEGMENT,
         header=percent(FRAME / SEGMENT - 1),
@@ -199,6 +280,10 @@ def page(all_: Sequence[Machined]) -> str:
         fit_count=len(used) + len(held),
         held=percent(median_error(held)),
         fit=table(["", "", "as given", "fitted", ""], fit_rows(all_), left=2),
+        others=table(
+            ["calibrated with", "median error", "worst", "95 % are below", "pairs right"],
+            [_fit_row("all kinds", all_), _fit_row("reduce_scatter only", _only(all_, results))],
+        ),
         kinds=table(
             ["", "programs", "median", "median size", "95 % are below", "range"], error_rows(all_)
         ),
@@ -235,7 +320,7 @@ def main() -> None:
     all_ = [one for one in found if one is not None and one.placements]
     if not all_:
         parser.error(f"there are no results in {options.results}: make testbed measures")
-    options.output.write_text(page(all_), encoding="utf-8")
+    options.output.write_text(page(all_, options.results), encoding="utf-8")
     print(options.output)
 
 

@@ -1,7 +1,7 @@
 """What was measured, read back, beside what is predicted for it now."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,11 +20,10 @@ from collir.synthesis.p2.matrices import Matrix
 
 @dataclass(frozen=True)
 class Measured:
-    """Runs of a program: seconds of the median run and of the lower quartile, how much longer the
-    longest run took than the shortest, and the bytes on the links of every level."""
+    """Runs of a program: seconds of the median run, how much longer the longest took than the
+    shortest, and the bytes on the links of every level."""
 
     seconds: float
-    quartile: float
     spread: float
     sent: tuple[int, ...]
     total: tuple[int, ...]
@@ -33,9 +32,9 @@ class Measured:
     def of(entry: dict[str, Any]) -> "Measured":
         """Of a file."""
         runs = sorted(entry["seconds"])
-        quartile, spread = runs[len(runs) // 4], runs[-1] / runs[0] - 1
+        spread = runs[-1] / runs[0] - 1
         sent, total = tuple(entry["sent"]), tuple(entry["total"])
-        return Measured(median(runs), quartile, spread, sent, total)
+        return Measured(median(runs), spread, sent, total)
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,9 @@ class Machined:
     about: dict[str, Any]
 
 
-def read(folder: Path) -> Machined | None:
-    """The results of a machine; None if there are none."""
+def read(folder: Path, kinds: Collection[str] = tuple(singles.TYPES)) -> Machined | None:
+    """The results of a machine, calibrated with single collectives of some kinds; None if there
+    are none."""
     path = folder / "singles.json"
     if not path.exists():
         return None
@@ -107,22 +107,21 @@ def read(folder: Path) -> Machined | None:
     found = about.pop("collectives").items()
     protocols = {name: _checked(entries, given) for name, entries in found}
     checked = protocols[about["protocol"]]
-    calibration = fitted(given, checked)
-    files = sorted(folder.glob("*.json"))
-    entries = [json.loads(one.read_text(encoding="utf-8")) for one in files if one != path]
+    calibration = fitted(given, checked, kinds)
+    files = sorted(folder.glob("[0-9]*.json"))  # of cases, whose names begin with their axes
+    entries = [json.loads(one.read_text(encoding="utf-8")) for one in files]
     placements = [one for entry in entries for one in _placements(entry, calibration.machine)]
     return Machined(given, calibration, checked, protocols, tuple(placements), about)
 
 
-def fitted(given: Machine, checked: Sequence[Checked]) -> Calibration:
-    """The machine that explains the times of single collectives best.
-
-    Of each the lower quartile: what else the computer does mostly makes runs longer.
-    """
+def fitted(
+    given: Machine, checked: Sequence[Checked], kinds: Collection[str] = tuple(singles.TYPES)
+) -> Calibration:
+    """The machine that explains the times of single collectives best, of some kinds."""
     samples = [
-        Sample(one.cost.collective, one.measured.quartile, f"{one.single}")
+        Sample(one.cost.collective, one.measured.seconds, f"{one.single}")
         for one in checked
-        if one.single.kind == singles.FITTED
+        if one.single.kind in kinds
     ]
     return calibrate(given, samples)
 

@@ -49,7 +49,7 @@ ELEMENTS = 65536
 MOST = (60, 52, 44, 36, 32, 28, 24, 20, 16, 12, 8)
 """How many programs of a placement are measured: the first that there is time for."""
 SINGLE_RUNS = 7
-"""Of collectives that are calibrated with."""
+"""Of collectives in several sizes, which are short."""
 PR_SET_PDEATHSIG = 1
 """Of prctl(2)."""
 OVERHEAD = 0.01
@@ -130,7 +130,7 @@ class Bench:
 
     def _each(self, listed: Sequence[singles.Single], setting: str) -> list[dict[str, Any]]:
         module = singles.module_of(listed, self.machine, MACHINES)
-        runs = [SINGLE_RUNS if one.kind == singles.FITTED else 2 for one in listed]
+        runs = [SINGLE_RUNS if one.kind == singles.SIZED else 2 for one in listed]
         code = timer.emit(module, ELEMENTS, runs, alike=False)
         measured = self._run(code, len(listed), setting, 300)
         return [
@@ -182,7 +182,7 @@ class Bench:
             "settings": SETTINGS,
         }
         partial = path.with_suffix(".partial")
-        partial.write_text(_compact(about | entry), encoding="utf-8")
+        partial.write_text(compact(about | entry), encoding="utf-8")
         partial.rename(path)
         self.log(f"wrote {path.name}")
 
@@ -192,7 +192,7 @@ def _figures(one: launch.Measured) -> dict[str, Any]:
     return {"seconds": seconds, "sent": one.sent, "total": one.total}
 
 
-def _compact(entry: dict[str, Any]) -> str:
+def compact(entry: dict[str, Any]) -> str:
     """JSON with a program in a line."""
     text = json.dumps(entry, separators=(",", ":"))
     for start in ('{"steps"', '{"kind"', '{"matrix"', '"placements"'):

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.machine import Machine
 from collir.syntax.reader import read
 
-_TYPES = {
+TYPES = {
     "all_reduce": ("partial", "whole"),
     "reduce_scatter": ("partial", "sharded"),
     "all_gather": ("sharded", "whole"),
@@ -22,9 +22,8 @@ _TYPES = {
 }
 """What each takes and gives."""
 
-FITTED = "reduce_scatter"
-"""The collective that is calibrated with. Its first round is its longest: nobody who is ahead of
-others sends for the next one while they still receive, which no number of a machine explains."""
+SIZED = "reduce_scatter"
+"""The collective that is measured in several sizes; the others at full size."""
 PARTS = (1, 2, 4, 8)
 """Of the buffer."""
 
@@ -39,14 +38,14 @@ class Single:
 
 
 def singles(machine: Machine, elements: int) -> list[Single]:
-    """The one that is calibrated with in several sizes, and the others; over all sets of levels."""
+    """One in several sizes, and the others; over all sets of levels."""
     names = [level.name for level in machine.levels]
     over = [each for count in range(1, len(names) + 1) for each in combinations(names, count)]
     return [
         Single(kind, levels, elements // part)
-        for kind in _TYPES
+        for kind in TYPES
         for levels in over
-        for part in (PARTS if kind == FITTED else (1,))
+        for part in (PARTS if kind == SIZED else (1,))
     ]
 
 
@@ -71,8 +70,8 @@ def module_of(listed: Sequence[Single], machine: Machine, folder: Path) -> Modul
             "root": f"{whole} root({own})",
             "sharded": f"f32[{total}{_sharded([*idle, own])}]",
         }
-        source, target = (types[name] for name in _TYPES[single.kind])
-        dim = " dim 0" if "sharded" in _TYPES[single.kind] else ""
+        source, target = (types[name] for name in TYPES[single.kind])
+        dim = " dim 0" if "sharded" in TYPES[single.kind] else ""
         lines.append(
             f"func @f{number}(%x: {source}) -> {target} on @m {{\n"
             f"  %y = {single.kind} %x over {own}{dim}\n  return %y\n}}"

@@ -39,8 +39,8 @@ from collir.tools.foreign import read_foreign
 from collir.tools.machine import preset
 from collir.tools.shell import BAD_INPUT, write_whole
 
-MAX_POINTS = 3000
-"""Times of one fit: more take minutes and say no more."""
+MAX_POINTS = 500
+"""Times of one fit: on machines of several levels more take minutes, and say no more."""
 
 MAX_RANKS = 256
 """Ranks that --run starts on one computer."""
@@ -116,11 +116,12 @@ def _run(options: argparse.Namespace, sources: Sources) -> None:
     _check_scipy()
     texts = [_measured(machine, options)] if options.run else []
     texts += [_read(one, sources) for one in given]
+    most = math.inf if options.most is None else options.most
     found = [
         sample
         for one in texts
         for sample in _samples(machine, one, sources)
-        if options.least <= sample.collective.size <= (options.most or math.inf)
+        if options.least <= sample.collective.size <= most
     ]
     if len(found) > MAX_POINTS:
         raise DiagnosticError(

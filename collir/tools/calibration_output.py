@@ -66,6 +66,13 @@ def _interval(one: Parameter) -> str:
     return f"at least {low}" if low else f"at most {high}" if high else "-"
 
 
+def _how(one: Parameter) -> str:
+    """How a number was found. Without more times than numbers nothing says how sure it is."""
+    if not one.fitted:
+        return one.reason
+    return "fitted" if _interval(one) != "-" else "fitted, to no more times than numbers"
+
+
 def report(result: Result) -> str:
     """The parameters and the errors, as tables."""
     fit = result.fit
@@ -75,7 +82,7 @@ def report(result: Result) -> str:
             _shown(one.name, one.value),
             _interval(one),
             _shown(one.name, one.given),
-            "fitted" if one.fitted else one.reason,
+            _how(one),
         ]
         for one in fit.parameters
     ]
@@ -186,6 +193,7 @@ def _commented(text: str, fit: Calibration) -> Iterator[str]:
 
 def _source(what: str, one: Parameter) -> str:
     if one.fitted:
-        return f"{what}: fitted, 95 % interval {_interval(one)}."
+        interval = _interval(one)
+        return f"{what}: {_how(one)}" + (f", 95 % interval {interval}." if interval != "-" else ".")
     moved = "as before" if one.value == one.given else f"before {_shown(one.name, one.given)}"
     return f"{what}: {moved}, {one.reason}."

@@ -1,0 +1,156 @@
+"""Programs in chunks on the testbed, whose steps overlap: ``python benchmarks/testbed/overlap.py``.
+
+An all_reduce over all ranks, as one step and as the best program that takes the levels one by one,
+on 1, 2, 4, ... chunks, measured and simulated, on the machines that ``run.py`` has calibrated.
+Collectives that are not waited for run by the algorithms that they have when they are.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import launch
+import network
+import timer
+from library import SETTINGS, chosen_algorithms
+from programs import MACHINES, MODEL, machine
+from results import read
+from run import RESULTS, WEIGHTS, compact
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+
+from collir.cost.model import StepCost
+from collir.cost.simulation import Simulation, simulate
+from collir.dialects import coll
+from collir.dialects.coll import dist_type
+from collir.dialects.machine import mesh_of
+from collir.machine import Machine
+from collir.syntax.mlir import functions_of
+from collir.syntax.reader import read as read_coll
+from collir.synthesis.pipelines import in_chunks
+from collir.synthesis.search import synthesise
+from collir.synthesis.strategies import Program, rewrite, searched_in
+
+ELEMENTS = 262144
+"""Numbers of 4 bytes on every rank: chunks of a sixteenth are still sent in long messages."""
+CHUNKS = (1, 2, 4, 8, 16)
+TRIED = 100
+"""How many programs of a chunk are searched for one that takes the levels one by one."""
+RUNS = 7
+FILE = "overlap.json"
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """A program: in how many chunks (0: the one step), seconds as simulated and as measured."""
+
+    chunks: int
+    predicted: float
+    measured: float
+
+
+def module_of(given: Machine) -> ModuleOp:
+    """A function for the one step, and one for each number of chunks; every collective says by
+    which algorithm it runs."""
+    factors = " * ".join(f"{level.name}:{level.size}" for level in given.levels)
+    lines = [
+        (MACHINES / f"{given.name}.coll").read_text(encoding="utf-8"),
+        f"mesh @m on @{given.name} {{ a = {factors} }}",
+    ]
+    for number in range(1 + len(CHUNKS)):
+        lines.append(
+            f"func @f{number}(%g: f32[{ELEMENTS}] partial(sum: a)) -> f32[{ELEMENTS}] on @m {{\n"
+            "  %r = all_reduce %g over a\n  return %r\n}"
+        )
+    module = read_coll("\n".join(lines))
+    functions = functions_of(module)
+    for function, chunks in zip(functions[1:], CHUNKS, strict=True):
+        [op] = searched_in(function)
+        mesh, source, target = mesh_of(op), dist_type(op.operands[0]), dist_type(op.result)
+        listed = synthesise(mesh, source, target, MODEL, TRIED, scale=1 / chunks).candidates
+        # One all_reduce goes through all levels: there is nothing to overlap.
+        best = next(one for one in listed if all(_on_one_level(cost) for cost in one.costs))
+        best = best if chunks == 1 else in_chunks(best, chunks)
+        rewrite(function, (Program(best.steps, best.pipeline),), None)
+    for op in module.walk():
+        if isinstance(op, coll.COLLECTIVES):
+            op.properties["algorithm"] = StringAttr(chosen_algorithms()[op.mnemonic])
+    return module
+
+
+def _on_one_level(cost: StepCost) -> bool:
+    sent = cost.collective
+    return len({sent.mesh.by_name[axis].level for axis in sent.axes}) == 1
+
+
+def simulations(calibrated: Machine) -> list[Simulation]:
+    """What is predicted of all programs, on a machine with fitted numbers."""
+    return [one.on(calibrated) for one in simulate(module_of(machine(calibrated.name)), MODEL)]
+
+
+def overlaps(folder: Path, calibrated: Machine) -> Iterator[Overlap]:
+    """The programs of a machine that was measured."""
+    entry = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    for chunks, runs, one in zip(
+        (0, *CHUNKS), entry["seconds"], simulations(calibrated), strict=True
+    ):
+        yield Overlap(chunks, one.time, median(runs))
+
+
+def measure(name: str, results: Path) -> None:
+    """Runs the programs of a machine; this network is its own."""
+    given = machine(name)
+    network.build(given)
+    protocol = json.loads((results / name / "singles.json").read_text(encoding="utf-8"))["protocol"]
+    module = module_of(given)
+    count = len(functions_of(module))
+    code = timer.emit(module, ELEMENTS, [RUNS] * count)
+    found = launch.run(code, count, given.devices, len(given.levels), protocol, 600)
+    entry: dict[str, Any] = {
+        "machine": name,
+        "elements": ELEMENTS,
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "settings": SETTINGS[protocol],
+        "seconds": [[round(second, 6) for second in one.seconds] for one in found],
+    }
+    (results / name / FILE).write_text(compact(entry), encoding="utf-8")
+
+
+def main() -> int:
+    """Measures, and prints what was measured beside what is predicted; the exit status."""
+    parser = argparse.ArgumentParser(description="Measures programs in chunks on the testbed.")
+    parser.add_argument(
+        "--machines", nargs="+", default=list(WEIGHTS), choices=WEIGHTS, help="default: %(default)s"
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="default: %(default)s")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        [name] = options.machines
+        measure(name, options.results)
+        return 0
+    for name in options.machines:
+        found = read(options.results / name)
+        if found is None:
+            continue
+        command = [sys.executable, __file__, "--inside", "--machines", name]
+        command += ["--results", str(options.results)]
+        if not (options.results / name / FILE).exists():
+            subprocess.run(network.isolated(command), check=True)
+        for one in overlaps(options.results / name, found.calibration.machine):
+            error = one.predicted / one.measured - 1
+            print(
+                f"{name:12} {one.chunks:3} chunks  predicted {1e3 * one.predicted:7.1f} ms  "
+                f"measured {1e3 * one.measured:7.1f} ms  {100 * error:+.1f} %"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
