@@ -80,7 +80,14 @@ def test_children_that_lead_in_a_circle_are_named() -> None:
         check(Circle())
 
 
-@pytest.mark.parametrize("name", ["local", "processes", "threads"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "local",
+        pytest.param("processes", marks=pytest.mark.slow),
+        pytest.param("threads", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_tree_without_an_end_is_an_error_everywhere(name: Any, order: Order) -> None:
     for problem in (Circle(), Line(length=math.inf)):

@@ -108,7 +108,7 @@ def assert_best(case: Case) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=1000, deadline=None, derandomize=True)
+@settings(max_examples=500, deadline=None, derandomize=True)
 def test_the_best_is_that_of_a_plain_search(rng: random.Random) -> None:
     """All steps over all sets of sub-axes, on every way that goes on only."""
     assert_best(random_case(rng, odd=True))
