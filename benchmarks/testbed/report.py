@@ -161,9 +161,9 @@ The largest errors, one of each placement:
 """
 
 OVERLAP_REASONS = """\
-The gain is there, and where most of it is. With more chunks programs are predicted to take less than
-they do: MPICH goes on with a collective only while some call of it runs, its ranks sleep in
-between, and they do not agree on which of two chunks goes first on a link.
+The gain is there. With more chunks programs are predicted to take less than they do; likely reasons
+are that MPICH goes on with a collective only while some call of it runs, that its ranks sleep in
+between, and that they do not agree on which of two chunks goes first on a link.
 
 """
 
@@ -251,7 +251,7 @@ def page(all_: Sequence[Machined], results: Path) -> str:
         dates=_one_or_more(one.about["date"].split()[0] for one in all_),
         mpich=_one_or_more(one.about["mpich"] for one in all_),
         cases=len({(id(one), p.case) for one in all_ for p in one.placements}),
-        ranks=_one_or_more(str(one.given.devices) for one in all_),
+        ranks=" and ".join(map(str, sorted({one.given.devices for one in all_}))),
         programs=sum(len(placement.programs) for placement in every),
         size=all_[0].about["elements"] * 4 // 1024,
         machines="\n".join(_source(one.given.name) for one in all_),

@@ -98,7 +98,10 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("reading", [Reading.LITERAL, Reading.MASTER_ALL_REDUCE])
+@pytest.mark.parametrize(
+    "reading",
+    [pytest.param(Reading.LITERAL, marks=pytest.mark.slow), Reading.MASTER_ALL_REDUCE],
+)
 def test_the_cheapest_is_that_of_the_chunk_semantics(reading: Reading) -> None:
     """Cheaper only by what P² does not have: the cheapest typed program that it has costs the
     same."""
