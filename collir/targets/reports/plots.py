@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-_STYLE = {"svg.hashsalt": "collir", "svg.fonttype": "none", "text.parse_math": False}
+_STYLE: Any = {"svg.hashsalt": "collir", "svg.fonttype": "none", "text.parse_math": False}
 """The same text for the same plot, and names as they are: a $ is no formula."""
 
 
