@@ -138,10 +138,7 @@ def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostMod
     for op in ops:
         needed = {from_step[operand] for operand in op.operands if operand in from_step}
         if isinstance(op, coll.COLLECTIVES):
-            try:
-                steps.append(step_cost(collective_of(op, mesh), model))
-            except CostError as error:
-                raise DiagnosticError.at(op, str(error)) from error
+            steps.append(op_cost(op, mesh, model))
             slots.append(Slot(tuple(sorted(needed | computed_on)), "async" not in op.properties))
             computed_on.clear()  # what is written behind starts later still
             from_step[op.result] = len(steps) - 1
@@ -150,6 +147,18 @@ def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostMod
         else:  # whose operands are waited for
             computed_on |= needed
     return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))
+
+
+def op_cost(op: CollOp, mesh: Mesh, model: CostModel) -> StepCost:
+    """What a collective operation costs.
+
+    Raises:
+        DiagnosticError: see ``cost``.
+    """
+    try:
+        return step_cost(collective_of(op, mesh), model)
+    except CostError as error:
+        raise DiagnosticError.at(op, str(error)) from error
 
 
 def collective_of(op: CollOp, mesh: Mesh) -> Collective:

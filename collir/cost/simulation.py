@@ -15,20 +15,18 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
-from collir.cost.group import CostError
 from collir.cost.loads import Resource
 from collir.cost.memory import Buffer, buffers_of, held
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.phases import Phase
 from collir.cost.plan import Plan, plan
-from collir.cost.program import collective_of, stream_of
+from collir.cost.program import op_cost, stream_of
 from collir.cost.schedule import Piece, Span, Task, chain, schedule
 from collir.dialects import coll
 from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.layout import Mesh
 from collir.machine import Device, Machine
-from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 
 
@@ -225,10 +223,7 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
                 (made_by[result],) = after
             continue
         if isinstance(op, coll.COLLECTIVES):
-            try:
-                does = step_cost(collective_of(op, mesh), model)
-            except CostError as error:
-                raise DiagnosticError.at(op, str(error)) from error
+            does = op_cost(op, mesh, model)
             waited = "async" not in op.properties
             task = Task(does.phases, stream_of(does.collective), after, waited)
         else:

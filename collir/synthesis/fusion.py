@@ -44,7 +44,7 @@ def fused(
     longer.
 
     Raises:
-        DiagnosticError: the cost model does not know a mesh; see ``choices``.
+        DiagnosticError: see ``choices``.
     """
     with meshes_remembered():
         for function in functions_of(module):
@@ -73,12 +73,15 @@ class _Fusion:
             return
         if left.properties != right.properties or not (_once(left.result) and _once(right.result)):
             return
+        taken = [dist_type(one.operands[0]) for one in (left, right)]
         try:
-            added = coll.AddOp.make(self.mesh, left.operands[0], right.operands[0])
-            step = type(left).make(self.mesh, added.result, **left.properties)
+            whole = coll.AddOp.checked(self.mesh, taken, {})
+            given = type(left).checked(self.mesh, [whole], left.properties)
         except LayoutError:  # the maximum of a sum is no sum of maxima
             return
-        if step.result.type == op.result.type and self._pays(left, op):
+        if given == dist_type(op.result) and self._pays(left, op):
+            added = coll.AddOp.make(self.mesh, left.operands[0], right.operands[0])
+            step = type(left).make(self.mesh, added.result, **left.properties)
             self._replace(op, [added, step], step.result)
             self._erase([left, right])
             self._add_before(added)
@@ -120,7 +123,7 @@ class _Fusion:
         try:
             time, program = choices(whole, self.wanted)[0]
         except DiagnosticError:  # on no levels, or too many sub-axes to search
-            whole.detach()
+            self._erase([whole])
             return
         steps = len(program.steps) if program else len(chain)
         if program and (time < now * (1 - TIE) or (time <= now * (1 + TIE) and steps < len(chain))):
@@ -128,7 +131,7 @@ class _Fusion:
             self._erase(chain[:-1])
             put(whole, program, self.listener)
         else:
-            whole.detach()
+            self._erase([whole])
 
     def _time(self, op: CollOp) -> float:
         """Seconds of a step as it stands.

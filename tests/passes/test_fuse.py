@@ -194,6 +194,21 @@ def test_it_computes_the_same(
         assert agree(results[0], results[1], mesh_of(old).devices)
 
 
+@pytest.mark.parametrize("made", [chain, sums])
+@given(rng=RANDOM)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_what_was_only_tried_is_gone(
+    made: Callable[[random.Random], ModuleOp], rng: random.Random
+) -> None:
+    """Every use of a value is by an operation of the program: others would count as users."""
+    after = made(rng)
+    collir.run_passes(after, "fuse")
+    for function in functions_of(after):
+        values = [*function.args, *(result for op in function.walk() for result in op.results)]
+        for value in values:
+            assert all(use.operation.parent is not None for use in value.uses)
+
+
 @given(rng=RANDOM)
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_it_never_costs_more_and_again_does_nothing(rng: random.Random) -> None:

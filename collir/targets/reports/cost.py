@@ -10,7 +10,15 @@ from xdsl.utils.target import Target
 
 from collir.cost.model import CostModel
 from collir.cost.program import FunctionCost, cost
-from collir.targets.reports.text import bytes_text, rate_text, ratio_text, seconds_text, table
+from collir.cost.simulation import Simulation
+from collir.targets.reports.text import (
+    bytes_text,
+    percent_text,
+    rate_text,
+    ratio_text,
+    seconds_text,
+    table,
+)
 
 
 @dataclass(frozen=True)
@@ -61,17 +69,22 @@ class CostJsonTarget(CostingTarget):
         output.write("\n")
 
 
-def cost_table(found: FunctionCost) -> list[str]:
-    """The lines of a function's table."""
+def title_of(found: FunctionCost | Simulation) -> str:
+    """The first line of a report: what takes how long, and how much that is over its bound."""
     machine = found.mesh.machine
     title = (
         f"@{found.name} on @{found.mesh.name} (@{machine.name}, {found.mesh.devices} devices): "
         f"{seconds_text(found.time)}, bound {seconds_text(found.bound)}"
     )
-    title += f" ({ratio_text(found.time, found.bound)})" if found.bound else ""
+    return title + (f" ({ratio_text(found.time, found.bound)})" if found.bound else "")
+
+
+def cost_table(found: FunctionCost) -> list[str]:
+    """The lines of a function's table."""
+    title = title_of(found)
     if not found.steps:
         return [title, "  no collectives"]
-    levels = [level.name for level in machine.levels]
+    levels = [level.name for level in found.mesh.machine.levels]
     head = ["step", "over", "algorithm", "bytes/rank", *levels, "time", "share", "busbw", "bound"]
     if found.overlaps:
         head.insert(head.index("time"), "start")
@@ -96,7 +109,6 @@ def _copies(found: FunctionCost, number: int) -> str:
 def _row(found: FunctionCost, number: int) -> list[str]:
     step = found.steps[number]
     sent = step.collective
-    share = step.time / found.time if found.time else 0.0
     return [
         sent.kind,
         ", ".join(found.mesh.short(sent.axes)),
@@ -105,7 +117,7 @@ def _row(found: FunctionCost, number: int) -> list[str]:
         *(bytes_text(size) if size else "-" for size in step.port_bytes),
         *([seconds_text(found.spans[number][0])] if found.overlaps else []),
         seconds_text(step.time),
-        f"{100 * share:.0f}%",
+        percent_text(step.time, found.time),
         rate_text(sent.busbw(step.time)),
         seconds_text(step.bound),
         ratio_text(step.time, step.bound),

@@ -7,7 +7,7 @@ from typing import IO
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from collir.cost.critical import Spent, critical_path, spent
+from collir.cost.critical import Link, Spent, critical_path, spent
 from collir.cost.group import CostError
 from collir.cost.simulation import Simulation, Step, simulate
 from collir.cost.whatif import LARGER, Change, improvements, per_byte
@@ -19,10 +19,10 @@ from collir.synthesis.meshes import place
 from collir.synthesis.placements import best_placements, functions_on
 from collir.synthesis.strategies import Wanted, synthesised
 from collir.synthesis.unplacing import unplaced_copy
-from collir.targets.reports.cost import CostingTarget
+from collir.targets.reports.cost import CostingTarget, title_of
 from collir.targets.reports.placements import placement_text
-from collir.targets.reports.simulate import memory_text, resource_name, title_of
-from collir.targets.reports.text import ratio_text, seconds_text, table
+from collir.targets.reports.simulate import memory_text, resource_name
+from collir.targets.reports.text import percent_text, ratio_text, seconds_text, table
 
 CHUNKS = 16
 """The most chunks that programs are tried in."""
@@ -131,29 +131,29 @@ def explanation(
     ]
 
 
+_WHY = {"": "first", "operand": "needs", "stream": "its stream, behind", "order": "behind"}
+
+
 def _critical(found: Simulation) -> list[str]:
-    lines = ["critical path:"]
-    rows: list[list[str]] = []
-    count = 0
-    for link in critical_path(found):
-        (start, end), step = found.spans[link.number], found.steps[link.number]
-        if end == start:
-            continue
-        count += 1
-        if count > LISTED:
-            continue
-        why = {"": "first", "operand": "needs", "stream": "its stream, behind", "order": "behind"}
-        before = "" if link.waited_for is None else f" %{found.steps[link.waited_for].result}"
-        rows.append(
-            [
-                f"  {_step_text(found, step)}",
-                seconds_text(end - start),
-                _percent(end - start, found.time),
-                f"{why[link.why]}{before}",
-            ]
-        )
-    more = [f"  ... and {count - LISTED} more"] if count > LISTED else []
-    return [*lines, *_rows(rows), *more]
+    spans = found.spans
+    links = [one for one in critical_path(found) if spans[one.number][1] > spans[one.number][0]]
+    more = len(links) - LISTED
+    return [
+        "critical path:",
+        *_rows([_link_row(found, link) for link in links[:LISTED]]),
+        *([f"  ... and {more} more"] if more > 0 else []),
+    ]
+
+
+def _link_row(found: Simulation, link: Link) -> list[str]:
+    start, end = found.spans[link.number]
+    before = "" if link.waited_for is None else f" %{found.steps[link.waited_for].result}"
+    return [
+        f"  {_step_text(found, found.steps[link.number])}",
+        seconds_text(end - start),
+        percent_text(end - start, found.time),
+        f"{_WHY[link.why]}{before}",
+    ]
 
 
 def _step_text(found: Simulation, step: Step) -> str:
@@ -163,7 +163,7 @@ def _step_text(found: Simulation, step: Step) -> str:
 
 def _where(found: Simulation) -> list[str]:
     rows = [
-        [f"  {_cause(found, one)}", seconds_text(one.time), _percent(one.time, found.time)]
+        [f"  {_cause(found, one)}", seconds_text(one.time), percent_text(one.time, found.time)]
         for one in spent(found)
     ]
     return ["where its time goes:", *_rows(rows)]
@@ -203,7 +203,3 @@ def _helpful(found: Simulation, others: Sequence[Change], elsewhere: Change | No
 
 def _rows(rows: Sequence[Sequence[str]]) -> list[str]:
     return table(rows[0], rows[1:], left=1) if rows else []
-
-
-def _percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f}%"

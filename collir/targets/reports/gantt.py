@@ -8,8 +8,8 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.critical import critical_path
 from collir.cost.simulation import Simulation, simulate
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
-from collir.targets.reports.cost import CostingTarget
-from collir.targets.reports.simulate import resource_name, stream_name, title_of
+from collir.targets.reports.cost import CostingTarget, title_of
+from collir.targets.reports.simulate import resource_name, stream_name
 
 
 class GanttTarget(CostingTarget):

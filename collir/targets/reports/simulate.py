@@ -9,8 +9,14 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.critical import critical_path
 from collir.cost.loads import Part, Resource
 from collir.cost.simulation import Simulation, simulate
-from collir.targets.reports.cost import CostingTarget
-from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
+from collir.targets.reports.cost import CostingTarget, title_of
+from collir.targets.reports.text import (
+    bytes_text,
+    percent_text,
+    ratio_text,
+    seconds_text,
+    table,
+)
 
 
 class SimulateTarget(CostingTarget):
@@ -40,16 +46,6 @@ class SimulateJsonTarget(CostingTarget):
         output.write("\n")
 
 
-def title_of(found: Simulation) -> str:
-    """The first line of a report: what takes how long, and how much that is over its bound."""
-    machine = found.mesh.machine
-    title = (
-        f"@{found.name} on @{found.mesh.name} (@{machine.name}, {found.mesh.devices} devices): "
-        f"{seconds_text(found.time)}, bound {seconds_text(found.bound)}"
-    )
-    return title + (f" ({ratio_text(found.time, found.bound)})" if found.bound else "")
-
-
 def stream_name(found: Simulation, stream: int) -> str:
     """The level of a stream, or that of what devices do by themselves."""
     levels = found.mesh.machine.levels
@@ -75,8 +71,8 @@ def simulation_table(found: Simulation) -> list[str]:
         if step.sent or step.size  # what moves nothing is a view of what is there
     ]
     busy = [
-        f"{resource_name(found, resource)} busy {seconds_text(time)} ({_percent(time, found.time)})"
-        for resource, time in sorted(found.busy.items())
+        f"{resource_name(found, one)} busy {seconds_text(time)} ({percent_text(time, found.time)})"
+        for one, time in sorted(found.busy.items())
     ]
     return [
         title_of(found),
@@ -111,10 +107,6 @@ def _row(found: Simulation, number: int, critical: bool) -> list[str]:
         seconds_text(step.bound) if step.sent else "",
         ratio_text(end - start, step.bound) if step.sent else "",
     ]
-
-
-def _percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f}%" if whole else "0%"
 
 
 def simulation_json(found: Simulation) -> dict[str, Any]:

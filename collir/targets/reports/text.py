@@ -43,6 +43,11 @@ def ratio_text(value: float, lowest: float) -> str:
     return f"{ratio:.2f}x" if ratio < 100 else f"{ratio:.0f}x"
 
 
+def percent_text(part: float, whole: float) -> str:
+    """A part of a whole, such as ``43%``."""
+    return f"{100 * part / whole:.0f}%" if whole else "0%"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
     """Lines of columns; the first ``left`` of them are flush left, the others right."""
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
