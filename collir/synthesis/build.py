@@ -8,6 +8,7 @@ packing may.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
@@ -52,6 +53,11 @@ class Chain:
         self.ops.append(step)
         self.value = step.result
 
+    def undo(self) -> None:
+        """Takes all operations back: none of them is a user of the value any longer."""
+        for op in reversed(self.ops):
+            op.erase()
+
     @property
     def type(self) -> DistType:
         """The type of the value now."""
@@ -74,16 +80,16 @@ def build(
     source = dist_type(value)
     for dim in _dims_to_try(mesh, source, target, steps) if pipeline is None else ():
         chain = Chain(mesh, value)
-        try:
+        with suppress(LayoutError):
             _plain(chain, steps, target, dim)
-        except LayoutError:
-            continue
-        if chain.type == target:
-            return chain.ops, chain.value
+            if chain.type == target:
+                return chain.ops, chain.value
+        chain.undo()
+    chain = Chain(mesh, value)
     try:
-        chain = Chain(mesh, value)
         _viewed(chain, steps, target, pipeline, apart=False)
     except LayoutError:  # what is gathered is not what was scattered last
+        chain.undo()
         chain = Chain(mesh, value)
         _viewed(chain, steps, target, pipeline, apart=True)
     if chain.type != target:
