@@ -60,7 +60,7 @@ def plan(function: FuncOp) -> Plan:
     returned: tuple[SSAValue, ...] = ()
     for op in function.body.ops:
         start = _start(op, mesh)
-        for operand in op.operands if start is None else ():
+        for operand in op.operands if start is None or isinstance(op, coll.ComputeOp) else ():
             last_use[owner[operand]] = op
         for result in op.results:
             owner[result] = result if start is None else owner[op.operands[0]]
@@ -98,7 +98,7 @@ def _start(op: Operation, mesh: Mesh) -> int | None:
 
     What ``pad`` only cuts off lies in one piece if nothing is split on dimensions before.
     """
-    if isinstance(op, coll.VIEWS):
+    if isinstance(op, (*coll.VIEWS, coll.ComputeOp)):
         return 0
     if not isinstance(op, coll.PadOp):
         return None

@@ -1,7 +1,8 @@
 """When the steps of a function run where not all of them are waited for: a simulation by events.
 
-Operations start in the order in which they are written: each once its operands are there, once what
-ran before it on its stream has ended, and once every step before it that is waited for has.
+Operations are issued in the order in which they are written: each once its operands are there, and
+once every step before it that is waited for has ended. It starts then, or once what was issued
+before it on its stream has ended: behind that it is queued, and what is written behind it goes on.
 There is a stream for each level of the machine, and one for what devices do by themselves; a
 collective runs on that of the outermost level it goes through. Those that run at the same time
 share ports and links: where a port is full, all messages that it slows down are equally fast
@@ -106,8 +107,9 @@ def schedule(
     """When every task runs.
 
     Args:
-        as_written: False if a task may start before those written before it, where they have to
-            wait and it has not: the order of the starts is then a good one to write them in.
+        as_written: False if a task may be issued before those written before it, where they have
+            to wait for operands and it has not: the order of the starts is then a good one to write
+            them in.
         watch: called with every piece of time, in order.
     """
     spans: list[Span] = [(math.inf, math.inf)] * len(tasks)
@@ -160,17 +162,23 @@ def _startable(
 ) -> list[int]:
     """What can start now, of those ``waiting`` (the next one last)."""
     streams = {tasks[number].stream for number in running}
-    if any(tasks[number].waited for number in running):
+    awaited = min((number for number in running if tasks[number].waited), default=len(tasks))
+    if awaited < len(tasks) and not as_written:
         return []
     found: list[int] = []
     for number in reversed(waiting):
         task = tasks[number]
-        if task.stream not in streams and all(spans[one][1] <= now for one in task.after):
+        if number > awaited:
+            break
+        if any(spans[one][1] > now for one in task.after):
+            if as_written:
+                break
+            continue
+        free = task.stream not in streams
+        if free:
             found.append(number)
             streams.add(task.stream)
-            if task.waited:
-                break
-        elif as_written:
+        if task.waited and (free or as_written):
             break
     return found
 

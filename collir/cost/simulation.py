@@ -4,8 +4,8 @@ All groups of a step are alike, and so are all devices that take part in it, so 
 a program on 10^5 devices costs what it does on 16. What is simulated are the collectives with the
 phases of their algorithms, and the steps that devices do by themselves, on a stream of their own.
 The latter take what their bytes take to be read and written, on devices that say how fast their
-memory is; else no time. What a device needs of memory is that of one at coordinate 0 of all
-sub-axes: it takes part in everything.
+memory is, else no time; ``compute`` takes what it says, at the rate of the device. What a device
+needs of memory is that of one at coordinate 0 of all sub-axes: it takes part in everything.
 """
 
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
+from collir.cost.compute import compute_seconds, seconds_of
 from collir.cost.loads import Resource
 from collir.cost.memory import Buffer, buffers_of, held
 from collir.cost.model import CostModel, StepCost, step_cost
@@ -32,10 +33,13 @@ from collir.syntax.mlir import check_programs, functions_of
 
 @dataclass(frozen=True)
 class Local:
-    """A step that sends nothing: what it is called, and the bytes it reads and writes."""
+    """A step that sends nothing: what it is called, the bytes it reads and writes, and what it
+    computes, in floating-point operations on a dtype."""
 
     kind: str
     size: float
+    flops: float = 0.0
+    dtype: str = ""
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,8 @@ class Simulation:
 
     def _again(self, step: Step, mesh: Mesh, factor: float) -> Step:
         if isinstance(step.does, Local):
-            local = replace(step.does, size=step.does.size * factor)
+            does = step.does
+            local = replace(does, size=does.size * factor, flops=does.flops * factor)
             phases = local_phases(local, mesh.machine.device)
             return replace(step, does=local, task=replace(step.task, phases=phases))
         collective = replace(step.does.collective.scaled(factor), mesh=mesh)
@@ -186,6 +191,8 @@ class Simulation:
 
 def local_phases(local: Local, device: Device | None) -> tuple[Phase, ...]:
     """What a local step does: nothing that takes time, on a device whose memory has no speed."""
+    if local.flops:
+        return (Phase(work=compute_seconds(local.flops, local.dtype, device)),)
     speed = device.memory_bandwidth if device else None
     return (Phase(work=local.size / speed),) if speed and local.size else ()
 
@@ -195,7 +202,8 @@ def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulatio
 
     Raises:
         DiagnosticError: an operation that is not of the coll dialect, a mesh that is not placed on
-            levels, an algorithm that does not fit its group; with its position.
+            levels, an algorithm that does not fit its group, a computation on a device that does
+            not say how fast it is; with its position.
     """
     functions = functions_of(module)
     check_programs(functions, "cannot be simulated")
@@ -227,13 +235,26 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
             waited = "async" not in op.properties
             task = Task(does.phases, stream_of(does.collective), after, waited)
         else:
-            does = Local(op.mnemonic, _moved(op, mesh, where))
+            does = _local(op, mesh, where)
             phases = local_phases(does, mesh.machine.device)
             task = Task(phases, len(mesh.machine.levels), after)
         number_of[op] = made_by[result] = len(steps)
         steps.append(Step(where.names[result], does, task))
     buffers = buffers_of(function, mesh, where, number_of)
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
+
+
+def _local(op: coll.CollOp, mesh: Mesh, where: Plan) -> Local:
+    """A step that sends nothing.
+
+    Raises:
+        DiagnosticError: it computes, and the device does not say how fast.
+    """
+    if not isinstance(op, coll.ComputeOp):
+        return Local(op.mnemonic, _moved(op, mesh, where))
+    local = Local(op.mnemonic, 0.0, op.flops.data, dist_type(op.result).dtype.value)
+    seconds_of(op, mesh)
+    return local
 
 
 def _moved(op: coll.CollOp, mesh: Mesh, where: Plan) -> float:

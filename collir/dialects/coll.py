@@ -6,6 +6,7 @@ in a single SPMD program every device runs the same operations, so removing an u
 merging equal ones happens on all of them alike.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Self
@@ -688,6 +689,31 @@ class ConcatOp(CollOp):
         return rules.concat(mesh, operands, _int(properties, "dim"))
 
 
+@irdl_op_definition
+class ComputeOp(CollOp):
+    """Stands for a computation: its first operand, once a device has computed so much.
+
+    ``flops`` are floating-point operations of each device, at the rate of the operand's dtype. All
+    operands have to be there before.
+    """
+
+    name = "coll.compute"
+
+    inputs = var_operand_def(DistTensorType)
+    flops = prop_def(NumberAttr)
+
+    assembly_format = "$inputs `flops` $flops attr-dict `:` type($inputs) `->` type($result)"
+
+    @classmethod
+    def rule(cls, mesh: Mesh, operands: Operands, properties: Properties) -> DistType:
+        if not operands:
+            raise LayoutError("compute needs at least one operand")
+        flops = _number(properties, "flops")
+        if not 0 <= flops < math.inf:
+            raise LayoutError("flops is a number of operations, 0 or more")
+        return operands[0]
+
+
 COLLECTIVES = (
     AllReduceOp,
     ReduceOp,
@@ -720,6 +746,7 @@ LOCAL = (
     CastOp,
     AddOp,
     ConcatOp,
+    ComputeOp,
 )
 """The operations that send nothing."""
 

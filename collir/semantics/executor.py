@@ -185,6 +185,10 @@ class CollFunctions(InterpreterFunctions):
     def add(self, _: Interpreter, op: coll.AddOp, args: Args) -> Args:
         return (_together(args, lambda parts: parts[0] + parts[1]),)
 
+    @impl(coll.ComputeOp)
+    def compute(self, _: Interpreter, op: coll.ComputeOp, args: Args) -> Args:
+        return (args[0],)
+
     @impl(coll.ConcatOp)
     def concat(self, _: Interpreter, op: coll.ConcatOp, args: Args) -> Args:
         dim = op.dim.value.data

@@ -23,8 +23,9 @@ _NOTHING = (
     coll.SliceOp,
     coll.KeepRootOp,
     coll.MaskOp,
+    coll.ComputeOp,
 )
-"""Operations that change how a tensor is distributed, and not the tensor."""
+"""Operations that change how a tensor is distributed, or when it is there, and not the tensor."""
 
 _ALONE = "collir_one_device"
 

@@ -111,4 +111,5 @@ SIGNATURES: dict[str, Signature] = {
     "cast": Signature(coll.CastOp, (Clause("to", "dtype", Kind.NAME),)),
     "add": Signature(coll.AddOp, operands=2),
     "concat": Signature(coll.ConcatOp, (_DIM,), operands=None),
+    "compute": Signature(coll.ComputeOp, (Clause("flops", "flops", Kind.NUMBER),), operands=None),
 }

@@ -63,7 +63,7 @@ class Lives:
     def home(self, value: SSAValue) -> SSAValue:
         """The value in whose memory another lies."""
         op = value.owner
-        if isinstance(op, coll.SplitOp | coll.MergeOp | coll.ReshapeOp | coll.KeepRootOp):
+        if isinstance(op, (*coll.VIEWS, coll.ComputeOp)):
             return self.home(op.operands[0])
         if not isinstance(op, coll.PadOp) or op.low.value.data > 0 or op.high.value.data > 0:
             return value

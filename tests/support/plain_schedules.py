@@ -50,42 +50,31 @@ def shares(phases: Sequence[Phase]) -> list[Fraction]:
     return speeds
 
 
-def earliest(tasks: Sequence[Task], number: int, spans: Sequence[Sequence[Fraction]]) -> Fraction:
-    """When a task may start, from the spans of those before it, all of which are known."""
-    task = tasks[number]
-    found = Fraction(0)
-    for other in range(number):
-        found = max(found, spans[other][0])
-        if tasks[other].waited or tasks[other].stream == task.stream or other in task.after:
-            found = max(found, spans[other][1])
-    return found
-
-
 def simulated(tasks: Sequence[Task]) -> list[tuple[Fraction, Fraction]]:
     """When tasks start and end, as they are written.
 
-    One more task at a time: it starts when ``earliest`` says so, and those before it go on beside
-    it. What they have done until then stays as it was, so each prefix of the tasks is followed from
-    event to event until the next one starts.
+    One is issued when all before it are, those of them that are waited for have ended, and so have
+    those that it needs; it starts when it is issued, and all that were issued before it on its
+    stream have ended.
     """
     left = {
         number: [(p, Fraction(p.time)) for p in task.phases] for number, task in enumerate(tasks)
     }
+    issued: list[int] = []
     starts: dict[int, Fraction] = {}
     ends: dict[int, Fraction] = {}
     now = Fraction(0)
-    for number in range(len(tasks)):
-        needs = [
-            other
-            for other in starts
-            if tasks[other].waited
-            or tasks[other].stream == tasks[number].stream
-            or other in tasks[number].after
-        ]
-        while any(other not in ends for other in needs):
-            now = _one_event(tasks, now, left, starts, ends)
-        starts[number] = now
     while len(ends) < len(tasks):
+        while len(issued) < len(tasks):
+            number = len(issued)
+            awaited = {one for one in issued if tasks[one].waited} | set(tasks[number].after)
+            if any(one not in ends for one in awaited):
+                break
+            issued.append(number)
+        for number in issued:
+            ahead = [one for one in issued[:number] if tasks[one].stream == tasks[number].stream]
+            if number not in starts and all(one in ends for one in ahead):
+                starts[number] = now
         now = _one_event(tasks, now, left, starts, ends)
     return [(starts[number], ends[number]) for number in range(len(tasks))]
 

@@ -348,6 +348,8 @@ def random_function(
         if x.dims and rng.random() < 0.1:
             dim = rng.randrange(len(x.dims))
             builder.try_op(coll.ConcatOp, [value, value], {"dim": integer(dim)})
+        if rng.random() < 0.1:
+            builder.try_op(coll.ComputeOp, [value, rng.choice(builder.values)], _flops(mesh, x))
         # Collectives are rarer among the moves that type: give them a chance.
         wanted = rng.random() < 0.7
         collective = [m for m in moves if m.op in coll.COLLECTIVES]
@@ -359,6 +361,12 @@ def random_function(
     if rng.random() < 0.1:
         results = [*results, rng.choice(builder.values)]
     return builder.function(results)
+
+
+def _flops(mesh: Mesh, x: DistType) -> dict[str, Attribute]:
+    """A microsecond of computation, where a device says how fast it is: that of f32 does."""
+    known = mesh.machine.device is not None and x.dtype is DType.F32
+    return {"flops": NumberAttr(1e6 if known else 0.0)}
 
 
 def random_module(rng: random.Random, functions: int = 3, steps: int = 6) -> ModuleOp:

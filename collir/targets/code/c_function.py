@@ -135,6 +135,16 @@ class FunctionBase:
             for i, value in enumerate(returned)
         ]
 
+    def unused(self) -> list[str]:
+        """The arguments that no statement names."""
+        named = {
+            self.plan.owner[operand]
+            for op in self.function.body.ops
+            if not isinstance(op, CollOp) or not self.plan.is_view(op)
+            for operand in op.operands
+        }
+        return [self.variable[arg] for arg in self.function.args if arg not in named]
+
     def choice(self) -> list[str]:
         """The calls of the functions that take this one's place, those for the largest first."""
         if not self.size.by_width:

@@ -22,6 +22,7 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.utils.target import Target
 
 import collir
+from collir.cost.compute import seconds_of
 from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
@@ -210,11 +211,7 @@ class FunctionText(FunctionBase):
             for value in temporaries
         ]
         lines += self.choice()
-        lines += [
-            f"  (void){self.variable[arg]};"
-            for arg in function.args
-            if arg not in self.plan.last_use
-        ]
+        lines += [f"  (void){name};" for name in self.unused()]
         if self.started:
             lines.append(
                 f"  for (int i = 0; i < {len(self.started)}; ++i) pending[i] = MPI_REQUEST_NULL;"
@@ -231,6 +228,8 @@ class FunctionText(FunctionBase):
 
     def _step(self, op: CollOp) -> list[str]:
         """An operation: a comment, its memory, its statements, and what it was the last to use."""
+        if isinstance(op, coll.ComputeOp):
+            return self._compute(op)
         if self.plan.is_view(op):
             return [self.shown(op)] if isinstance(op, coll.PadOp) else []
         y = dist_type(op.result)
@@ -257,6 +256,19 @@ class FunctionText(FunctionBase):
         else:
             lines += [f"  {line}" for line in statements]
         self.passed.add(op)
+        return lines + self._release(op)
+
+    def _compute(self, op: coll.ComputeOp) -> list[str]:
+        """The time of a computation, of which nothing else is known."""
+        before, seconds = self._wait(op.operands), seconds_of(op, self.mesh)
+        self.passed.add(op)
+        lines = [*before, self.shown(op)]
+        if seconds:
+            self.needs.add("compute_for")
+            whole = f"width * {seconds!r}" if self.size.by_width else repr(seconds)
+            call = f"TRY(compute_for({whole}, {self.names.variable}.comm));"
+            condition = self.names.at_zero(self._taking_part(op))
+            lines.append(f"  if ({condition}) {call}" if condition else f"  {call}")
         return lines + self._release(op)
 
     def _taking_part(self, op: CollOp) -> frozenset[str]:

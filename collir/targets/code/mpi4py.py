@@ -360,6 +360,7 @@ def emit_mpi4py(module: ModuleOp) -> str:
         shown = shown or example(made, texts)
         bodies += ["", "", *_class(names, texts, needs)]
     lines = header("mpi4py and numpy", _USE + ("\n\n" + shown if shown else ""), _HEADER)
+    lines += ["", "import time"] if "time" in needs else []
     imports = ["import ml_dtypes"] if "ml_dtypes" in needs else []
     if bodies:
         imports.append("import numpy as np")

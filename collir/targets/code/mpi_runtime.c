@@ -13,6 +13,17 @@
 #define NEW(p, bytes) \
   do { if (!((p) = malloc(bytes))) { err = MPI_ERR_NO_MEM; goto done; } } while (0)
 
+//: compute_for needs check
+/* Stands for a computation of so many seconds: put yours in its place. Meanwhile MPI goes on. */
+static int compute_for(double seconds, MPI_Comm comm)
+{
+  double end = MPI_Wtime() + seconds;
+  int err = MPI_SUCCESS, found;
+  while (err == MPI_SUCCESS && MPI_Wtime() < end)
+    err = MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE);
+  return err;
+}
+
 //: least needs pieces
 static inline size_t least(size_t n) {
   return n < (size_t)COLLIR_MAX_COUNT ? n : (size_t)COLLIR_MAX_COUNT;

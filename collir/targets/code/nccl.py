@@ -21,6 +21,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.utils.target import Target
 
 import collir
+from collir.cost.compute import seconds_of
 from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
@@ -124,7 +125,7 @@ class FunctionText(FunctionBase):
         ]
         if self.workspace is not None:
             self.workspace.taken.clear()
-        unused = [self.variable[arg] for arg in self.function.args if arg not in self.plan.last_use]
+        unused = self.unused()
         if not declarations and not any("stream" in line for line in body):
             unused.append("stream")
         lines = [self.comment(), self.signature(), "{"]
@@ -173,6 +174,8 @@ class FunctionText(FunctionBase):
 
     def _step(self, op: CollOp, offsets: dict[str, int]) -> list[str]:
         """An operation: a comment, its memory, its statements, and what it was the last to use."""
+        if isinstance(op, coll.ComputeOp):
+            return self._compute(op, offsets)
         if self.plan.is_view(op):
             return [self.shown(op)] if isinstance(op, coll.PadOp) else []
         x, y = dist_type(op.operands[0]), dist_type(op.result)
@@ -206,6 +209,17 @@ class FunctionText(FunctionBase):
         else:
             lines += [f"  {line}" for line in statements]
         lines += [f"  {line}" for line in self.streams.after(op)]
+        return lines if self.streams.events else lines + self._release(op, offsets)
+
+    def _compute(self, op: coll.ComputeOp, offsets: dict[str, int]) -> list[str]:
+        """The time of a computation, of which nothing else is known."""
+        lines = [self.shown(op), *(f"  {line}" for line in self.streams.before(op))]
+        if nanoseconds := round(1e9 * seconds_of(op, self.mesh)):
+            self.cuda.needs.add("compute_for")
+            whole = f"width * {nanoseconds}" if self.size.by_width else str(nanoseconds)
+            call = f"TRY_CUDA(cudaLaunchHostFunc({CALLERS}, compute_for, (void *)({whole})));"
+            condition = self.names.at_zero(dist_type(op.result).root)
+            lines.append(f"  if ({condition}) {call}" if condition else f"  {call}")
         return lines if self.streams.events else lines + self._release(op, offsets)
 
     def _release(self, op: CollOp, offsets: dict[str, int]) -> list[str]:
@@ -459,6 +473,8 @@ def emit_cpp(
 
 def _includes(cuda: CudaText, types: set[DType], more: Iterable[str]) -> Sequence[str]:
     wanted = {"cstddef", "cstdint", "cuda_runtime.h", "nccl.h", *more}
+    if "compute_for" in cuda.needs:
+        wanted |= {"chrono", "thread"}
     if cuda.needs & {"copy_rows", "swap_blocks"}:
         wanted.add("climits")
     if DType.F16 in types:

@@ -33,6 +33,14 @@ public:
   }
 };
 
+//: compute_for
+/* Stands for a computation of so many nanoseconds, for which a stream waits: put yours in its
+ * place. */
+static void compute_for(void *nanoseconds)
+{
+  std::this_thread::sleep_for(std::chrono::nanoseconds((size_t)nanoseconds));
+}
+
 //: copy_rows
 /* `rows` pieces of `bytes` each, a stride apart in both arrays. */
 static cudaError_t copy_rows(void *to, size_t to_stride, const void *from, size_t from_stride,

@@ -14,7 +14,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from collir.cost.plan import Plan
-from collir.dialects.coll import CollOp
+from collir.dialects.coll import CollOp, ComputeOp
 from collir.dialects.machine import mesh_of
 from collir.layout import Mesh
 from collir.targets.code.ranks import over
@@ -92,9 +92,18 @@ class Streams:
     def before(self, op: CollOp) -> list[str]:
         """Lets the stream of an operation wait for its operands."""
         lines: list[str] = []
-        for operand in dict.fromkeys(self.plan.owner[operand] for operand in op.operands):
+        for operand in dict.fromkeys(map(self._written, op.operands)):
             lines += self._awaits(self.on[op], operand, self._places[op])
         return lines
+
+    def _written(self, value: SSAValue) -> SSAValue:
+        """What a value is a view of, or what has been computed on the way to it: that is there when
+        the value is."""
+        op = value.owner
+        while isinstance(op, CollOp) and self.plan.is_view(op) and not isinstance(op, ComputeOp):
+            value = op.operands[0]
+            op = value.owner
+        return value
 
     def after(self, op: CollOp) -> list[str]:
         """Records that a collective has ended."""

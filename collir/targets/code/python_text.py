@@ -18,6 +18,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 import collir
+from collir.cost.compute import seconds_of
 from collir.cost.plan import plan
 from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
@@ -34,7 +35,7 @@ WIDTH = 88
 
 USED = frozenset(
     """
-    self xp torch dist np MPI ml_dtypes start to from_ sent parts work
+    self xp torch dist np MPI time ml_dtypes start to from_ sent parts work
     SUM_OF_F16 PROD_OF_F16 MAX_OF_F16 MIN_OF_F16 SUM_OF_BF16 PROD_OF_BF16 MAX_OF_BF16 MIN_OF_BF16
     """.split()  # noqa: SIM905
 )
@@ -248,7 +249,8 @@ class FunctionText(ABC):
         self.live = set(self.returned)
         for op in reversed(list(self.function.body.ops)):
             if isinstance(op, CollOp) and op.result in self.live:
-                self.live |= set(op.operands)
+                named = op.operands[:1] if isinstance(op, coll.ComputeOp) else op.operands
+                self.live |= set(named)
 
     # --- what a target says -----------------------------------------------------------------
 
@@ -290,7 +292,7 @@ class FunctionText(ABC):
 
     def shares(self, op: CollOp) -> bool:
         """Whether the result of an operation may share memory with its operand."""
-        return isinstance(op, (*coll.VIEWS, coll.MaskOp))
+        return isinstance(op, (*coll.VIEWS, coll.MaskOp, coll.ComputeOp))
 
     def computed(self, text: str, x: DistType) -> str:
         """The result of arithmetic as an array."""
@@ -412,6 +414,11 @@ class FunctionText(ABC):
         match op:
             case coll.KeepRootOp():
                 return [f"{out} = {operand}"]
+            case coll.ComputeOp():  # stands for what is not known, but how long it takes
+                if not (seconds := seconds_of(op, self.mesh)):
+                    return [f"{out} = {operand}"]
+                self.needs.add("time")
+                return [f"time.sleep({seconds!r})", f"{out} = {operand}"]
             case coll.SplitOp() | coll.MergeOp() | coll.ReshapeOp():
                 return [f"{out} = {self.reshaped(operand, shape)}"]
             case coll.TransposeOp():

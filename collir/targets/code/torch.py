@@ -355,6 +355,7 @@ def emit_torch(module: ModuleOp) -> str:
         bodies += ["", "", *_class(names, texts)]
     lines = header("torch.distributed", _USE + ("\n\n" + shown if shown else ""), _HEADER)
     if bodies:
+        lines += ["", "import time"] if any("time.sleep(" in line for line in bodies) else []
         lines += ["", "import torch", "import torch.distributed as dist"]
     return "\n".join([*lines, *bodies, ""])
 

@@ -1,0 +1,36 @@
+"""What a computation takes on a device."""
+
+from collir.cost.group import CostError
+from collir.dialects import coll
+from collir.dialects.coll import dist_type
+from collir.layout import Mesh
+from collir.machine import Device
+from collir.syntax.diagnostics import DiagnosticError
+
+
+def compute_seconds(flops: float, dtype: str, device: Device | None) -> float:
+    """Seconds of so many floating-point operations on a dtype.
+
+    Raises:
+        CostError: the device does not say how many it does per second.
+    """
+    rates = dict(device.compute) if device else {}
+    if dtype not in rates:
+        raise CostError(f"the machine does not say how fast a device computes {dtype}")
+    return flops / rates[dtype]
+
+
+def seconds_of(op: coll.ComputeOp, mesh: Mesh) -> float:
+    """Seconds of a ``compute`` step.
+
+    Raises:
+        DiagnosticError: the device does not say how fast it computes the dtype of the result.
+    """
+    if not op.flops.data:
+        return 0.0
+    dtype, machine = dist_type(op.result).dtype.value, mesh.machine
+    try:
+        return compute_seconds(op.flops.data, dtype, machine.device)
+    except CostError as error:
+        fix = f"give @{machine.name} a rate, as in device {{ compute {dtype} = 10 TFLOP/s }}"
+        raise DiagnosticError.at(op, f"{error}: {fix}") from error

@@ -1,0 +1,78 @@
+"""Computations: what they take, what runs beside them, what they leave as it is."""
+
+from textwrap import dedent
+
+import pytest
+
+import collir
+from collir.cost.simulation import Simulation, simulate
+
+MESH = """\
+machine @c {
+  device { compute f32 = 1 TFLOP/s; memory = 1 GB @ 1 TB/s }
+  level node[2] { port = 8 GB/s, latency = 20 us }
+  level gpu[4]  { port = 270 GB/s, latency = 3 us }
+}
+mesh @m on @c { data = node:2 * gpu:4 }
+"""
+
+
+def simulated(function: str) -> Simulation:
+    [found] = simulate(collir.parse(MESH + dedent(function)))
+    return found
+
+
+def test_it_takes_what_the_device_needs_for_it() -> None:
+    found = simulated("""\
+        func @f(%x: f32[64]) -> f32[64] on @m {
+          %a = compute %x flops 2e9
+          %b = compute %a flops 1e9
+          return %b
+        }""")
+    assert found.time == pytest.approx(3e-3)
+    assert found.scaled(2).time == pytest.approx(6e-3)
+    assert found.peak == 2 * 64 * 4  # %x, and the result, which %x is copied to
+
+
+def test_what_is_async_runs_beside_it() -> None:
+    """The first all_reduce while the second gradient is computed; that of the second behind it."""
+    found = simulated("""\
+        func @f(%x: f32[1048576] partial(sum: data), %y: f32[1048576] partial(sum: data))
+            -> (f32[1048576], f32[1048576]) on @m {
+          %a = compute %x flops 1e9
+          %b = all_reduce %a over data async
+          %c = compute %y, %x flops 1e9
+          %d = all_reduce %c over data async
+          return %b, %d
+        }""")
+    spans = {step.result: span for step, span in zip(found.steps, found.spans, strict=True)}
+    assert spans["a"] == (0.0, pytest.approx(1e-3))
+    assert spans["b"][0] == pytest.approx(1e-3)
+    assert spans["c"] == (pytest.approx(1e-3), pytest.approx(2e-3))
+    assert spans["d"][0] == pytest.approx(max(2e-3, spans["b"][1]))
+
+
+def test_what_waits_for_its_stream_keeps_nothing_else() -> None:
+    """The second all_reduce is queued behind the first; the computation need not wait for that."""
+    found = simulated("""\
+        func @f(%x: f32[1048576] partial(sum: data), %y: f32[1048576] partial(sum: data))
+            -> (f32[1048576], f32[1048576], f32[1048576] partial(sum: data)) on @m {
+          %b = all_reduce %x over data async
+          %d = all_reduce %y over data async
+          %c = compute %y flops 1e9
+          return %b, %d, %c
+        }""")
+    spans = {step.result: span for step, span in zip(found.steps, found.spans, strict=True)}
+    assert spans["d"][0] == pytest.approx(spans["b"][1])
+    assert spans["c"][0] == 0.0
+
+
+def test_all_operands_are_waited_for() -> None:
+    found = simulated("""\
+        func @f(%x: f32[64], %w: f32[1048576@data]) -> f32[64] on @m {
+          %b = all_gather %w over data dim 0 async
+          %c = compute %x, %b flops 1e6
+          return %c
+        }""")
+    (_, end), (start, _) = found.spans
+    assert start == pytest.approx(end)
