@@ -59,7 +59,7 @@ def plan(function: FuncOp) -> Plan:
     last_use: dict[SSAValue, Operation] = {}
     returned: tuple[SSAValue, ...] = ()
     for op in function.body.ops:
-        start = _start(op, mesh)
+        start = place_in_operand(op, mesh)
         for operand in op.operands if start is None or isinstance(op, coll.ComputeOp) else ():
             last_use[owner[operand]] = op
         for result in op.results:
@@ -93,13 +93,18 @@ def _size(value: SSAValue, mesh: Mesh) -> int:
     return math.prod(dist_type(value).local_shape(mesh))
 
 
-def _start(op: Operation, mesh: Mesh) -> int | None:
+def place_in_operand(op: Operation, mesh: Mesh) -> int | None:
     """Where in the memory of its operand the result of an operation starts; None: it is computed.
 
-    What ``pad`` only cuts off lies in one piece if nothing is split on dimensions before.
+    What ``pad`` only cuts off lies in one piece if nothing is split on dimensions before. And a
+    ``transpose`` moves nothing where a device has one row of what it exchanges.
     """
     if isinstance(op, (*coll.VIEWS, coll.ComputeOp)):
         return 0
+    if isinstance(op, coll.TransposeOp):
+        shape = dist_type(op.input).local_shape(mesh)
+        moved = [dim for dim in op.order.data if shape[dim] > 1]
+        return 0 if moved == sorted(moved) else None
     if not isinstance(op, coll.PadOp):
         return None
     dim, low, high = (attribute.value.data for attribute in (op.dim, op.low, op.high))
@@ -107,6 +112,11 @@ def _start(op: Operation, mesh: Mesh) -> int | None:
     if low > 0 or high > 0 or math.prod(shape[:dim]) > 1:
         return None
     return -low * math.prod(shape[dim + 1 :])
+
+
+def is_free(op: Operation, mesh: Mesh) -> bool:
+    """Whether an operation is another look at its operand, for which nothing waits."""
+    return not isinstance(op, coll.ComputeOp) and place_in_operand(op, mesh) is not None
 
 
 def _parts(result: SSAValue, mesh: Mesh) -> list[tuple[SSAValue, int]]:

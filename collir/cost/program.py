@@ -16,6 +16,7 @@ from xdsl.ir import Operation, SSAValue
 from collir.cost.collective import Collective
 from collir.cost.group import CostError, Group
 from collir.cost.model import CostModel, StepCost, step_cost
+from collir.cost.plan import is_free
 from collir.cost.schedule import Span, Task, chain, schedule
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, CollOp, dist_type
@@ -142,8 +143,8 @@ def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostMod
             slots.append(Slot(tuple(sorted(needed | computed_on)), "async" not in op.properties))
             computed_on.clear()  # what is written behind starts later still
             from_step[op.result] = len(steps) - 1
-        elif isinstance(op, coll.VIEWS) and needed:
-            (from_step[op.result],) = needed
+        elif needed and is_free(op, mesh):
+            (from_step[op.results[0]],) = needed
         else:  # whose operands are waited for
             computed_on |= needed
     return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))

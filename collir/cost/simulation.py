@@ -20,7 +20,7 @@ from collir.cost.loads import Resource
 from collir.cost.memory import Buffer, buffers_of, held
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.phases import Phase
-from collir.cost.plan import Plan, plan
+from collir.cost.plan import Plan, is_free, plan
 from collir.cost.program import op_cost, stream_of
 from collir.cost.schedule import Piece, Span, Task, chain, schedule
 from collir.dialects import coll
@@ -226,7 +226,7 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
             continue
         after = tuple(sorted({made_by[one] for one in op.operands if one in made_by}))
         (result,) = op.results
-        if isinstance(op, coll.VIEWS):
+        if is_free(op, mesh):
             if after:
                 (made_by[result],) = after
             continue

@@ -65,6 +65,11 @@ class Lives:
         op = value.owner
         if isinstance(op, (*coll.VIEWS, coll.ComputeOp)):
             return self.home(op.operands[0])
+        if isinstance(op, coll.TransposeOp):
+            rows = dist_type(op.input).local_shape(self.mesh)
+            kept = [dim for dim in range(len(rows)) if rows[dim] > 1]
+            same = kept == [dim for dim in op.order.data if rows[dim] > 1]
+            return self.home(op.input) if same else value
         if not isinstance(op, coll.PadOp) or op.low.value.data > 0 or op.high.value.data > 0:
             return value
         return self.home(op.input) if self._in_one_piece(op.input, op.dim.value.data) else value
@@ -95,9 +100,13 @@ class Lives:
 
     @property
     def steps(self) -> list[coll.CollOp]:
-        """The operations that are no views; what ``pad`` only cuts off is a step without time."""
+        """The operations that are no views."""
         found = [op for op in self.function.body.ops if isinstance(op, coll.CollOp)]
-        return [op for op in found if not isinstance(op, coll.VIEWS)]
+        return [
+            op
+            for op in found
+            if isinstance(op, coll.ComputeOp) or self.home(op.result) is op.result
+        ]
 
     def temporaries(self) -> list[tuple[SSAValue, int, list[int], bool]]:
         """Values in memory of their own: which, the step that writes it, those that read it, and
