@@ -5,6 +5,12 @@ from collections.abc import Callable
 from xdsl.passes import ModulePass
 
 
+def _bucket() -> type[ModulePass]:
+    from collir.passes.bucket import BucketPass
+
+    return BucketPass
+
+
 def _canonicalize() -> type[ModulePass]:
     from collir.passes.canonicalize import CanonicalizePass
 
@@ -23,6 +29,12 @@ def _fuse() -> type[ModulePass]:
     return FusePass
 
 
+def _overlap() -> type[ModulePass]:
+    from collir.passes.overlap import OverlapPass
+
+    return OverlapPass
+
+
 def _place() -> type[ModulePass]:
     from collir.passes.place import PlacePass
 
@@ -36,9 +48,11 @@ def _split_level() -> type[ModulePass]:
 
 
 PASSES: dict[str, Callable[[], type[ModulePass]]] = {
+    "bucket": _bucket,
     "canonicalize": _canonicalize,
     "decompose": _decompose,
     "fuse": _fuse,
+    "overlap": _overlap,
     "place": _place,
     "split-level": _split_level,
 }

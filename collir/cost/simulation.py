@@ -235,7 +235,7 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
             waited = "async" not in op.properties
             task = Task(does.phases, stream_of(does.collective), after, waited)
         else:
-            does = _local(op, mesh, where)
+            does = local_step(op, mesh, where)
             phases = local_phases(does, mesh.machine.device)
             task = Task(phases, len(mesh.machine.levels), after)
         number_of[op] = made_by[result] = len(steps)
@@ -244,7 +244,7 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
 
 
-def _local(op: coll.CollOp, mesh: Mesh, where: Plan) -> Local:
+def local_step(op: coll.CollOp, mesh: Mesh, where: Plan) -> Local:
     """A step that sends nothing.
 
     Raises:

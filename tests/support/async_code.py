@@ -114,6 +114,8 @@ class Memory:
         }
         places = {place for place in places if place[0] in self.known}
         op = self.now
+        if "compute_for(" in line and op is not None:  # which names none of what it waits for
+            return [self.of(operand) for operand in op.operands]
         sizes = dict(self._pieces)
         if op is not None:
             own = [self.of(operand) for operand in op.operands]
@@ -325,6 +327,10 @@ def _on_streams(function: FuncOp, parameters: list[str], lines: list[str]) -> It
                     yield f"{piece} may not be there yet: {line}"
         stamps.append(clocks.tick(on))
         operands = [] if memory.now is None else [memory.of(one) for one in memory.now.operands]
-        written += [(one, stamps[-1], memory.now) for one in pieces if one not in operands]
+        computed = "compute_for(" in line and memory.now is not None
+        made = [memory.of(memory.now.result)] if computed and memory.now else pieces
+        written += [
+            (one, stamps[-1], memory.now) for one in made if computed or one not in operands
+        ]
     if not all(clocks.knows(CALLERS, stamp) for stamp in stamps):
         yield "ends before its streams do"

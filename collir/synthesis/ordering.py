@@ -1,0 +1,202 @@
+"""In which order a function issues its steps, so that collectives run beside computations.
+
+Every step is a task: a collective on the stream of its level, all else on that of the device, which
+waits for it. Steps that are ready are issued at once if they send, longest way to the end first;
+among those the device does itself, the one with the longest way goes first. The result is a
+list schedule (Graham 1966): with what it estimates, tasks alone; what comes of it says the
+simulation.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
+
+from collir.cost.model import CostModel, StepCost
+from collir.cost.plan import is_free, plan
+from collir.cost.program import op_cost, stream_of
+from collir.cost.schedule import Task, schedule
+from collir.cost.simulation import local_phases, local_step
+from collir.dialects import coll
+from collir.dialects.coll import CollOp
+from collir.dialects.machine import mesh_of
+from collir.layout import Mesh
+
+Steps = Sequence[StepCost]
+"""What a collective does, one step after the other."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The steps of a function that take time, as tasks; in the order in which they are written.
+
+    Attributes:
+        ops: the operation of each.
+        tasks: what each does. Those before it are the ones it needs, and may be ``async``: only
+            what the device does itself is waited for.
+    """
+
+    ops: tuple[Operation, ...]
+    tasks: tuple[Task, ...]
+
+    def ordered(self) -> list[int]:
+        """The tasks in an order that lets collectives run beside computations."""
+        return list(_ListSchedule(self.tasks).order())
+
+    def time(self, order: Sequence[int]) -> float:
+        """Seconds of all tasks, issued in an order."""
+        place = {number: index for index, number in enumerate(order)}
+        tasks = [
+            Task(task.phases, task.stream, tuple(place[one] for one in task.after), task.waited)
+            for task in (self.tasks[number] for number in order)
+        ]
+        return max((end for _, end in schedule(tasks)), default=0.0)
+
+
+def work_of(
+    function: FuncOp, model: CostModel, steps: Callable[[CollOp], Steps] | None = None
+) -> Work:
+    """The steps of a function as tasks.
+
+    Args:
+        steps: what a collective does, in steps; without, the one that it is under the model.
+
+    Raises:
+        DiagnosticError: a collective without a cost, a computation on a device without a rate.
+    """
+    mesh, where = mesh_of(function), plan(function)
+    ops: list[Operation] = []
+    tasks: list[Task] = []
+    made_by: dict[SSAValue, int] = {}
+    steps = steps or _as_written(mesh, model)
+    for op in function.body.ops:
+        if not isinstance(op, CollOp):
+            continue
+        after = tuple(sorted({made_by[one] for one in op.operands if one in made_by}))
+        if is_free(op, mesh):
+            if after:
+                (made_by[op.result],) = after
+            continue
+        if isinstance(op, coll.COLLECTIVES):
+            waited = isinstance(op, coll.PermuteOp)  # which cannot be async
+            for step in steps(op):
+                ops.append(op)
+                tasks.append(Task(step.phases, stream_of(step.collective), after, waited))
+                after = (len(ops) - 1,)
+        else:
+            does = local_phases(local_step(op, mesh, where), mesh.machine.device)
+            ops.append(op)
+            tasks.append(Task(does, len(mesh.machine.levels), after))
+        made_by[op.result] = len(ops) - 1
+    return Work(tuple(ops), tuple(tasks))
+
+
+def _as_written(mesh: Mesh, model: CostModel) -> Callable[[CollOp], Steps]:
+    """Collectives as they are written; those that are alike are costed once."""
+    known: dict[Hashable, Steps] = {}
+
+    def steps(op: CollOp) -> Steps:
+        alike = (op.name, frozenset(op.properties.items()), op.operands[0].type)
+        if alike not in known:
+            known[alike] = (op_cost(op, mesh, model),)
+        return known[alike]
+
+    return steps
+
+
+class _ListSchedule:
+    """Tasks in the order in which they are issued, each as early as may be."""
+
+    def __init__(self, tasks: Sequence[Task]):
+        self.tasks = tasks
+        self.users: list[list[int]] = [[] for _ in tasks]
+        for number, task in enumerate(tasks):
+            for one in task.after:
+                self.users[one].append(number)
+        self.way = [0.0] * len(tasks)
+        for number in reversed(range(len(tasks))):
+            rest = max((self.way[user] for user in self.users[number]), default=0.0)
+            self.way[number] = tasks[number].time + rest
+
+    def order(self) -> Iterable[int]:
+        """The tasks; of equal ones those written first come first."""
+        missing = [len(task.after) for task in self.tasks]
+        coming: list[tuple[float, int]] = []  # when their operands are there
+        sending: list[tuple[float, int]] = []  # longest ways first
+        waited: list[tuple[float, int]] = []
+        ends = [0.0] * len(self.tasks)
+        free: dict[int, float] = {}
+        now = 0.0
+
+        def issue(number: int) -> None:
+            task = self.tasks[number]
+            ends[number] = max(now, free.get(task.stream, 0.0)) + task.time
+            free[task.stream] = ends[number]
+            for user in self.users[number]:
+                missing[user] -= 1
+                if not missing[user]:
+                    ready = max(ends[one] for one in self.tasks[user].after)
+                    heapq.heappush(coming, (ready, user))
+
+        for number, task in enumerate(self.tasks):
+            if not task.after:
+                heapq.heappush(coming, (0.0, number))
+        while coming or sending or waited:
+            while coming and coming[0][0] <= now:
+                _, number = heapq.heappop(coming)
+                ready = waited if self.tasks[number].waited else sending
+                heapq.heappush(ready, (-self.way[number], number))
+            if sending:
+                _, number = heapq.heappop(sending)
+                yield number
+                issue(number)
+            elif waited:
+                _, number = heapq.heappop(waited)
+                yield number
+                issue(number)
+                now = ends[number]
+            else:
+                now = coming[0][0]
+
+
+def write_in_order(function: FuncOp, rank: Mapping[Operation, float]) -> None:
+    """Writes the operations of a function in the order of their ranks, but each behind its
+    operands, also where they were not. Those without a rank come right before the first that uses
+    them.
+    """
+    block = function.body.block
+    ops = list(block.ops)
+    at: dict[Operation, float] = {}
+    unused = max(rank.values(), default=0.0) + 1
+    for op in reversed(_behind_operands(ops, [0.0] * len(ops))):
+        users = (at[use.operation] for value in op.results for use in value.uses)
+        at[op] = rank[op] if op in rank else min(users, default=unused)
+    at[ops[-1]] = math.inf  # the return
+    written = _behind_operands(ops, [at[op] for op in ops])
+    for op in ops:
+        block.detach_op(op)
+    block.add_ops(written)
+
+
+def _behind_operands(ops: Sequence[Operation], ranks: Sequence[float]) -> list[Operation]:
+    """Operations by their ranks, of equal ones as they are, but each behind its operands."""
+    place = {op: index for index, op in enumerate(ops)}
+    missing = [
+        len({one.owner for one in op.operands if isinstance(one.owner, Operation)}) for op in ops
+    ]
+    ready = [(ranks[index], index) for index, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    found: list[Operation] = []
+    while ready:
+        _, index = heapq.heappop(ready)
+        found.append(ops[index])
+        for user in {use.operation for value in ops[index].results for use in value.uses}:
+            number = place[user]
+            missing[number] -= 1
+            if not missing[number]:
+                heapq.heappush(ready, (ranks[number], number))
+    assert len(found) == len(ops), "operations need each other"
+    return found

@@ -1,0 +1,193 @@
+"""Collectives of one kind as one, on a buffer in which their operands lie one behind the other.
+
+What a device holds of a value is a list of numbers, however the value is laid out. So every operand
+is viewed with a dimension for each sub-axis that shards it, one for the blocks that the collective
+exchanges, and one for all that is left of the dimensions; along the last one operands are put
+together, and results are cut apart. Where the blocks are those of the first dimension nothing but
+that moves.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import IntegerAttr, i64
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from collir.dialects import coll
+from collir.dialects.coll import AxesAttr, CollOp, SizesAttr, dist_type
+from collir.dialects.machine import NumberAttr
+from collir.layout import LayoutError, Mesh
+from collir.synthesis.build import Chain
+
+PACKED = (
+    coll.AllReduceOp,
+    coll.ReduceOp,
+    coll.BroadcastOp,
+    coll.ReduceScatterOp,
+    coll.ScatterOp,
+    coll.AllGatherOp,
+    coll.GatherOp,
+    coll.AllToAllOp,
+)
+"""The collectives that can be packed."""
+
+_FROM_DIM = (coll.AllGatherOp, coll.GatherOp)
+_TO_DIM = (coll.ReduceScatterOp, coll.ScatterOp)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a dimension: a sub-axis that shards it all the time, blocks that are exchanged, or
+    the rest."""
+
+    dim: int
+    size: int
+    axis: str = ""
+    blocks: bool = False
+
+
+def kind_of(op: CollOp, mesh: Mesh) -> Hashable:
+    """What collectives have in common that fit into one buffer; None: of none."""
+    if not isinstance(op, PACKED) or "algorithm" in op.properties:
+        return None
+    x = dist_type(op.operands[0])
+    front = tuple((part.axis, part.size) for part in _front(_parts(op, mesh), mesh))
+    # An all_to_all whose blocks change places in the order of the dimensions is another one.
+    turned = isinstance(op, coll.AllToAllOp) and op.source.value.data > op.target.value.data
+    axes = op.properties["axes"]
+    return op.name, axes, x.dtype, x.partial, x.reduction, x.root, front, turned
+
+
+def packed(mesh: Mesh, ops: Sequence[CollOp]) -> tuple[list[Operation], CollOp, list["Unpacking"]]:
+    """One collective for several of one kind, on operands that are all there: the operations up to
+    it, itself, and how to get each result from it.
+
+    Raises:
+        LayoutError: the buffer is larger than a tensor may be.
+    """
+    before: list[Operation] = []
+    pieces: list[SSAValue] = []
+    try:
+        for op in ops:
+            chain = Chain(mesh, op.operands[0])
+            before += _flat(chain, op)
+            pieces.append(chain.value)
+        last = len(dist_type(pieces[0]).dims) - 1
+        whole = Chain(mesh, pieces[0])
+        whole.then_of(pieces, "concat", dim=_int(last))
+        first = ops[0]
+        whole.then(first.mnemonic, **_properties(first, mesh))
+    except LayoutError:
+        for op in reversed(before):
+            op.erase()
+        raise
+    found: list[Unpacking] = []
+    start = 0
+    for op, piece in zip(ops, pieces, strict=True):
+        found.append(Unpacking(op, start))
+        start += dist_type(piece).dims[last].size
+    collective = whole.ops[-1]
+    assert isinstance(collective, CollOp)
+    return [*before, *whole.ops[:-1]], collective, found
+
+
+@dataclass(frozen=True)
+class Unpacking:
+    """A result in a buffer: the operation whose result it is, and where it starts."""
+
+    op: CollOp
+    start: int
+
+    def of(self, mesh: Mesh, value: SSAValue) -> Chain:
+        """The operations that cut the result out of the buffer."""
+        chain = Chain(mesh, value)
+        parts = _parts(self.op, mesh)
+        rests = [part for part in parts if not part.axis and not part.blocks]
+        size = 1
+        for part in rests:
+            size *= part.size
+        last = len(chain.type.dims) - 1
+        behind = chain.type.dims[last].size - self.start - size
+        chain.then(
+            "pad", dim=_int(last), low=_int(-self.start), high=_int(-behind), value=NumberAttr(0.0)
+        )
+        order = [*_front(parts, mesh), *rests]
+        _reshape(chain, [part.size for part in order])
+        _transpose(chain, [order.index(part) for part in parts])
+        _reshape_to(chain, self.op)
+        return chain
+
+
+def _parts(op: CollOp, mesh: Mesh) -> list[_Part]:
+    """The parts of all dimensions, in their order; blocks stand before the rest of theirs."""
+    x, y = dist_type(op.operands[0]), dist_type(op.result)
+    over = op.properties["axes"]
+    moved = over.data if isinstance(over, AxesAttr) else ()
+    count = mesh.group_size(moved)
+    parts: list[_Part] = []
+    for dim, (have, want) in enumerate(zip(x.dims, y.dims, strict=True)):
+        held = [axis for axis in have.axes if axis not in moved]
+        rest = have.size
+        for axis in held:
+            rest //= mesh.by_name[axis].size
+            parts.append(_Part(dim, mesh.by_name[axis].size, axis))
+        if have.axes != want.axes:
+            rest //= count
+            parts.append(_Part(dim, count, blocks=True))
+        parts.append(_Part(dim, rest))
+    return parts
+
+
+def _front(parts: Sequence[_Part], mesh: Mesh) -> list[_Part]:
+    """The parts that come first in a buffer: sub-axes in the order of the mesh, then blocks."""
+    places = {axis: index for index, axis in enumerate(mesh.by_name)}
+    held = sorted((part for part in parts if part.axis), key=lambda part: places[part.axis])
+    return [*held, *(part for part in parts if part.blocks)]
+
+
+def _flat(chain: Chain, op: CollOp) -> list[Operation]:
+    """Views an operand as it lies in a buffer."""
+    parts = _parts(op, chain.mesh)
+    _reshape(chain, [part.size for part in parts])
+    front = _front(parts, chain.mesh)
+    rests = [part for part in parts if part not in front]
+    _transpose(chain, [parts.index(part) for part in (*front, *rests)])
+    flat = 1
+    for part in rests:
+        flat *= part.size
+    _reshape(chain, [*(part.size for part in front), flat])
+    return chain.ops
+
+
+def _properties(op: CollOp, mesh: Mesh) -> dict[str, Attribute]:
+    """Those of a collective on a buffer."""
+    properties = {name: op.properties[name] for name in ("axes", "async") if name in op.properties}
+    front = _front(_parts(op, mesh), mesh)
+    blocks = [index for index, part in enumerate(front) if part.blocks]
+    if isinstance(op, (*_FROM_DIM, *_TO_DIM)):
+        properties["dim"] = _int(blocks[0])
+    elif isinstance(op, coll.AllToAllOp):
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        dims = [front[index].dim for index in blocks]
+        source = next(d for d in dims if len(x.dims[d].axes) > len(y.dims[d].axes))
+        properties["source"] = _int(blocks[dims.index(source)])
+        properties["target"] = _int(blocks[1 - dims.index(source)])
+    return properties
+
+
+def _reshape(chain: Chain, sizes: Sequence[int]) -> None:
+    if tuple(sizes) != chain.type.shape:
+        chain.then("reshape", shape=SizesAttr(tuple(sizes)))
+
+
+def _reshape_to(chain: Chain, op: CollOp) -> None:
+    _reshape(chain, dist_type(op.result).shape)
+
+
+def _transpose(chain: Chain, order: Sequence[int]) -> None:
+    if list(order) != sorted(order):
+        chain.then("transpose", order=SizesAttr(tuple(order)))
+
+
+def _int(value: int) -> IntegerAttr:
+    return IntegerAttr(value, i64)

@@ -1,0 +1,152 @@
+"""Collectives beside computations: in which order, what is async, and when nothing changes."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from programs import RANDOM, random_module
+
+import collir
+from collir.cost.simulation import Simulation, simulate
+from collir.dialects import coll
+from collir.syntax.mlir import functions_of
+from collir.synthesis.ordering import work_of
+
+MACHINE = """\
+machine @c {{
+  device {{ compute f32 = 1 TFLOP/s; memory = {memory} @ 1 TB/s }}
+  level node[2] {{ port = 8 GB/s, latency = 20 us }}
+  level gpu[4]  {{ port = 270 GB/s, latency = 3 us }}
+}}
+mesh @m on @c {{ data = node:2, model = gpu:4 }}
+"""
+
+
+def overlapped(
+    body: str, memory: str = "1 GB", passes: str = "overlap"
+) -> tuple[list[str], Simulation]:
+    module = collir.parse(MACHINE.format(memory=memory) + body)
+    collir.run_passes(module, passes)
+    text = collir.emit(module, "coll").split("func @f")[1].split("{\n")[1]
+    [found] = simulate(module)
+    return [line.strip() for line in text.splitlines()[:-1]], found
+
+
+BACKWARD = """\
+func @f(%x: f32[4194304] partial(sum: data), %y: f32[4194304] partial(sum: data))
+    -> (f32[4194304], f32[4194304]) on @m {
+  %a = compute %x flops 1e10
+  %b = all_reduce %a over data
+  %c = compute %y, %x flops 1e10
+  %d = all_reduce %c over data
+  return %b, %d
+}
+"""
+
+
+def test_a_gradient_is_reduced_while_the_next_is_computed() -> None:
+    steps, found = overlapped(BACKWARD)
+    assert steps == [
+        "%a = compute %x flops 10000000000",
+        "%b = all_reduce %a over data async",
+        "%c = compute %y, %x flops 10000000000",
+        "%d = all_reduce %c over data",
+        "return %b, %d",
+    ]
+    assert found.time == pytest.approx(20e-3 + found.steps[-1].task.time)
+
+
+def test_weights_are_gathered_ahead() -> None:
+    """The second layer's weights come while the first layer is computed."""
+    steps, _ = overlapped("""\
+func @f(%h: f32[1024], %v: f32[4194304@data], %w: f32[4194304@data]) -> f32[1024] on @m {
+  %a = all_gather %v over data dim 0
+  %b = compute %h, %a flops 4e9
+  %c = all_gather %w over data dim 0
+  %d = compute %b, %c flops 4e9
+  return %d
+}
+""")
+    gathers = [index for index, step in enumerate(steps) if "all_gather %w" in step]
+    first = next(index for index, step in enumerate(steps) if "compute" in step)
+    assert gathers[0] < first
+    assert steps[gathers[0]].endswith("async")
+
+
+def test_levels_work_beside_each_other() -> None:
+    """Two all_reduces over apart levels, and no computation."""
+    steps, found = overlapped("""\
+func @f(%x: f32[4194304] partial(sum: data), %y: f32[4194304] partial(sum: model))
+    -> (f32[4194304], f32[4194304]) on @m {
+  %a = all_reduce %x over data
+  %b = all_reduce %y over model
+  return %a, %b
+}
+""")
+    assert sum("async" in step for step in steps) == 1
+    assert found.time < sum(step.task.time for step in found.steps) * 0.999
+
+
+def test_the_longest_way_goes_first() -> None:
+    """Of two collectives that are ready, the one that a long computation waits for."""
+    steps, _ = overlapped("""\
+func @f(%x: f32[4194304] partial(sum: data), %y: f32[4194304] partial(sum: data))
+    -> (f32[4194304], f32[4194304]) on @m {
+  %a = all_reduce %x over data
+  %b = all_reduce %y over data
+  %c = compute %b flops 1e11
+  return %a, %c
+}
+""")
+    assert steps[0] == "%b = all_reduce %y over data async"
+
+
+def test_what_does_not_fit_into_memory_stays() -> None:
+    """Gathered ahead, two layers would be held at once."""
+    body = """\
+func @f(%h: f32[1024], %v: f32[4194304@data], %w: f32[4194304@data]) -> f32[1024] on @m {
+  %a = all_gather %v over data dim 0
+  %b = compute %h, %a flops 4e9
+  %c = all_gather %w over data dim 0
+  %d = compute %b, %c flops 4e9
+  return %d
+}
+"""
+    steps, found = overlapped(body, memory="40 MB")
+    assert found.peak <= 40e6
+    assert not any("async" in step for step in steps)
+    _, ahead = overlapped(body)
+    assert ahead.peak > 40e6
+
+
+def test_nothing_to_gain() -> None:
+    body = """\
+func @f(%x: f32[64] partial(sum: data)) -> f32[64] on @m {
+  %a = all_reduce %x over data
+  %b = compute %a flops 1000000
+  return %b
+}
+"""
+    steps, _ = overlapped(body)
+    assert steps == [line.strip() for line in body.splitlines()[1:-1]]
+
+
+@given(rng=RANDOM)
+@settings(max_examples=80, deadline=None, derandomize=True)
+def test_it_takes_what_was_planned_and_never_longer(rng: random.Random) -> None:
+    module = random_module(rng, functions=1, steps=10)
+    try:
+        [before] = simulate(module)
+        planned = work_of(functions_of(module)[0], before.model)
+        collir.run_passes(module, "overlap")
+        [after] = simulate(module)
+    except collir.DiagnosticError:
+        return
+    assert after.time <= before.time * (1 + 1e-9)
+    assert after.bound <= after.time * (1 + 1e-9)
+    orders = (list(range(len(planned.ops))), planned.ordered())
+    for order in orders:
+        assert sorted(order) == list(range(len(planned.ops)))
+    if any("async" in op.properties for op in module.walk() if isinstance(op, coll.CollOp)):
+        best = min(planned.time(order) for order in orders)
+        assert after.time == pytest.approx(best, rel=1e-9)
