@@ -11,6 +11,7 @@ its events do, not what its time or its devices are.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,15 +115,11 @@ def schedule(
     """
     spans: list[Span] = [(math.inf, math.inf)] * len(tasks)
     running: dict[int, _Running] = {}
-    waiting = list(range(len(tasks)))[::-1]
+    waiting = (_Written if as_written else _Ready)(tasks, spans)
     now = 0.0
     while waiting or running:
-        started = _startable(tasks, waiting, running, spans, now, as_written)
+        started = waiting.startable(running, now)
         for number in started:
-            if waiting[-1] == number:
-                waiting.pop()
-            else:
-                waiting.remove(number)
             phases = tasks[number].phases
             spans[number] = (now, math.inf if phases else now)
             if phases:
@@ -152,35 +149,63 @@ def chain(tasks: Sequence[Task], times: Sequence[float]) -> float:
     return max(ends, default=0.0)
 
 
-def _startable(
-    tasks: Sequence[Task],
-    waiting: Sequence[int],
-    running: Mapping[int, _Running],
-    spans: Sequence[Span],
-    now: float,
-    as_written: bool,
-) -> list[int]:
-    """What can start now, of those ``waiting`` (the next one last)."""
-    streams = {tasks[number].stream for number in running}
-    awaited = min((number for number in running if tasks[number].waited), default=len(tasks))
-    if awaited < len(tasks) and not as_written:
-        return []
-    found: list[int] = []
-    for number in reversed(waiting):
-        task = tasks[number]
-        if number > awaited:
-            break
-        if any(spans[one][1] > now for one in task.after):
-            if as_written:
-                break
-            continue
-        free = task.stream not in streams
-        if free:
-            found.append(number)
-            streams.add(task.stream)
-        if task.waited and (free or as_written):
-            break
-    return found
+class _Written:
+    """Tasks that are issued in the order in which they are written, to wait for their streams."""
+
+    def __init__(self, tasks: Sequence[Task], spans: Sequence[Span]):
+        self.tasks, self.spans = tasks, spans
+        self.issued = self.started = 0
+        self.awaited: int | None = None
+        self.queues: dict[int, deque[int]] = {}
+
+    def __bool__(self) -> bool:
+        return self.started < len(self.tasks)
+
+    def startable(self, running: Iterable[int], now: float) -> list[int]:
+        """What can start now; it is taken to."""
+        while self.issued < len(self.tasks) and self._can_be_issued(now):
+            task = self.tasks[self.issued]
+            self.queues.setdefault(task.stream, deque()).append(self.issued)
+            self.awaited = self.issued if task.waited else None
+            self.issued += 1
+        busy = {self.tasks[number].stream for number in running}
+        found = [q.popleft() for stream, q in self.queues.items() if q and stream not in busy]
+        self.started += len(found)
+        return found
+
+    def _can_be_issued(self, now: float) -> bool:
+        if self.awaited is not None and self.spans[self.awaited][1] > now:
+            return False
+        return all(self.spans[one][1] <= now for one in self.tasks[self.issued].after)
+
+
+class _Ready:
+    """Tasks that start as soon as they can, those written first before others."""
+
+    def __init__(self, tasks: Sequence[Task], spans: Sequence[Span]):
+        self.tasks, self.spans = tasks, spans
+        self.waiting = list(range(len(tasks)))
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting)
+
+    def startable(self, running: Iterable[int], now: float) -> list[int]:
+        """What can start now; it is taken to."""
+        streams = {self.tasks[number].stream for number in running}
+        found: list[int] = []
+        if any(self.tasks[number].waited for number in running):
+            return found
+        for number in self.waiting:
+            task = self.tasks[number]
+            there = all(self.spans[one][1] <= now for one in task.after)
+            if there and task.stream not in streams:
+                found.append(number)
+                streams.add(task.stream)
+                if task.waited:
+                    break
+        for number in found:
+            self.waiting.remove(number)
+        return found
 
 
 def _alone(
