@@ -2,9 +2,11 @@
 
 Every step is a task: a collective on the stream of its level, all else on that of the device, which
 waits for it. Steps that are ready are issued at once if they send, longest way to the end first;
-among those the device does itself, the one with the longest way goes first. The result is a
-list schedule (Graham 1966): with what it estimates, tasks alone; what comes of it says the
-simulation.
+among those the device does itself, the one with the longest way goes first (a list schedule, Graham
+1966). Or, before all others, those that let something be sent which takes longer than they do
+(Johnson's rule for two machines, 1954), such as packing. Tasks are taken to be alone for that;
+which order is the best, of these and the written one, says the schedule in which they share the
+machine.
 """
 
 import heapq
@@ -42,9 +44,14 @@ class Work:
     ops: tuple[Operation, ...]
     tasks: tuple[Task, ...]
 
-    def ordered(self) -> list[int]:
-        """The tasks in an order that lets collectives run beside computations."""
-        return list(_ListSchedule(self.tasks).order())
+    def best(self) -> tuple[float, list[int]]:
+        """The best order of all that are tried, and its seconds; the written one, if none is
+        better."""
+        orders = [list(range(len(self.tasks)))]
+        orders += [list(_ListSchedule(self.tasks, first).order()) for first in (False, True)]
+        times = [self.time(order) for order in orders]
+        fastest = min(times)
+        return fastest, orders[times.index(fastest)]
 
     def time(self, order: Sequence[int]) -> float:
         """Seconds of all tasks, issued in an order."""
@@ -108,9 +115,10 @@ def _as_written(mesh: Mesh, model: CostModel) -> Callable[[CollOp], Steps]:
 
 
 class _ListSchedule:
-    """Tasks in the order in which they are issued, each as early as may be."""
+    """Tasks in the order in which they are issued, each as early as may be; with ``first``, by
+    Johnson's rule."""
 
-    def __init__(self, tasks: Sequence[Task]):
+    def __init__(self, tasks: Sequence[Task], first: bool):
         self.tasks = tasks
         self.users: list[list[int]] = [[] for _ in tasks]
         for number, task in enumerate(tasks):
@@ -120,6 +128,12 @@ class _ListSchedule:
         for number in reversed(range(len(tasks))):
             rest = max((self.way[user] for user in self.users[number]), default=0.0)
             self.way[number] = tasks[number].time + rest
+        if first:
+            whole = math.fsum(task.time for task in tasks)
+            for number, task in enumerate(tasks):
+                users = (tasks[user] for user in self.users[number])
+                sent = max((one.time for one in users if not one.waited), default=0.0)
+                self.way[number] += whole if task.waited and task.time < sent else 0.0
 
     def order(self) -> Iterable[int]:
         """The tasks; of equal ones those written first come first."""

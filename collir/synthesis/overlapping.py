@@ -32,11 +32,9 @@ def overlapped(module: ModuleOp, model: CostModel) -> None:
         before = [checked(function, model) for function in functions]
         for function, now in zip(functions, before, strict=True):
             work = work_of(function, model)
-            orders = (list(range(len(work.ops))), work.ordered())
-            times = [work.time(order) for order in orders]
-            best = orders[times.index(min(times))]
-            if min(times) < now.time * (1 - TIE) and _fits(function, best, now, model):
-                rewrite(function, work, best)
+            time, order = work.best()
+            if time < now.time * (1 - TIE) and _fits(function, order, now, model):
+                rewrite(function, work, order)
 
 
 def sends(function: FuncOp) -> bool:
