@@ -1,0 +1,687 @@
+"""What passes made is proven to be the same, what wrong passes made to be something else."""
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from checks import functions_of
+from hypothesis import given, settings
+from programs import RANDOM, random_module
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from collir.dialects import coll
+from collir.dialects.coll import AxesAttr, CollOp
+from collir.semantics.proof import proven
+from collir.semantics.validation import (
+    Outcome,
+    Verdict,
+    compare,
+    compare_modules,
+    executed,
+)
+from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.reader import read
+from collir.syntax.writer import write
+from collir.tools.api import run_passes
+
+PASSES = [
+    "canonicalize",
+    "cse,dce",
+    "fuse",
+    "decompose",
+    "decompose{chunks=4}",
+    "decompose{strategy=rs-ar-ag}",
+    "decompose{strategy=reduce-ar-bcast}",
+    "decompose{strategy=ar-per-level}",
+]
+
+
+def verdicts(before: ModuleOp, after: ModuleOp, memory: int = 2**28) -> list[Verdict]:
+    return [one.verdict for one in compare_modules(before, after, memory=memory)]
+
+
+@pytest.mark.parametrize("passes", PASSES)
+def test_what_passes_make_of_random_programs_is_proven(passes: str) -> None:
+    found: list[Verdict] = []
+    for seed in range(25):
+        before = read(write(random_module(random.Random(seed), functions=2)))
+        after = run_passes(before.clone(), passes)
+        found += verdicts(before, after)
+    assert {one.outcome for one in found} == {Outcome.SAME}
+    proofs = sum(one.how == "proof" for one in found)
+    assert proofs >= 0.98 * len(found) if passes != "decompose" else proofs == len(found)
+
+
+@pytest.mark.parametrize("passes", ["canonicalize", "decompose{strategy=rs-ar-ag}"])
+@given(rng=RANDOM)
+@settings(max_examples=15, deadline=None, derandomize=True)
+def test_a_run_agrees_with_the_proof(passes: str, rng: random.Random) -> None:
+    before = read(write(random_module(rng, functions=1)))
+    after = run_passes(before.clone(), passes)
+    (old,), (new,) = functions_of(before), functions_of(after)
+    assert proven(old, new).outcome is Outcome.SAME
+    assert executed(old, before, new, after, "").outcome is Outcome.SAME
+
+
+# --- programs by hand ---------------------------------------------------------------------------
+
+CLUSTER = """
+machine @cluster {
+  level node[2] { port =   8 GB/s, latency = 20 us }
+  level gpu[4]  { port = 270 GB/s, latency =  3 us }
+}
+"""
+HEAD = CLUSTER + "mesh @m on @cluster { data = node:2 * gpu:2, model = gpu:2 }\n"
+
+HUGE = """
+machine @big {
+  level rack[64]  { port =   8 GB/s, latency = 20 us }
+  level node[128] { port =   8 GB/s, latency = 20 us }
+  level gpu[8]    { port = 270 GB/s, latency =  3 us }
+}
+mesh @m on @big { data = rack:64 * node:128 * gpu:8 }
+"""
+
+
+def both(before: str, after: str, head: str = HEAD) -> Verdict:
+    old, new = read(head + before), read(head + after)
+    return compare(functions_of(old)[0], old, functions_of(new)[0], new)
+
+
+def one(arguments: str, result: str, *steps: str) -> str:
+    lines = "\n".join(f"  {step}" for step in steps)
+    return f"func @f({arguments}) -> {result} on @m {{\n{lines}\n  return %r\n}}\n"
+
+
+X = "%x: f32[64] partial(sum: data)"
+SAME = [
+    (
+        "reduced to a root and sent from there",
+        one(X, "f32[64]", "%r = all_reduce %x over data"),
+        one(X, "f32[64]", "%a = reduce %x over data", "%r = broadcast %a over data"),
+    ),
+    (
+        "a sum of copies is that of one, masked",
+        one("%x: f32[64]", "f32[64]", "%r = scale %x by 1"),
+        one(
+            "%x: f32[64]",
+            "f32[64]",
+            "%a = mask %x over data op sum",
+            "%b = reduce_scatter %a over data.gpu dim 0",
+            "%c = all_reduce %b over data.node",
+            "%r = all_gather %c over data.gpu dim 0",
+        ),
+    ),
+    (
+        "an average is a sum and a division",
+        one("%x: f32[64] partial(avg: data)", "f32[64]", "%r = all_reduce %x over data"),
+        one(
+            "%x: f32[64] partial(avg: data)",
+            "f32[64]",
+            "%a = scale %x by 4",
+            "%b = all_reduce %a over data.gpu",
+            "%c = all_reduce %b over data.node",
+            "%r = scale %c by 0.25",
+        ),
+    ),
+    (
+        "scaled by a negative number, a maximum is a minimum",
+        one(
+            "%x: f32[8] partial(max: data)",
+            "f32[8]",
+            "%a = all_reduce %x over data",
+            "%r = scale %a by -2",
+        ),
+        one(
+            "%x: f32[8] partial(max: data)",
+            "f32[8]",
+            "%a = scale %x by -2",
+            "%r = all_reduce %a over data",
+        ),
+    ),
+    (
+        "products, level by level",
+        one("%x: f32[8] partial(prod: data)", "f32[8]", "%r = all_reduce %x over data"),
+        one(
+            "%x: f32[8] partial(prod: data)",
+            "f32[8]",
+            "%a = reduce %x over data.gpu",
+            "%b = all_reduce %a over data.node",
+            "%r = broadcast %b over data.gpu",
+        ),
+    ),
+    (
+        "in chunks",
+        one(X, "f32[64]", "%r = all_reduce %x over data"),
+        one(
+            X,
+            "f32[64]",
+            "%a = pad %x dim 0 high -40",
+            "%b = pad %x dim 0 low -24",
+            "%c = all_reduce %a over data",
+            "%d = all_reduce %b over data",
+            "%r = concat %c, %d dim 0",
+        ),
+    ),
+    (
+        "rows of a shape that cuts across those of another",
+        one("%x: f32[6, 10]", "f32[15, 4]", "%r = reshape %x to [15, 4]"),
+        one(
+            "%x: f32[6, 10]",
+            "f32[15, 4]",
+            "%a = reshape %x to [4, 15]",
+            "%b = reshape %a to [60]",
+            "%r = reshape %b to [15, 4]",
+        ),
+    ),
+    (
+        "order of blocks, by a transpose before and after",
+        one(
+            "%x: f32[64@(data.node, data.gpu)]",
+            "f32[64@(data.gpu, data.node)]",
+            "%r = permute %x to f32[64@(data.gpu, data.node)]",
+        ),
+        one(
+            "%x: f32[64@(data.node, data.gpu)]",
+            "f32[64@(data.gpu, data.node)]",
+            "%a = all_gather %x over data.gpu dim 0",
+            "%b = all_gather %a over data.node dim 0",
+            "%c = slice %b over data.gpu dim 0",
+            "%r = slice %c over data.node dim 0",
+        ),
+    ),
+    (
+        "values added before and after casts that hold them",
+        one(
+            "%x: bf16[8] partial(sum: data)",
+            "f32[8]",
+            "%a = cast %x to f32",
+            "%r = all_reduce %a over data",
+        ),
+        one(
+            "%x: bf16[8] partial(sum: data)",
+            "f32[8]",
+            "%a = all_reduce %x over data",
+            "%r = cast %a to f32",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), [pair[1:] for pair in SAME], ids=[p[0] for p in SAME])
+def test_the_same_by_hand(before: str, after: str) -> None:
+    verdict = both(before, after)
+    assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof"), verdict
+    old, new = read(HEAD + before), read(HEAD + after)
+    pair = (functions_of(old)[0], old, functions_of(new)[0], new)
+    assert executed(*pair, "").outcome is Outcome.SAME
+
+
+BUCKET = one(
+    "%x: f32[40] partial(sum: data), %y: f32[20] partial(sum: data)",
+    "f32[20]",
+    "%b = concat %x, %y dim 0",
+    "%p = pad %b dim 0 high 4",
+    "%s = reduce_scatter %p over data dim 0",
+    "%a = all_gather %s over data dim 0",
+    "%r = pad %a dim 0 low -40 high -4",
+)
+HALVES = one(
+    "%x: f32[8@data, 8]",
+    "f32[8, 8]",
+    "%t = all_gather %x over data dim 0",
+    "%r = transpose %t order [0, 1]",
+)
+GRADIENTS = one(
+    "%x: f32[64] partial(sum: data), %y: f32[64] partial(sum: data)",
+    "f32[64]",
+    "%s = add %x, %y",
+    "%r = all_reduce %s over data",
+)
+STEPS = one(
+    X,
+    "f32[64]",
+    "%a = scale %x by 2",
+    "%b = scale %a by 3",
+    "%s = reduce_scatter %b over data.gpu dim 0",
+    "%n = all_reduce %s over data.node",
+    "%r = all_gather %n over data.gpu dim 0",
+)
+MASKED = one(
+    "%x: f32[64] partial(sum: data), %y: f32[64]",
+    "f32[64]",
+    "%m = mask %y over data op sum",
+    "%s = add %x, %m",
+    "%r = all_reduce %s over data",
+)
+AT_ROOT = one(
+    X,
+    "f32[64]",
+    "%a = reduce %x over data.gpu",
+    "%b = all_reduce %a over data.node",
+    "%r = broadcast %b over data.gpu",
+)
+LARGEST = one(
+    "%x: f32[8] partial(max: data), %y: f32[8] partial(max: data)",
+    "f32[8]",
+    "%r = all_reduce %x over data",
+)
+BLOCKS = one(
+    "%x: f32[64@data]",
+    "f32[64]",
+    "%a = all_gather %x over data dim 0",
+    "%b = reshape %a to [2, 2, 16]",
+    "%c = transpose %b order [0, 1, 2]",
+    "%r = reshape %c to [64]",
+)
+WRONG = [
+    (
+        "dropped",
+        GRADIENTS,
+        "add %x, %y",
+        "add %x, %x",
+        "lacks the contribution of %y[0] of data.node=0",
+    ),
+    (
+        "twice",
+        GRADIENTS,
+        "= all_reduce %s over data",
+        "= all_reduce %s over data\n  %z = add %r, %r",
+        "counts %x[0] of data.node=0, data.gpu=0 twice",
+    ),
+    (
+        "stale",
+        STEPS,
+        "reduce_scatter %b",
+        "reduce_scatter %a",
+        "counts %x[0] of data.node=0, data.gpu=0 twice, and not 6 times",
+    ),
+    ("stale maximum", LARGEST, "all_reduce %x", "all_reduce %y", "lacks the contribution of %x[0]"),
+    (
+        "order of blocks",
+        BLOCKS,
+        "order [0, 1, 2]",
+        "order [1, 0, 2]",
+        "element [16] on data.node=0, data.gpu=0, model.gpu=0 is %x[32] of data.node=1, data.gpu=0 "
+        "where %x[16] of data.node=0, data.gpu=1 should be",
+    ),
+    (
+        "transposed",
+        HALVES,
+        "order [0, 1]",
+        "order [1, 0]",
+        "is %x[0, 1] of data.node=0, data.gpu=0 where %x[1, 0] of data.node=0, data.gpu=0 should",
+    ),
+    (
+        "bucket cut in the wrong place",
+        BUCKET,
+        "low -40 high -4",
+        "low -39 high -5",
+        "has a contribution of %x[39] of data.node=0",
+    ),
+    ("padding", BUCKET, "low -40 high -4", "low -44", "has a contribution of %y[4] of data.node=0"),
+    (
+        "no mask, all add it",
+        one(
+            "%x: f32[64] partial(avg: data), %y: f32[64]",
+            "f32[64]",
+            "%s = add %x, %y",
+            "%r = all_reduce %s over data",
+        ),
+        "%s = add %x, %y",
+        "%z = add %y, %y\n  %s = add %x, %z",
+        "counts %y[0] twice",
+    ),
+    (
+        "a constant",
+        one(X, "f32[68]", "%a = all_reduce %x over data", "%r = pad %a dim 0 high 4"),
+        "high 4",
+        "high 4 value 1",
+        "has the constant 1 in it, and not 0",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "text"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG]
+)
+def test_wrong_programs_are_caught_and_named(before: str, old: str, new: str, text: str) -> None:
+    assert old in before
+    after = before.replace(old, new)
+    if "%z = add %r" in new:
+        after = after.replace("return %r", "return %z")
+    old_module, new_module = read(HEAD + before), read(HEAD + after)
+    pair = (functions_of(old_module)[0], old_module, functions_of(new_module)[0], new_module)
+    assert_caught(*pair, text)
+
+
+def assert_caught(
+    old: FuncOp, old_module: ModuleOp, new: FuncOp, new_module: ModuleOp, text: str
+) -> None:
+    """By the proof, which says what is wrong, and by a run of both."""
+    proof = proven(old, new)
+    assert proof.outcome is Outcome.DIFFERENT
+    assert text in proof.explanation
+    assert executed(old, old_module, new, new_module, "").outcome is Outcome.DIFFERENT
+
+
+# --- wrong passes that types would catch ---------------------------------------------------------
+
+
+def other_order(op: CollOp) -> None:
+    """Gathers or scatters in another order of sub-axes."""
+    axes = op.properties["axes"]
+    assert isinstance(axes, AxesAttr)
+    op.properties["axes"] = AxesAttr(axes.data[::-1])
+
+
+def left_out(op: CollOp) -> None:
+    """The operand in the place of the result."""
+    op.result.replace_all_uses_with(op.operands[0])
+
+
+def masked(op: CollOp) -> None:
+    """Only the first device of a group contributes."""
+    properties = {"axes": AxesAttr(("data.gpu",)), "reduction": StringAttr("sum")}
+    mask = coll.MaskOp.create(
+        operands=[op.operands[0]], properties=properties, result_types=[op.operands[0].type]
+    )
+    assert op.parent is not None
+    op.parent.insert_op_before(mask, op)
+    op.operands[0] = mask.result
+
+
+def kept_at_root(op: CollOp) -> None:
+    """Only the first device of a group holds the operand."""
+    properties = {"axes": AxesAttr(("data.gpu",))}
+    root = coll.KeepRootOp.create(
+        operands=[op.operands[0]], properties=properties, result_types=[op.operands[0].type]
+    )
+    assert op.parent is not None
+    op.parent.insert_op_before(root, op)
+    op.operands[0] = root.result
+
+
+GATHER = one("%x: f32[64@(data.node, data.gpu)]", "f32[64]", "%r = all_gather %x over data dim 0")
+SCATTER = one(X, "f32[64@data]", "%r = reduce_scatter %x over data dim 0")
+BROKEN: list[tuple[str, str, str, Callable[[CollOp], None], str]] = [
+    ("gathered in another order", GATHER, "all_gather", other_order, "where %x[16] of data.node=0"),
+    (
+        "scattered in another order",
+        SCATTER,
+        "reduce_scatter",
+        other_order,
+        "lacks the contribution",
+    ),
+    ("mask left out", MASKED, "mask", left_out, "counts %y[0] 4 times, and not once"),
+    (
+        "mask put in",
+        GRADIENTS,
+        "all_reduce",
+        masked,
+        "lacks the contribution of %x[0] of data.node",
+    ),
+    ("kept at root", GRADIENTS, "all_reduce", kept_at_root, "only some of the devices hold data"),
+    ("one level left out", AT_ROOT, "all_reduce", left_out, "lacks the contribution of %x[0]"),
+    ("a broadcast left out", AT_ROOT, "broadcast", left_out, "at coordinate 0 of data.gpu where"),
+    ("a step left out", SCATTER, "reduce_scatter", left_out, "it is [64] per device"),
+]
+
+
+@pytest.mark.parametrize(
+    ("program", "step", "change", "text"), [c[1:] for c in BROKEN], ids=[c[0] for c in BROKEN]
+)
+def test_broken_programs_are_caught_and_named(
+    program: str, step: str, change: Callable[[CollOp], None], text: str
+) -> None:
+    before, after = read(HEAD + program), read(HEAD + program)
+    (function,) = functions_of(after)
+    op = next(op for op in function.body.ops if op.name == f"coll.{step}")
+    assert isinstance(op, CollOp)
+    change(op)
+    assert_caught(functions_of(before)[0], before, function, after, text)
+
+
+def stale(rng: random.Random, function: FuncOp) -> bool:
+    """Some operand becomes another value of the same type, of those there are before."""
+    known: list[SSAValue] = [*function.args]
+    places: list[tuple[CollOp, int, list[SSAValue]]] = []
+    for op in function.body.ops:
+        if isinstance(op, CollOp):
+            for index, operand in enumerate(op.operands):
+                others = [v for v in known if v.type == operand.type and v is not operand]
+                places += [(op, index, others)] if others else []
+            known.append(op.result)
+    if places:
+        op, index, others = rng.choice(places)
+        op.operands[index] = rng.choice(others)
+    return bool(places)
+
+
+def test_the_proof_finds_all_that_a_run_of_random_wrong_programs_does() -> None:
+    """Where an older value of the same type is used; most of these change no result."""
+    wrong = 0
+    for seed in range(150):
+        rng = random.Random(seed)
+        before = random_module(rng, functions=1, steps=7)
+        after = before.clone()
+        (old,), (new,) = functions_of(before), functions_of(after)
+        if not stale(rng, new):
+            continue
+        runs = [executed(old, before, new, after, "", seed) for seed in range(3)]
+        proof = proven(old, new)
+        if any(run.outcome is Outcome.DIFFERENT for run in runs):
+            assert proof.outcome is Outcome.DIFFERENT, seed
+            wrong += 1
+        elif proof.outcome is Outcome.DIFFERENT:
+            # What a computation works on is not seen in a run.
+            assert any(op.name == "coll.compute" for op in new.body.ops), seed
+    assert wrong > 20
+
+
+# --- sizes --------------------------------------------------------------------------------------
+
+
+def test_thousands_of_devices_and_terabytes_take_no_longer() -> None:
+    x = "%x: f32[17179869184] partial(sum: data)"
+    flat = one(x, "f32[17179869184]", "%r = all_reduce %x over data")
+    steps = [
+        "%v = reshape %x to [8, 128, 16777216]",
+        "%a = reduce_scatter %v over data.gpu dim 0",
+        "%b = reduce_scatter %a over data.node dim 1",
+        "%c = all_reduce %b over data.rack",
+        "%d = all_gather %c over data.node dim 1",
+        "%e = all_gather %d over data.gpu dim 0",
+        "%r = reshape %e to [17179869184]",
+    ]
+    swapped = [
+        "%w = reshape %x to [128, 8, 16777216]",
+        "%v = transpose %w order [1, 0, 2]",
+        *steps[1:],
+    ]
+    start = time.process_time()
+    right = both(flat, one(x, "f32[17179869184]", *steps), HUGE)
+    wrong = both(flat, one(x, "f32[17179869184]", *swapped), HUGE)
+    assert time.process_time() - start < 2
+    assert (right.outcome, right.how) == (Outcome.SAME, "proof")
+    assert "65536 devices" in right.explanation
+    assert wrong.outcome is Outcome.DIFFERENT
+    assert wrong.explanation.startswith(
+        "element [16777216] on data.rack=0, data.node=0, data.gpu=0"
+    )
+
+
+def bucket(sizes: list[int], *, wrong: int = -1) -> str:
+    """Gradients in one padded buffer, reduced and cut again; one of them an element too far on."""
+    rest = -sum(sizes) % 65536
+    whole = sum(sizes) + rest
+    steps = [f"%b = concat {', '.join(f'%g{k}' for k in range(len(sizes)))} dim 0"]
+    steps += [
+        f"%p = pad %b dim 0 high {rest}",
+        "%s = reduce_scatter %p over data dim 0",
+        "%a = all_gather %s over data dim 0",
+    ]
+    at = 0
+    for k, size in enumerate(sizes):
+        low = at + (k == wrong)
+        steps.append(f"%r{k} = pad %a dim 0 low {-low} high {low + size - whole}")
+        at += size
+    return gradients(sizes, steps)
+
+
+def gradients(sizes: list[int], steps: list[str]) -> str:
+    arguments = ", ".join(f"%g{k}: f32[{n}] partial(sum: data)" for k, n in enumerate(sizes))
+    types = ", ".join(f"f32[{n}]" for n in sizes)
+    returned = ", ".join(f"%r{k}" for k in range(len(sizes)))
+    lines = "\n".join(f"  {step}" for step in steps)
+    return f"func @f({arguments}) -> ({types}) on @m {{\n{lines}\n  return {returned}\n}}\n"
+
+
+def test_a_bucket_of_many_gradients_over_thousands_of_devices() -> None:
+    rng = random.Random(1)
+    sizes = [rng.choice([64, 777, 2048, 36864, 262144, 2048000]) for _ in range(100)]
+    plain = gradients(sizes, [f"%r{k} = all_reduce %g{k} over data" for k in range(len(sizes))])
+    start = time.process_time()
+    right, wrong = both(plain, bucket(sizes), HUGE), both(plain, bucket(sizes, wrong=60), HUGE)
+    assert time.process_time() - start < 5
+    assert (right.outcome, right.how) == (Outcome.SAME, "proof")
+    assert (wrong.outcome, wrong.result) == (Outcome.DIFFERENT, 60)
+    assert "lacks the contribution of %g60[0]" in wrong.explanation
+    assert "has a contribution of %g60[1]" in wrong.explanation
+
+
+# --- what cannot be proven ------------------------------------------------------------------------
+
+ROUNDED = (
+    one("%x: f32[64]", "bf16[64]", "%a = scale %x by 0.5", "%r = cast %a to bf16"),
+    one("%x: f32[64]", "bf16[64]", "%a = cast %x to bf16", "%r = scale %a by 0.5"),
+)
+
+
+def test_where_casts_round_a_run_decides() -> None:
+    verdict = both(*ROUNDED)
+    assert (verdict.outcome, verdict.how) == (Outcome.SAME, "execution")
+    assert "random data" in verdict.explanation
+
+
+def test_what_is_too_large_to_run_is_said_to_be_unknown() -> None:
+    before, after = (text.replace("[64]", "[17179869184]") for text in ROUNDED)
+    verdict = both(before, after, HUGE)
+    assert (verdict.outcome, verdict.how) == (Outcome.UNKNOWN, "none")
+    assert "not run" in verdict.explanation
+
+
+def test_factors_are_compared_up_to_rounding() -> None:
+    mean = "%x: f32[8] partial(avg: model, data)"
+    average = one(mean, "f32[8]", "%r = all_reduce %x over data, model")
+    assert both(average, average.replace("data, model", "model, data")).how == "proof"
+    third = one("%x: f32[8]", "f32[8]", "%r = scale %x by 0.3333333333")
+    assert both(third, third.replace("0.3333333333", "0.33333333333")).outcome is Outcome.SAME
+    assert both(third, third.replace("0.3333333333", "0.3332")).outcome is Outcome.DIFFERENT
+
+
+# --- meshes and modules ---------------------------------------------------------------------------
+
+UNPLACED = CLUSTER + "mesh @m on @cluster { data = 4, model = 2 }\n"
+
+
+def test_axes_may_be_placed_and_levels_split_in_between() -> None:
+    before = read(UNPLACED + GRADIENTS)
+    placed = run_passes(before.clone(), "place")
+    split = run_passes(placed.clone(), "split-level{level=gpu into=2,2},decompose")
+    for one_side, other in ((before, placed), (placed, split), (before, split), (split, before)):
+        (found,) = verdicts(one_side, other, memory=0)
+        assert (found.outcome, found.how) == (Outcome.SAME, "proof")
+
+
+def test_a_wrong_program_on_a_mesh_that_was_placed() -> None:
+    before = read(UNPLACED + GRADIENTS)
+    after = run_passes(read(UNPLACED + GRADIENTS.replace("%x, %y\n", "%x, %x\n")), "place")
+    with pytest.raises(DiagnosticError, match="lacks the contribution"):
+        compare_modules(before, after)
+
+
+def test_meshes_of_other_axes_cannot_be_compared() -> None:
+    other = HEAD.replace("data = node:2 * gpu:2, model = gpu:2", "data = node:2 * gpu:4")
+    program = one("%x: f32[64]", "f32[64]", "%r = scale %x by 2")
+    old, new = read(HEAD + program), read(other + program)
+    verdict = compare(functions_of(old)[0], old, functions_of(new)[0], new)
+    assert (verdict.outcome, verdict.how) == (Outcome.DIFFERENT, "none")
+    assert "only meshes of the same axes" in verdict.explanation
+
+
+def test_functions_are_compared_by_name() -> None:
+    before = read(HEAD + GRADIENTS)
+    more = read(HEAD + GRADIENTS + STEPS.replace("@f", "@g"))
+    assert [o.function.sym_name.data for o in compare_modules(before, more)] == ["f"]
+    with pytest.raises(DiagnosticError, match="@g is not in what it is compared with"):
+        compare_modules(before, more, new=False)
+    with pytest.raises(DiagnosticError, match="@g is missing"):
+        compare_modules(more, before)
+
+
+def test_what_takes_the_place_of_a_function_computes_the_same() -> None:
+    before = read(HEAD + GRADIENTS)
+    place = GRADIENTS.replace("@f", "@g").replace("on @m", "on @m for @f from 8")
+    assert len(compare_modules(before, read(HEAD + GRADIENTS + place), new=False)) == 2
+    wrong = place.replace("%x, %y\n", "%y, %y\n")
+    with pytest.raises(DiagnosticError, match=r"@g computes something else for %r: .* lacks"):
+        compare_modules(before, read(HEAD + GRADIENTS + wrong))
+
+
+def test_functions_for_larger_values_of_decompose() -> None:
+    before = read(HEAD + GRADIENTS)
+    after = run_passes(before.clone(), "decompose{up_to=4096}")
+    assert all(one.how == "proof" for one in verdicts(before, after))
+
+
+def test_computations_are_the_same_if_what_they_work_on_is() -> None:
+    steps = ["%g = all_gather %w over data dim 0", "%h = all_gather %v over data dim 0"]
+    arguments = "%x: f32[64], %w: f32[8@data], %v: f32[8@data]"
+    before = one(arguments, "f32[64]", *steps, "%r = compute %x, %g flops 100")
+    again = before.replace(
+        "all_gather %w over data dim 0",
+        "all_gather %w over data.gpu dim 0\n  %i = all_gather %g over data.node dim 0",
+    )
+    assert both(before, again.replace("compute %x, %g", "compute %x, %i")).how == "proof"
+    wrong = both(before, before.replace("compute %x, %g", "compute %x, %h"))
+    assert wrong.outcome is Outcome.DIFFERENT
+    assert both(before, before.replace("compute %x, %g flops 100", "scale %x by 1")).outcome is (
+        Outcome.DIFFERENT
+    )
+
+
+def test_computations_on_other_parts_of_the_same_value_are_the_same() -> None:
+    before = one(X, "f32[64]", "%c = compute %x flops 100", "%r = all_reduce %c over data")
+    after = one(
+        X,
+        "f32[64]",
+        "%a = all_reduce %x over data",
+        "%p = mask %a over data op sum",
+        "%c = compute %p flops 100",
+        "%r = all_reduce %c over data",
+    )
+    assert both(before, after).how == "proof"
+    wrong = both(before, after.replace("compute %p", "compute %x").replace("100", "200"))
+    assert wrong.outcome is Outcome.DIFFERENT
+
+
+def test_a_mesh_for_a_part_of_its_machine() -> None:
+    before = read(CLUSTER + "mesh @m on @cluster { data = 4 }\n" + GRADIENTS)
+    after = run_passes(before.clone(), "place,decompose")
+    assert [verdict.how for verdict in verdicts(before, after, memory=0)] == ["proof"]
+
+
+def test_functions_without_values_and_of_one_device() -> None:
+    empty = "func @f() -> () on @m {\n  return\n}\n"
+    machine = "machine @one { level gpu[1] { port = 1 GB/s, latency = 1 us } }"
+    head = f"{machine}\nmesh @m on @one {{ data = 1 }}\n"
+    assert both(empty, empty, head).how == "proof"
+    single = one("%x: f32[]", "f32[]", "%r = scale %x by 2")
+    assert both(single, single, head).how == "proof"
+    assert both(single, single.replace("by 2", "by 3"), head).explanation == (
+        "the value counts %x 3 times, and not twice"
+    )
