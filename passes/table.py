@@ -41,10 +41,22 @@ def _place() -> type[ModulePass]:
     return PlacePass
 
 
+def _reorder_by_hierarchy() -> type[ModulePass]:
+    from collir.passes.reorder_by_hierarchy import ReorderByHierarchyPass
+
+    return ReorderByHierarchyPass
+
+
 def _split_level() -> type[ModulePass]:
     from collir.passes.split_level import SplitLevelPass
 
     return SplitLevelPass
+
+
+def _validate() -> type[ModulePass]:
+    from collir.passes.validate import ValidatePass
+
+    return ValidatePass
 
 
 PASSES: dict[str, Callable[[], type[ModulePass]]] = {
@@ -54,6 +66,8 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "fuse": _fuse,
     "overlap": _overlap,
     "place": _place,
+    "reorder-by-hierarchy": _reorder_by_hierarchy,
     "split-level": _split_level,
+    "validate": _validate,
 }
 """Name -> a function that imports the pass."""

@@ -6,6 +6,7 @@ the last, and the cheapest program for that (strategies.py) may take their place
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -166,7 +167,7 @@ def chains(function: FuncOp) -> Iterator[list[CollOp]]:
         if first is None or first in seen:
             continue
         chain = [first]
-        while (after := moving(_only_user(chain[-1].result))) is not None:
+        while (after := moving(only_user(chain[-1].result))) is not None:
             chain.append(after)
         seen.update(chain)
         if len(chain) > 1:
@@ -180,10 +181,11 @@ def moving(op: object) -> CollOp | None:
     return None if op.properties.keys() & {"algorithm", "async"} else op
 
 
-def _only_user(value: SSAValue) -> Operation | None:
-    uses = list(value.uses)
+def only_user(value: SSAValue) -> Operation | None:
+    """The operation that uses a value, if there is just one use of it."""
+    uses = list(islice(value.uses, 2))
     return uses[0].operation if len(uses) == 1 else None
 
 
 def _once(value: SSAValue) -> bool:
-    return _only_user(value) is not None
+    return only_user(value) is not None

@@ -1,0 +1,308 @@
+"""Steps that change a layout, in front of and behind what takes several values.
+
+``add`` and ``concat`` do the same to the whole tensors whatever the layout of their operands is, so
+what changes the layout of the result may instead change that of each operand, and the other way
+round. Which is cheaper depends on what it meets there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from xdsl.ir import SSAValue
+
+from collir.dialects import coll
+from collir.dialects.coll import CollOp, dist_type
+from collir.layout import DistType, Reduction
+from collir.synthesis.commuting_hops import LOCAL, after
+from collir.synthesis.commuting_prices import NOTHING, Form, Price, Prices
+from collir.synthesis.commuting_threads import part
+from collir.synthesis.fusion import MOVING, only_user
+
+JOINS = (coll.AddOp, coll.ConcatOp)
+"""The operations on several values."""
+
+WITHOUT_SENDING: Mapping[type[CollOp], type[CollOp] | None] = {
+    coll.ReduceScatterOp: coll.SliceOp,
+    coll.ReduceOp: coll.KeepRootOp,
+    coll.AllReduceOp: None,
+}
+"""What takes a value that was reduced already to where a reduction leads; None: it is there."""
+
+UNDONE_BY: Mapping[type[CollOp], type[CollOp]] = {
+    coll.AllGatherOp: coll.SliceOp,
+    coll.BroadcastOp: coll.KeepRootOp,
+}
+"""What sends nothing, and takes a value back to where a collective came from."""
+
+Forms = tuple[Form, ...]
+"""Steps in a row."""
+
+REACH = 4
+"""The most local steps between a step and a join that it is looked for behind."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What takes the place of some steps.
+
+    Attributes:
+        first: the operands, and what each goes through before they are joined.
+        join: what joins them, and the type that this gives.
+        then: what the result goes through, and the type that this gives.
+        gone: the steps that are no more, in order; the result of the last is that of all.
+    """
+
+    first: tuple[tuple[SSAValue, Forms], ...]
+    join: tuple[Form, DistType]
+    then: tuple[Form, DistType] | None
+    gone: tuple[CollOp, ...]
+
+
+def earlier(prices: Prices, op: CollOp) -> Joined | None:
+    """The step behind a join on its operands instead, if that is cheaper."""
+    step = mover(only_user(op.result))
+    if step is None:
+        return None
+    form, join = prices.of(step), prices.of(op)
+    whole, wanted = dist_type(op.result), dist_type(step.result)
+    if not _exact(form, join, whole):
+        return None
+    firsts: list[tuple[SSAValue, Forms]] = []
+    types: list[DistType] = []
+    for value in op.operands:
+        led = _led(prices, form, dist_type(value))
+        if led is None:
+            return None
+        firsts.append((value, led[0]))
+        types.append(led[1])
+    if prices.type(join, *types) != wanted:
+        return None
+    written = _written(prices, join, [dist_type(value) for value in op.operands])
+    old, new = _sum(written, prices.price(form, whole)), prices.price(join, *types)
+    rows: list[_Row] = []
+    for value, steps in dict.fromkeys(firsts):
+        row = _before(value)
+        old = _sum(old, _as_written(prices, row))
+        rows.append(_prolonged(prices, row, value, *steps))
+    if not _pays(prices, new, rows, old):
+        return None
+    return Joined(tuple(firsts), (join, wanted), None, (op, step))
+
+
+def later(prices: Prices, op: CollOp) -> Joined | None:
+    """A step in front of a join on its result instead, if that is cheaper."""
+    reached = [_reaching(prices, value) for value in op.operands]
+    for form in dict.fromkeys(one.form for one in reached if one is not None):
+        found = _later(prices, op, reached, form)
+        if found is not None:
+            return found
+    return None
+
+
+def _later(
+    prices: Prices, op: CollOp, reached: Sequence["_Reach | None"], form: Form
+) -> Joined | None:
+    join, back = prices.of(op), _undone(prices, form)
+    firsts: list[tuple[SSAValue, Forms]] = []
+    types: list[DistType] = []
+    gone: list[CollOp] = []
+    old, new = _written(prices, join, [dist_type(one) for one in op.operands]), NOTHING
+    rows: list[_Row] = []
+    for value, one in zip(op.operands, reached, strict=True):
+        if one is not None and one.form is form:
+            firsts.append((one.gone[0].operands[0], one.locals))
+            types.append(one.type)
+            gone += one.gone
+            old, new = _sum(old, _as_written(prices, one.gone)), _sum(new, one.price)
+            continue
+        x = None if back is None else prices.type(back, dist_type(value))
+        if back is None or x is None:
+            return None
+        if (value, (back,)) not in firsts:
+            row = _before(value)
+            old = _sum(old, _as_written(prices, row))
+            rows.append(_prolonged(prices, row, value, back))
+        firsts.append((value, (back,)))
+        types.append(x)
+    whole = prices.type(join, *types)
+    if whole is None or prices.type(form, whole) != dist_type(op.result):
+        return None
+    if not _exact(form, join, whole):
+        return None
+    row = _behind(op.result)
+    old = _sum(old, _as_written(prices, row))
+    rows.append(_preceded(prices, form, whole, row))
+    if not _pays(prices, _sum(new, prices.price(join, *types)), rows, old):
+        return None
+    return Joined(tuple(firsts), (join, whole), (form, dist_type(op.result)), (*gone, op))
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """A step that changes a layout, brought behind the local steps between it and a join.
+
+    Attributes:
+        form: of the step there.
+        locals: the others, on what it took, and ``price`` what they cost there.
+        type: what they give.
+        gone: all of them as they are written.
+    """
+
+    form: Form
+    locals: Forms
+    price: Price
+    type: DistType
+    gone: tuple[CollOp, ...]
+
+
+def _reaching(prices: Prices, value: SSAValue) -> _Reach | None:
+    """The last step that changes the layout of a value, if it can be brought to the join."""
+    passed: list[CollOp] = []
+    while len(passed) < REACH and isinstance(op := _only_maker(value), LOCAL):
+        passed.append(op)
+        value = op.operands[0]
+    step = _once(value)
+    if step is None:
+        return None
+    passed.reverse()
+    form, x, price = prices.of(step), dist_type(step.operands[0]), NOTHING
+    locals_ = tuple(prices.of(op) for op in passed)
+    for op, local in zip(passed, locals_, strict=True):
+        found, cost = after(prices, form, local, x, dist_type(op.result)), prices.price(local, x)
+        if found is None or cost is None:
+            return None
+        price = price.plus(cost)
+        form, x = found
+    return _Reach(form, locals_, price, x, (step, *passed))
+
+
+def mover(op: object) -> CollOp | None:
+    """An operation, if it changes a layout and its place may change."""
+    found = part(op)
+    return found if found is not None and isinstance(found, MOVING) else None
+
+
+def _led(prices: Prices, form: Form, x: DistType) -> tuple[Forms, DistType] | None:
+    """What takes an operand to where a step leads, and the type there: the step, or what sends
+    nothing, or no step at all. None: nothing does."""
+    given = prices.type(form, x)
+    if given is not None:
+        return (form,), given
+    if form.kind not in WITHOUT_SENDING or x.partial:
+        return None
+    kind = WITHOUT_SENDING[form.kind]
+    if kind is None:
+        return (), x
+    named = ("axes", "dim") if "dim" in form.properties else ("axes",)
+    local = prices.form(kind, {name: form.properties[name] for name in named})
+    given = prices.type(local, x)
+    return None if given is None else ((local,), given)
+
+
+def _undone(prices: Prices, form: Form) -> Form | None:
+    kind = UNDONE_BY.get(form.kind)
+    return None if kind is None else prices.form(kind, form.properties)
+
+
+def _exact(form: Form, join: Form, x: DistType) -> bool:
+    """Whether a step and a join may change places, where types let them; ``x`` is what the step
+    takes. Integers that wrap around do not keep their order when they are added to."""
+    if join.kind is coll.ConcatOp or not issubclass(form.kind, coll.REDUCING):
+        return True
+    return x.dtype.is_float or x.reduction not in (Reduction.MAX, Reduction.MIN)
+
+
+def _only_maker(value: SSAValue) -> CollOp | None:
+    """What makes a value that has one use, if its place may change."""
+    return part(value.owner) if only_user(value) is not None else None
+
+
+def _once(value: SSAValue) -> CollOp | None:
+    return mover(_only_maker(value))
+
+
+def _before(value: SSAValue) -> list[CollOp]:
+    """The steps that change the layout of a value up to here, and of nothing else."""
+    found: list[CollOp] = []
+    while (op := _once(value)) is not None:
+        found.append(op)
+        value = op.operands[0]
+    return found[::-1]
+
+
+def _behind(value: SSAValue) -> list[CollOp]:
+    """Those that change it from here on."""
+    found: list[CollOp] = []
+    while (op := mover(only_user(value))) is not None:
+        found.append(op)
+        value = op.result
+    return found
+
+
+def _sum(one: Price | None, other: Price | None) -> Price | None:
+    return None if one is None or other is None else one.plus(other)
+
+
+def _written(prices: Prices, join: Form, types: Sequence[DistType]) -> Price | None:
+    """What a join costs; of a concat the least, as its parts may be in their place already."""
+    price = prices.price(join, *types)
+    if price is not None and join.kind is coll.ConcatOp:
+        return Price(steps=1)
+    return price
+
+
+def _as_written(prices: Prices, row: Sequence[CollOp]) -> Price | None:
+    total: Price | None = NOTHING
+    for op in row:
+        total = _sum(total, prices.price(prices.of(op), dist_type(op.operands[0])))
+    return total
+
+
+class _Row(NamedTuple):
+    """Steps in a row: what they cost as they are, and the ends of what may be the cheapest program
+    in their place; none, if nothing of it is sent."""
+
+    plain: Price | None
+    ends: tuple[DistType, DistType] | None
+
+
+def _prolonged(prices: Prices, row: Sequence[CollOp], value: SSAValue, *more: Form) -> _Row:
+    """A row of steps up to a value, and more behind it."""
+    x, plain = dist_type(value), _as_written(prices, row)
+    for form in more:
+        plain, given = _sum(plain, prices.price(form, x)), prices.type(form, x)
+        assert given is not None
+        x = given
+    kinds = [*(type(op) for op in row), *(form.kind for form in more)]
+    if not row or not more or not _sends(kinds):
+        return _Row(plain, None)
+    return _Row(plain, (dist_type(row[0].operands[0]), x))
+
+
+def _preceded(prices: Prices, form: Form, x: DistType, row: Sequence[CollOp]) -> _Row:
+    """A row of steps, and one in front of it."""
+    plain = _sum(prices.price(form, x), _as_written(prices, row))
+    if not row or not _sends([form.kind, *(type(op) for op in row)]):
+        return _Row(plain, None)
+    return _Row(plain, (x, dist_type(row[-1].result)))
+
+
+def _pays(prices: Prices, rest: Price | None, rows: Sequence[_Row], old: Price | None) -> bool:
+    """Whether rows of steps and the rest cost less than what there was, once each row is the
+    cheapest program; these are searched only where it might."""
+    for find in (prices.guessed, prices.run):
+        new = rest
+        for row in rows:
+            run = find(*row.ends) if row.ends else None
+            plain = row.plain
+            if run is not None and (plain is None or run.price.pays(plain)):
+                plain = run.price
+            new = _sum(new, plain)
+        if old is None or new is None or not new.pays(old):
+            return False
+    return True
+
+
+def _sends(kinds: Sequence[type[CollOp]]) -> bool:
+    return any(issubclass(kind, coll.COLLECTIVES) for kind in kinds)

@@ -1,0 +1,80 @@
+"""Send values while they are small, and fewest bytes through the slowest ports.
+
+What: steps that change a layout (collectives, ``slice``, ``keep_root``, ``mask``) and local ones
+(``cast``, ``scale``, ``transpose``, ``split``, ``merge``, ``reshape``, ``pad``, ``add``,
+``concat``) change places where they may, so that the whole is cheapest. Those that change a layout
+and meet become the cheapest program from the first layout to the last, which takes the levels in
+the order that costs least. Sub-axes of what does the same in any order are put into the cheapest.
+
+Why: where a program is put together from parts, values are cast before they are gathered, computed
+with before they are cut, and a reduction and the cut that would make it a reduce_scatter are some
+steps apart. Of all orders of the levels the bytes in total are the same, but not those of a level.
+
+    %1 = cast %x to f32                      // %x is bf16[64@data]
+    %2 = all_gather %1 over data dim 0
+becomes
+    %1 = all_gather %x over data dim 0       // of half the bytes
+    %2 = cast %1 to f32
+
+    %1 = all_reduce %x over data
+    %2 = scale %1 by 0.5
+    %3 = slice %2 over data dim 0
+becomes
+    %1 = reduce_scatter %x over data dim 0   // or cheaper steps to the same layout
+    %2 = scale %1 by 0.5
+
+    %1 = all_gather %x over data dim 0
+    %2 = all_gather %y over data dim 0
+    %3 = add %1, %2
+becomes
+    %1 = add %x, %y
+    %2 = all_gather %1 over data dim 0
+
+When not: values that are used twice, or returned; steps that say how they run (``using``), or that
+they need not be waited for (``async``); what a ``redistribute`` asks for; meshes that are not
+placed, and functions that have no cost. No cast passes a sum, average or product, whose rounding or
+wrapping it would change; no cast to an integer, and no scale or add of integers, a maximum or
+minimum. No scale that makes values larger goes ahead of a sum of f16, and none that makes them
+smaller behind it.
+
+Cost: never more than before, neither of what is sent alone nor with local steps, which take time on
+devices that say how fast their memory is; a function that would be dearer is left as it was. It may
+need more memory, as where values are added before they are reduced. Sums of floats that are scaled
+or added elsewhere may round differently; what is only moved stays exact.
+"""
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from collir.cost.model import CostModel
+from collir.passes.locations import keep_locations
+from collir.synthesis.commuting import reordered
+from collir.synthesis.strategies import Wanted
+
+
+@dataclass(frozen=True)
+class ReorderByHierarchyPass(ModulePass):
+    """Send values while they are small, and fewest bytes through the slowest ports.
+
+    model, algorithm, order: of the costs, as of the target cost. limit: seconds for all searches on
+    a mesh, of which each gets a tenth at most; 0: none.
+    """
+
+    name = "reorder-by-hierarchy"
+
+    model: str = "alpha-beta"
+    algorithm: str = "cheapest"
+    order: str = "written"
+    limit: int = 60
+
+    def __post_init__(self) -> None:
+        if self.limit < 0:
+            raise ValueError("limit is 0 (none) or more seconds")
+        CostModel(self.model, self.algorithm, self.order)
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        model = CostModel(self.model, self.algorithm, self.order)
+        reordered(op, Wanted(model, seconds=float(self.limit) or None), keep_locations())

@@ -1,0 +1,349 @@
+"""Which steps may change places, and what order of a row of steps is the cheapest."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from programs import (
+    RANDOM,
+    FunctionBuilder,
+    axis_moves,
+    integer,
+    local_moves,
+    mesh_of_sizes,
+    module_of,
+    random_layout,
+    random_mesh,
+)
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute
+
+from collir.cost.model import CostModel
+from collir.cost.simulation import simulate
+from collir.dialects import coll
+from collir.dialects.coll import AxesAttr, CollOp, SizesAttr, dist_type
+from collir.dialects.machine import NumberAttr
+from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
+from collir.machine import Device
+from collir.semantics.buffers import NUMPY
+from collir.semantics.collectives import Array
+from collir.semantics.executor import execute
+from collir.syntax.diagnostics import DiagnosticError
+from collir.synthesis.commuting_hops import LOCAL, exact
+from collir.synthesis.commuting_prices import NOTHING, Form, Price, Prices
+from collir.synthesis.commuting_threads import Grid
+from collir.synthesis.strategies import Wanted
+
+MESH = mesh_of_sizes([2])
+AXES = AxesAttr(("a.l0",))
+SIZE = 16
+
+
+def prices_on(mesh: Mesh) -> Prices:
+    return Prices(mesh, Wanted(CostModel()))
+
+
+PRICES = prices_on(MESH)
+REDUCERS = [
+    PRICES.form(coll.AllReduceOp, {"axes": AXES}),
+    PRICES.form(coll.ReduceScatterOp, {"axes": AXES, "dim": integer(1)}),
+]
+
+
+def scale(factor: float) -> Form:
+    return PRICES.form(coll.ScaleOp, {"factor": NumberAttr(factor)})
+
+
+def cast(dtype: DType) -> Form:
+    return PRICES.form(coll.CastOp, {"dtype": StringAttr(dtype)})
+
+
+def pad(low: int, high: int, value: float) -> Form:
+    numbers = {"low": integer(low), "high": integer(high), "value": NumberAttr(value)}
+    return PRICES.form(coll.PadOp, {"dim": integer(0), **numbers})
+
+
+LOCALS = [
+    *map(scale, (2.0, -1.0, 0.5, 3.0, 0.125)),
+    *map(cast, DType),
+    *(pad(*numbers) for numbers in ((0, 2, 0.0), (1, 0, 1.0), (-1, 0, 0.0), (0, 2, 7.0))),
+    PRICES.form(coll.TransposeOp, {"order": SizesAttr((1, 0))}),
+    PRICES.form(coll.MergeOp, {"dim": integer(0)}),
+    PRICES.form(coll.SplitOp, {"dim": integer(1), "sizes": SizesAttr((4, SIZE // 4))}),
+]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A reduction and a local step that both orders are typed of; ``moved`` is the reduction behind
+    the local step."""
+
+    x: DistType
+    step: Form
+    local: Form
+    moved: Form
+
+    def exact(self, ahead: bool) -> bool:
+        return exact(self.step, self.local, self.x, ahead)
+
+    def differs(self, ahead: bool, seed: int = 0) -> bool:
+        """Whether it computes something else if the local step comes first, or no longer does."""
+        rng = np.random.default_rng(seed)
+        reduced_first, local_first = [self.step, self.local], [self.local, self.moved]
+        new, old = (local_first, reduced_first) if ahead else (reduced_first, local_first)
+        rounds = self.x.dtype.is_float and self.x.reduction not in (Reduction.MAX, Reduction.MIN)
+        for most in (1.0, 20000.0):
+            parts = [values(self.x.dtype, rng, most) for _ in range(MESH.devices)]
+            if not same(run(new, self.x, parts), run(old, self.x, parts), rounds):
+                return True
+        return False
+
+
+def pairs(x: DistType) -> Iterator[Pair]:
+    for step, local in product(REDUCERS, LOCALS):
+        between, first = PRICES.type(step, x), PRICES.type(local, x)
+        wanted = None if between is None else PRICES.type(local, between)
+        if wanted is None or first is None:
+            continue
+        for dim in range(len(first.dims)) if "dim" in step.properties else [None]:
+            properties: dict[str, Attribute] = {} if dim is None else {"dim": integer(dim)}
+            moved = PRICES.form(step.kind, {**step.properties, **properties})
+            if PRICES.type(moved, first) == wanted:
+                yield Pair(x, step, local, moved)
+                break
+
+
+def partial(dtype: DType, reduction: Reduction) -> DistType:
+    return DistType(dtype, (Dim(3), Dim(SIZE)), frozenset(AXES.data), reduction)
+
+
+def values(dtype: DType, rng: np.random.Generator, most: float) -> Array:
+    """Any values of a type: all of the integers, floats of about a size."""
+    to = NUMPY[dtype]
+    if not dtype.is_float:
+        info = np.iinfo(to)
+        return rng.integers(info.min, info.max, size=(3, SIZE), dtype=to, endpoint=True)
+    return (rng.standard_normal((3, SIZE)) * most).clip(-60000, 60000).astype(to)
+
+
+def run(forms: Sequence[Form], x: DistType, parts: Sequence[Array]) -> list[Array | None]:
+    """What steps in a row make of what the devices have."""
+    builder = FunctionBuilder(MESH, [x])
+    for form in forms:
+        assert builder.try_op(form.kind, [builder.values[-1]], dict(form.properties)) is not None
+    function = builder.function(builder.values[-1:])
+    with np.errstate(all="ignore"):
+        [found] = execute(
+            module_of([MESH], [function]), function, [[part.copy() for part in parts]]
+        )
+    return found
+
+
+def same(found: Sequence[Array | None], expected: Sequence[Array | None], rounds: bool) -> bool:
+    """Whether values are equal; of what rounds, almost, wherever a finite one is expected."""
+    for one, other in zip(found, expected, strict=True):
+        assert one is not None and other is not None
+        if not rounds:
+            if not np.array_equal(one, other):
+                return False
+            continue
+        there = other.astype(np.float64)
+        finite = np.isfinite(there)
+        most = max(1.0, float(np.abs(there[finite]).max(initial=0.0)))
+        eps = {2: 2.0**-5, 4: 2.0**-18, 8: 2.0**-45}[other.dtype.itemsize]
+        near = np.isclose(one.astype(np.float64), there, rtol=0, atol=eps * most)
+        if not np.all(near | ~finite):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("dtype", DType)
+def test_what_may_change_places_computes_the_same(dtype: DType) -> None:
+    tried = 0
+    for reduction in Reduction:
+        x = partial(dtype, reduction)
+        try:
+            check_type(MESH, x)
+        except LayoutError:
+            continue
+        for pair in pairs(x):
+            for ahead in (False, True):
+                if pair.exact(ahead):
+                    tried += 1
+                    assert not pair.differs(ahead), f"{pair}, {ahead}"
+    assert tried > 40
+
+
+REFUSED = {
+    "an i8 sum is wrapped before it is widened": (DType.I8, Reduction.SUM, cast(DType.I32), True),
+    "or is not": (DType.I8, Reduction.SUM, cast(DType.I32), False),
+    "a sum of bf16 rounds before it is widened": (DType.BF16, Reduction.SUM, cast(DType.F32), True),
+    "or not": (DType.BF16, Reduction.SUM, cast(DType.F32), False),
+    "products wrap around too": (DType.I32, Reduction.PROD, cast(DType.I64), True),
+    "the largest i8 is not so when scaled": (DType.I8, Reduction.MAX, scale(2.0), True),
+    "nor the smallest, negated": (DType.I8, Reduction.MIN, scale(-1.0), False),
+    "what fits no integer is any": (DType.F32, Reduction.MAX, cast(DType.I8), True),
+    "f16 overflows where it is not made small": (DType.F16, Reduction.SUM, scale(0.125), False),
+    "f16 overflows where it is made large": (DType.F16, Reduction.SUM, scale(3.0), True),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
+def test_what_may_not_would_compute_something_else(
+    case: tuple[DType, Reduction, Form, bool],
+) -> None:
+    dtype, reduction, local, ahead = case
+    found = [pair for pair in pairs(partial(dtype, reduction)) if pair.local is local]
+    assert found
+    for pair in found:
+        assert not pair.exact(ahead)
+        assert any(pair.differs(ahead, seed) for seed in range(20))
+
+
+# --- the cheapest order ---------------------------------------------------------------------------
+
+
+def random_placed(rng: random.Random) -> Mesh:
+    """A mesh on levels, of devices whose memory may have a speed."""
+    while not (mesh := random_mesh(rng)).placed:
+        pass
+    speed = rng.choice([None, 1e9, 1e11])
+    device = Device((("f32", 1e12),), memory=None, memory_bandwidth=speed)
+    return replace(mesh, machine=replace(mesh.machine, device=device))
+
+
+def random_row(rng: random.Random, mesh: Mesh, prices: Prices) -> tuple[DistType, list[Form]]:
+    """A layout, and steps in a row on it."""
+    builder = FunctionBuilder(mesh, [random_layout(rng, mesh, rng.choice([DType.F32, DType.BF16]))])
+    for _ in range(rng.randint(2, 6)):
+        x = dist_type(builder.values[-1])
+        moves = list(axis_moves(mesh, len(x.dims)))
+        if rng.random() < 0.5:
+            moves = [move for move in local_moves(x, rng) if x.elements <= 4096]
+        rng.shuffle(moves)
+        any(builder.try_move(builder.values[-1], move) is not None for move in moves)
+    ops = [op for op in builder.block.ops if isinstance(op, CollOp)]
+    return dist_type(builder.values[0]), [prices.of(op) for op in ops]
+
+
+@given(rng=RANDOM)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_steps_cost_what_they_do_in_a_simulation(rng: random.Random) -> None:
+    mesh = random_placed(rng)
+    prices = prices_on(mesh)
+    source, forms = random_row(rng, mesh, prices)
+    grid = Grid(prices, source, forms)
+    builder = FunctionBuilder(mesh, [source])
+    for form in forms:
+        assert builder.try_op(form.kind, [builder.values[-1]], dict(form.properties)) is not None
+    module = module_of([mesh], [builder.function(builder.values[-1:])])
+    try:
+        [simulated] = simulate(module, CostModel())
+    except DiagnosticError:
+        assert grid.price is None
+        return
+    assert grid.price is not None
+    assert grid.price.time == pytest.approx(simulated.time, rel=1e-6)
+
+
+def swaps(prices: Prices, source: DistType, forms: tuple[Form, ...]) -> Iterator[tuple[Form, ...]]:
+    """The rows in which two neighbours have changed places: a step that changes the layout, over
+    any dimensions, and a local one; to the same type."""
+    x = source
+    for n, (one, two) in enumerate(pairwise(forms)):
+        between = prices.type(one, x)
+        assert between is not None
+        end = prices.type(two, between)
+        if (one.kind in LOCAL) != (two.kind in LOCAL):
+            mover, local = (two, one) if one.kind in LOCAL else (one, two)
+            for form in on_any_dims(prices, mover, max(len(x.dims), len(between.dims)) + 1):
+                pair = (form, local) if mover is two else (local, form)
+                start = prices.type(pair[0], x)
+                if start is None or prices.type(pair[1], start) != end:
+                    continue
+                if exact(form, local, x, ahead=mover is one):
+                    yield (*forms[:n], *pair, *forms[n + 2 :])
+                    break
+        x = between
+
+
+def on_any_dims(prices: Prices, form: Form, rank: int) -> Iterator[Form]:
+    names = [name for name in ("dim", "source", "target") if name in form.properties]
+    for dims in product(range(rank), repeat=len(names)):
+        changed = {name: integer(dim) for name, dim in zip(names, dims, strict=True)}
+        yield prices.form(form.kind, {**form.properties, **changed})
+
+
+def cheapest(prices: Prices, source: DistType, forms: Sequence[Form]) -> Price | None:
+    """What a row costs at least, with each run of steps that change the layout cut in any way into
+    steps as they are and runs that are searched."""
+    types = [source]
+    for form in forms:
+        given = prices.type(form, types[-1])
+        assert given is not None
+        types.append(given)
+    best: list[Price | None] = [NOTHING, *[None] * len(forms)]
+    for end in range(1, len(forms) + 1):
+        for start in range(end):
+            part, whole = forms[start:end], best[start]
+            if len(part) == 1:
+                price = prices.price(part[0], types[start])
+            else:
+                if any(form.kind in LOCAL for form in part):
+                    continue
+                if not any(issubclass(form.kind, coll.COLLECTIVES) for form in part):
+                    continue
+                found = prices.run(types[start], types[end])
+                price = None if found is None else found.price
+            if price is not None and whole is not None:
+                sum_, least = whole.plus(price), best[end]
+                if least is None or sum_.before(least, sending_first=False):
+                    best[end] = sum_
+    return best[-1]
+
+
+@given(rng=RANDOM)
+@settings(max_examples=80, deadline=None, derandomize=True)
+def test_no_order_that_neighbours_lead_to_is_cheaper(rng: random.Random) -> None:
+    """Against all rows that come from a row by changing neighbours, again and again."""
+    mesh = random_placed(rng)
+    prices = prices_on(mesh)
+    source, forms = random_row(rng, mesh, prices)
+    grid = Grid(prices, source, forms)
+    if grid.price is None or any(form.kind is coll.PermuteOp for form in forms):
+        return
+    known = {tuple(forms)}
+    left = [tuple(forms)]
+    while left:
+        for row in swaps(prices, source, left.pop()):
+            if row not in known:
+                known.add(row)
+                left.append(row)
+    prices_of_rows = [price for row in known if (price := cheapest(prices, source, row))]
+    least = min(price.time for price in prices_of_rows)
+    assert grid.cheapest.time == pytest.approx(least, rel=1e-6)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=80, deadline=None, derandomize=True)
+def test_what_is_found_leads_to_the_same_type(rng: random.Random) -> None:
+    mesh = random_placed(rng)
+    prices = prices_on(mesh)
+    source, forms = random_row(rng, mesh, prices)
+    found = Grid(prices, source, forms).best()
+    if found is None:
+        return
+    x = end = source
+    for form in forms:
+        given = prices.type(form, end)
+        assert given is not None
+        end = given
+    for step in found:
+        if isinstance(step.does, Form):
+            assert prices.type(step.does, x) == step.gives
+        x = step.gives
+    assert x == end
