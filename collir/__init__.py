@@ -1,7 +1,7 @@
 """collir: a compiler for distributed communication.
 
 The functions of ``collir.tools.api`` are here too: ``parse``, ``run_passes``, ``cost``,
-``simulate``, ``emit``.
+``simulate``, ``pass_costs``, ``emit``.
 """
 
 import importlib
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collir.tools.api import UsageError as UsageError
     from collir.tools.api import emit as emit
     from collir.tools.api import parse as parse
+    from collir.tools.api import pass_costs as pass_costs
     from collir.tools.api import run_passes as run_passes
     from collir.tools.api import simulate as simulate
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_API = ("UsageError", "emit", "parse", "run_passes", "simulate")
+_API = ("UsageError", "emit", "parse", "pass_costs", "run_passes", "simulate")
 
 __all__ = [
     "DiagnosticError",
@@ -29,6 +30,7 @@ __all__ = [
     "cost",
     "emit",
     "parse",
+    "pass_costs",
     "run_passes",
     "simulate",
 ]

@@ -7,7 +7,8 @@ print(collir.emit(module, "mpi{main=true}"))
 
 import difflib
 import re
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -19,6 +20,7 @@ from xdsl.passes import ModulePass, PassPipeline
 from xdsl.utils.arg_spec import parse_spec
 from xdsl.utils.exceptions import ArgSpecParseError
 
+from collir.passes.pipelines import PIPELINES, Known, expanded
 from collir.passes.table import PASSES
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.syntax.mlir import read_mlir, verify
@@ -28,6 +30,7 @@ from collir.targets.table import TARGETS
 
 if TYPE_CHECKING:
     from collir.cost.simulation import Simulation
+    from collir.tools.pass_costs import PassCosts
 
 
 class UsageError(ValueError):
@@ -46,7 +49,7 @@ def usage_error(error: BaseException, passes: Iterable[str] = ()) -> UsageError:
     text = getattr(error, "msg", None) or str(error).strip().splitlines()[-1].strip()
     if match := re.match(r"Unrecognized passes: \['(.*)'\]", text):
         unknown = match[1].split("', '")[0]
-        text = f"there is no pass '{unknown}'; {_nearest(unknown, PASSES, passes)}"
+        text = f"there is no pass '{unknown}'; {_nearest(unknown, (*PASSES, *PIPELINES), passes)}"
     elif match := re.match(r"Provided arguments \[(.*)\] not found in expected \S+ \[(.*)\]", text):
         given, known = (part.replace('"', "") for part in match.groups())
         text = f"there is no option {given}; " + (f"there is {known}" if known else "it has none")
@@ -106,32 +109,85 @@ def read_text(path: Path) -> str:
         raise DiagnosticError(Diagnostic(f"cannot read {path}: {reason}")) from error
 
 
-def pass_pipeline(passes: str) -> PassPipeline:
+def known_passes() -> Known:
+    """All passes by name: ours, and those of xDSL."""
+    from xdsl.universe import Universe
+
+    return Universe.get_multiverse().all_passes | PASSES
+
+
+def pass_pipeline(passes: str, known: Known | None = None) -> PassPipeline:
     """The passes of a specification such as ``"canonicalize,decompose{strategy=flat}"``.
+
+    A pipeline in it, such as ``ddp``, is replaced by its passes.
+
+    Args:
+        known: the passes that there are; ours and those of xDSL if not given.
 
     Raises:
         UsageError: a pass that does not exist, or an option it does not have.
     """
-    from xdsl.universe import Universe
-
-    known = Universe.get_multiverse().all_passes | PASSES
+    if known is None:
+        known = known_passes()
     try:
-        return PassPipeline.parse_spec(known, passes)
+        specs = expanded(passes, known)
+        if unknown := [one.name for one in specs if one.name not in known]:
+            raise ValueError(f"Unrecognized passes: {unknown}")
+        return PassPipeline(tuple(known[one.name]().from_pass_spec(one) for one in specs))
     except (ArgSpecParseError, ValueError) as error:
         raise usage_error(error, known) from error
 
 
-def run_passes(module: ModuleOp, passes: str) -> ModuleOp:
+def run_passes(module: ModuleOp, passes: str, validate: bool = False) -> ModuleOp:
     """Runs passes over a module, in place, and verifies it after each.
+
+    With ``validate``, what the functions compute is compared before and after each pass; a warning
+    says where that is not possible.
+
+    Raises:
+        UsageError: a pass that does not exist, or an option it does not have.
+        DiagnosticError: a pass cannot do its work on this module.
+        RuntimeError: a pass is wrong.
+    """
+    before = module.clone() if validate else None
+
+    def check(done: ModulePass) -> None:
+        nonlocal before
+        if before is not None:
+            for remark in validate_after(done, before, module):
+                warnings.warn(remark, stacklevel=4)
+            before = module.clone()
+
+    _run(module, pass_pipeline(passes).passes, check)
+    return module
+
+
+def pass_costs(module: ModuleOp, passes: str) -> "PassCosts":
+    """Runs passes over a module, as ``run_passes`` does, and says what each of them saved.
 
     Raises:
         UsageError: a pass that does not exist, or an option it does not have.
         DiagnosticError: a pass cannot do its work on this module.
     """
-    for one in pass_pipeline(passes).passes:
+    from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
+
+    pipeline = pass_pipeline(passes)
+    costs = PassCosts(model_of(pipeline.passes))
+    costs.measure(WRITTEN, module)
+    _run(module, pipeline.passes, lambda done: costs.measure(done.name, module))
+    return costs
+
+
+def _run(
+    module: ModuleOp,
+    passes: Iterable[ModulePass],
+    watch: Callable[[ModulePass], None] = lambda _: None,
+) -> None:
+    """Runs passes, verifies after each, and calls ``watch`` then."""
+    for one in passes:
         one.apply(context(), module)
         verify_after(one, module)
-    return module
+        watch(one)
 
 
 def verify_after(done: ModulePass, module: ModuleOp) -> None:
@@ -144,6 +200,28 @@ def verify_after(done: ModulePass, module: ModuleOp) -> None:
         verify(module)
     except DiagnosticError as error:
         raise RuntimeError(f"pass {done.name} left an invalid module: {error}") from error
+
+
+def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[str]:
+    """Compares what the functions of a module compute before and after a pass.
+
+    Returns: a remark for each function of which it cannot be said.
+
+    Raises:
+        RuntimeError: a function computes something else: the pass is wrong, not the user.
+    """
+    from collir.semantics.validation import Outcome, compare_modules
+
+    try:
+        checked = compare_modules(before, after)
+    except DiagnosticError as error:
+        found = "; ".join(one.message for one in error.diagnostics)
+        raise RuntimeError(f"pass {done.name} changed the program: {found}") from error
+    return [
+        f"pass {done.name}, @{one.function.sym_name.data}: {one.verdict.explanation}"
+        for one in checked
+        if one.verdict.outcome is Outcome.UNKNOWN
+    ]
 
 
 def unknown_target(name: str, targets: Iterable[str]) -> str:

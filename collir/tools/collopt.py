@@ -9,13 +9,15 @@ appears whole or not at all.
 import argparse
 import inspect
 import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass, get_pass_option_infos
+from xdsl.passes import ModulePass
 from xdsl.printer import Printer
 from xdsl.utils.arg_spec import parse_spec
 from xdsl.utils.exceptions import (
@@ -27,40 +29,30 @@ from xdsl.utils.target import Target
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 import collir
+from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
+from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
-from collir.tools.api import UsageError, unknown_target, usage_error, verify_after
+from collir.tools.api import (
+    UsageError,
+    pass_pipeline,
+    unknown_target,
+    usage_error,
+    validate_after,
+    verify_after,
+)
+from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
+from collir.tools.pass_pages import XDSL_PASSES, pass_page, pipeline_page, summary
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
 
 _DESCRIPTION = """\
 Reads a module (.coll or .mlir), runs passes over it, and prints it for a target.
 """
-
-
-def _summary(item: type) -> str:
-    """The first line of a docstring."""
-    return (inspect.getdoc(item) or "").partition("\n")[0]
-
-
-def pass_page(found: type[ModulePass]) -> str:
-    """The page of a pass: its module's docstring and its options."""
-    module = inspect.getmodule(found)
-    own = inspect.cleandoc(found.__doc__ or "")  # xDSL's passes may inherit one that says nothing
-    text = inspect.getdoc(module) or _XDSL_PASSES.get(found.name) or own
-    lines = [f"{found.name}: {text}".rstrip(), ""]
-    if options := get_pass_option_infos(found):
-        lines.append("Options:")
-        for option in options:
-            default = f" (default {option.default_value})" if option.default_value else ""
-            lines.append(f"  {option.name}: {option.expected_type}{default}")
-    else:
-        lines.append("It has no options.")
-    return "\n".join(lines) + "\n"
 
 
 class CollOpt(xDSLOptMain):
@@ -111,7 +103,9 @@ class CollOpt(xDSLOptMain):
         for action in arg_parser._actions:
             match action.dest:
                 case "passes":
-                    action.help = "passes to run, in order: 'canonicalize,decompose{strategy=flat}'"
+                    action.help = (
+                        "passes and pipelines to run, in order: 'canonicalize,ddp{model=p2}'"
+                    )
                 case "target":
                     action.type = self._target
                     action.help = "what to print, with options in braces (default: coll)"
@@ -119,6 +113,10 @@ class CollOpt(xDSLOptMain):
                     action.help = "file to write, whole or not at all (default: standard output)"
                 case "input_file":
                     action.help = "file to read (default: standard input, as .coll)"
+                case "print_between_passes":
+                    action.help = "print the program between each two passes"
+                case "time_passes":
+                    action.help = "print how long each pass takes, on standard error"
                 case "frontend":
                     action.help = "language of the input, where its name does not say"
                 case "version":
@@ -127,7 +125,20 @@ class CollOpt(xDSLOptMain):
                 case _:
                     pass
         arg_parser.add_argument(
-            "--help-pass", metavar="PASS", help="print what a pass does and its options"
+            "--help-pass",
+            metavar="PASS",
+            help="print what a pass or a pipeline does and its options",
+        )
+        arg_parser.add_argument(
+            "--cost-between-passes",
+            action="store_true",
+            help="print what each function costs after each pass, and what each pass saved, on "
+            "standard error",
+        )
+        arg_parser.add_argument(
+            "--validate-passes",
+            action="store_true",
+            help="compare what each function computes before and after each pass",
         )
         arg_parser.add_argument(
             "--debug", action="store_true", help="show the traceback of an internal error"
@@ -139,11 +150,13 @@ class CollOpt(xDSLOptMain):
     def _catalogue(self) -> str:
         others = sorted(set(self.available_passes) - set(PASSES))
         lines = ["", "passes:"]
-        lines += [f"  {name:<14} {_summary(factory())}" for name, factory in PASSES.items()]
-        lines += [f"  {name:<14} {text}" for name, text in _XDSL_PASSES.items()]
-        lines += [f"  and {len(others) - len(_XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
-        lines += ["targets:"]
-        lines += [f"  {name:<14} {_summary(factory())}" for name, factory in TARGETS.items()]
+        lines += [f"  {name:<14} {summary(factory())}" for name, factory in PASSES.items()]
+        lines += [f"  {name:<14} {text}" for name, text in XDSL_PASSES.items()]
+        lines += [f"  and {len(others) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
+        lines += ["pipelines, each in place of its passes:"]
+        lines += [f"  {name:<14} {one.summary}" for name, one in PIPELINES.items()]
+        lines += ["", "targets:"]
+        lines += [f"  {name:<14} {summary(factory())}" for name, factory in TARGETS.items()]
         lines += ["  mlir           The module in MLIR's syntax.", ""]
         return "\n".join(lines)
 
@@ -163,20 +176,28 @@ class CollOpt(xDSLOptMain):
         if self.args.help_pass:
             return
         try:
-            super().setup_pipeline()
-        except (ArgSpecParseError, ValueError) as error:
-            reason = usage_error(error, self.available_passes)
-            raise UsageError(f"-p '{self.args.passes}': {reason}") from None
-        object.__setattr__(self.pipeline, "callback", self._between)
+            found = pass_pipeline(self.args.passes, self.available_passes)
+        except UsageError as error:
+            raise UsageError(f"-p '{self.args.passes}': {error}") from None
+        self.pipeline = replace(found, callback=self._between)
 
     def _between(
         self, previous: ModulePass | None, module: ModuleOp, following: ModulePass | None
     ) -> None:
+        if previous and self.args.time_passes:
+            took = time.perf_counter() - self._started
+            sys.stderr.write(f"{previous.name} took {seconds_text(took)}\n")
         if not self.args.disable_verify:
             if previous is None:
                 verify(module)
             else:
                 verify_after(previous, module)
+        if self.args.validate_passes:
+            for remark in validate_after(previous, self._before, module) if previous else ():
+                sys.stderr.write(f"collopt: remark: {remark}\n")
+            self._before = module.clone()
+        if self._costs:
+            self._costs.measure(previous.name if previous else WRITTEN, module)
         if previous and following and self.args.print_between_passes:
             print(f"// IR after {previous.name}:")
             if parse_spec(self.args.target).name == "mlir":
@@ -184,6 +205,21 @@ class CollOpt(xDSLOptMain):
                 print("\n")
             else:
                 print(write(module))
+        self._started = time.perf_counter()
+
+    _started = 0.0
+    _before: ModuleOp
+    _costs: PassCosts | None = None
+
+    def apply_passes(self, prog: ModuleOp) -> None:
+        """Runs the passes; what they save is reported even if one of them fails."""
+        if self.args.cost_between_passes:
+            self._costs = PassCosts(model_of(self.pipeline.passes))
+        try:
+            super().apply_passes(prog)
+        finally:
+            if self._costs:
+                sys.stderr.write(self._costs.text)
 
     # --- input and output -------------------------------------------------------------------
 
@@ -265,6 +301,9 @@ class CollOpt(xDSLOptMain):
 
     def _help_pass(self) -> int:
         name = self.args.help_pass
+        if name in PIPELINES:
+            sys.stdout.write(pipeline_page(PIPELINES[name], self.available_passes))
+            return 0
         if name not in self.available_passes:
             raise usage_error(ValueError(f"Unrecognized passes: ['{name}']"), self.available_passes)
         sys.stdout.write(pass_page(self.available_passes[name]()))
@@ -293,12 +332,6 @@ class CollOpt(xDSLOptMain):
             message = f"xDSL's target {target} cannot print this ({type(error).__name__}: {reason})"
             raise DiagnosticError(Diagnostic(message)) from error
         return f"{text}\n" if text else ""
-
-
-_XDSL_PASSES = {
-    "cse": "Merge operations that compute the same.",
-    "dce": "Drop operations whose results nothing uses.",
-}
 
 
 def _usage(message: str) -> NoReturn:

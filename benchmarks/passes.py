@@ -1,0 +1,289 @@
+"""What the passes are worth on models: ``python benchmarks/passes.py``, a part of ``make bench``.
+
+The programs of examples/models/ at their true sizes, simulated: as they are written, by their
+pipeline, and as other systems issue them. These pack collectives of one kind in the order of the
+program, and issue each buffer as soon as all that goes into it is there, without waiting for it:
+
+- alone: every tensor by itself.
+- DDP: PyTorch's DistributedDataParallel: a buffer ends with the tensor that makes it 25 MiB or
+  more, the first one 1 MiB (kDefaultBucketBytesCap, kDefaultFirstBucketBytes in
+  torch/csrc/distributed/c10d/reducer.hpp); all_reduces only.
+- XLA: a buffer has at most 30 MiB + 7 B and 256 tensors (kDefaultAllReduceCombineThreshold and the
+  others in xla/service/collective_utils.h, combine_threshold_count in its GPU compiler).
+
+Times are predicted. Packing and unpacking take what the memory of the device takes.
+"""
+
+import argparse
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, UnitAttr, i64
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation
+
+import collir
+from collir.dialects import coll
+from collir.dialects.coll import CollOp, SizesAttr, dist_type
+from collir.dialects.machine import NumberAttr, mesh_of
+from collir.layout import Mesh
+from collir.syntax.mlir import functions_of, verify
+from collir.targets.reports.text import ratio_text, seconds_text, table
+
+MODELS = Path(__file__).parents[1] / "examples" / "models"
+
+PIPELINES = {
+    "resnet50": "ddp",
+    "gpt2_xl": "ddp",
+    "moe": "default",
+    "megatron": "default",
+    "zero1": "zero",
+    "zero2": "zero",
+    "zero3": "zero",
+}
+"""The pipeline for each model."""
+
+MIB = 2**20
+
+# --- how other systems pack ---------------------------------------------------------------------
+
+
+@dataclass
+class Bucket:
+    """Collectives that share a buffer, in the order of the program.
+
+    Attributes:
+        size: bytes of all their buffers.
+        behind: the place in the program behind which all operands are there.
+    """
+
+    ops: list[CollOp] = field(default_factory=list[CollOp])
+    size: int = 0
+    behind: int = -1
+
+
+class Packing(ABC):
+    """When a buffer ends."""
+
+    kinds: tuple[str, ...]
+
+    @abstractmethod
+    def before(self, bucket: Bucket, size: int) -> bool:
+        """Whether a buffer ends before a tensor of so many bytes."""
+
+    @abstractmethod
+    def full(self, bucket: Bucket, number: int) -> bool:
+        """Whether a buffer, the how-manieth it is, takes no more."""
+
+
+class Alone(Packing):
+    """Every tensor by itself."""
+
+    kinds = ("all_reduce", "reduce_scatter", "all_gather")
+
+    def before(self, bucket: Bucket, size: int) -> bool:
+        return False
+
+    def full(self, bucket: Bucket, number: int) -> bool:
+        return True
+
+
+class DDP(Packing):
+    """PyTorch's DistributedDataParallel."""
+
+    kinds = ("all_reduce",)
+
+    def before(self, bucket: Bucket, size: int) -> bool:
+        return False
+
+    def full(self, bucket: Bucket, number: int) -> bool:
+        return bucket.size >= (25 if number else 1) * MIB
+
+
+class XLA(Packing):
+    """XLA's combiners."""
+
+    kinds = ("all_reduce", "reduce_scatter", "all_gather")
+
+    def before(self, bucket: Bucket, size: int) -> bool:
+        return bucket.size + size > 30 * MIB + 7
+
+    def full(self, bucket: Bucket, number: int) -> bool:
+        return len(bucket.ops) == 256
+
+
+Kind = tuple[object, ...]
+
+
+def kind_of(op: CollOp, mesh: Mesh) -> Kind | None:
+    """What collectives must have in common to share a buffer; None if this one cannot share any."""
+    x, y = dist_type(op.operands[0]), dist_type(op.result)
+    if any(dim.axes for z in (x, y) for dim in z.dims[1:]):
+        return None  # blocks of a later dimension would have to be brought together first
+    sharded = tuple(dim.axes for z in (x, y) for dim in z.dims[:1])
+    return op.mnemonic, op.properties["axes"], sharded, x.dtype, x.partial, x.reduction
+
+
+class Issue:
+    """Makes the collectives of a function async, in buffers as a system packs them."""
+
+    def __init__(self, function: FuncOp, packing: Packing):
+        self.mesh = mesh_of(function)
+        self.packing = packing
+        self.ops = list(function.body.ops)
+        self.order = {op: number for number, op in enumerate(self.ops)}
+        self.there = dict(self.order)  # where a result is there, once collectives have moved
+        self.open: dict[Kind, Bucket] = {}
+        self.done: list[Bucket] = []
+        self.numbers: dict[Kind, int] = {}
+        for op in self.ops:
+            if isinstance(op, coll.COLLECTIVES):
+                self._take(op)
+        for kind in list(self.open):
+            self._close(kind)
+        last: dict[int, Operation] = {}
+        for bucket in self.done:
+            self._write(bucket, last)
+        for bucket in self.done:
+            for op in bucket.ops if len(bucket.ops) > 1 else ():
+                op.detach()
+                op.erase()
+
+    def _take(self, op: CollOp) -> None:
+        for kind, bucket in list(self.open.items()):
+            if op.operands[0].owner in bucket.ops:  # it needs what is not issued yet
+                self._close(kind)
+        kind = kind_of(op, self.mesh) if op.mnemonic in self.packing.kinds else None
+        if kind is None:
+            self.done.append(Bucket([op], behind=self.order[op] - 1))
+            return
+        size = max(dist_type(one).local_bytes(self.mesh) for one in (op.operands[0], op.result))
+        bucket = self.open.setdefault(kind, Bucket())
+        if bucket.ops and (self.packing.before(bucket, size) or not self._fits(bucket, op)):
+            self._close(kind)
+            bucket = self.open[kind] = Bucket()
+        bucket.ops.append(op)
+        bucket.size += size
+        bucket.behind = self._behind(bucket.ops)
+        if self.packing.full(bucket, self.numbers.get(kind, 0)):
+            self._close(kind)
+
+    def _behind(self, ops: Sequence[CollOp]) -> int:
+        """Where all operands are there, and the first would have been issued."""
+        owners = [op.operands[0].owner for op in ops]
+        found = [self.there[one] for one in owners if isinstance(one, Operation)]
+        return max([*found, self.order[ops[0]] - 1])
+
+    def _fits(self, bucket: Bucket, op: CollOp) -> bool:
+        """Whether it can be issued with others before any of the results is used."""
+        ops = [*bucket.ops, op]
+        uses = [self.order[use.operation] for one in ops for use in one.result.uses]
+        return self._behind(ops) < min(uses)
+
+    def _close(self, kind: Kind) -> None:
+        bucket = self.open.pop(kind)
+        self.done.append(bucket)
+        self.numbers[kind] = self.numbers.get(kind, 0) + 1
+        for op in bucket.ops if len(bucket.ops) > 1 else ():
+            self.there[op] = bucket.behind
+
+    def _write(self, bucket: Bucket, last: dict[int, Operation]) -> None:
+        if len(bucket.ops) == 1:
+            if not isinstance(bucket.ops[0], coll.PermuteOp):
+                bucket.ops[0].properties["async"] = UnitAttr()
+            return
+        new = packed(bucket.ops, self.mesh)
+        block = self.ops[0].parent
+        assert block is not None
+        behind = last.get(bucket.behind) or (
+            self.ops[bucket.behind] if bucket.behind >= 0 else None
+        )
+        if behind is None:
+            block.insert_ops_before(new, self.ops[0])
+        else:
+            block.insert_ops_after(new, behind)
+        last[bucket.behind] = new[-1]
+
+
+def packed(ops: Sequence[CollOp], mesh: Mesh) -> list[Operation]:
+    """One collective in place of several, whose results it takes over."""
+    first = ops[0]
+    ends = [dist_type(first.operands[0]), dist_type(first.result)]
+    rows = max(mesh.group_size(z.dims[0].axes) for z in ends)  # one for every shard
+    dim = _int(1 if rows > 1 else 0)
+    views: list[CollOp] = []
+    columns: list[int] = []
+    for op in ops:
+        columns.append(math.prod(dist_type(op.result).shape) // rows)
+        shape = (rows, columns[-1]) if rows > 1 else (columns[-1],)
+        views.append(coll.ReshapeOp.make(mesh, op.operands[0], shape=SizesAttr(shape)))
+    joined = coll.ConcatOp.make(mesh, *(one.result for one in views), dim=dim)
+    sent = type(first).make(mesh, joined.result, **{**first.properties, "async": UnitAttr()})
+    new: list[Operation] = [*views, joined, sent]
+    low, whole = 0, sum(columns)
+    for op, size in zip(ops, columns, strict=True):
+        cuts = {"low": _int(-low), "high": _int(low + size - whole), "value": NumberAttr(0.0)}
+        cut = coll.PadOp.make(mesh, sent.result, dim=dim, **cuts)
+        shape = SizesAttr(dist_type(op.result).shape)
+        view = coll.ReshapeOp.make(mesh, cut.result, shape=shape)
+        op.result.replace_all_uses_with(view.result)
+        new += [cut, view]
+        low += size
+    return new
+
+
+def _int(value: int) -> Attribute:
+    return IntegerAttr(value, i64)
+
+
+# --- what it comes to ---------------------------------------------------------------------------
+
+BASELINES: dict[str, type[Packing]] = {"alone": Alone, "DDP": DDP, "XLA": XLA}
+
+
+def baseline(path: Path, packing: Packing) -> ModuleOp:
+    """A program as a system would issue it."""
+    module = collir.parse(path)
+    for function in functions_of(module):
+        Issue(function, packing)
+    verify(module)
+    return module
+
+
+def times_of(module: ModuleOp) -> list[float]:
+    """The predicted seconds of each function."""
+    return [found.time for found in collir.simulate(module)]
+
+
+def rows_of(name: str) -> Iterator[tuple[str, list[float]]]:
+    """For every function its times: as written, by each baseline, by its pipeline; in seconds."""
+    path = MODELS / f"{name}.coll"
+    module = collir.parse(path)
+    names = [function.sym_name.data for function in functions_of(module)]
+    columns = [times_of(module)]
+    columns += [times_of(baseline(path, packing())) for packing in BASELINES.values()]
+    columns.append(times_of(collir.run_passes(module, PIPELINES[name])))
+    for function, *times in zip(names, *columns, strict=True):
+        yield f"{name} @{function}", list(times)
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("models", nargs="*", default=list(PIPELINES))
+    given = parser.parse_args()
+    head = ["model", "as written", *BASELINES, "pipeline", "of the best"]
+    rows: list[list[str]] = []
+    for name in given.models:
+        for what, times in rows_of(name):
+            *others, ours = times
+            shown = [seconds_text(one) for one in times]
+            rows.append([what, *shown, ratio_text(min(others), ours)])
+    print("\n".join(table(head, rows, left=1)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""The programs in examples/models/: sizes as published, no slower by pipelines, right on ranks."""
+
+import math
+import re
+import runpy
+import sys
+from functools import cache, partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+
+import collir
+from collir.dialects.coll import AllReduceOp, CollOp, ConcatOp, dist_type
+from collir.dialects.machine import mesh_of
+from collir.semantics.validation import Outcome, compare_modules
+from collir.syntax.mlir import functions_of
+from collir.syntax.writer import write
+from collir.tools import collrun, mpi_run
+from collir.tools.api import parse
+from collir.tools.resize import dimensions, resize
+
+FOLDER = Path(__file__).parents[2] / "examples" / "models"
+MODELS = {path.stem: path for path in sorted(FOLDER.glob("*.coll"))}
+
+PIPELINES = {
+    "gpt2_xl": "ddp",
+    "megatron": "default",
+    "moe": "default",
+    "resnet50": "ddp",
+    "zero1": "zero",
+    "zero2": "zero",
+    "zero3": "zero",
+}
+"""The pipeline for each."""
+
+SMALL_MACHINE = """\
+machine @cluster {
+  device { compute bf16 = 312 TFLOP/s, f32 = 19.5 TFLOP/s; memory = 40 GB @ 1.555 TB/s }
+  level node[2] { port =   8 GB/s, latency = 20 us }
+  level gpu[4]  { port = 270 GB/s, latency =  3 us }
+}"""
+
+SMALL_MESHES = {
+    "moe": "data = gpu:2, expert = node:2 * gpu:2",
+    "megatron": "data = node:2, model = gpu:4",
+}
+"""Meshes of 8 devices for those that have more axes than one."""
+
+
+def each(*fast: str) -> list[object]:
+    """All programs as parameters; others than these are slow."""
+    return [one if one in fast else pytest.param(one, marks=pytest.mark.slow) for one in MODELS]
+
+
+@cache
+def text_of(name: str) -> str:
+    """The text of a program."""
+    return MODELS[name].read_text(encoding="utf-8")
+
+
+def smaller(size: int) -> int:
+    """About a 32nd, divided by the same powers of 2 up to 8."""
+    return 8 * max(1, size // 8 // 32) + size % 8 if size >= 8 else size
+
+
+def on_8_devices(name: str) -> ModuleOp:
+    """A program with its machine and its sizes made smaller."""
+    mesh = SMALL_MESHES.get(name, "data = node:2 * gpu:4")
+    text = text_of(name)
+    for line, other in (("machine", SMALL_MACHINE), ("mesh", f"mesh @m on @cluster {{ {mesh} }}")):
+        text, replaced = re.subn(rf"^{line} @.*$", other, text, flags=re.MULTILINE)
+        assert replaced == 1
+    module = parse(text, f"{name}.coll")
+    resize(module, {size: smaller(size) for size in dimensions(module)})
+    return module
+
+
+def test_every_program_has_a_pipeline() -> None:
+    assert MODELS.keys() == PIPELINES.keys()
+
+
+def test_they_are_what_the_script_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["generate.py", str(tmp_path)])
+    runpy.run_path(str(FOLDER / "generate.py"), run_name="__main__")
+    assert {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == {
+        name: text_of(name) for name in MODELS
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "numbers"),
+    [
+        ("resnet50", 161, 25_557_032),
+        ("gpt2_xl", 48 * 5 + 3, 1_557_611_200),
+        ("zero1", 12 * 5 + 3, 124_439_808),
+        ("zero2", 12 * 5 + 3, 124_439_808),
+        ("zero3", 12 * 5 + 3, 124_439_808),
+    ],
+)
+def test_parameters_are_as_many_as_published(name: str, tensors: int, numbers: int) -> None:
+    """Of ZeRO the shards are counted: gradients are there once for each microbatch."""
+    [function] = functions_of(parse(text_of(name)))
+    types = [dist_type(one) for one in function.args if one.name_hint != "x"]
+    found = [one for one in types if bool(one.partial) != name.startswith("zero")]
+    assert len(found) == tensors
+    assert sum(math.prod(one.shape) for one in found) == numbers
+
+
+def test_resnet50_computes_what_was_published() -> None:
+    """torchvision: 4.089 billion multiplications and additions forwards, for an image."""
+    forward, first = 4.089e9, 112**2 * 64 * 3 * 7 * 7
+    found = sum(map(int, re.findall(r" flops (\d+)", text_of("resnet50"))))
+    # Twice that, of 2 operations each, but not for the input of the first layer.
+    assert found == pytest.approx(32 * 2 * (2 * forward - first), rel=0.01)
+
+
+@pytest.mark.parametrize("name", each("megatron", "moe", "resnet50", "zero3"))
+def test_no_pass_makes_them_slower(name: str) -> None:
+    """At their true sizes; the printed programs read back."""
+    module = parse(text_of(name))
+    costs = collir.pass_costs(module, PIPELINES[name])
+    for done, saved, before in costs.saved:
+        assert saved >= -1e-9 * before, done
+    printed = write(module)
+    assert write(parse(printed)) == printed
+
+
+@pytest.mark.parametrize("name", each("megatron", "moe", "resnet50", "zero3"))
+def test_pipelines_keep_what_they_compute(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On 8 devices in numpy, against what the program means on one."""
+    path = tmp_path / f"{name}.coll"
+    path.write_text(write(on_8_devices(name)), encoding="utf-8")
+    status = collrun.main(["-p", PIPELINES[name], str(path)])
+    printed = capsys.readouterr()
+    assert status == 0, printed.out + printed.err
+
+
+@pytest.mark.parametrize("name", each("moe"))
+def test_they_run_on_ranks(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On 8 MPI ranks, every rank's buffers against numpy's."""
+    # Compilers take a minute to optimise functions that are as long as these.
+    monkeypatch.setattr(mpi_run, "run", partial(mpi_run.run, flags=("-O0",)))
+    path = tmp_path / f"{name}.coll"
+    path.write_text(write(on_8_devices(name)), encoding="utf-8")
+    status = collrun.main(["--engine", "mpi", "-n", "8", "-p", PIPELINES[name], str(path)])
+    printed = capsys.readouterr()
+    assert status == 0, printed.out + printed.err
+    assert "every rank's buffers are equal" in printed.out
+
+
+# --- how other systems issue them -----------------------------------------------------------------
+
+BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "passes.py"))
+
+
+@pytest.mark.parametrize(
+    ("name", "packing"),
+    [
+        ("megatron", "Alone"),
+        ("resnet50", "DDP"),
+        ("moe", "XLA"),
+        ("zero3", "XLA"),
+    ],
+)
+def test_baselines_compute_the_same(name: str, packing: str) -> None:
+    module = BENCHMARK["baseline"](MODELS[name], BENCHMARK[packing]())
+    for checked in compare_modules(parse(MODELS[name]), module):
+        assert (checked.verdict.outcome, checked.verdict.how) == (Outcome.SAME, "proof")
+
+
+def buffers(name: str, packing: str, kind: type[CollOp]) -> list[list[int]]:
+    """The bytes of the tensors in each buffer, in the order in which they are issued."""
+    module = BENCHMARK["baseline"](MODELS[name], BENCHMARK[packing]())
+    [function] = functions_of(module)
+    found: list[list[int]] = []
+    for op in function.body.ops:
+        if isinstance(op, kind):
+            assert "async" in op.properties
+            owner = op.operands[0].owner
+            tensors = owner.operands if isinstance(owner, ConcatOp) else op.operands
+            found.append([dist_type(one).local_bytes(mesh_of(op)) for one in tensors])
+    return found
+
+
+def test_ddp_packs_until_a_limit_is_reached() -> None:
+    found = buffers("resnet50", "DDP", AllReduceOp)
+    assert sum(map(sum, found)) == 4 * 25_557_032
+    assert sum(map(len, found)) == 161
+    for number, one in enumerate(found[:-1]):
+        limit = (25 if number else 1) * 2**20
+        assert sum(one) >= limit > sum(one[:-1])
+
+
+def test_xla_packs_until_a_limit_would_be_exceeded() -> None:
+    found = buffers("gpt2_xl", "XLA", AllReduceOp)
+    assert sum(map(sum, found)) == 2 * 1_557_611_200
+    assert all(sum(one) <= 30 * 2**20 + 7 or len(one) == 1 for one in found)
+    for one, following in pairwise(found):
+        assert sum(one) + following[0] > 30 * 2**20 + 7
+
+
+@pytest.mark.parametrize("name", each("moe"))
+def test_pipelines_are_as_fast_as_other_systems(name: str) -> None:
+    for function, (*others, ours) in BENCHMARK["rows_of"](name):
+        assert ours <= min(others) * 1.001, function
+
+
+@pytest.mark.slow
+def test_the_page_has_what_the_benchmark_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["passes.py"])
+    BENCHMARK["main"]()
+    page = (FOLDER.parents[1] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    assert capsys.readouterr().out in page
