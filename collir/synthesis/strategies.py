@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener
@@ -15,6 +15,7 @@ from xdsl.rewriter import InsertPoint
 from collir.cost.group import CostError
 from collir.cost.model import CostModel, step_cost
 from collir.cost.program import collective_of, program_cost
+from collir.cost.simulation import simulated
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
@@ -114,6 +115,9 @@ def put(op: CollOp, program: Program, listener: PatternRewriterListener | None) 
     except LayoutError as error:
         message = f"this {op.mnemonic} cannot be decomposed: {error.text(op.operand_names())}"
         raise DiagnosticError.at(op, message) from error
+    for step in ops if "async" in op.properties else ():
+        if isinstance(step, coll.COLLECTIVES) and not isinstance(step, coll.PermuteOp):
+            step.properties["async"] = UnitAttr()
     rewriter = PatternRewriter(op)
     if listener is not None:
         rewriter.extend_from_listener(listener)
@@ -242,7 +246,31 @@ def synthesised(
                 continue
             others = copies(module, function, len(combined) - 1)
             for copy, combination in zip((function, *others), combined, strict=True):
-                rewrite(copy, _picked(found, combination), listener)
+                _rewrite_if_it_pays(copy, _picked(found, combination), wanted, listener)
+
+
+def _rewrite_if_it_pays(
+    function: FuncOp, picked: "Programs", wanted: Wanted, listener: PatternRewriterListener | None
+) -> None:
+    """Rewrites a function; where steps are under way at the same time, only if all of it is no
+    slower then: what is cheaper alone may keep others waiting."""
+    under_way = any("async" in op.properties for op in function.body.ops)
+    if not under_way or any(isinstance(op, coll.RedistributeOp) for op in function.body.ops):
+        rewrite(function, picked, listener)
+        return
+    copy = function.clone()
+    block = function.parent_block()
+    assert block is not None
+    block.insert_op_after(copy, function)
+    try:
+        before = simulated(function, wanted.model).time
+        rewrite(copy, picked, None)
+        slower = simulated(copy, wanted.model).time > before * (1 + 1e-9)
+    finally:
+        copy.detach()
+        copy.erase()
+    if not slower:
+        rewrite(function, picked, listener)
 
 
 def copies(module: ModuleOp, function: FuncOp, count: int) -> list[FuncOp]:

@@ -9,22 +9,20 @@ import on_ranks
 import pytest
 from async_code import hazards
 from checks import agree, functions_of, results_on_all_devices
+from gradients import gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import RANDOM, FunctionBuilder, Move, axis_moves, module_of, random_layout
+from programs import RANDOM, module_of
 from programs import random_mesh as some_mesh
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, SSAValue
 
 import collir
 from collir.cost.simulation import simulate
 from collir.dialects import coll
-from collir.dialects.coll import dist_type
-from collir.dialects.machine import NumberAttr, mesh_of
-from collir.layout import DType, Mesh
+from collir.dialects.machine import mesh_of
+from collir.layout import Mesh
 from collir.synthesis.bucketing import RULES, Group, earliest, up_to
-from collir.synthesis.packing import PACKED
 
 MACHINE = """\
 machine @c {
@@ -170,37 +168,6 @@ def test_rules_of_sizes() -> None:
 
 
 # --- random programs ----------------------------------------------------------------------------
-
-
-def gradients(rng: random.Random, mesh: Mesh | None = None) -> ModuleOp:
-    """Several collectives of few kinds on values of many shapes, some of which need others."""
-    mesh = mesh or some_mesh(rng)
-    dtype = rng.choice([DType.F32, DType.F32, DType.I32])
-    builder = FunctionBuilder(mesh, [random_layout(rng, mesh, dtype) for _ in range(4)], "f")
-    rate = mesh.machine.device is not None and dtype is DType.F32
-    results: list[SSAValue] = []
-    axes = [move for move in axis_moves(mesh, 3) if move.op in PACKED]
-    for _ in range(8):
-        value = rng.choice(builder.values)
-        if rate and rng.random() < 0.3:
-            flops: dict[str, Attribute] = {"flops": NumberAttr(rng.choice([0.0, 1e5, 1e8]))}
-            value = builder.try_op(coll.ComputeOp, [value, rng.choice(builder.values)], flops)
-            assert value is not None
-        rank = len(dist_type(value).dims)
-        for move in rng.sample(axes, len(axes)):
-            if _fits(move, rank) and (made := builder.try_move(value, move)) is not None:
-                results.append(made)
-                break
-    results = rng.sample(results, rng.randint(0, len(results)))
-    return module_of([mesh], [builder.function([*results, builder.values[-1]])])
-
-
-def _fits(move: Move, rank: int) -> bool:
-    """Whether a step is about dimensions that there are."""
-    dims = [
-        move.properties[name] for name in ("dim", "source", "target") if name in move.properties
-    ]
-    return all(int(str(dim).split()[0]) < rank for dim in dims)
 
 
 PASSES = [

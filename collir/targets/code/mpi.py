@@ -51,7 +51,7 @@ from collir.targets.code.c_text import (
     size_text,
     store,
 )
-from collir.targets.code.ranks import OverList, over
+from collir.targets.code.ranks import OverList, outermost, over
 
 MPI_TYPES = {
     DType.F16: "MPI_UINT16_T",
@@ -236,6 +236,8 @@ class FunctionText(FunctionBase):
         out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
         before = self._wait(op.operands)
+        if self._is_started(op):
+            before += self._wait(self._ahead(op))
         taking_part = self._taking_part(op)
         if isinstance(op, coll.COLLECTIVES):
             statements = self._collective(op, operands[0], out)
@@ -372,12 +374,35 @@ class FunctionText(FunctionBase):
         count, rows = self._blocks(op)
         return count <= _MOST_STARTED and all(row == 1 for row in rows)
 
+    def _ahead(self, op: CollOp) -> list[SSAValue]:
+        """What is under way on the stream of a collective that is about to start, and is waited for
+        anyway before anything else is done: MPI would let both share the links."""
+        following = op.next_op
+        while isinstance(following, CollOp) and (
+            (self.plan.is_view(following) and not isinstance(following, coll.ComputeOp))
+            or (self._is_started(following) and not self._under_way(following.operands))
+        ):
+            following = following.next_op
+        if not isinstance(following, CollOp):
+            return []
+        stream = outermost(self.mesh, op)
+        wanted = self._under_way(following.operands)
+        return [one.result for one in wanted if outermost(self.mesh, one) == stream]
+
+    def _under_way(self, values: Iterable[SSAValue]) -> list[CollOp]:
+        """The collectives that have started, are not waited for yet, and make some values."""
+        makers = (self.plan.owner[value].owner for value in values)
+        return [one for one in makers if isinstance(one, CollOp) and self._runs(one)]
+
+    def _runs(self, op: CollOp) -> bool:
+        return op in self.started and op not in self.ended
+
     def _wait(self, values: Iterable[SSAValue]) -> list[str]:
         """Waits for the collectives whose results are in the memory of some values."""
         lines: list[str] = []
         for value in values:
             op = self.plan.owner[value].owner
-            if isinstance(op, CollOp) and op in self.started and op not in self.ended:
+            if isinstance(op, CollOp) and self._runs(op):
                 self.ended.add(op)
                 self.reading[self.plan.owner[op.operands[0]]] -= 1
                 lines.append(f"  TRY(MPI_Wait(&pending[{self.started[op]}], MPI_STATUS_IGNORE));")
@@ -505,6 +530,7 @@ def emit_c(
     ]
     bodies = [text.text() for text in texts]
     needs = {*sections, *(name for text in texts for name in text.needs)}
+    waiting = ["sched.h"] if "compute_for" in needs else []
     interface = [f"int  {names.mesh.name}_init(MPI_Comm comm);" for names in needed]
     interface += [f"void {names.mesh.name}_finalize(void);" for names in needed]
     interface += [f"{t.signature().replace('int ', 'int  ', 1)};" for t in texts if not t.static]
@@ -514,7 +540,7 @@ def emit_c(
             sized=SIZED if sized else "",
             interface="\n".join(f" *   {line}" for line in interface),
         ),
-        *(f"#include <{name}>" for name in includes),
+        *(f"#include <{name}>" for name in [*includes, *waiting]),
         "",
         "\n\n".join(runtime("mpi_runtime.c", needs)),
         "",

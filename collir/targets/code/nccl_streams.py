@@ -16,8 +16,7 @@ from xdsl.ir import SSAValue
 from collir.cost.plan import Plan
 from collir.dialects.coll import CollOp, ComputeOp
 from collir.dialects.machine import mesh_of
-from collir.layout import Mesh
-from collir.targets.code.ranks import over
+from collir.targets.code.ranks import outermost
 
 CALLERS = "stream"
 """The caller's stream."""
@@ -28,12 +27,6 @@ def is_async(op: object) -> TypeGuard[CollOp]:
     return isinstance(op, CollOp) and "async" in op.properties
 
 
-def _level(mesh: Mesh, op: CollOp) -> str:
-    """The outermost level that a collective goes through."""
-    levels = {mesh.by_name[axis].level for axis in over(op)}
-    return next((one.name for one in mesh.machine.levels if one.name in levels), "")
-
-
 def levels_of(functions: Iterable[FuncOp]) -> tuple[str, ...]:
     """The levels whose streams functions on one mesh need, outermost first."""
     used: set[str] = set()
@@ -41,7 +34,7 @@ def levels_of(functions: Iterable[FuncOp]) -> tuple[str, ...]:
     for function in functions:
         mesh = mesh_of(function)
         levels |= dict.fromkeys(level.name for level in mesh.machine.levels)
-        used |= {_level(mesh, op) for op in function.body.ops if is_async(op)}
+        used |= {outermost(mesh, op) for op in function.body.ops if is_async(op)}
     return tuple(level for level in ("", *levels) if level in used)
 
 
@@ -78,7 +71,7 @@ class Streams:
                 self.on[op] = CALLERS
                 if is_async(op):
                     self.events[op] = 1 + len(self.events)
-                    number = self.levels.index(_level(mesh_of(self.function), op))
+                    number = self.levels.index(outermost(mesh_of(self.function), op))
                     self.on[op] = f"{self.mesh}.streams[{number}]"
 
     def fork(self) -> list[str]:

@@ -19,6 +19,12 @@ def over(op: Operation) -> OverList:
     return axes.data if isinstance(axes, coll.AxesAttr) else ()
 
 
+def outermost(mesh: Mesh, op: Operation) -> str:
+    """The name of the outermost level that a collective goes through."""
+    levels = {mesh.by_name[axis].level for axis in over(op)}
+    return next((one.name for one in mesh.machine.levels if one.name in levels), "")
+
+
 def axes_text(mesh: Mesh) -> str:
     """The axes of a mesh with their factors, as declared."""
     return ", ".join(

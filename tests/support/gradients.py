@@ -1,0 +1,44 @@
+"""Random programs with several collectives of few kinds, and computations between them."""
+
+import random
+
+from programs import FunctionBuilder, Move, axis_moves, module_of, random_layout, random_mesh
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Attribute, SSAValue
+
+from collir.dialects import coll
+from collir.dialects.coll import dist_type
+from collir.dialects.machine import NumberAttr
+from collir.layout import DType, Mesh
+from collir.synthesis.packing import PACKED
+
+
+def gradients(rng: random.Random, mesh: Mesh | None = None) -> ModuleOp:
+    """Several collectives of few kinds on values of many shapes, some of which need others."""
+    mesh = mesh or random_mesh(rng)
+    dtype = rng.choice([DType.F32, DType.F32, DType.I32])
+    builder = FunctionBuilder(mesh, [random_layout(rng, mesh, dtype) for _ in range(4)], "f")
+    rate = mesh.machine.device is not None and dtype is DType.F32
+    results: list[SSAValue] = []
+    axes = [move for move in axis_moves(mesh, 3) if move.op in PACKED]
+    for _ in range(8):
+        value = rng.choice(builder.values)
+        if rate and rng.random() < 0.3:
+            flops: dict[str, Attribute] = {"flops": NumberAttr(rng.choice([0.0, 1e5, 1e8]))}
+            value = builder.try_op(coll.ComputeOp, [value, rng.choice(builder.values)], flops)
+            assert value is not None
+        rank = len(dist_type(value).dims)
+        for move in rng.sample(axes, len(axes)):
+            if _fits(move, rank) and (made := builder.try_move(value, move)) is not None:
+                results.append(made)
+                break
+    results = rng.sample(results, rng.randint(0, len(results)))
+    return module_of([mesh], [builder.function([*results, builder.values[-1]])])
+
+
+def _fits(move: Move, rank: int) -> bool:
+    """Whether a step is about dimensions that there are."""
+    dims = [
+        move.properties[name] for name in ("dim", "source", "target") if name in move.properties
+    ]
+    return all(int(str(dim).split()[0]) < rank for dim in dims)
