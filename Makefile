@@ -55,6 +55,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/strategies.py
 	$(BIN)/python benchmarks/pipelines.py --machines 40
 	$(BIN)/python benchmarks/simulate.py
+	$(BIN)/python benchmarks/passes.py
+	$(BIN)/python benchmarks/pass_speed.py
 	$(BIN)/python benchmarks/p2.py
 
 bench-search: $(STAMP)
@@ -64,6 +66,7 @@ bench-search: $(STAMP)
 MINUTES ?= 35
 testbed: $(STAMP)
 	$(BIN)/python benchmarks/testbed/run.py --minutes $(MINUTES)
+	$(BIN)/python benchmarks/testbed/before_after.py
 	$(BIN)/python benchmarks/testbed/report.py
 
 docs: $(STAMP)

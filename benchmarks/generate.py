@@ -81,14 +81,15 @@ _ALL_RULES = """\
   %u{i} = scale %t{i} by 0.5
   %v{i} = cast %u{i} to f64
   %w{i} = add %v{i}, %v{i}
-  %x{i} = mask %w{i} over model op sum
+  %z{i} = compute %w{i}, %v{i} flops 0
+  %x{i} = mask %z{i} over model op sum
   %y{i} = reduce_scatter %x{i} over model dim 1
 """
 """Every operation of the language."""
 
 
 def every_rule(rack: int, node: int, gpu: int, rounds: int = 3) -> str:
-    """A function of 23 steps a round, with every operation, on ``rack * node * gpu`` devices."""
+    """A function of 24 steps a round, with every operation, on ``rack * node * gpu`` devices."""
     head = (
         "func @every_rule(%p: f32[1048576@data, 1048576] partial(sum: model))"
         " -> f64[1048576@data, 524288@model, 8] on @m {\n"

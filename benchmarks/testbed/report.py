@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import before_after
 import overlap
 import singles
 from library import chosen_algorithms
@@ -115,6 +116,17 @@ collectives that do not block). *Gain* is over the one step; predictions are of
 {overlap}
 
 {overlap_reasons}
+## Passes
+
+Programs of {overlap_size} KiB on every rank, as they are written and after passes: the gradients of
+32 layers with two small ones each, which are there one after the other and are summed over all
+ranks; 12 layers whose weights are gathered for each (ZeRO-3); and 4 layers with steps that undo
+each other, as put together from parts. What devices compute is a wait here, while MPI goes on. DDP
+and XLA pack gradients by their rules, with sizes as much smaller as the model is.
+
+{passes}
+
+{passes_reasons}
 ## Is it the network, and is it the algorithm?
 
 Bytes counted on the links: how many more went through the busiest port of a level than the cost
@@ -164,6 +176,12 @@ OVERLAP_REASONS = """\
 The gain is there. With more chunks programs are predicted to take less than they do; likely reasons
 are that MPICH goes on with a collective only while some call of it runs, that its ranks sleep in
 between, and that they do not agree on which of two chunks goes first on a link.
+
+"""
+
+PASSES_REASONS = """\
+Many small all_reduces at the same time take less than predicted, where they have many latencies:
+the model runs those of one level one after the other, as streams do, and MPI does not.
 
 """
 
@@ -239,6 +257,33 @@ def _overlap(all_: Sequence[Machined], results: Path) -> str:
     return table(head, rows, left=2)
 
 
+def _passes(all_: Sequence[Machined], results: Path) -> str:
+    rows: list[list[str]] = []
+    for one in all_:
+        name = one.given.name
+        if not (results / name / before_after.FILE).exists():
+            continue
+        first: before_after.Entry | None = None
+        for each in before_after.entries(results / name):
+            new = first is None or first.program != each.program
+            shown = "" if first else name
+            first = each if new or first is None else first
+            rows.append(
+                [
+                    shown,
+                    each.program if new else "",
+                    each.variant,
+                    f"{1e3 * each.predicted:.0f} ms",
+                    f"{1e3 * each.measured:.0f} ms",
+                    f"{100 * (each.predicted / each.measured - 1):+.1f} %",
+                    f"{first.predicted / each.predicted:.2f}",
+                    f"{first.measured / each.measured:.2f}",
+                ]
+            )
+    head = ["", "", "", "predicted", "measured", "error", "gain, predicted", "gain"]
+    return table(head, rows, left=3)
+
+
 def page(all_: Sequence[Machined], results: Path) -> str:
     """The page."""
     every = [placement for one in all_ for placement in one.placements]
@@ -270,6 +315,8 @@ def page(all_: Sequence[Machined], results: Path) -> str:
         overlap_size=overlap.ELEMENTS * 4 // 1024,
         overlap=_overlap(all_, results),
         overlap_reasons=OVERLAP_REASONS,
+        passes=_passes(all_, results),
+        passes_reasons=PASSES_REASONS,
         frame=FRAME,
         segment=SEGMENT,
         header=percent(FRAME / SEGMENT - 1),

@@ -46,14 +46,24 @@ def find(program: str) -> str:
     return path
 
 
-def compile_c(source: Path, program: Path, flags: Sequence[str] = ("-O2",)) -> None:
+_LONG = 250_000
+"""Bytes of code from which on it is not optimised: for functions of hundreds of calls, each of which
+may fail, compilers take minutes."""
+
+
+def compile_c(source: Path, program: Path, flags: Sequence[str] | None = None) -> None:
     """Compiles a C file with mpicc.
+
+    Args:
+        flags: without any, ``-O2``, but for code of which that would take minutes.
 
     Raises:
         DiagnosticError: mpicc is missing, or has no C compiler.
         RuntimeError: the code does not compile, which is an error of ours.
     """
     # Hidden: no function of the program must be called in the place of one of the system.
+    if flags is None:
+        flags = ("-O2",) if source.stat().st_size < _LONG else ("-O0",)
     options = ["-std=c99", "-fvisibility=hidden", *flags]
     command = [find("mpicc"), *options, str(source), "-o", str(program), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -96,7 +106,7 @@ def run(
     functions: Sequence[FuncOp],
     arguments: Sequence[Sequence[Buffers]],
     folder: Path,
-    flags: Sequence[str] = ("-O2",),
+    flags: Sequence[str] | None = None,
     timeout: float | None = None,
     repeats: int = 1,
 ) -> list[tuple[list[Buffers], float]]:

@@ -8,9 +8,11 @@ import pytest
 from collir.dialects import coll
 from collir.syntax.mlir import verify
 from collir.syntax.reader import read
+from collir.tools.api import run_passes
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GENERATE = runpy.run_path(str(BENCHMARKS / "generate.py"))
+PASS_SPEED = runpy.run_path(str(BENCHMARKS / "pass_speed.py"))
 SIMULATE = runpy.run_path(str(BENCHMARKS / "simulate.py"))
 
 
@@ -35,3 +37,13 @@ def test_a_training_step_is_a_program_that_overlaps(distinct: bool) -> None:
     found = SIMULATE["simulated"](module)
     assert len([step for step in found.steps if step.sent]) == 6 * 3
     assert any(len(piece.running) > 1 for piece in found.pieces)
+
+
+def test_passes_are_measured_on_a_program_that_they_change() -> None:
+    rows = PASS_SPEED["rows"]((20, 40))
+    assert [row[0] for row in rows[1:]] == list(PASS_SPEED["PASSES"])
+    module = read(PASS_SPEED["program"](40))
+    verify(module)
+    run_passes(module, "bucket{rule=earliest},overlap")
+    assert any(isinstance(op, coll.ConcatOp) for op in module.walk())
+    assert any("async" in op.properties for op in module.walk() if isinstance(op, coll.CollOp))

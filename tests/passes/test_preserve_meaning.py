@@ -28,6 +28,9 @@ PASSES = [
     "decompose{model=p2},canonicalize,cse,dce",
     "fuse",
     "fuse{model=p2},dce",
+    "reorder-by-hierarchy",
+    "reorder-by-hierarchy{model=p2},fuse,decompose",
+    "bucket{rule=xla},overlap",
 ]
 
 

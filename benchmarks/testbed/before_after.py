@@ -1,0 +1,269 @@
+"""Programs before and after passes, on the testbed: ``python benchmarks/testbed/before_after.py``.
+
+Gradients that are reduced one by one, weights that are gathered when they are needed, and layers
+with steps that undo each other: each as one would write it and as the passes leave it, simulated on
+the machines that ``run.py`` has calibrated, and measured. Computations take their time, and no
+processor; MPI goes on meanwhile.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import launch
+import network
+import timer
+from library import SETTINGS, chosen_algorithms
+from programs import machine
+from results import read
+from run import RESULTS, compact
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+
+from collir.cost.simulation import simulate
+from collir.dialects import coll
+from collir.machine import Machine
+from collir.syntax.mlir import functions_of
+from collir.syntax.reader import read as read_coll
+from collir.tools.api import run_passes
+
+NETWORKS = ("two_nodes", "two_racks")
+ELEMENTS = 262144
+"""Numbers of 4 bytes on every rank, of which programs have pieces."""
+RUNS = 7
+FILE = "passes.json"
+
+VARIANTS = {
+    "gradients": {
+        "as written": "",
+        "overlap": "overlap",
+        "as DDP (64 KiB)": "bucket{rule=ddp size=65536},overlap",
+        "as XLA (128 KiB)": "bucket{rule=xla size=131072},overlap",
+        "bucket, overlap": "bucket,overlap",
+        "and in programs": "bucket,decompose,overlap",
+    },
+    "weights": {
+        "as written": "",
+        "overlap": "overlap",
+        "bucket, overlap": "bucket,overlap",
+    },
+    "layers": {
+        "as written": "",
+        "fuse": "fuse",
+        "fuse, overlap": "fuse,overlap",
+        "and buckets": "fuse,bucket,overlap",
+    },
+}
+"""For each program the passes by which it is measured."""
+
+
+# --- the programs -------------------------------------------------------------------------------
+
+
+def gradients(shares: int, seconds: float) -> str:
+    """Layers of a weight and two small ones, from the last to the first; each is there once it has
+    been computed, and summed over all ranks."""
+    sizes = [size for _ in range(32) for size in (4096, 64, 64)]
+    lines: list[str] = []
+    start = 0
+    for number, size in enumerate(sizes):
+        behind = ELEMENTS - start - size
+        before = f", %c{number - 1}" if number else ""
+        flops = 1e9 * seconds * size / sum(sizes)
+        lines += [
+            f"%g{number} = pad %x dim 0 low -{start} high -{behind}",
+            f"%c{number} = compute %g{number}{before} flops {flops:.0f}",
+            f"%r{number} = all_reduce %c{number} over a",
+        ]
+        start += size
+    names = ", ".join(f"%r{number}" for number in range(len(sizes)))
+    lines += [f"%y = concat {names} dim 0", "return %y"]
+    return function(f"f32[{ELEMENTS}] partial(sum: a)", f"f32[{start}]", lines)
+
+
+def weights(shares: int, seconds: float) -> str:
+    """Layers whose weights are sharded over all ranks, and gathered for each (ZeRO-3)."""
+    layers = 12
+    size = ELEMENTS // layers // shares * shares
+    block = size // shares
+    lines = [f"%w = split %x dim 0 into [{shares}, {ELEMENTS // shares}]"]
+    for number in range(layers):
+        behind = ELEMENTS // shares - (number + 1) * block
+        lines += [
+            f"%p{number} = pad %w dim 1 low -{number * block} high -{behind}",
+            f"%q{number} = merge %p{number} dim 0",
+            f"%g{number} = all_gather %q{number} over a dim 0",
+        ]
+    for number in range(layers):
+        before = f"%h{number - 1}" if number else "%q0"
+        flops = 1e9 * seconds / layers
+        lines.append(f"%h{number} = compute {before}, %g{number} flops {flops:.0f}")
+    lines.append(f"return %h{layers - 1}")
+    return function(f"f32[{ELEMENTS}@a]", f"f32[{size}@a]", lines)
+
+
+def layers(shares: int, seconds: float) -> str:
+    """Layers with activations that are cut among the ranks, each written for whole ones: summed,
+    computed on, cut, gathered (tensor and sequence parallel parts put together)."""
+    lines: list[str] = []
+    count = 4
+    x = "%x"
+    for number in range(count):
+        lines += [
+            f"%s{number} = all_reduce {x} over a",
+            f"%t{number} = slice %s{number} over a dim 0",
+            f"%u{number} = compute %t{number} flops {1e9 * seconds / 2 / count:.0f}",
+            f"%v{number} = all_gather %u{number} over a dim 0",
+            f"%z{number} = slice %v{number} over a dim 0",
+            f"%c{number} = compute %z{number} flops {1e9 * seconds / 2 / count:.0f}",
+        ]
+        if number + 1 < count:
+            lines.append(f"%m{number} = all_gather %c{number} over a dim 0")
+            lines.append(f"%d{number} = compute %m{number} flops {1e9 * seconds / 2 / count:.0f}")
+            lines.append(f"%n{number} = mask %d{number} over a op sum")
+            x = f"%n{number}"
+    lines.append(f"return %c{count - 1}")
+    return function(f"f32[{ELEMENTS // 4}] partial(sum: a)", f"f32[{ELEMENTS // 4}@a]", lines)
+
+
+def function(argument: str, result: str, lines: Iterable[str]) -> str:
+    """A function of one argument, without its name."""
+    body = "\n".join(f"  {line}" for line in lines)
+    return f"(%x: {argument}) -> {result} on @m {{\n{body}\n}}"
+
+
+PROGRAMS = {"gradients": (gradients, 0.4), "weights": (weights, 0.3), "layers": (layers, 0.2)}
+"""The programs, and seconds of computation."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A program after passes: seconds as simulated and as measured."""
+
+    program: str
+    variant: str
+    predicted: float
+    measured: float
+
+
+def module_of(calibrated: Machine, program: str) -> ModuleOp:
+    """A function for each variant; every collective says by which algorithm it runs."""
+    make, seconds = PROGRAMS[program]
+    levels = [
+        f"level {one.name}[{one.size}] {{ port = {one.port:.6g} B/s, "
+        f"latency = {one.latency:.6g} s }}"
+        for one in calibrated.levels
+    ]
+    device = calibrated.device
+    adds = f"; reduction = {device.reduction:.6g} B/s" if device and device.reduction else ""
+    factors = " * ".join(f"{level.name}:{level.size}" for level in calibrated.levels)
+    head = [
+        f"machine @{calibrated.name} {{",
+        f"  device {{ compute f32 = 1 GFLOP/s{adds} }}",
+        *(f"  {level}" for level in levels),
+        "}",
+        f"mesh @m on @{calibrated.name} {{ a = {factors} }}",
+    ]
+    whole: ModuleOp | None = None
+    for number, passes in enumerate(VARIANTS[program].values()):
+        body = make(calibrated.devices, seconds)
+        module = read_coll("\n".join([*head, f"func @f{number}{body}"]))
+        if passes:
+            run_passes(module, passes)
+        if whole is None:
+            whole = module
+        else:
+            [one] = functions_of(module)
+            one.detach()
+            whole.body.block.add_op(one)
+    assert whole is not None
+    for op in whole.walk():
+        if isinstance(op, coll.COLLECTIVES):
+            op.properties["algorithm"] = StringAttr(chosen_algorithms()[op.mnemonic])
+    return whole
+
+
+def entries(folder: Path) -> Iterator[Entry]:
+    """The programs of a machine that was measured, as they were predicted then."""
+    entry = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    for program, variants in entry["programs"].items():
+        for variant, one in variants.items():
+            yield Entry(program, variant, one["predicted"], median(one["seconds"]))
+
+
+# --- measuring ----------------------------------------------------------------------------------
+
+
+def measure(name: str, results: Path) -> None:
+    """Runs the programs of a machine; this network is its own."""
+    given = machine(name)
+    network.build(given)
+    found = read(results / name)
+    assert found is not None
+    protocol = json.loads((results / name / "singles.json").read_text(encoding="utf-8"))["protocol"]
+    programs: dict[str, dict[str, Any]] = {}
+    for program in VARIANTS:
+        module = module_of(found.calibration.machine, program)
+        count = len(functions_of(module))
+        code = timer.emit(module, ELEMENTS, [RUNS] * count)
+        runs = launch.run(code, count, given.devices, len(given.levels), protocol, 900)
+        programs[program] = {
+            variant: {
+                "passes": passes,
+                "predicted": round(one.time, 6),
+                "seconds": [round(second, 6) for second in each.seconds],
+            }
+            for (variant, passes), one, each in zip(
+                VARIANTS[program].items(), simulate(module), runs, strict=True
+            )
+        }
+    entry: dict[str, Any] = {
+        "machine": name,
+        "elements": ELEMENTS,
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "settings": SETTINGS[protocol],
+        "programs": programs,
+    }
+    (results / name / FILE).write_text(compact(entry), encoding="utf-8")
+
+
+def main() -> int:
+    """Measures, and prints what was measured beside what is predicted; the exit status."""
+    parser = argparse.ArgumentParser(description="Measures passes on the testbed.")
+    parser.add_argument(
+        "--machines", nargs="+", default=NETWORKS, choices=NETWORKS, help="default: %(default)s"
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, help="default: %(default)s")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        [name] = options.machines
+        measure(name, options.results)
+        return 0
+    for name in options.machines:
+        command = [sys.executable, __file__, "--inside", "--machines", name]
+        command += ["--results", str(options.results)]
+        if not (options.results / name / FILE).exists():
+            subprocess.run(network.isolated(command), check=True)
+        first: dict[str, Entry] = {}
+        for one in entries(options.results / name):
+            first.setdefault(one.program, one)
+            start = first[one.program]
+            print(
+                f"{name:10} {one.program:9} {one.variant:18} "
+                f"predicted {1e3 * one.predicted:6.1f} ms "
+                f"({start.predicted / one.predicted:.2f}x)  "
+                f"measured {1e3 * one.measured:6.1f} ms ({start.measured / one.measured:.2f}x)  "
+                f"{100 * (one.predicted / one.measured - 1):+.1f} %"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
