@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# Two files of tests at a time: many wait for MPI ranks, which have the cores for themselves then.
+AT_ONCE := -n 2 --dist loadfile
 
 .PHONY: help run test test-all lint format bench bench-search testbed docs clean
 
@@ -35,10 +37,10 @@ run: $(STAMP)
 	$(BIN)/collrun --engine mpi -n 8 -p 'decompose{algorithm=ring}' examples/sync_gradients.coll
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -rs -m "not slow"
+	$(BIN)/python -m pytest -rs -m "not slow" $(AT_ONCE)
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -rs
+	$(BIN)/python -m pytest -rs $(AT_ONCE)
 	$(BIN)/lit -q tests/filecheck
 
 lint: $(STAMP)

@@ -30,7 +30,6 @@ PASSES = [
     "fuse{model=p2},dce",
     "reorder-by-hierarchy",
     "reorder-by-hierarchy{model=p2},fuse,decompose",
-    "bucket{rule=xla},overlap",
 ]
 
 
