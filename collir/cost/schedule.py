@@ -76,9 +76,11 @@ Watch = Callable[[Piece], None]
 
 @dataclass
 class _Running:
-    """A task under way: in which phase, and the seconds left of that at full speed."""
+    """A task under way: in which phase, the seconds left of that at full speed, and whether there
+    is anything that it may have to share."""
 
     phases: tuple[Phase, ...]
+    shares: bool
     index: int = 0
     left: float = 0.0
 
@@ -89,6 +91,17 @@ class _Running:
     def rest(self) -> float:
         """Seconds that are left at full speed."""
         return self.left + math.fsum(phase.time for phase in self.phases[self.index + 1 :])
+
+    def go_on(self, seconds: float) -> bool:
+        """Goes on for so many seconds at full speed, through phases; whether that was all."""
+        if seconds >= self.rest() * (1 - 1e-12):
+            return True
+        while seconds >= self.left and self.index + 1 < len(self.phases):
+            seconds -= self.left
+            self.index += 1
+            self.left = self.phase.time
+        self.left -= seconds
+        return False
 
     def done(self, seconds: float) -> bool:
         """Goes on for so many seconds at full speed, at most the phase; whether that was all."""
@@ -123,12 +136,17 @@ def schedule(
             phases = tasks[number].phases
             spans[number] = (now, math.inf if phases else now)
             if phases:
-                running[number] = _Running(phases, 0, phases[0].time)
+                shares = any(phase.uses for phase in phases)
+                running[number] = _Running(phases, shares, 0, phases[0].time)
         if not all(tasks[number].phases for number in started):
             continue  # what takes no time has ended
-        # Whatever waits does so for the end of a task, so one alone runs to its end at once.
-        go_on = _alone if len(running) == 1 else _event
-        now, ended = go_on(running, now, watch)
+        # Whatever waits does so for the end of a task, so what shares nothing runs to its end.
+        if len(running) == 1:
+            now, ended = _alone(running, now, watch)
+        elif watch is None and sum(task.shares for task in running.values()) <= 1:
+            now, ended = _apart(running, now)
+        else:
+            now, ended = _event(running, now, watch)
         for number in ended:
             del running[number]
             spans[number] = (spans[number][0], now)
@@ -223,6 +241,12 @@ def _alone(
                 break
             now = until
     return end, [number]
+
+
+def _apart(running: dict[int, _Running], now: float) -> tuple[float, list[int]]:
+    """Until the next of some tasks ends, of which none slows another down."""
+    passed = min(task.rest() for task in running.values())
+    return now + passed, [n for n, task in running.items() if task.go_on(passed)]
 
 
 def _event(

@@ -154,10 +154,10 @@ class _ListSchedule:
         """
         missing = [len(task.after) for task in self.tasks]
         coming: list[tuple[float, int]] = []  # when their operands are there
-        sending: list[tuple[float, int]] = []  # longest ways first
-        waited: list[tuple[float, int]] = []
-        ends = [0.0] * len(self.tasks)
+        waited: list[tuple[float, int]] = []  # those that are there, longest ways first
+        sending: dict[int, list[tuple[float, int]]] = {}  # and those of each stream
         free: dict[int, float] = {}
+        ends = [0.0] * len(self.tasks)
         now = 0.0
 
         def issue(number: int) -> None:
@@ -173,34 +173,29 @@ class _ListSchedule:
         for number, task in enumerate(self.tasks):
             if not task.after:
                 heapq.heappush(coming, (0.0, number))
-        while coming or sending or waited:
+        while coming or waited or any(sending.values()):
             while coming and coming[0][0] <= now:
                 _, number = heapq.heappop(coming)
-                ready = waited if self.tasks[number].waited else sending
-                heapq.heappush(ready, (-self.way[number], number))
+                task = self.tasks[number]
+                queue = waited if task.waited else sending.setdefault(task.stream, [])
+                heapq.heappush(queue, (-self.way[number], number))
             until = now + self.tasks[waited[0][1]].time if waited and ahead else now
-            late: list[tuple[float, int]] = []
-            while sending:  # what starts before the device is done with its next step
-                entry = heapq.heappop(sending)
-                start = free.get(self.tasks[entry[1]].stream, 0.0)
-                if start <= now or start < until:
-                    yield entry[1]
-                    issue(entry[1])
-                else:
-                    late.append(entry)
-            sending = late
+            while startable := [
+                queue
+                for stream, queue in sending.items()
+                if queue and (free.get(stream, 0.0) <= now or free[stream] < until)
+            ]:
+                _, number = heapq.heappop(min(startable))
+                yield number
+                issue(number)
             if waited:
                 _, number = heapq.heappop(waited)
                 yield number
                 issue(number)
                 now = ends[number]
-            elif coming or sending:
-                now = min(
-                    [
-                        *(free[self.tasks[n].stream] for _, n in sending),
-                        *(one for one, _ in coming[:1]),
-                    ]
-                )
+            else:
+                turns = [free[stream] for stream, queue in sending.items() if queue]
+                now = min([*turns, *(one for one, _ in coming[:1])], default=now)
 
 
 def write_in_order(function: FuncOp, rank: Mapping[Operation, float]) -> None:
