@@ -47,8 +47,8 @@ def find(program: str) -> str:
 
 
 _LONG = 250_000
-"""Bytes of code from which on it is not optimised: for functions of hundreds of calls, each of which
-may fail, compilers take minutes."""
+"""Bytes of code from which on it is not optimised: compilers take minutes for functions of hundreds
+of calls, each of which may fail."""
 
 
 def compile_c(source: Path, program: Path, flags: Sequence[str] | None = None) -> None:
