@@ -40,6 +40,7 @@ from collir.synthesis.ordering import Steps, Work, work_of, write_in_order
 from collir.synthesis.overlapping import TIE, checked, sends
 from collir.synthesis.packing import kind_of, packed
 from collir.synthesis.strategies import Wanted, programs, searched
+from collir.synthesis.trials import trial
 
 MIB = 2**20
 SIZES_PER_DOUBLING = 2
@@ -190,23 +191,16 @@ class _Bucketing:
         if rule is not None:
             self._pack(self.function, rule)
             return
-        block = self.function.parent_block()
-        assert block is not None
         now = self._time(self.function)
         alone = simulated(self.function, self.wanted.model).time
         best: Rule | None = None
         for tried in RULES.values():
-            copy = self.function.clone()
-            block.insert_op_after(copy, self.function)
-            try:
+            with trial(self.function) as copy:
                 if not self._pack(copy, tried):
                     continue
                 time, as_it_is = self._time(copy), simulated(copy, self.wanted.model).time
                 if time < now * (1 - TIE) and as_it_is <= alone * (1 + TIE):
                     now, best = time, tried
-            finally:
-                copy.detach()
-                copy.erase()
         if best is not None:
             self._pack(self.function, best)
 

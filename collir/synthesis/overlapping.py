@@ -14,6 +14,7 @@ from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.synthesis.ordering import Work, work_of, write_in_order
 from collir.synthesis.strategies import placed_mesh
+from collir.synthesis.trials import trial
 
 TIE = 1e-9
 """Times that differ by less, as a part of them, are the same."""
@@ -67,16 +68,9 @@ def _fits(function: FuncOp, order: Sequence[int], before: Simulation, model: Cos
     device = before.mesh.machine.device
     if device is None or device.memory is None:
         return True
-    copy = function.clone()
-    block = function.parent_block()
-    assert block is not None
-    block.insert_op_after(copy, function)  # whose mesh is looked up from where it is
-    try:
+    with trial(function) as copy:
         rewrite(copy, work_of(copy, model), order)
         return simulated(copy, model).peak <= device.memory
-    finally:
-        copy.detach()
-        copy.erase()
 
 
 def rewrite(function: FuncOp, work: Work, order: Sequence[int]) -> None:

@@ -26,6 +26,7 @@ from collir.syntax.mlir import functions_of
 from collir.synthesis.build import build
 from collir.synthesis.search import Synthesis, synthesise
 from collir.synthesis.steps import Candidate, Pipeline, Step
+from collir.synthesis.trials import trial
 
 Axes = tuple[str, ...]
 Strategy = Literal["rs-ar-ag", "reduce-ar-bcast", "ar-per-level", "flat"]
@@ -258,18 +259,11 @@ def _rewrite_if_it_pays(
     if not under_way or any(isinstance(op, coll.RedistributeOp) for op in function.body.ops):
         rewrite(function, picked, listener)
         return
-    copy = function.clone()
-    block = function.parent_block()
-    assert block is not None
-    block.insert_op_after(copy, function)
-    try:
-        before = simulated(function, wanted.model).time
+    before = simulated(function, wanted.model).time
+    with trial(function) as copy:
         rewrite(copy, picked, None)
-        slower = simulated(copy, wanted.model).time > before * (1 + 1e-9)
-    finally:
-        copy.detach()
-        copy.erase()
-    if not slower:
+        after = simulated(copy, wanted.model).time
+    if after <= before * (1 + 1e-9):
         rewrite(function, picked, listener)
 
 

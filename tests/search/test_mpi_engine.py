@@ -40,10 +40,12 @@ def launch(what: str, folder: Path, *more: str) -> "subprocess.Popen[str]":
     )
 
 
-def wait_for(path: Path, job: "subprocess.Popen[str]") -> None:
-    """Waits until a file is there."""
+def wait_for(
+    folder: Path, job: "subprocess.Popen[str]", name: str = "checkpoint", count: int = 1
+) -> None:
+    """Waits until so many files of a name are there."""
     end = time.monotonic() + HANG
-    while not path.exists():
+    while len(list(folder.glob(name))) < count:
         assert job.poll() is None, job.communicate()
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -61,7 +63,7 @@ def ended(job: "subprocess.Popen[str]") -> tuple[int, str]:
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_killed_rank_ends_the_job_and_leaves_a_checkpoint(rank: int, tmp_path: Path) -> None:
     job = launch("lasting", tmp_path)
-    wait_for(tmp_path / "checkpoint", job)
+    wait_for(tmp_path, job)
     os.kill(int((tmp_path / f"pid-{rank}").read_text(encoding="utf-8")), signal.SIGKILL)
     status, output = ended(job)
     assert status
@@ -84,22 +86,21 @@ def names_the_lost_rank(job: "subprocess.Popen[str]", folder: Path, why: str) ->
 def test_ranks_that_outlive_another_name_it(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "100"]) as process:
         job = launch("losing", tmp_path, str(process.pid))
-        wait_for(tmp_path / "checkpoint", job)
+        wait_for(tmp_path, job)
         process.kill()
         names_the_lost_rank(job, tmp_path, f"its process ({process.pid}) has ended")
 
 
 def test_a_rank_elsewhere_that_is_silent_is_lost(tmp_path: Path) -> None:
     job = launch("losing", tmp_path)
-    wait_for(tmp_path / "checkpoint", job)
+    wait_for(tmp_path, job)
     os.kill(int((tmp_path / "pid-2").read_text(encoding="utf-8")), signal.SIGSTOP)
     names_the_lost_rank(job, tmp_path, "it has given no sign of life for 1.5 s")
 
 
 def test_an_interrupt_returns_what_was_found_on_all_ranks(tmp_path: Path) -> None:
     job = launch("interrupted", tmp_path)
-    wait_for(tmp_path / "begun", job)
-    time.sleep(0.3)
+    wait_for(tmp_path, job, "[0-9]*", count=3)  # the fourth hands out work
     job.send_signal(signal.SIGINT)
     status, output = ended(job)
     assert status == 0, output
