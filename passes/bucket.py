@@ -28,8 +28,10 @@ Rules, which an option may fix:
 
 Without one each is tried, on the schedule that ``overlap`` would make, and the best is taken.
 
-When not: collectives that say how they run (``using``), permutes; collectives of which one needs
-the result of another; functions with a ``redistribute``, which has no cost before ``decompose``.
+When not: collectives that say how they run (``using``) or that they need not be waited for
+(``async``), permutes; collectives of which one needs the result of another; functions with a
+``redistribute``, which has no cost before ``decompose``; buffers that a device has no memory for.
+Sizes are those of the types, also in functions that stand for others with larger values (``for``).
 
 Cost: never more than before under the model, with everything that can running at the same time: it
 goes before ``decompose`` and ``overlap``. Without them, and with a rule that is asked for, it may

@@ -66,8 +66,8 @@ _CLEAN_AGAIN = Position(
 )
 _OVERLAP = Position(
     "overlap",
-    "a schedule is for the steps that there are in the end; and fuse, bucket and decompose leave "
-    "alone what is async",
+    "a schedule is for the steps that there are in the end; and fuse and bucket leave alone what "
+    "is async",
 )
 
 _DEFAULT = Pipeline(

@@ -7,6 +7,9 @@ from collir.layout import Mesh
 from collir.machine import Device
 from collir.syntax.diagnostics import DiagnosticError
 
+LONGEST = 100 * 365.25 * 86400.0
+"""Seconds that no computation takes."""
+
 
 def compute_seconds(flops: float, dtype: str, device: Device | None) -> float:
     """Seconds of so many floating-point operations on a dtype.
@@ -24,13 +27,17 @@ def seconds_of(op: coll.ComputeOp, mesh: Mesh) -> float:
     """Seconds of a ``compute`` step.
 
     Raises:
-        DiagnosticError: the device does not say how fast it computes the dtype of the result.
+        DiagnosticError: the device does not say how fast it computes the dtype of the result, or it
+            would take more than ``LONGEST``.
     """
     if not op.flops.data:
         return 0.0
     dtype, machine = dist_type(op.result).dtype.value, mesh.machine
     try:
-        return compute_seconds(op.flops.data, dtype, machine.device)
+        seconds = compute_seconds(op.flops.data, dtype, machine.device)
     except CostError as error:
         fix = f"give @{machine.name} a rate, as in device {{ compute {dtype} = 10 TFLOP/s }}"
         raise DiagnosticError.at(op, f"{error}: {fix}") from error
+    if seconds > LONGEST:
+        raise DiagnosticError.at(op, "this takes more than 100 years: flops are those of a device")
+    return seconds

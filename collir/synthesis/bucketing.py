@@ -37,7 +37,7 @@ from collir.layout import LayoutError, Mesh
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.ordering import Steps, Work, work_of, write_in_order
-from collir.synthesis.overlapping import TIE, checked, sends
+from collir.synthesis.overlapping import TIE, checked, fits, sends
 from collir.synthesis.packing import kind_of, packed
 from collir.synthesis.strategies import Wanted, programs, searched
 from collir.synthesis.trials import trial
@@ -187,19 +187,17 @@ class _Bucketing:
     known: dict[Hashable, Steps] = field(default_factory=dict[Hashable, Steps])
 
     def by(self, rule: Rule | None) -> None:
-        """Packs by a rule, or by the best of all."""
-        if rule is not None:
-            self._pack(self.function, rule)
-            return
-        now = self._time(self.function)
-        alone = simulated(self.function, self.wanted.model).time
+        """Packs by a rule, or by the best of all; not to what does not fit into a device."""
+        now = self._time(self.function) if rule is None else math.inf
+        alone = simulated(self.function, self.wanted.model).time if rule is None else math.inf
         best: Rule | None = None
-        for tried in RULES.values():
+        for tried in RULES.values() if rule is None else [rule]:
             with trial(self.function) as copy:
                 if not self._pack(copy, tried):
                     continue
-                time, as_it_is = self._time(copy), simulated(copy, self.wanted.model).time
-                if time < now * (1 - TIE) and as_it_is <= alone * (1 + TIE):
+                time, as_it_is = self._time(copy), simulated(copy, self.wanted.model)
+                pays = time < now * (1 - TIE) and as_it_is.time <= alone * (1 + TIE)
+                if pays and fits(as_it_is):
                     now, best = time, tried
         if best is not None:
             self._pack(self.function, best)

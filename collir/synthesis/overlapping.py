@@ -34,7 +34,7 @@ def overlapped(module: ModuleOp, model: CostModel) -> None:
         for function, now in zip(functions, before, strict=True):
             work = work_of(function, model)
             time, order = work.best()
-            if time < now.time * (1 - TIE) and _fits(function, order, now, model):
+            if time < now.time * (1 - TIE) and _fits_then(function, order, model):
                 rewrite(function, work, order)
 
 
@@ -53,24 +53,27 @@ def checked(function: FuncOp, model: CostModel) -> Simulation:
     placed_mesh(next(op for op in function.body.ops if isinstance(op, coll.CollOp)))
     found = simulated(function, model)
     device = found.mesh.machine.device
-    if device and device.memory and found.peak > device.memory:
+    if device and device.memory and not fits(found):
         raise DiagnosticError.at(
             function,
-            f"@{found.name} needs {found.peak / 1e9:.4g} GB on a device of "
-            f"@{found.mesh.machine.name}, which has {device.memory / 1e9:.4g} GB: shard what it "
-            "holds over more sub-axes",
+            f"@{found.name} needs {found.peak / 1e6:.4g} MB on a device of "
+            f"@{found.mesh.machine.name}, which has {device.memory / 1e6:.4g} MB: shard what it "
+            "holds over more sub-axes, or leave out passes before this one",
         )
     return found
 
 
-def _fits(function: FuncOp, order: Sequence[int], before: Simulation, model: CostModel) -> bool:
+def fits(found: Simulation) -> bool:
+    """Whether a device has the memory for a function, as far as it is known."""
+    device = found.mesh.machine.device
+    return device is None or device.memory is None or found.peak <= device.memory
+
+
+def _fits_then(function: FuncOp, order: Sequence[int], model: CostModel) -> bool:
     """Whether a device has the memory that a function takes in another order."""
-    device = before.mesh.machine.device
-    if device is None or device.memory is None:
-        return True
     with trial(function) as copy:
         rewrite(copy, work_of(copy, model), order)
-        return simulated(copy, model).peak <= device.memory
+        return fits(simulated(copy, model))
 
 
 def rewrite(function: FuncOp, work: Work, order: Sequence[int]) -> None:

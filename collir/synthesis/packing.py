@@ -7,6 +7,7 @@ together, and results are cut apart. Where the blocks are those of the first dim
 that moves.
 """
 
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +49,7 @@ class _Part:
 
 def kind_of(op: CollOp, mesh: Mesh) -> Hashable:
     """What collectives have in common that fit into one buffer; None: of none."""
-    if not isinstance(op, PACKED) or "algorithm" in op.properties:
+    if not isinstance(op, PACKED) or op.properties.keys() & {"algorithm", "async"}:
         return None
     x = dist_type(op.operands[0])
     front = tuple((part.axis, part.size) for part in _front(_parts(op, mesh), mesh))
@@ -103,9 +104,7 @@ class Unpacking:
         chain = Chain(mesh, value)
         parts = _parts(self.op, mesh)
         rests = [part for part in parts if not part.axis and not part.blocks]
-        size = 1
-        for part in rests:
-            size *= part.size
+        size = math.prod(part.size for part in rests)
         last = len(chain.type.dims) - 1
         behind = chain.type.dims[last].size - self.start - size
         chain.then(
@@ -114,7 +113,7 @@ class Unpacking:
         order = [*_front(parts, mesh), *rests]
         _reshape(chain, [part.size for part in order])
         _transpose(chain, [order.index(part) for part in parts])
-        _reshape_to(chain, self.op)
+        _reshape(chain, dist_type(self.op.result).shape)
         return chain
 
 
@@ -152,16 +151,14 @@ def _flat(chain: Chain, op: CollOp) -> list[Operation]:
     front = _front(parts, chain.mesh)
     rests = [part for part in parts if part not in front]
     _transpose(chain, [parts.index(part) for part in (*front, *rests)])
-    flat = 1
-    for part in rests:
-        flat *= part.size
+    flat = math.prod(part.size for part in rests)
     _reshape(chain, [*(part.size for part in front), flat])
     return chain.ops
 
 
 def _properties(op: CollOp, mesh: Mesh) -> dict[str, Attribute]:
     """Those of a collective on a buffer."""
-    properties = {name: op.properties[name] for name in ("axes", "async") if name in op.properties}
+    properties: dict[str, Attribute] = {"axes": op.properties["axes"]}
     front = _front(_parts(op, mesh), mesh)
     blocks = [index for index, part in enumerate(front) if part.blocks]
     if isinstance(op, (*_FROM_DIM, *_TO_DIM)):
@@ -178,10 +175,6 @@ def _properties(op: CollOp, mesh: Mesh) -> dict[str, Attribute]:
 def _reshape(chain: Chain, sizes: Sequence[int]) -> None:
     if tuple(sizes) != chain.type.shape:
         chain.then("reshape", shape=SizesAttr(tuple(sizes)))
-
-
-def _reshape_to(chain: Chain, op: CollOp) -> None:
-    _reshape(chain, dist_type(op.result).shape)
 
 
 def _transpose(chain: Chain, order: Sequence[int]) -> None:

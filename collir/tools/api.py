@@ -23,7 +23,7 @@ from xdsl.utils.exceptions import ArgSpecParseError
 from collir.passes.pipelines import PIPELINES, Known, expanded
 from collir.passes.table import PASSES
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources
-from collir.syntax.mlir import read_mlir, verify
+from collir.syntax.mlir import functions_of, read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
 from collir.targets.table import TARGETS
@@ -217,10 +217,15 @@ def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[
     except DiagnosticError as error:
         found = "; ".join(one.message for one in error.diagnostics)
         raise RuntimeError(f"pass {done.name} changed the program: {found}") from error
+    compared = {one.function for one in checked}
     return [
         f"pass {done.name}, @{one.function.sym_name.data}: {one.verdict.explanation}"
         for one in checked
         if one.verdict.outcome is Outcome.UNKNOWN
+    ] + [
+        f"pass {done.name}, @{one.sym_name.data}: new, so there is nothing to compare it with"
+        for one in functions_of(after)
+        if one not in compared
     ]
 
 

@@ -76,3 +76,20 @@ def test_all_operands_are_waited_for() -> None:
         }""")
     (_, end), (start, _) = found.spans
     assert start == pytest.approx(end)
+
+
+@pytest.mark.parametrize("target", ["mpi", "nccl", "mpi4py", "torch"])
+def test_what_it_waits_for_is_in_the_code(target: str) -> None:
+    """Though nothing else uses it."""
+    module = collir.parse(
+        MESH
+        + dedent("""\
+        func @f(%a: f32[64] partial(sum: data), %c: f32[64]) -> f32[64] on @m {
+          %b = all_reduce %a over data
+          %d = compute %c, %b flops 1e6
+          return %d
+        }""")
+    )
+    code = collir.emit(module, target)
+    calls = {"mpi": "TRY(all_reduce(", "nccl": "ncclAllReduce(", "mpi4py": ".Allreduce("}
+    assert calls.get(target, "dist.all_reduce(") in code

@@ -249,8 +249,7 @@ class FunctionText(ABC):
         self.live = set(self.returned)
         for op in reversed(list(self.function.body.ops)):
             if isinstance(op, CollOp) and op.result in self.live:
-                named = op.operands[:1] if isinstance(op, coll.ComputeOp) else op.operands
-                self.live |= set(named)
+                self.live |= set(op.operands)
 
     # --- what a target says -----------------------------------------------------------------
 
@@ -415,10 +414,12 @@ class FunctionText(ABC):
             case coll.KeepRootOp():
                 return [f"{out} = {operand}"]
             case coll.ComputeOp():  # stands for what is not known, but how long it takes
-                if not (seconds := seconds_of(op, self.mesh)):
-                    return [f"{out} = {operand}"]
-                self.needs.add("time")
-                return [f"time.sleep({seconds!r})", f"{out} = {operand}"]
+                # What it waits for is used so, too.
+                lines = [f"_ = {one}" for one in dict.fromkeys(operands[1:]) if one != operand]
+                if seconds := seconds_of(op, self.mesh):
+                    self.needs.add("time")
+                    lines.append(f"time.sleep({seconds!r})")
+                return [*lines, f"{out} = {operand}"]
             case coll.SplitOp() | coll.MergeOp() | coll.ReshapeOp():
                 return [f"{out} = {self.reshaped(operand, shape)}"]
             case coll.TransposeOp():
