@@ -5,13 +5,14 @@ about a runtime.
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from collir.dialects import coll
-from collir.dialects.coll import dist_type
+from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
 from collir.layout import Mesh
 from collir.syntax.writer import unique_names
@@ -117,6 +118,20 @@ def place_in_operand(op: Operation, mesh: Mesh) -> int | None:
 def is_free(op: Operation, mesh: Mesh) -> bool:
     """Whether an operation is another look at its operand, for which nothing waits."""
     return not isinstance(op, coll.ComputeOp) and place_in_operand(op, mesh) is not None
+
+
+def steps_of(ops: Iterable[Operation], mesh: Mesh) -> Iterator[tuple[CollOp, list[CollOp]]]:
+    """The operations that are more than views, in order, each with those that make its operands."""
+    made_by: dict[SSAValue, CollOp] = {}
+    for op in ops:
+        if not isinstance(op, CollOp):  # the return
+            continue
+        makers = list(dict.fromkeys(made_by[one] for one in op.operands if one in made_by))
+        if not is_free(op, mesh):
+            made_by[op.result] = op
+            yield op, makers
+        elif makers:
+            (made_by[op.result],) = makers
 
 
 def _parts(result: SSAValue, mesh: Mesh) -> list[tuple[SSAValue, int]]:

@@ -8,19 +8,20 @@ memory is, else no time; ``compute`` takes what it says, at the rate of the devi
 needs of memory is that of one at coordinate 0 of all sub-axes: it takes part in everything.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from collir.cost.compute import compute_seconds, seconds_of
 from collir.cost.loads import Resource
 from collir.cost.memory import Buffer, buffers_of, held
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.phases import Phase
-from collir.cost.plan import Plan, is_free, plan
+from collir.cost.plan import Plan, plan, steps_of
 from collir.cost.program import op_cost, stream_of
 from collir.cost.schedule import Piece, Span, Task, chain, schedule
 from collir.dialects import coll
@@ -220,16 +221,8 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
     mesh, where = mesh_of(function), plan(function)
     steps: list[Step] = []
     number_of: dict[Operation, int] = {}
-    made_by: dict[SSAValue, int] = {}
-    for op in function.body.ops:
-        if not isinstance(op, coll.CollOp):  # the return
-            continue
-        after = tuple(sorted({made_by[one] for one in op.operands if one in made_by}))
-        (result,) = op.results
-        if is_free(op, mesh):
-            if after:
-                (made_by[result],) = after
-            continue
+    for op, makers in steps_of(function.body.ops, mesh):
+        after = tuple(sorted(number_of[one] for one in makers))
         if isinstance(op, coll.COLLECTIVES):
             does = op_cost(op, mesh, model)
             waited = "async" not in op.properties
@@ -238,8 +231,8 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
             does = local_step(op, mesh, where)
             phases = local_phases(does, mesh.machine.device)
             task = Task(phases, len(mesh.machine.levels), after)
-        number_of[op] = made_by[result] = len(steps)
-        steps.append(Step(where.names[result], does, task))
+        number_of[op] = len(steps)
+        steps.append(Step(where.names[op.result], does, task))
     buffers = buffers_of(function, mesh, where, number_of)
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
 
@@ -262,11 +255,16 @@ def _moved(op: coll.CollOp, mesh: Mesh, where: Plan) -> float:
     (result,) = op.results
     if where.is_view(op):
         return 0
+    concat = isinstance(op, coll.ConcatOp)
+    taken = [one for one in op.operands if not concat or where.owner[one] not in where.part_of]
     written = dist_type(result).local_bytes(mesh)
-    operands = [dist_type(one).local_bytes(mesh) for one in op.operands]
-    if isinstance(op, coll.ConcatOp):
-        each = zip(op.operands, operands, strict=True)
-        return 2 * sum(size for one, size in each if where.owner[one] not in where.part_of)
-    if isinstance(op, coll.SliceOp | coll.PadOp):
-        return written + min(written, *operands)
-    return written + sum(operands)
+    return bytes_moved(type(op), [dist_type(one).local_bytes(mesh) for one in taken], written)
+
+
+def bytes_moved(kind: type[coll.CollOp], taken: Sequence[int], written: int) -> int:
+    """The bytes that a local step reads and writes, of operands and a result of so many."""
+    if issubclass(kind, coll.ConcatOp):
+        return 2 * sum(taken)
+    if issubclass(kind, coll.SliceOp | coll.PadOp):
+        return written + min(written, *taken)
+    return written + sum(taken)

@@ -727,6 +727,9 @@ COLLECTIVES = (
 )
 """The operations that send."""
 
+ASYNC = tuple(one for one in COLLECTIVES if one is not PermuteOp)
+"""The operations that need not be waited for, if they say so."""
+
 REDUCING = (AllReduceOp, ReduceOp, ReduceScatterOp)
 """The operations that reduce."""
 

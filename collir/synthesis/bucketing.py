@@ -37,9 +37,9 @@ from collir.layout import LayoutError, Mesh
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.ordering import Steps, Work, work_of, write_in_order
-from collir.synthesis.overlapping import TIE, checked, fits, sends
+from collir.synthesis.overlapping import checked, fits, sends
 from collir.synthesis.packing import kind_of, packed
-from collir.synthesis.strategies import Wanted, programs, searched
+from collir.synthesis.strategies import TIE, Wanted, programs, searched
 from collir.synthesis.trials import trial
 
 MIB = 2**20
@@ -188,10 +188,20 @@ class _Bucketing:
 
     def by(self, rule: Rule | None) -> None:
         """Packs by a rule, or by the best of all; not to what does not fit into a device."""
-        now = self._time(self.function) if rule is None else math.inf
-        alone = simulated(self.function, self.wanted.model).time if rule is None else math.inf
+        chosen = self._best() if rule is None else rule
+        if chosen is not None and (rule is None or self._fits(chosen)):
+            self._pack(self.function, chosen)
+
+    def _fits(self, rule: Rule) -> bool:
+        with trial(self.function) as copy:
+            return self._pack(copy, rule) and fits(simulated(copy, self.wanted.model))
+
+    def _best(self) -> Rule | None:
+        """The rule that is the fastest on a schedule, and no slower as it is; None: none pays."""
+        now = self._time(self.function)
+        alone = simulated(self.function, self.wanted.model).time
         best: Rule | None = None
-        for tried in RULES.values() if rule is None else [rule]:
+        for tried in RULES.values():
             with trial(self.function) as copy:
                 if not self._pack(copy, tried):
                     continue
@@ -199,8 +209,7 @@ class _Bucketing:
                 pays = time < now * (1 - TIE) and as_it_is.time <= alone * (1 + TIE)
                 if pays and fits(as_it_is):
                     now, best = time, tried
-        if best is not None:
-            self._pack(self.function, best)
+        return best
 
     def _time(self, function: FuncOp) -> float:
         """Seconds of a function whose collectives run by the cheapest programs, beside all else."""

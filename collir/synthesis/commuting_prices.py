@@ -15,6 +15,7 @@ from collir.cost.group import CostError
 from collir.cost.model import step_cost
 from collir.cost.plan import is_free
 from collir.cost.program import collective
+from collir.cost.simulation import bytes_moved
 from collir.dialects import coll
 from collir.dialects.coll import AxesAttr, CollOp, DistTensorType, dist_type
 from collir.layout import DistType, LayoutError, Mesh
@@ -23,13 +24,10 @@ from collir.synthesis.layouts import LayoutPaths
 from collir.synthesis.search import synthesise
 from collir.synthesis.states import StatePaths, fits
 from collir.synthesis.steps import Step
-from collir.synthesis.strategies import Wanted
+from collir.synthesis.strategies import TIE, Wanted
 
 SHARES = 10
 """How many searches there is time for at least."""
-
-TIE = 1e-9
-"""Times that differ by less, as a part of them, are the same."""
 
 
 class Price(NamedTuple):
@@ -182,13 +180,8 @@ class Prices:
             form.put(Block(arg_types=map(DistTensorType, operands)).args, result), self.mesh
         ):
             return 0
-        written = result.local_bytes(self.mesh)
         taken = [one.local_bytes(self.mesh) for one in operands]
-        if issubclass(form.kind, coll.ConcatOp):
-            return 2 * sum(taken)
-        if issubclass(form.kind, coll.SliceOp | coll.PadOp):
-            return written + min(written, *taken)
-        return written + sum(taken)
+        return bytes_moved(form.kind, taken, result.local_bytes(self.mesh))
 
     def run(self, source: DistType, target: DistType) -> Run | None:
         """The cheapest program from a layout to another; None: none was found."""

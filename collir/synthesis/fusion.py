@@ -23,7 +23,7 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.layout import LayoutError, Mesh
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
-from collir.synthesis.strategies import Wanted, choices, put
+from collir.synthesis.strategies import TIE, Wanted, choices, put
 
 MOVING = (
     *coll.COLLECTIVES,
@@ -33,9 +33,6 @@ MOVING = (
     coll.MaskOp,
 )
 """The operations that change a layout only."""
-
-TIE = 1e-9
-"""Times that differ by less, as a part of them, are the same."""
 
 
 def fused(

@@ -18,10 +18,10 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from collir.cost.model import CostModel, StepCost
-from collir.cost.plan import is_free, plan
+from collir.cost.plan import plan, steps_of
 from collir.cost.program import op_cost, stream_of
 from collir.cost.schedule import Task, schedule
 from collir.cost.simulation import local_phases, local_step
@@ -86,29 +86,22 @@ def work_of(
     mesh, where = mesh_of(function), plan(function)
     ops: list[Operation] = []
     tasks: list[Task] = []
-    made_by: dict[SSAValue, int] = {}
+    last: dict[CollOp, tuple[int, ...]] = {}
     steps = steps or _as_written(mesh, model)
-    for op in function.body.ops:
-        if not isinstance(op, CollOp):
-            continue
-        after = tuple(sorted({made_by[one] for one in op.operands if one in made_by}))
-        if is_free(op, mesh):
-            if after:
-                (made_by[op.result],) = after
-            continue
+    for op, makers in steps_of(function.body.ops, mesh):
+        after = tuple(sorted({number for one in makers for number in last[one]}))
         if isinstance(op, coll.COLLECTIVES):
             waited = isinstance(op, coll.PermuteOp)  # which cannot be async
             for step in steps(op):
                 ops.append(op)
                 tasks.append(Task(step.phases, stream_of(step.collective), after, waited))
                 after = (len(ops) - 1,)
-            if after:  # a collective may do without any step that takes time
-                made_by[op.result] = after[-1]
+            last[op] = after  # what it needs itself, if no step of it takes time
         else:
             does = local_phases(local_step(op, mesh, where), mesh.machine.device)
             ops.append(op)
             tasks.append(Task(does, len(mesh.machine.levels), after))
-            made_by[op.result] = len(ops) - 1
+            last[op] = (len(ops) - 1,)
     return Work(tuple(ops), tuple(tasks))
 
 

@@ -1,6 +1,8 @@
 """Functions whose collectives run beside computations, and beside each other."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp
@@ -13,11 +15,8 @@ from collir.dialects.machine import meshes_remembered
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.synthesis.ordering import Work, work_of, write_in_order
-from collir.synthesis.strategies import placed_mesh
+from collir.synthesis.strategies import TIE, placed_mesh
 from collir.synthesis.trials import trial
-
-TIE = 1e-9
-"""Times that differ by less, as a part of them, are the same."""
 
 
 def overlapped(module: ModuleOp, model: CostModel) -> None:
@@ -34,7 +33,7 @@ def overlapped(module: ModuleOp, model: CostModel) -> None:
         for function, now in zip(functions, before, strict=True):
             work = work_of(function, model)
             time, order = work.best()
-            if time < now.time * (1 - TIE) and _fits_then(function, order, model):
+            if time < now.time * (1 - TIE) and _fits_then(function, work, order, now):
                 rewrite(function, work, order)
 
 
@@ -52,12 +51,11 @@ def checked(function: FuncOp, model: CostModel) -> Simulation:
     check_programs([function], "has no cost")
     placed_mesh(next(op for op in function.body.ops if isinstance(op, coll.CollOp)))
     found = simulated(function, model)
-    device = found.mesh.machine.device
-    if device and device.memory and not fits(found):
+    if not fits(found):
         raise DiagnosticError.at(
             function,
             f"@{found.name} needs {found.peak / 1e6:.4g} MB on a device of "
-            f"@{found.mesh.machine.name}, which has {device.memory / 1e6:.4g} MB: shard what it "
+            f"@{found.mesh.machine.name}, which has {_memory(found) / 1e6:.4g} MB: shard what it "
             "holds over more sub-axes, or leave out passes before this one",
         )
     return found
@@ -65,15 +63,23 @@ def checked(function: FuncOp, model: CostModel) -> Simulation:
 
 def fits(found: Simulation) -> bool:
     """Whether a device has the memory for a function, as far as it is known."""
+    return found.peak <= _memory(found)
+
+
+def _memory(found: Simulation) -> float:
+    """The bytes of memory of a device; infinite, if that is not known."""
     device = found.mesh.machine.device
-    return device is None or device.memory is None or found.peak <= device.memory
+    return (device and device.memory) or math.inf
 
 
-def _fits_then(function: FuncOp, order: Sequence[int], model: CostModel) -> bool:
+def _fits_then(function: FuncOp, work: Work, order: Sequence[int], now: Simulation) -> bool:
     """Whether a device has the memory that a function takes in another order."""
+    if math.isinf(_memory(now)):
+        return True
     with trial(function) as copy:
-        rewrite(copy, work_of(copy, model), order)
-        return fits(simulated(copy, model))
+        same = dict(zip(function.body.ops, copy.body.ops, strict=True))
+        rewrite(copy, replace(work, ops=tuple(same[op] for op in work.ops)), order)
+        return fits(simulated(copy, now.model))
 
 
 def rewrite(function: FuncOp, work: Work, order: Sequence[int]) -> None:
@@ -85,7 +91,7 @@ def rewrite(function: FuncOp, work: Work, order: Sequence[int]) -> None:
     write_in_order(function, rank)
     for number, following in zip(order, [*order[1:], None], strict=True):
         op = work.ops[number]
-        if isinstance(op, coll.PermuteOp) or not isinstance(op, coll.COLLECTIVES):
+        if not isinstance(op, coll.ASYNC):
             continue
         if following is None or number in work.tasks[following].after:  # it is waited for anyway
             op.properties.pop("async", None)

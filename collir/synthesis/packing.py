@@ -20,17 +20,8 @@ from collir.dialects.machine import NumberAttr
 from collir.layout import LayoutError, Mesh
 from collir.synthesis.build import Chain
 
-PACKED = (
-    coll.AllReduceOp,
-    coll.ReduceOp,
-    coll.BroadcastOp,
-    coll.ReduceScatterOp,
-    coll.ScatterOp,
-    coll.AllGatherOp,
-    coll.GatherOp,
-    coll.AllToAllOp,
-)
-"""The collectives that can be packed."""
+PACKED = coll.ASYNC
+"""The collectives that can be packed: a permute may send each block elsewhere."""
 
 _FROM_DIM = (coll.AllGatherOp, coll.GatherOp)
 _TO_DIM = (coll.ReduceScatterOp, coll.ScatterOp)

@@ -28,6 +28,9 @@ from collir.synthesis.search import Synthesis, synthesise
 from collir.synthesis.steps import Candidate, Pipeline, Step
 from collir.synthesis.trials import trial
 
+TIE = 1e-9
+"""Times that differ by less, as a part of them, are the same."""
+
 Axes = tuple[str, ...]
 Strategy = Literal["rs-ar-ag", "reduce-ar-bcast", "ar-per-level", "flat"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
@@ -117,7 +120,7 @@ def put(op: CollOp, program: Program, listener: PatternRewriterListener | None) 
         message = f"this {op.mnemonic} cannot be decomposed: {error.text(op.operand_names())}"
         raise DiagnosticError.at(op, message) from error
     for step in ops if "async" in op.properties else ():
-        if isinstance(step, coll.COLLECTIVES) and not isinstance(step, coll.PermuteOp):
+        if isinstance(step, coll.ASYNC):
             step.properties["async"] = UnitAttr()
     rewriter = PatternRewriter(op)
     if listener is not None:
@@ -263,7 +266,7 @@ def _rewrite_if_it_pays(
     with trial(function) as copy:
         rewrite(copy, picked, None)
         after = simulated(copy, wanted.model).time
-    if after <= before * (1 + 1e-9):
+    if after <= before * (1 + TIE):
         rewrite(function, picked, listener)
 
 
@@ -336,7 +339,7 @@ def choices(op: CollOp, wanted: Wanted) -> list[Choice]:
         own = step_cost(step, wanted.model).time
     except CostError:  # but others may have one
         return listed or [(0.0, None)]
-    better = [one for one in listed if one[0] < own * (1 - 1e-9)]
+    better = [one for one in listed if one[0] < own * (1 - TIE)]
     others = [one for one in listed[len(better) :] if not _same(op, one[1])]
     return [*better, (own, None), *others][: wanted.top]
 

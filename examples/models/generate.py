@@ -289,6 +289,24 @@ def updated(tensor: Tensor, gradient: str) -> list[str]:
     ]
 
 
+def step_of_two(tensors: Sequence[Tensor], body: Sequence[str]) -> str:
+    """A step on the gradients of two microbatches, a and b, and on shards of the weights."""
+    return function(
+        "step",
+        [
+            argument
+            for one in tensors
+            for argument in (
+                (f"{one.name}_a", partial_of(one)),
+                (f"{one.name}_b", partial_of(one)),
+                (one.name, shard_of(one)),
+            )
+        ],
+        body,
+        [(f"{one.name}_all", f"bf16{sharded(one.shape)}") for one in tensors],
+    )
+
+
 def zero1() -> str:
     """ZeRO-1: sharded optimizer states."""
     tensors = ZERO.tensors
@@ -305,20 +323,7 @@ def zero1() -> str:
     for one in tensors:
         body += updated(one, f"{one.name}_g")
         body.append(f"%{one.name}_all = all_gather %{one.name}_new over data dim {split_dim(one)}")
-    step = function(
-        "step",
-        [
-            argument
-            for one in tensors
-            for argument in (
-                (f"{one.name}_a", partial_of(one)),
-                (f"{one.name}_b", partial_of(one)),
-                (one.name, shard_of(one)),
-            )
-        ],
-        body,
-        [(f"{one.name}_all", f"bf16{sharded(one.shape)}") for one in tensors],
-    )
+    step = step_of_two(tensors, body)
     return program(
         f"""
 ZeRO, stage 1: optimizer states are sharded. Each device adds up the gradients of two microbatches
@@ -349,20 +354,7 @@ def zero2() -> str:
         name = one.name
         body += [f"%{name}_g = add %{name}_a_g, %{name}_b_g", *updated(one, f"{name}_g")]
         body.append(f"%{name}_all = all_gather %{name}_new over data dim {split_dim(one)}")
-    step = function(
-        "step",
-        [
-            argument
-            for one in tensors
-            for argument in (
-                (f"{one.name}_a", partial_of(one)),
-                (f"{one.name}_b", partial_of(one)),
-                (one.name, shard_of(one)),
-            )
-        ],
-        body,
-        [(f"{one.name}_all", f"bf16{sharded(one.shape)}") for one in tensors],
-    )
+    step = step_of_two(tensors, body)
     return program(
         f"""
 ZeRO, stage 2: gradients are sharded too. Those of each of two microbatches (a and b) are reduced to

@@ -23,6 +23,7 @@ from xdsl.utils.target import Target
 
 import collir
 from collir.cost.compute import seconds_of
+from collir.cost.plan import is_free
 from collir.dialects import coll
 from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
@@ -379,7 +380,7 @@ class FunctionText(FunctionBase):
         anyway before anything else is done: MPI would let both share the links."""
         following = op.next_op
         while isinstance(following, CollOp) and (
-            (self.plan.is_view(following) and not isinstance(following, coll.ComputeOp))
+            is_free(following, self.mesh)
             or (self._is_started(following) and not self._under_way(following.operands))
         ):
             following = following.next_op

@@ -13,8 +13,8 @@ from typing import TypeGuard
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from collir.cost.plan import Plan
-from collir.dialects.coll import CollOp, ComputeOp
+from collir.cost.plan import Plan, is_free
+from collir.dialects.coll import CollOp
 from collir.dialects.machine import mesh_of
 from collir.targets.code.ranks import outermost
 
@@ -92,8 +92,8 @@ class Streams:
     def _written(self, value: SSAValue) -> SSAValue:
         """What a value is a view of, or what has been computed on the way to it: that is there when
         the value is."""
-        op = value.owner
-        while isinstance(op, CollOp) and self.plan.is_view(op) and not isinstance(op, ComputeOp):
+        op, mesh = value.owner, mesh_of(self.function)
+        while isinstance(op, CollOp) and is_free(op, mesh):
             value = op.operands[0]
             op = value.owner
         return value
