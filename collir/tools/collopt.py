@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
@@ -46,6 +46,7 @@ from collir.tools.api import (
     validate_after,
     verify_after,
 )
+from collir.tools.expected import check_expected
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
 from collir.tools.pass_pages import XDSL_PASSES, pass_page, pipeline_page, summary
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
@@ -117,6 +118,13 @@ class CollOpt(xDSLOptMain):
                     action.help = "print the program between each two passes"
                 case "time_passes":
                     action.help = "print how long each pass takes, on standard error"
+                case "verify_diagnostics":
+                    action.help = (
+                        "check that the input gives the diagnostics that its comments announce, "
+                        "as in `// expected-error@+1 {{message}}`, and no others"
+                    )
+                case "parsing_diagnostics":
+                    action.help = "print diagnostics on standard output and exit with 0"
                 case "frontend":
                     action.help = "language of the input, where its name does not say"
                 case "version":
@@ -193,8 +201,8 @@ class CollOpt(xDSLOptMain):
             else:
                 verify_after(previous, module)
         if self.args.validate_passes:
-            for remark in validate_after(previous, self._before, module) if previous else ():
-                sys.stderr.write(f"collopt: remark: {remark}\n")
+            for message in validate_after(previous, self._before, module) if previous else ():
+                self._remark(message)
             self._before = module.clone()
         if self._costs:
             self._costs.measure(previous.name if previous else WRITTEN, module)
@@ -209,6 +217,14 @@ class CollOpt(xDSLOptMain):
 
     _started = 0.0
     _before: ModuleOp
+    _emitted: list[Diagnostic] | None = None  # what --verify-diagnostics compares
+
+    def _remark(self, message: str) -> None:
+        if self._emitted is None:
+            sys.stderr.write(f"collopt: remark: {message}\n")
+        else:
+            self._emitted.append(Diagnostic(message, severity="remark"))
+
     _costs: PassCosts | None = None
 
     def apply_passes(self, prog: ModuleOp) -> None:
@@ -271,13 +287,10 @@ class CollOpt(xDSLOptMain):
             if index:
                 output.write("// -----\n")
             try:
-                module = self.parse_chunk(chunk, language, offset)
-                assert module is not None
-                self.apply_passes(module)
-                output.write(self._printed(module, target))
+                convert = self._verified if self.args.verify_diagnostics else self._converted
+                output.write(convert(chunk, language, offset, target))
             except DiagnosticError as error:
-                expected = self.args.verify_diagnostics or self.args.parsing_diagnostics
-                report = output if expected else failed
+                report = output if self.args.parsing_diagnostics else failed
                 report.write(render_all(error.diagnostics, self.sources))
             except ShrinkException:
                 print("Success, can shrink")
@@ -298,6 +311,26 @@ class CollOpt(xDSLOptMain):
         else:
             write_whole(self.args.output_file, output.getvalue())
         return 0
+
+    def _converted(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
+        """A chunk of the input as the target prints it."""
+        module = self.parse_chunk(chunk, language, offset)
+        assert module is not None
+        self.apply_passes(module)
+        return self._printed(module, target)
+
+    def _verified(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
+        """The same, or nothing if it gives the errors that its comments expect."""
+        data = chunk.read()
+        self._emitted = []
+        text = ""
+        try:
+            text = self._converted(BytesIO(data), language, offset, target)
+        except DiagnosticError as error:
+            self._emitted += error.diagnostics
+        name = self.get_input_name()
+        check_expected(decode(data, name), name, offset + 1, self._emitted)
+        return text
 
     def _help_pass(self) -> int:
         name = self.args.help_pass

@@ -154,15 +154,25 @@ def test_split_files_keep_their_line_numbers(
     assert f"{source}:4:12: error: there is no machine @nothing" in capsys.readouterr().err
 
 
-def test_verify_diagnostics_prints_errors_and_goes_on(
+def test_expected_diagnostics_are_no_failure_and_the_other_chunks_are_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tmp_path / "in.coll"
-    source.write_text(BROKEN + "// -----\n" + Path(EXAMPLE).read_text())
+    announced = "// expected-error@+1 {{no machine @nothing}}\n"
+    source.write_text(announced + BROKEN + "// -----\n" + Path(EXAMPLE).read_text())
     assert collopt.main([str(source), "--split-input-file", "--verify-diagnostics"]) == 0
-    out = capsys.readouterr().out
-    assert "there is no machine @nothing" in out
+    out, err = capsys.readouterr()
     assert "func @sync_gradients" in out
+    assert err == ""
+
+
+def test_parsing_diagnostics_are_printed_and_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "in.coll"
+    source.write_text(BROKEN)
+    assert collopt.main([str(source), "--parsing-diagnostics"]) == 0
+    assert "there is no machine @nothing" in capsys.readouterr().out
 
 
 def test_between_passes_the_program_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
