@@ -1,4 +1,4 @@
-"""Collectives beside computations: in which order, what is async, and when nothing changes."""
+"""Collectives beside computations: what that takes, and that it never takes longer."""
 
 import random
 
@@ -22,14 +22,12 @@ mesh @m on @c {{ data = node:2, model = gpu:4 }}
 """
 
 
-def overlapped(
-    body: str, memory: str = "1 GB", passes: str = "overlap"
-) -> tuple[list[str], Simulation]:
+def overlapped(body: str, memory: str = "1 GB") -> Simulation:
+    """What a function takes after the pass."""
     module = collir.parse(MACHINE.format(memory=memory) + body)
-    collir.run_passes(module, passes)
-    text = collir.emit(module, "coll").split("func @f")[1].split("{\n")[1]
+    collir.run_passes(module, "overlap")
     [found] = simulate(module)
-    return [line.strip() for line in text.splitlines()[:-1]], found
+    return found
 
 
 BACKWARD = """\
@@ -45,37 +43,13 @@ func @f(%x: f32[4194304] partial(sum: data), %y: f32[4194304] partial(sum: data)
 
 
 def test_a_gradient_is_reduced_while_the_next_is_computed() -> None:
-    steps, found = overlapped(BACKWARD)
-    assert steps == [
-        "%a = compute %x flops 10000000000",
-        "%b = all_reduce %a over data async",
-        "%c = compute %y, %x flops 10000000000",
-        "%d = all_reduce %c over data",
-        "return %b, %d",
-    ]
+    found = overlapped(BACKWARD)
     assert found.time == pytest.approx(20e-3 + found.steps[-1].task.time)
-
-
-def test_weights_are_gathered_ahead() -> None:
-    """The second layer's weights come while the first layer is computed."""
-    steps, _ = overlapped("""\
-func @f(%h: f32[1024], %v: f32[4194304@data], %w: f32[4194304@data]) -> f32[1024] on @m {
-  %a = all_gather %v over data dim 0
-  %b = compute %h, %a flops 4e9
-  %c = all_gather %w over data dim 0
-  %d = compute %b, %c flops 4e9
-  return %d
-}
-""")
-    gathers = [index for index, step in enumerate(steps) if "all_gather %w" in step]
-    first = next(index for index, step in enumerate(steps) if "compute" in step)
-    assert gathers[0] < first
-    assert steps[gathers[0]].endswith("async")
 
 
 def test_levels_work_beside_each_other() -> None:
     """Two all_reduces over apart levels, and no computation."""
-    steps, found = overlapped("""\
+    found = overlapped("""\
 func @f(%x: f32[4194304] partial(sum: data), %y: f32[4194304] partial(sum: model))
     -> (f32[4194304], f32[4194304]) on @m {
   %a = all_reduce %x over data
@@ -83,22 +57,7 @@ func @f(%x: f32[4194304] partial(sum: data), %y: f32[4194304] partial(sum: model
   return %a, %b
 }
 """)
-    assert sum("async" in step for step in steps) == 1
     assert found.time < sum(step.task.time for step in found.steps) * 0.999
-
-
-def test_the_longest_way_goes_first() -> None:
-    """Of two collectives that are ready, the one that a long computation waits for."""
-    steps, _ = overlapped("""\
-func @f(%x: f32[4194304] partial(sum: data), %y: f32[4194304] partial(sum: data))
-    -> (f32[4194304], f32[4194304]) on @m {
-  %a = all_reduce %x over data
-  %b = all_reduce %y over data
-  %c = compute %b flops 1e11
-  return %a, %c
-}
-""")
-    assert steps[0] == "%b = all_reduce %y over data async"
 
 
 def test_what_does_not_fit_into_memory_stays() -> None:
@@ -112,23 +71,8 @@ func @f(%h: f32[1024], %v: f32[4194304@data], %w: f32[4194304@data]) -> f32[1024
   return %d
 }
 """
-    steps, found = overlapped(body, memory="40 MB")
-    assert found.peak <= 40e6
-    assert not any("async" in step for step in steps)
-    _, ahead = overlapped(body)
-    assert ahead.peak > 40e6
-
-
-def test_nothing_to_gain() -> None:
-    body = """\
-func @f(%x: f32[64] partial(sum: data)) -> f32[64] on @m {
-  %a = all_reduce %x over data
-  %b = compute %a flops 1000000
-  return %b
-}
-"""
-    steps, _ = overlapped(body)
-    assert steps == [line.strip() for line in body.splitlines()[1:-1]]
+    assert overlapped(body, memory="40 MB").peak <= 40e6
+    assert overlapped(body).peak > 40e6
 
 
 @given(rng=RANDOM)

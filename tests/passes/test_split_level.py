@@ -53,15 +53,6 @@ def test_splitting_changes_no_result(rng: random.Random) -> None:
     )
 
 
-def test_sub_axes_are_cut_where_groups_are() -> None:
-    after = run_passes(read(BOX), "split-level{level=gpu into=4,2,2}")
-    text = write(after)
-    assert "data = node:2 * gpu_0:4 * gpu_1:2, model = gpu_2:2" in text
-    assert "level gpu_0[4] { port = 1.08 TB/s, latency = 3 us, rails = 4, fabric = nvlink }" in text
-    assert "mesh @free on @box { data = 32 }" in text
-    verify(read(text))
-
-
 @pytest.mark.parametrize("model", ["p2", "alpha-beta", "nccl"])
 def test_rings_cost_what_they_did(model: str) -> None:
     before, after = read(BOX), run_passes(read(BOX), "split-level{level=gpu into=4,4}")
@@ -78,27 +69,3 @@ def test_with_rings_groups_make_other_programs_cheaper() -> None:
         for first in ("", "split-level{level=gpu into=4,4},")
     ]
     assert times[1][0].time < times[0][0].time
-
-
-@pytest.mark.parametrize(
-    ("into", "message"),
-    [
-        ("level=gpu into=4,3", "has 16 children, not 4 x 3"),
-        ("level=rack into=4,4", "no machine has a level 'rack'"),
-        ("level=gpu into=16,1", None),
-        ("level=gpu into=2,8", None),
-    ],
-)
-def test_sizes_that_do_not_fit_are_errors(into: str, message: str | None) -> None:
-    if message is None:
-        verify(run_passes(read(BOX), f"split-level{{{into}}}"))
-        return
-    with pytest.raises(collir.DiagnosticError, match=message):
-        run_passes(read(BOX), f"split-level{{{into}}}")
-
-
-def test_axes_across_groups_are_an_error() -> None:
-    text = BOX.replace("gpu[16]", "gpu[12]").replace("gpu:8, model = gpu:2", "gpu:6, model = gpu:2")
-    text = text.replace("data = 32", "data = 24").replace("33554432", "331776")
-    with pytest.raises(collir.DiagnosticError, match="lies across the groups of 4 x 3"):
-        run_passes(read(text), "split-level{level=gpu into=4,3}")

@@ -7,7 +7,6 @@ import pytest
 import collir
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.writer import write
-from collir.tools import collopt
 from collir.tools.api import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -17,12 +16,6 @@ EXAMPLE = ROOT / "examples" / "train.coll"
 def validate(path: Path, **options: int) -> str:
     more = " ".join(f"{name}={value}" for name, value in options.items())
     return f'validate{{against="{path}" {more}}}'
-
-
-def test_the_module_stays_as_it_is() -> None:
-    module = collir.run_passes(collir.parse(EXAMPLE), "decompose")
-    before = write(module)
-    assert write(collir.run_passes(module, validate(EXAMPLE))) == before
 
 
 def test_the_module_stays_as_it_is_where_it_is_wrong(tmp_path: Path) -> None:
@@ -54,11 +47,6 @@ def test_the_other_file_may_be_mlir(tmp_path: Path) -> None:
     other = tmp_path / "before.mlir"
     other.write_text(collir.emit(module, "mlir"), encoding="utf-8")
     collir.run_passes(module, validate(other))
-
-
-def test_one_after_the_other_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert collopt.main([str(EXAMPLE), "-p", f"decompose,{validate(EXAMPLE)},canonicalize"]) == 0
-    assert "func @" in capsys.readouterr().out
 
 
 def test_options() -> None:
