@@ -1,6 +1,5 @@
 """collopt as a command: help, usage errors, input and output."""
 
-import io
 import os
 import subprocess
 import sys
@@ -69,23 +68,6 @@ def test_wrong_use_is_one_line_and_status_2(
     assert len(captured.err.splitlines()) == 1
 
 
-def test_standard_input_is_coll(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = Path(EXAMPLE).read_bytes()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-    assert collopt.main([]) == 0
-    assert "all_reduce %g over data" in capsys.readouterr().out
-
-
-def test_standard_input_can_be_mlir_and_is_called_stdin(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"builtin.modul {\n}\n")))
-    assert collopt.main(["-", "-f", "mlir"]) == 1
-    assert capsys.readouterr().err.startswith("<stdin>:1:")
-
-
 def test_a_folder_is_no_file_whatever_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,46 +125,6 @@ def test_an_output_file_that_cannot_be_written_is_a_diagnostic(
 def test_a_device_can_be_the_output() -> None:
     assert collopt.main([EXAMPLE, "-o", os.devnull]) == 0
     assert not Path(os.devnull).is_file()
-
-
-def test_split_files_keep_their_line_numbers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = tmp_path / "in.coll"
-    source.write_text("// one\n// -----\n\n" + BROKEN)
-    assert collopt.main([str(source), "--split-input-file"]) == 1
-    assert f"{source}:4:12: error: there is no machine @nothing" in capsys.readouterr().err
-
-
-def test_expected_diagnostics_are_no_failure_and_the_other_chunks_are_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = tmp_path / "in.coll"
-    announced = "// expected-error@+1 {{no machine @nothing}}\n"
-    source.write_text(announced + BROKEN + "// -----\n" + Path(EXAMPLE).read_text())
-    assert collopt.main([str(source), "--split-input-file", "--verify-diagnostics"]) == 0
-    out, err = capsys.readouterr()
-    assert "func @sync_gradients" in out
-    assert err == ""
-
-
-def test_parsing_diagnostics_are_printed_and_no_failure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = tmp_path / "in.coll"
-    source.write_text(BROKEN)
-    assert collopt.main([str(source), "--parsing-diagnostics"]) == 0
-    assert "there is no machine @nothing" in capsys.readouterr().out
-
-
-def test_between_passes_the_program_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        collopt.main([EXAMPLE, "-p", "decompose{algorithm=ring},cse", "--print-between-passes"])
-        == 0
-    )
-    out = capsys.readouterr().out
-    assert out.count("// IR after decompose:") == 1
-    assert out.count("reduce_scatter %g") == 2
 
 
 def test_an_internal_error_says_so_and_shows_the_traceback_only_on_request(
