@@ -29,7 +29,7 @@ import collir
 from collir.dialects import coll
 from collir.dialects.machine import mesh_of
 from collir.semantics.executor import execute
-from collir.syntax.diagnostics import DiagnosticError, Sources
+from collir.syntax.diagnostics import Sources
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
@@ -392,19 +392,6 @@ def test_it_is_written_behind_the_algorithm() -> None:
     assert_round_trips(module)
 
 
-def test_clauses_come_in_any_order() -> None:
-    text = ALGORITHM.replace("using ring async", "async using ring")
-    text = text.replace("dim 0 async", "async dim 0")
-    assert read(text).is_structurally_equivalent(read(ALGORITHM))
-
-
-def test_a_permute_or_a_local_operation_cannot_be() -> None:
-    for line in ("permute %x to f32[4] partial(sum: x)", "scale %x by 2", "slice %0 over x dim 0"):
-        text = ALGORITHM.replace("  return", f"  %2 = {line} async\n  return")
-        with pytest.raises(DiagnosticError, match="has no `async`"):
-            read(text)
-
-
 @pytest.mark.parametrize("passes", ["canonicalize", "cse", "dce", "canonicalize,cse,dce"])
 @given(rng=RANDOM)
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -449,31 +436,3 @@ def test_the_meaning_is_that_of_the_program_without(rng: random.Random) -> None:
         found, expected = execute(changed, new, arguments), execute(module, old, arguments)
         for one, other in zip(found, expected, strict=True):
             assert all(same(a, b) for a, b in zip(one, other, strict=True))
-
-
-def test_mpi_waits_for_what_is_ahead_on_a_stream() -> None:
-    """The first gather ends before the second starts, as the computation needs it anyway; what is
-    on another stream, or not needed next, goes on."""
-    head = """\
-machine @c {
-  device { compute f32 = 1 TFLOP/s }
-  level node[2] { port = 8 GB/s, latency = 20 us }
-  level gpu[2]  { port = 80 GB/s, latency = 3 us }
-}
-mesh @m on @c { data = node:2, model = gpu:2 }
-func @f(%v: f32[64@data], %w: f32[64@AXIS], %h: f32[8]) -> (f32[8], f32[64]) on @m {
-  %a = all_gather %v over data dim 0 async
-  %b = all_gather %w over AXIS dim 0 async
-  %c = compute %h, OPERAND flops 1e6
-  return %c, %b
-}
-"""
-    for axis, operand, first in (
-        ("data", "%a", True),
-        ("model", "%a", False),
-        ("data", "%h", False),
-    ):
-        text = head.replace("AXIS", axis).replace("OPERAND", operand)
-        code = collir.emit(collir.parse(text), "mpi")
-        waits = code.index("MPI_Wait(&pending[0]")
-        assert (waits < code.rindex("MPI_Iallgather(")) is first

@@ -28,8 +28,6 @@ from collir.syntax.diagnostics import DiagnosticError
 from collir.targets.launch.hostnames import HostNames
 from collir.targets.launch.ranks import Ranks
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
 CLUSTER = """
 machine @cluster {
   level node[2] { port = 8 GB/s, latency = 20 us }
@@ -134,18 +132,6 @@ def test_ranks_along_the_mesh_are_on_the_devices_of_the_placement(rng: random.Ra
             assert there == local
 
 
-def test_lists_say_which_devices_local_ranks_are() -> None:
-    """Within one level it is always in order: the axis declared first is most significant there."""
-    for target in ("rankfile", "hostfile"):
-        text = collir.emit(collir.parse(SOCKETS), target)
-        assert "Local ranks 0, 1, ... of a host are its devices 0,2,1,3:" in text
-        assert "Local" not in collir.emit(collir.parse(SOCKETS), f"{target}{{order=hardware}}")
-        assert "Local" not in collir.emit(collir.parse(CLUSTER), target)
-    found = rankfile(collir.emit(collir.parse(SOCKETS), "rankfile"))
-    assert [core for _, core, _ in found] == [0, 2, 1, 3] * 2
-    assert [host for host, _, _ in found] == ["+n0"] * 4 + ["+n1"] * 4
-
-
 @pytest.mark.parametrize(
     ("levels", "option", "hosts"),
     [
@@ -171,16 +157,6 @@ def test_hosts_are_below_the_innermost_network(levels: str, option: str, hosts: 
     module = collir.parse(f"machine @k {{ {' '.join(lines)} }} mesh @m on @k {{ a = {placed} }}")
     text = collir.emit(module, f"hostfile{{host={option}}}" if option else "hostfile")
     assert len(set(hostfile(text))) == hosts
-
-
-def test_hosts_have_names_and_ranks_have_cores() -> None:
-    module = collir.parse(CLUSTER)
-    for hosts in ("a,b", '"a,b"'):
-        text = collir.emit(module, f"hostfile{{hosts={hosts} order=hardware}}")
-        assert hostfile(text) == ["a"] * 4 + ["b"] * 4
-    found = rankfile(collir.emit(module, 'rankfile{hosts="x[09-10].org" cores=3}'))
-    assert found[:3] == [("x09.org", 0, 2), ("x09.org", 3, 5), ("x10.org", 0, 2)]
-    assert found[7] == ("x10.org", 9, 11)
 
 
 @pytest.mark.parametrize(
@@ -326,15 +302,6 @@ def test_meshes_have_the_devices_of_the_placement(rng: random.Random) -> None:
         found = executed(collir.emit(module, target), mesh.devices)["mesh_m"]()
         assert found.names == tuple(axis.name for axis in mesh.axes)
         assert found.array.tolist() == devices_of(mesh).tolist()
-
-
-def test_every_mesh_has_a_function_or_the_one_that_is_named() -> None:
-    module = module_of(placed_meshes(0, 3), [])
-    for target in ("jax-mesh", "device-mesh"):
-        text = collir.emit(module, target)
-        assert re.findall(r"^def (\w+)", text, re.MULTILINE) == ["mesh_m0", "mesh_m1", "mesh_m2"]
-        one = collir.emit(module, f"{target}{{mesh=m1}}")
-        assert re.findall(r"^def (\w+)", one, re.MULTILINE) == ["mesh_m1"]
 
 
 def test_large_machines_cost_no_more_text() -> None:

@@ -11,7 +11,6 @@ from one_step import MESHES, collectives, local_operations, meshes_of
 from programs import module_of, random_function, random_mesh
 
 import collir
-from collir.syntax.diagnostics import DiagnosticError
 from collir.targets.code.c_text import name_problem, variables
 from collir.tools.mpi_run import compile_c
 
@@ -142,12 +141,6 @@ def test_any_name_of_a_value_or_an_axis_compiles(standard: str, tmp_path: Path) 
     assert differences(module, functions_of(module), tmp_path, ("-O1", standard)) == []
 
 
-def test_sub_axes_that_look_alike_have_names_of_their_own(tmp_path: Path) -> None:
-    text = collir.emit(collir.parse(NAMES), "mpi")
-    for communicator in ("over_a_b_c", "over_a_b_c_2"):
-        assert len(re.findall(rf"  MPI_Comm {communicator};", text)) == 1
-
-
 def test_variables_are_distinct_and_hide_nothing_that_is_used() -> None:
     names = [
         "x",
@@ -191,28 +184,6 @@ def test_names_that_no_function_can_have(name: str, problem: str) -> None:
 @pytest.mark.parametrize("name", ["sync", "step", "update", "W_1", "f16_sum", "to_root", "x"])
 def test_names_that_a_function_can_have(name: str) -> None:
     assert name_problem(name) is None
-
-
-def test_all_names_that_a_file_cannot_have_are_listed() -> None:
-    text = "machine @k { level l[2] { port = 1 GB/s, latency = 1 us } }\n"
-    text += "mesh @m on @k { x = 2 }\nmesh @_m on @k { x = 2 }\n"
-    text += "".join(
-        f"func @{name}(%x: f32[2]) -> f32[2] on @{mesh} {{\n  return %x\n}}\n"
-        for name, mesh in [("select", "m"), ("m_init", "m"), ("g", "_m"), ("long", "m")]
-    )
-    with pytest.raises(DiagnosticError) as caught:
-        collir.emit(collir.parse(text), "mpi")
-    messages = " ".join(diagnostic.message for diagnostic in caught.value.diagnostics)
-    for name in ("@select", "@m_init", "mesh @_m", "@long"):
-        assert name in messages
-
-
-def test_a_main_refuses_functions_with_names_of_its_own() -> None:
-    text = NAMES.replace("@in(", "@check(").replace("@out(", "@run_x(")
-    with pytest.raises(DiagnosticError) as caught:
-        collir.emit(collir.parse(text), "mpi{main=true}")
-    messages = [diagnostic.message for diagnostic in caught.value.diagnostics]
-    assert [re.findall(r"@\w+", message)[0] for message in messages] == ["@check", "@run_x"]
 
 
 def test_devices_of_a_large_mesh_cost_no_code() -> None:

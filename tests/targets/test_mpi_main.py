@@ -10,7 +10,6 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.dialects.machine import mesh_of
-from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.tools.mpi_run import compile_c, mpiexec
 
@@ -57,11 +56,6 @@ def test_random_programs_find_their_results_right(ranks: int, seed: int, tmp_pat
         for index in range(30)
     ]
     assert_all_ok(module_of(meshes, functions), tmp_path)
-
-
-def test_a_main_is_for_one_number_of_ranks() -> None:
-    with pytest.raises(DiagnosticError, match="one number of ranks"):
-        collir.emit(collir.parse(EXAMPLES / "cloud.coll"), "mpi{main=true}")
 
 
 # --- programs that are wrong --------------------------------------------------------------------

@@ -12,7 +12,6 @@ from programs import module_of, random_function, random_mesh
 from real_nccl import compile_with_gcc, compile_with_nvcc, needs_nccl, needs_nvcc
 
 import collir
-from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.targets.code.c_text import name_problem
 from collir.targets.code.nccl_main import traffic
@@ -215,22 +214,6 @@ def test_names_that_no_function_can_have(name: str, problem: str) -> None:
 @pytest.mark.parametrize("name", ["sync", "float_sum", "cut", "custom", "kernels", "make", "x"])
 def test_names_that_a_function_can_have(name: str) -> None:
     assert name_problem(name, CPP) is None
-
-
-def test_a_main_refuses_functions_with_names_of_its_own() -> None:
-    text = "machine @k { level l[2] { port = 1 GB/s, latency = 1 us } }\nmesh @m on @k { x = 2 }\n"
-    for name in ("most", "before", "f", "run_f"):
-        text += f"func @{name}(%x: f32[2]) -> f32[2] on @m {{\n  return %x\n}}\n"
-    with pytest.raises(DiagnosticError) as caught:
-        collir.emit(collir.parse(text), "nccl{main=true}")
-    messages = [diagnostic.message for diagnostic in caught.value.diagnostics]
-    found = [re.findall(r"@\w+", message)[0] for message in messages]
-    assert found == ["@most", "@before", "@run_f"]
-
-
-def test_a_main_is_for_one_number_of_ranks() -> None:
-    with pytest.raises(DiagnosticError, match="one number of ranks"):
-        collir.emit(collir.parse(EXAMPLES / "cloud.coll"), "nccl{main=true}")
 
 
 def test_no_name_ends_a_comment(tmp_path: Path) -> None:

@@ -109,13 +109,6 @@ def test_the_order_of_ranks_is_an_option() -> None:
     assert written == pytest.approx(2 * hardware, rel=1e-3)
 
 
-def test_crossover_of_functions() -> None:
-    lines = collir.emit(collir.parse(SYNC), "crossover").splitlines()
-    assert lines[0].split() == ["bytes/rank", "flat", "steps", "fastest"]
-    assert len(lines) == len(SIZES) + 3
-    assert (lines[1].split()[:2], lines[-3].split()[:2]) == (["1", "KB"], ["10", "GB"])
-
-
 def test_crossover_of_strategies_says_where_the_fastest_changes() -> None:
     text = SYNC.partition("func @steps")[0].replace(" using ring", "")
     module = collir.parse(text)

@@ -66,19 +66,6 @@ def test_the_table_and_its_json_agree_with_the_simulation() -> None:
         assert busy == found.busy
 
 
-def test_the_table_has_a_line_for_each_step_that_moves_bytes() -> None:
-    first, local, nothing = emitted("simulate").split("\n\n")
-    assert first.splitlines()[2].startswith("     %0 = all_reduce")
-    assert "of 1 GB" in first.splitlines()[-1]
-    assert "%r = scale" in local
-    assert nothing.splitlines()[1] == "  no steps"
-
-
-def test_too_much_memory_is_told() -> None:
-    text = TEXT.replace("memory = 1 GB", "memory = 1 MB")
-    assert "of 1 MB, more than it has" in emitted("simulate", text)
-
-
 # --- traces -------------------------------------------------------------------------------------
 
 
@@ -142,12 +129,6 @@ def test_a_chart_is_svg_with_all_that_happens() -> None:
     for word in ("node", "gpu", "device", "all_reduce", "reduce_scatter", "port of node"):
         assert word in words
     assert text == emitted("gantt")
-
-
-def test_nothing_to_draw() -> None:
-    text = TEXT[: TEXT.index("func @f")] + TEXT[TEXT.index("func @nothing") :]
-    with pytest.raises(collir.DiagnosticError, match="no function with steps that take time"):
-        emitted("gantt", text)
 
 
 # --- explanations -------------------------------------------------------------------------------

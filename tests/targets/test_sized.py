@@ -1,7 +1,6 @@
 """Code for values of any size does what the numpy executor does with every element."""
 
 import random
-import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -82,15 +81,6 @@ def widths(module: ModuleOp) -> list[tuple[str, int]]:
     """The functions, and from which width on each is to be called."""
     functions = functions_of(module)
     return [(one.sym_name.data, (place_of(one) or ("", 1))[1]) for one in functions]
-
-
-def test_a_function_calls_the_one_for_the_width() -> None:
-    module = chosen()
-    code = collir.emit(module, "mpi{sized=true}")
-    for name, least in widths(module)[1:]:
-        assert f"if (width >= {least}) return {name}(g, r, width);" in code
-    thresholds = [int(number) for number in re.findall(r"width >= (\d+)", code)]
-    assert thresholds == sorted(thresholds, reverse=True)
 
 
 def test_thresholds_are_where_the_fastest_changes() -> None:

@@ -1,6 +1,5 @@
 """Pipelines, and what is said of the passes between them."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from collir.passes.table import PASSES
 from collir.semantics import validation
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.mlir import functions_of
-from collir.tools import collopt, collrun
+from collir.tools import collopt
 from collir.tools.api import known_passes, pass_pipeline
 from collir.tools.pass_costs import FunctionAt
 
@@ -79,15 +78,6 @@ def test_what_a_pipeline_computes_is_what_its_passes_do(capsys: pytest.CaptureFi
     assert "reduce_scatter" in by_name
 
 
-def test_between_passes_the_program_is_printed_for_each_of_a_pipeline(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert collopt.main([str(EXAMPLE), "-p", "ddp", "--print-between-passes"]) == 0
-    out = capsys.readouterr().out
-    names = [one.name for one in pass_pipeline("ddp").passes]
-    assert re.findall(r"^// IR after (.*):$", out, re.MULTILINE) == names[:-1]
-
-
 @pytest.mark.parametrize("name", PIPELINES)
 def test_help_prints_the_passes_and_their_reasons(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -97,11 +87,6 @@ def test_help_prints_the_passes_and_their_reasons(
     assert page.startswith(f"{name}: {PIPELINES[name].summary}")
     for number, position in enumerate(PIPELINES[name].positions, 1):
         assert f" {number}. `{position.written}`: {position.why}." in page
-
-
-def test_collrun_runs_pipelines(capsys: pytest.CaptureFixture[str]) -> None:
-    assert collrun.main(["-p", "default", str(EXAMPLE)]) == 0
-    assert "sync_gradients: ok" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -138,38 +123,6 @@ def test_the_costs_between_passes_are_those_of_a_simulation() -> None:
     ]
 
 
-def test_the_report_is_on_standard_error_and_the_program_as_it_was(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    arguments = [str(EXAMPLE), "-p", "decompose{algorithm=ring},cse"]
-    assert collopt.main(arguments) == 0
-    plain = capsys.readouterr()
-    assert collopt.main([*arguments, "--cost-between-passes"]) == 0
-    reported = capsys.readouterr()
-    assert (plain.err, reported.out) == ("", plain.out)
-    lines = [line.split("  ") for line in reported.err.splitlines()]
-    assert lines[0] == [
-        "@sync_gradients on @m (@cluster, 8 devices), model alpha-beta{algorithm=ring}:"
-    ]
-    assert [line[1] for line in lines[2:5]] == ["no pass", "decompose", "cse"]
-    assert lines[-1][0].startswith("all passes: ")
-
-
-def test_functions_without_a_cost_say_why(capsys: pytest.CaptureFixture[str]) -> None:
-    path = ROOT / "examples" / "redistribute.coll"
-    assert collopt.main([str(path), "-p", "default", "--cost-between-passes"]) == 0
-    err = capsys.readouterr().err
-    assert "no cost after no pass, canonicalize" in err
-    assert "redistribute cannot be simulated as it is: -p decompose makes steps of it" in err
-    path = ROOT / "examples" / "placement.coll"
-    module = collir.parse(path)
-    costs = collir.pass_costs(module, "canonicalize")
-    reasons = [one for one in costs.stages[0].functions.values() if isinstance(one, str)]
-    assert reasons
-    assert all("not placed" in reason for reason in reasons)
-    assert "all passes" not in costs.text
-
-
 class Fails(ModulePass):
     """A pass that does nothing but fail."""
 
@@ -186,13 +139,6 @@ def test_what_was_reached_is_reported_if_a_pass_fails(
     arguments = [str(EXAMPLE), "-p", "canonicalize,fails", "--cost-between-passes"]
     assert collopt.main(arguments) == 1
     assert "  canonicalize  " in capsys.readouterr().err
-
-
-def test_the_time_of_passes_is_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert collopt.main([str(EXAMPLE), "-p", "canonicalize,cse", "--time-passes"]) == 0
-    captured = capsys.readouterr()
-    assert re.fullmatch(r"canonicalize took \S+ [um]?s\ncse took \S+ [um]?s\n", captured.err)
-    assert "took" not in captured.out
 
 
 # --- validation -----------------------------------------------------------------------------------
