@@ -27,8 +27,10 @@ from xdsl.ir import Attribute, Operation
 
 import collir
 from collir.dialects import coll
-from collir.dialects.coll import CollOp, SizesAttr, dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr, mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import SizesAttr, dist_type
 from collir.layout import Mesh
 from collir.syntax.mlir import functions_of, verify
 from collir.targets.reports.text import ratio_text, seconds_text, table
@@ -60,7 +62,7 @@ class Bucket:
         behind: the place in the program behind which all operands are there.
     """
 
-    ops: list[CollOp] = field(default_factory=list[CollOp])
+    ops: list[DistOp] = field(default_factory=list[DistOp])
     size: int = 0
     behind: int = -1
 
@@ -118,7 +120,7 @@ class XLA(Packing):
 Kind = tuple[object, ...]
 
 
-def kind_of(op: CollOp, mesh: Mesh) -> Kind | None:
+def kind_of(op: DistOp, mesh: Mesh) -> Kind | None:
     """What collectives must have in common to share a buffer; None if this one cannot share any."""
     x, y = dist_type(op.operands[0]), dist_type(op.result)
     if any(dim.axes for z in (x, y) for dim in z.dims[1:]):
@@ -152,7 +154,7 @@ class Issue:
                 op.detach()
                 op.erase()
 
-    def _take(self, op: CollOp) -> None:
+    def _take(self, op: DistOp) -> None:
         for kind, bucket in list(self.open.items()):
             if op.operands[0].owner in bucket.ops:  # it needs what is not issued yet
                 self._close(kind)
@@ -171,13 +173,13 @@ class Issue:
         if self.packing.full(bucket, self.numbers.get(kind, 0)):
             self._close(kind)
 
-    def _behind(self, ops: Sequence[CollOp]) -> int:
+    def _behind(self, ops: Sequence[DistOp]) -> int:
         """Where all operands are there, and the first would have been issued."""
         owners = [op.operands[0].owner for op in ops]
         found = [self.there[one] for one in owners if isinstance(one, Operation)]
         return max([*found, self.order[ops[0]] - 1])
 
-    def _fits(self, bucket: Bucket, op: CollOp) -> bool:
+    def _fits(self, bucket: Bucket, op: DistOp) -> bool:
         """Whether it can be issued with others before any of the results is used."""
         ops = [*bucket.ops, op]
         uses = [self.order[use.operation] for one in ops for use in one.result.uses]
@@ -192,7 +194,7 @@ class Issue:
 
     def _write(self, bucket: Bucket, last: dict[int, Operation]) -> None:
         if len(bucket.ops) == 1:
-            if not isinstance(bucket.ops[0], coll.PermuteOp):
+            if not isinstance(bucket.ops[0], OPERATIONS["permute"]):
                 bucket.ops[0].properties["async"] = UnitAttr()
             return
         new = packed(bucket.ops, self.mesh)
@@ -208,27 +210,27 @@ class Issue:
         last[bucket.behind] = new[-1]
 
 
-def packed(ops: Sequence[CollOp], mesh: Mesh) -> list[Operation]:
+def packed(ops: Sequence[DistOp], mesh: Mesh) -> list[Operation]:
     """One collective in place of several, whose results it takes over."""
     first = ops[0]
     ends = [dist_type(first.operands[0]), dist_type(first.result)]
     rows = max(mesh.group_size(z.dims[0].axes) for z in ends)  # one for every shard
     dim = _int(1 if rows > 1 else 0)
-    views: list[CollOp] = []
+    views: list[DistOp] = []
     columns: list[int] = []
     for op in ops:
         columns.append(math.prod(dist_type(op.result).shape) // rows)
         shape = (rows, columns[-1]) if rows > 1 else (columns[-1],)
-        views.append(coll.ReshapeOp.make(mesh, op.operands[0], shape=SizesAttr(shape)))
-    joined = coll.ConcatOp.make(mesh, *(one.result for one in views), dim=dim)
+        views.append(OPERATIONS["reshape"].make(mesh, op.operands[0], shape=SizesAttr(shape)))
+    joined = OPERATIONS["concat"].make(mesh, *(one.result for one in views), dim=dim)
     sent = type(first).make(mesh, joined.result, **{**first.properties, "async": UnitAttr()})
     new: list[Operation] = [*views, joined, sent]
     low, whole = 0, sum(columns)
     for op, size in zip(ops, columns, strict=True):
         cuts = {"low": _int(-low), "high": _int(low + size - whole), "value": NumberAttr(0.0)}
-        cut = coll.PadOp.make(mesh, sent.result, dim=dim, **cuts)
+        cut = OPERATIONS["pad"].make(mesh, sent.result, dim=dim, **cuts)
         shape = SizesAttr(dist_type(op.result).shape)
-        view = coll.ReshapeOp.make(mesh, cut.result, shape=shape)
+        view = OPERATIONS["reshape"].make(mesh, cut.result, shape=shape)
         op.result.replace_all_uses_with(view.result)
         new += [cut, view]
         low += size

@@ -15,8 +15,8 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 import collir
 from collir.cost.model import CostModel
 from collir.cost.program import function_cost
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import DeviceAttr, LevelAttr, MachineOp, mesh_of
+from collir.dialects.tensor import dist_type
 from collir.machine import Device
 from collir.semantics.buffers import NUMPY, distribute, random_tensor
 from collir.syntax.mlir import functions_of

@@ -28,8 +28,8 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from collir.cost.model import StepCost
 from collir.cost.simulation import Simulation, simulate
 from collir.dialects import coll
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.machine import Machine
 from collir.syntax.mlir import functions_of
 from collir.syntax.reader import read as read_coll

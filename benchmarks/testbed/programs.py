@@ -13,8 +13,9 @@ from xdsl.ir import Block
 from collir.cost.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.program import collective_of, function_cost
-from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import MachineOp, mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import Axis, LayoutError, Mesh
 from collir.machine import Machine
 from collir.syntax.mlir import functions_of
@@ -186,7 +187,7 @@ def candidates(case: Case, machine: Machine, matrix: Matrix, elements: int) -> l
     return list(dict.fromkeys([whole, *(Wish(case, matrix, steps) for steps in each)]))
 
 
-def _has_type(op: CollOp, steps: Sequence[Step]) -> bool:
+def _has_type(op: DistOp, steps: Sequence[Step]) -> bool:
     """Whether steps are a program here: some of P² send to all what all of them have."""
     block = Block(arg_types=[op.operands[0].type])
     try:

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 
 from collir.cost.collective import Collective
+from collir.cost.collectives import COSTS, Ports
 from collir.cost.group import Group
 from collir.cost.link_bounds import by_cuts, carried, exchange
 from collir.cost.permutation import missing_blocks
@@ -52,7 +53,7 @@ def bound(collective: Collective) -> Bound:
 def _latency(collective: Collective, group: Group) -> float:
     levels = [index for index in range(len(group.levels)) if group.levels[index].size > 1]
     crossed = [index for index in levels if group.spread(index) > 1]
-    if collective.kind == "permute":
+    if collective.moves is not None:
         blocks = missing_blocks(collective, group)
         return max((group.latencies[i] for i in levels if blocks[i]), default=0.0)
     fastest = min((group.latencies[index] for index in levels), default=0.0)
@@ -74,7 +75,7 @@ def _rounds(group: Group, level: int) -> int:
 
 
 def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
-    if collective.kind == "permute":
+    if collective.moves is not None:
         each = missing_blocks(collective, group)
         return max(
             (
@@ -83,20 +84,21 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
             ),
             default=0.0,
         )
-    found = [0.0]
+    entry, found = COSTS[collective.kind], [0.0]
     for index, level in enumerate(group.levels):
         if group.spread(index) == 1:
             continue
         copied = _outside(collective, index, collective.replicated)
         helped = copied or _outside(collective, index, collective.at_root)
-        into = _into(collective, group, index, copied, helped) * distinct.beside[index]
+        parts, below = group.spread(index), group.below[index]
+        into = entry.into(collective.size, parts, below, copied, helped) * distinct.beside[index]
         if level.ports is None:
             found.append(into / level.port)
         else:
-            found.append(_uneven(collective, group, index, into, copied))
+            found.append(entry.slowest(into, _ports(group, index, copied)))
         parents = group.spread(index - 1) if index else 1
         alone = parents == 1
-        everyone = _everyone(collective, group, index) * distinct.beside[index]
+        everyone = entry.between(collective.size, parts, below) * distinct.beside[index]
         inside = everyone * distinct.groups_across[index]
         if alone and not copied:
             found.append(inside / (carried(level) + _around(collective, index)))
@@ -108,49 +110,35 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
     return max(found)
 
 
-def _uneven(collective: Collective, group: Group, level: int, into: float, copied: bool) -> float:
-    """Seconds for the same over ports that differ: ``into`` is what a child must get (or send) that
-    does so the most, where all have the same port."""
+def _ports(group: Group, level: int, copied: bool) -> Ports:
+    """The ports of a level that differ."""
     ports = group.levels[level].ports
     assert ports is not None
     reached = group.reached(level)
-    parts = group.spread(level)
-    everyone = [ports[child] for each in reached for child in each]
-    roots = [ports[each[0]] for each in reached]
-    # Of one child for each group, others of its parents hold nothing more than this one.
-    others = [ports[child] for each in reached for child in each[1:] or each]
-    match collective.kind:
-        case "all_reduce":  # the sum over all children; by itself, each gets what it has not
-            alone = into / max(1.0, 2 * (parts - 1) / parts)
-            return max(into * len(everyone) / sum(everyone), alone / min(everyone))
-        case "broadcast":
-            return into / min(others if copied else everyone)
-        case "reduce":
-            return into / min(roots if copied else everyone)
-        case "gather":  # all of it goes to one child; a copy elsewhere may be what is sent
-            once = 0.0 if copied else into / (parts - 1) / min(others)
-            return max(into / min(roots), once)
-        case "scatter":
-            if copied:
-                return into / min(others)
-            return max(into / min(roots), into / (parts - 1) / min(others))
-        case _:
-            return into / min(everyone)
+    return Ports(
+        parts=group.spread(level),
+        copied=copied,
+        everyone=[ports[child] for each in reached for child in each],
+        roots=[ports[each[0]] for each in reached],
+        # Of one child for each group, others of its parents hold nothing more than this one.
+        others=[ports[child] for each in reached for child in each[1:] or each],
+    )
 
 
 def _by_links(collective: Collective, group: Group, index: int) -> float:
     """Seconds for the bytes of a group that has all children of a level for itself, over links that
     are their own."""
     level, escape = group.levels[index], _outer_port(collective, index)
-    if collective.kind == "all_to_all":
+    cut = COSTS[collective.kind].cut
+    if cut is None:
         return exchange(level, escape) * collective.size * group.below[index] / level.size
-    return by_cuts(level, collective.kind, escape, escape > 0) * collective.size
+    return by_cuts(level, cut, escape, escape > 0) * collective.size
 
 
 def _around(collective: Collective, level: int) -> float:
     """Bytes per second that children of one parent can send each other without the interconnect
-    between them: by way of another parent's, in and (of an all_reduce, where both count) out."""
-    return _outer_port(collective, level) * (2 if collective.kind == "all_reduce" else 1)
+    between them: by way of another parent's, in and (where both count) out."""
+    return _outer_port(collective, level) * COSTS[collective.kind].ways
 
 
 def _outer_port(collective: Collective, level: int) -> float:
@@ -164,38 +152,3 @@ def _outside(collective: Collective, level: int, axes: frozenset[str]) -> bool:
     names = {entry.name: index for index, entry in enumerate(collective.mesh.machine.levels)}
     subs = collective.mesh.by_name
     return any(names.get(subs[axis].level or "", 0) <= level for axis in axes)
-
-
-def _into(collective: Collective, group: Group, level: int, copied: bool, helped: bool) -> float:
-    """Bytes that one group's data must send into (or out of) one child of a level at least.
-
-    ``copied``: other children hold copies of the operand; ``helped``: or nothing, so that they may
-    reduce for those that do.
-    """
-    size, parts = collective.size, group.spread(level)
-    rest = (parts - 1) / parts
-    match collective.kind:
-        case "all_reduce":
-            return size if helped else 2 * rest * size
-        case "reduce_scatter" | "scatter":
-            return size / parts if copied else rest * size
-        case "all_gather" | "gather":
-            return rest * size
-        case "all_to_all":
-            return group.below[level] * rest * size
-        case _:  # broadcast, reduce
-            return size
-
-
-def _everyone(collective: Collective, group: Group, level: int) -> float:
-    """Bytes that the children of a level together must send each other for one group."""
-    size, parts = collective.size, group.spread(level)
-    match collective.kind:
-        case "all_reduce":
-            return 2 * (parts - 1) * size
-        case "scatter" | "gather":
-            return (parts - 1) / parts * size
-        case "all_to_all":
-            return group.below[level] * (parts - 1) * size
-        case _:
-            return (parts - 1) * size

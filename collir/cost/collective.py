@@ -2,17 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from collir.cost.collectives import COSTS
 from collir.layout import DistType, Mesh
-
-_TWICE = ("all_reduce",)
-_WHOLE = ("broadcast", "reduce", "permute")
-
-
-def busbw_factor(kind: str, ranks: int) -> float:
-    """busbw / algbw, as nccl-tests define it (PERFORMANCE.md): 2 (p-1)/p, (p-1)/p, or 1."""
-    if kind in _WHOLE:
-        return 1.0
-    return (2 if kind in _TWICE else 1) * (ranks - 1) / ranks
 
 
 @dataclass(frozen=True)
@@ -25,7 +16,7 @@ class Collective:
     buffer in bytes, the n of the formulas: what every rank holds of an all_reduce, broadcast or
     reduce; what all of a group hold together of an all_gather or reduce_scatter; what the root
     holds of a gather or scatter; what one rank sends in an all_to_all or permute. ``algorithm`` is
-    the one that the program asks for. ``moves`` are the layouts of a permute.
+    the one that the program asks for. ``moves`` are the layouts of a permute, None of all others.
     """
 
     kind: str
@@ -52,4 +43,4 @@ class Collective:
 
     def busbw(self, time: float) -> float:
         """What that means for the busiest link, as nccl-tests define it."""
-        return self.algbw(time) * busbw_factor(self.kind, self.ranks)
+        return self.algbw(time) * COSTS[self.kind].busbw(self.ranks)

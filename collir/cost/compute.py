@@ -1,8 +1,8 @@
 """What a computation takes on a device."""
 
 from collir.cost.group import CostError
-from collir.dialects import coll
-from collir.dialects.coll import dist_type
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
 from collir.machine import Device
 from collir.syntax.diagnostics import DiagnosticError
@@ -23,18 +23,18 @@ def compute_seconds(flops: float, dtype: str, device: Device | None) -> float:
     return flops / rates[dtype]
 
 
-def seconds_of(op: coll.ComputeOp, mesh: Mesh) -> float:
+def seconds_of(op: DistOp, mesh: Mesh) -> float:
     """Seconds of a ``compute`` step.
 
     Raises:
         DiagnosticError: the device does not say how fast it computes the dtype of the result, or it
             would take more than ``LONGEST``.
     """
-    if not op.flops.data:
+    if not op.flops:
         return 0.0
     dtype, machine = dist_type(op.result).dtype.value, mesh.machine
     try:
-        seconds = compute_seconds(op.flops.data, dtype, machine.device)
+        seconds = compute_seconds(op.flops, dtype, machine.device)
     except CostError as error:
         fix = f"give @{machine.name} a rate, as in device {{ compute {dtype} = 10 TFLOP/s }}"
         raise DiagnosticError.at(op, f"{error}: {fix}") from error

@@ -5,6 +5,7 @@ of them: for its bytes, by cuts through the links and by how far messages go.
 bytes per second.
 """
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from collir.cost.cuts import (
@@ -45,27 +46,39 @@ def exchange(level: Level, escape: float) -> float:
     return hops / (links * link + most * escape)
 
 
-@lru_cache(maxsize=1024)
-def by_cuts(level: Level, kind: str, escape: float, helped: bool) -> float:
-    """Seconds for one byte of a buffer on a level of links, whatever its children do with it; 0 if
-    nothing is known.
+Cut = Callable[[Network, Sequence[Node], bool], float]
+"""Seconds for one byte of a buffer over links, whatever the children do with it; where ``helped``
+is set, devices under another parent may reduce for these."""
 
-    ``helped``: devices under another parent may reduce for these.
-    """
+
+def gathered_by_all(network: Network, children: Sequence[Node], helped: bool) -> float:
+    """Return the bound of an all_gather, or of a reduce_scatter: links are the same both ways."""
+    return all_gather_bound(network, children, 1.0)
+
+
+def gathered_by_one(network: Network, children: Sequence[Node], helped: bool) -> float:
+    """Return the bound of a gather, or of a scatter."""
+    return gather_bound(network, children, 0, 1.0)
+
+
+def reduced_to_all(network: Network, children: Sequence[Node], helped: bool) -> float:
+    """Return the bound of an all_reduce."""
+    if helped or len(children) > MAX_PARTS:
+        return one_to_all(network, children, helped)
+    return all_reduce_bound(network, children, 1.0)
+
+
+def one_to_all(network: Network, children: Sequence[Node], helped: bool) -> float:
+    """Return the bound of a broadcast, or of a reduce."""
+    return broadcast_bound(network, children, 1.0)
+
+
+@lru_cache(maxsize=1024)
+def by_cuts(level: Level, cut: Cut, escape: float, helped: bool) -> float:
+    """Seconds for one byte of a buffer on a level of links; 0 if it has no matrix of them."""
     if not level.links or level.size == 1 or level.kind is not LinkKind.LINKS:
         return 0.0
-    network, children = _network(level, escape), range(level.size)
-    match kind:
-        case "all_gather" | "reduce_scatter":  # links are the same in both directions
-            return all_gather_bound(network, children, 1.0)
-        case "gather" | "scatter":
-            return gather_bound(network, children, 0, 1.0)
-        case "all_reduce" if not helped and level.size <= MAX_PARTS:
-            return all_reduce_bound(network, children, 1.0)
-        case "all_reduce" | "broadcast" | "reduce":
-            return broadcast_bound(network, children, 1.0)
-        case _:
-            return 0.0
+    return cut(_network(level, escape), range(level.size), helped)
 
 
 def _network(level: Level, escape: float) -> Network:

@@ -9,7 +9,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from collir.cost.plan import Plan
 from collir.cost.schedule import Span
-from collir.dialects.coll import dist_type
+from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
 
 AT_END = -1

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
-from collir.cost import mpich, nccl
-from collir.cost.algorithms import ALGORITHMS, Estimate, Meter
+from collir.cost import nccl
+from collir.cost.algorithms import Estimate, Meter
 from collir.cost.bounds import Bound, bound
 from collir.cost.collective import Collective
+from collir.cost.collectives import COSTS
 from collir.cost.group import CostError, Group
 from collir.cost.permutation import pattern
 from collir.cost.phases import Phase, even, phases_of
 from collir.cost.traffic import Shift
 from collir.layout import Mesh
-from collir.layout.algorithms import ALGORITHMS as NAMES
 
 ModelName = Literal["alpha-beta", "p2", "nccl"]
 Order = Literal["written", "hardware"]
@@ -44,7 +44,7 @@ class CostModel:
     order: str = "written"
 
     def __post_init__(self) -> None:
-        names = sorted({name for each in NAMES.values() for name in each})
+        names = sorted({name for each in COSTS.values() for name in each.algorithms})
         for what, value, known in (
             ("model", self.model, list(get_args(ModelName))),
             ("algorithm", self.algorithm, ["cheapest", "runtime", *names]),
@@ -100,7 +100,7 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
 
 def step_phases(collective: Collective, model: CostModel, estimate: Estimate) -> tuple[Phase, ...]:
     """What a collective does one after the other, by the estimate that a model gives."""
-    order = "written" if collective.kind == "permute" else model.order
+    order = "written" if collective.moves else model.order
     group = Group.of(collective.mesh, collective.axes, collective.at_root, order)
     if model.model == "alpha-beta":
         return phases_of(group, estimate.rounds)
@@ -132,26 +132,27 @@ def _switched(mesh: Mesh) -> Mesh:
 
 
 def run(collective: Collective, group: Group, algorithm: str) -> Estimate:
-    """The cost of a collective by an algorithm of ``ALGORITHMS`` on a group.
+    """The cost of a collective by one of its algorithms on a group.
 
     Raises:
         CostError: the algorithm does not fit the group.
     """
     meter = Meter(group)
-    ALGORITHMS[collective.kind][algorithm](meter, collective.size)
+    COSTS[collective.kind].algorithms[algorithm](meter, collective.size)
     return meter.estimate
 
 
 def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
-    if collective.kind == "permute":  # whose messages are listed in the written order
+    if collective.moves:  # whose messages are listed in the written order
         meter = Meter(Group.of(collective.mesh, collective.axes, collective.at_root))
         meter.round(pattern(collective), collective.size)
         return "direct", meter.estimate
     group = Group.of(collective.mesh, collective.axes, collective.at_root, model.order)
-    known = ALGORITHMS[collective.kind]
+    entry = COSTS[collective.kind]
+    known = entry.algorithms
     wanted = collective.algorithm or (model.algorithm if model.algorithm in known else None)
     if wanted is None and model.algorithm == "runtime":
-        wanted = mpich.choice(collective.kind, group, collective.size)
+        wanted = entry.mpich(group, collective.size)
     if wanted is not None:
         return wanted, run(collective, group, wanted)
     found: dict[str, Estimate] = {}
@@ -169,17 +170,17 @@ def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate
 
 def _p2(collective: Collective) -> tuple[str, Estimate]:
     """Bytes over bandwidth: a ring in hardware order; beside P²'s collectives, direct messages."""
-    if collective.kind == "permute":
+    if collective.moves:
         name, estimate = _alpha_beta(collective, CostModel())
         group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
         return name, _without_latency(group, estimate)
     group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
-    if collective.kind in ("broadcast", "reduce"):
-        meter = Meter(group)
-        meter.pipeline(0.0, [(Shift(1), collective.size)])
-        return "ring", _without_latency(group, meter.estimate)
-    name = "ring" if "ring" in ALGORITHMS[collective.kind] else "direct"
-    return name, _without_latency(group, run(collective, group, name))
+    for name in ("ring", "direct"):
+        if name in COSTS[collective.kind].algorithms:
+            return name, _without_latency(group, run(collective, group, name))
+    meter = Meter(group)  # of what passes all of the buffer on, from rank to rank
+    meter.pipeline(0.0, [(Shift(1), collective.size)])
+    return "ring", _without_latency(group, meter.estimate)
 
 
 def _without_latency(group: Group, estimate: Estimate) -> Estimate:
@@ -190,13 +191,13 @@ def _without_latency(group: Group, estimate: Estimate) -> Estimate:
 
 def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
-    if collective.kind == "permute":
+    if collective.moves:
         _, estimate = _alpha_beta(collective, CostModel())
-    elif collective.kind in ("all_to_all", "gather", "scatter"):
+    elif (known := COSTS[collective.kind].nccl) is None:
         estimate = run(collective, group, "direct")
     else:
         wanted = model.algorithm if model.algorithm in ("ring", "double_binary_tree") else None
-        if wanted == "double_binary_tree" and collective.kind != "all_reduce":
+        if wanted == "double_binary_tree" and not known.tree:
             wanted = None
         wanted = collective.algorithm or wanted
         found = nccl.estimate(collective.kind, group, collective.size, wanted)

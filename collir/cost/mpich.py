@@ -1,7 +1,7 @@
 """Which algorithm MPICH takes: the defaults of its MPIR_CVAR_*_MSG_SIZE variables.
 
-Where MPICH's algorithm is for 2^k ranks here (a reduce or reduce_scatter that halves), other
-groups get the next best that it has.
+Each function takes the group and the bytes of the full buffer. Where MPICH's algorithm is for 2^k
+ranks here (a reduce or reduce_scatter that halves), other groups get the next best that it has.
 """
 
 from collir.cost.group import Group
@@ -9,26 +9,41 @@ from collir.cost.group import Group
 _KB = 1024
 
 
-def choice(kind: str, group: Group, size: float) -> str:
-    """The algorithm of a collective on a full buffer of ``size`` bytes."""
-    p, even = group.size, group.is_power_of_two
-    match kind:
-        case "all_reduce":
-            return "recursive_doubling" if size <= 2 * _KB else "halving_doubling"
-        case "reduce":
-            return "halving_doubling" if size > 2 * _KB and even else "binomial"
-        case "reduce_scatter":
-            return "recursive_halving" if size < 512 * _KB and even else "pairwise"
-        case "all_gather":
-            if size < 512 * _KB and even:
-                return "recursive_doubling"
-            return "bruck" if size < 80 * _KB else "ring"
-        case "broadcast":
-            return "binomial" if size < 12 * _KB or p < 8 else "scatter_all_gather"
-        case "all_to_all":
-            each = size / p
-            if each <= 256 and p >= 8:
-                return "bruck"
-            return "direct" if each <= 32 * _KB else "pairwise"
-        case _:
-            return "binomial"
+def all_reduce(group: Group, size: float) -> str:
+    """Return MPICH's algorithm of an all_reduce."""
+    return "recursive_doubling" if size <= 2 * _KB else "halving_doubling"
+
+
+def reduce(group: Group, size: float) -> str:
+    """Return MPICH's algorithm of a reduce."""
+    return "halving_doubling" if size > 2 * _KB and group.is_power_of_two else "binomial"
+
+
+def reduce_scatter(group: Group, size: float) -> str:
+    """Return MPICH's algorithm of a reduce_scatter."""
+    return "recursive_halving" if size < 512 * _KB and group.is_power_of_two else "pairwise"
+
+
+def all_gather(group: Group, size: float) -> str:
+    """Return MPICH's algorithm of an all_gather."""
+    if size < 512 * _KB and group.is_power_of_two:
+        return "recursive_doubling"
+    return "bruck" if size < 80 * _KB else "ring"
+
+
+def broadcast(group: Group, size: float) -> str:
+    """Return MPICH's algorithm of a broadcast."""
+    return "binomial" if size < 12 * _KB or group.size < 8 else "scatter_all_gather"
+
+
+def all_to_all(group: Group, size: float) -> str:
+    """Return MPICH's algorithm of an all_to_all."""
+    each = size / group.size
+    if each <= 256 and group.size >= 8:
+        return "bruck"
+    return "direct" if each <= 32 * _KB else "pairwise"
+
+
+def rooted(group: Group, size: float) -> str:
+    """Return MPICH's algorithm of a gather or scatter."""
+    return "binomial"

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from collir.cost.collectives import COSTS
 from collir.cost.group import CostError, Group
 from collir.machine import Fabric, Level
 
@@ -77,7 +78,7 @@ def latency(
     index = _PROTOCOLS.index(protocol)
     hop = _HOP[intra][algorithm][index]
     inter = _HOP[Fabric.NETWORK][algorithm][index]
-    ways = 2 if kind == "all_reduce" else 1
+    ways = COSTS[kind].ways
     if algorithm == "tree":
         rest = ways * ((ranks / nodes - 1) * hop + math.log2(nodes) * inter)
     else:
@@ -95,8 +96,9 @@ def _bandwidth(algorithm: str, protocol: str, shape: _Shape, kind: str) -> float
         bus = min(bus, _LL_MAX.get(shape.nodes, _LL_MAX_MORE))
     if algorithm == "tree":
         return bus / 2
-    steps = {"all_reduce": 2 * (shape.ranks - 1), "broadcast": shape.ranks, "reduce": shape.ranks}
-    return bus * shape.ranks / steps.get(kind, shape.ranks - 1)
+    known = COSTS[kind].nccl
+    assert known is not None, f"NCCL has no model of {kind}"
+    return bus * shape.ranks / known.steps(shape.ranks)
 
 
 def estimate(kind: str, group: Group, size: float, algorithm: str | None = None) -> NcclEstimate:
@@ -107,7 +109,8 @@ def estimate(kind: str, group: Group, size: float, algorithm: str | None = None)
     Raises:
         CostError: NCCL does not have the algorithm for this collective.
     """
-    names = {"ring": "ring"} | ({"double_binary_tree": "tree"} if kind == "all_reduce" else {})
+    known = COSTS[kind].nccl
+    names = {"ring": "ring"} | ({"double_binary_tree": "tree"} if known and known.tree else {})
     if algorithm is not None and algorithm not in names:
         raise CostError(f"NCCL's model has no {algorithm} for {kind}: it has {' and '.join(names)}")
     shape = _shape(group)

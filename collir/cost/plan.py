@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
 from collir.syntax.writer import unique_names
 
@@ -60,8 +60,8 @@ def plan(function: FuncOp) -> Plan:
     last_use: dict[SSAValue, Operation] = {}
     returned: tuple[SSAValue, ...] = ()
     for op in function.body.ops:
-        start = place_in_operand(op, mesh)
-        for operand in op.operands if start is None or isinstance(op, coll.ComputeOp) else ():
+        start = op.place_in_operand(mesh) if isinstance(op, DistOp) else None
+        for operand in op.operands if start is None or not is_free(op, mesh) else ():
             last_use[owner[operand]] = op
         for result in op.results:
             owner[result] = result if start is None else owner[op.operands[0]]
@@ -94,37 +94,18 @@ def _size(value: SSAValue, mesh: Mesh) -> int:
     return math.prod(dist_type(value).local_shape(mesh))
 
 
-def place_in_operand(op: Operation, mesh: Mesh) -> int | None:
-    """Where in the memory of its operand the result of an operation starts; None: it is computed.
-
-    What ``pad`` only cuts off lies in one piece if nothing is split on dimensions before. And a
-    ``transpose`` moves nothing where a device has one row of what it exchanges.
-    """
-    if isinstance(op, (*coll.VIEWS, coll.ComputeOp)):
-        return 0
-    if isinstance(op, coll.TransposeOp):
-        shape = dist_type(op.input).local_shape(mesh)
-        moved = [dim for dim in op.order.data if shape[dim] > 1]
-        return 0 if moved == sorted(moved) else None
-    if not isinstance(op, coll.PadOp):
-        return None
-    dim, low, high = (attribute.value.data for attribute in (op.dim, op.low, op.high))
-    shape = dist_type(op.input).local_shape(mesh)
-    if low > 0 or high > 0 or math.prod(shape[:dim]) > 1:
-        return None
-    return -low * math.prod(shape[dim + 1 :])
-
-
 def is_free(op: Operation, mesh: Mesh) -> bool:
     """Whether an operation is another look at its operand, for which nothing waits."""
-    return not isinstance(op, coll.ComputeOp) and place_in_operand(op, mesh) is not None
+    if not isinstance(op, DistOp) or op.kind.computes:
+        return False
+    return op.place_in_operand(mesh) is not None
 
 
-def steps_of(ops: Iterable[Operation], mesh: Mesh) -> Iterator[tuple[CollOp, list[CollOp]]]:
+def steps_of(ops: Iterable[Operation], mesh: Mesh) -> Iterator[tuple[DistOp, list[DistOp]]]:
     """The operations that are more than views, in order, each with those that make its operands."""
-    made_by: dict[SSAValue, CollOp] = {}
+    made_by: dict[SSAValue, DistOp] = {}
     for op in ops:
-        if not isinstance(op, CollOp):  # the return
+        if not isinstance(op, DistOp):  # the return
             continue
         makers = list(dict.fromkeys(made_by[one] for one in op.operands if one in made_by))
         if not is_free(op, mesh):
@@ -137,9 +118,9 @@ def steps_of(ops: Iterable[Operation], mesh: Mesh) -> Iterator[tuple[CollOp, lis
 def _parts(result: SSAValue, mesh: Mesh) -> list[tuple[SSAValue, int]]:
     """The values that a result is made of, one behind the other in memory, and where they start."""
     op = result.owner
-    if not isinstance(op, coll.ConcatOp):
+    if not isinstance(op, DistOp) or not op.kind.packs:
         return []
-    if math.prod(dist_type(result).local_shape(mesh)[: op.dim.value.data]) > 1:
+    if math.prod(dist_type(result).local_shape(mesh)[: op.integer("dim")]) > 1:
         return []
     found: list[tuple[SSAValue, int]] = []
     start = 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
@@ -18,10 +18,11 @@ from collir.cost.group import CostError, Group
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.plan import is_free
 from collir.cost.schedule import Span, Task, chain, schedule
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
+from collir.layout.steps import OVER
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 
@@ -138,9 +139,9 @@ def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostMod
     computed_on: set[int] = set()
     for op in ops:
         needed = {from_step[operand] for operand in op.operands if operand in from_step}
-        if isinstance(op, coll.COLLECTIVES):
+        if is_collective(op):
             steps.append(op_cost(op, mesh, model))
-            slots.append(Slot(tuple(sorted(needed | computed_on)), "async" not in op.properties))
+            slots.append(Slot(tuple(sorted(needed | computed_on)), not op.is_async))
             computed_on.clear()  # what is written behind starts later still
             from_step[op.result] = len(steps) - 1
         elif needed and is_free(op, mesh):
@@ -150,7 +151,7 @@ def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostMod
     return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))
 
 
-def op_cost(op: CollOp, mesh: Mesh, model: CostModel) -> StepCost:
+def op_cost(op: DistOp, mesh: Mesh, model: CostModel) -> StepCost:
     """What a collective operation costs.
 
     Raises:
@@ -162,12 +163,11 @@ def op_cost(op: CollOp, mesh: Mesh, model: CostModel) -> StepCost:
         raise DiagnosticError.at(op, str(error)) from error
 
 
-def collective_of(op: CollOp, mesh: Mesh) -> Collective:
+def collective_of(op: DistOp, mesh: Mesh) -> Collective:
     """A collective operation as the cost models see it."""
     x, y = dist_type(op.operands[0]), dist_type(op.result)
-    listed, algorithm = op.properties.get("axes"), op.properties.get("algorithm")
-    axes = listed.data if isinstance(listed, AxesAttr) else None
-    name = algorithm.data if isinstance(algorithm, StringAttr) else None
+    axes = op.over if OVER in op.kind.parameters else None
+    name = op.word("algorithm") if "algorithm" in op.properties else None
     return collective(op.mnemonic, mesh, x, y, axes, name)
 
 
@@ -182,8 +182,6 @@ def collective(
     """A collective from a layout to another; ``axes`` are None of a permute."""
     size = max(x.local_bytes(mesh), y.local_bytes(mesh))
     moves = None
-    if kind == "all_to_all":
-        size = x.local_bytes(mesh)
     if axes is None:
         axes = mesh.ordered({axis for z in (x, y) for dim in z.dims for axis in dim.axes})
         moves = (x, y)

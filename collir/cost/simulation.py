@@ -8,7 +8,6 @@ memory is, else no time; ``compute`` takes what it says, at the rate of the devi
 needs of memory is that of one at coordinate 0 of all sub-axes: it takes part in everything.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -24,9 +23,9 @@ from collir.cost.phases import Phase
 from collir.cost.plan import Plan, plan, steps_of
 from collir.cost.program import op_cost, stream_of
 from collir.cost.schedule import Piece, Span, Task, chain, schedule
-from collir.dialects import coll
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
 from collir.machine import Device, Machine
 from collir.syntax.mlir import check_programs, functions_of
@@ -223,7 +222,7 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
     number_of: dict[Operation, int] = {}
     for op, makers in steps_of(function.body.ops, mesh):
         after = tuple(sorted(number_of[one] for one in makers))
-        if isinstance(op, coll.COLLECTIVES):
+        if is_collective(op):
             does = op_cost(op, mesh, model)
             waited = "async" not in op.properties
             task = Task(does.phases, stream_of(does.collective), after, waited)
@@ -237,34 +236,24 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
 
 
-def local_step(op: coll.CollOp, mesh: Mesh, where: Plan) -> Local:
+def local_step(op: DistOp, mesh: Mesh, where: Plan) -> Local:
     """A step that sends nothing.
 
     Raises:
         DiagnosticError: it computes, and the device does not say how fast.
     """
-    if not isinstance(op, coll.ComputeOp):
+    if not op.kind.computes:
         return Local(op.mnemonic, _moved(op, mesh, where))
-    local = Local(op.mnemonic, 0.0, op.flops.data, dist_type(op.result).dtype.value)
+    local = Local(op.mnemonic, 0.0, op.flops, dist_type(op.result).dtype.value)
     seconds_of(op, mesh)
     return local
 
 
-def _moved(op: coll.CollOp, mesh: Mesh, where: Plan) -> float:
+def _moved(op: DistOp, mesh: Mesh, where: Plan) -> float:
     """The bytes that a local step reads and writes; what is in place already is not moved."""
-    (result,) = op.results
     if where.is_view(op):
         return 0
-    concat = isinstance(op, coll.ConcatOp)
-    taken = [one for one in op.operands if not concat or where.owner[one] not in where.part_of]
-    written = dist_type(result).local_bytes(mesh)
-    return bytes_moved(type(op), [dist_type(one).local_bytes(mesh) for one in taken], written)
-
-
-def bytes_moved(kind: type[coll.CollOp], taken: Sequence[int], written: int) -> int:
-    """The bytes that a local step reads and writes, of operands and a result of so many."""
-    if issubclass(kind, coll.ConcatOp):
-        return 2 * sum(taken)
-    if issubclass(kind, coll.SliceOp | coll.PadOp):
-        return written + min(written, *taken)
-    return written + sum(taken)
+    packs = op.kind.packs
+    taken = [one for one in op.operands if not packs or where.owner[one] not in where.part_of]
+    written = dist_type(op.result).local_bytes(mesh)
+    return op.kind.moved([dist_type(one).local_bytes(mesh) for one in taken], written)

@@ -375,8 +375,12 @@ def keep_root(mesh: Mesh, x: DistType, axes: Axes) -> DistType:
     return _with_root(x, axes)
 
 
-def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: Reduction) -> DistType:
+def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:
     """replicated -> partial(sum) or partial(prod): all coordinates but 0 take the identity."""
+    if reduction not in list(Reduction):
+        raise LayoutError(
+            f"'{reduction}' is not a reduction: use {', '.join(Reduction)}", parameter="reduction"
+        )
     if reduction not in (Reduction.SUM, Reduction.PROD):
         raise LayoutError(
             f"mask makes partial(sum) or partial(prod), not partial({reduction}): "
@@ -391,15 +395,19 @@ def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: Reduction) -> DistType:
             operand=0,
             axes=mesh.ordered(x.partial),
         )
-    return replace(x, partial=x.partial | frozenset(axes), reduction=reduction)
+    return replace(x, partial=x.partial | frozenset(axes), reduction=Reduction(reduction))
 
 
-def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, int]) -> DistType:
+def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType:
     """N on L1+L2 -> m on L1, k on L2: a view.
 
     Allowed iff L2 is empty and the shards of L1 divide m, or the shards of L1 are exactly m and
     those of L2 divide k.
     """
+    if len(sizes) != 2:
+        raise LayoutError(
+            f"split makes two dimensions out of one, not {len(sizes)}", parameter="sizes"
+        )
     _require_dim("split", x, dim)
     size, axes = x.dims[dim].size, x.dims[dim].axes
     outer, inner = sizes
@@ -640,17 +648,20 @@ def scale(mesh: Mesh, x: DistType, factor: float) -> DistType:
     return x
 
 
-def cast(mesh: Mesh, x: DistType, dtype: DType) -> DistType:
-    """Another dtype.
+def cast(mesh: Mesh, x: DistType, dtype: str) -> DistType:
+    """The dtype of a name.
 
     A partial sum, avg or prod may only be widened (rounding each part is not rounding the whole);
     a partial max or min takes every cast that is nondecreasing: all but those between integers
     that wrap around.
     """
-    result = replace(x, dtype=dtype)
-    if x.reduction is None or dtype.holds(x.dtype):
+    if dtype not in list(DType):
+        raise LayoutError(f"'{dtype}' is not a dtype: use {', '.join(DType)}", parameter="dtype")
+    wanted = DType(dtype)
+    result = replace(x, dtype=wanted)
+    if x.reduction is None or wanted.holds(x.dtype):
         return _checked(mesh, result)
-    wraps = not dtype.is_float and not x.dtype.is_float
+    wraps = not wanted.is_float and not x.dtype.is_float
     if x.reduction not in (Reduction.MAX, Reduction.MIN) or wraps:
         raise LayoutError(
             f"{{0}} is partial({x.reduction}) over "
@@ -661,3 +672,10 @@ def cast(mesh: Mesh, x: DistType, dtype: DType) -> DistType:
             axes=mesh.ordered(x.partial),
         )
     return result
+
+
+def compute(mesh: Mesh, operands: Sequence[DistType], flops: float) -> DistType:
+    """The first operand, once a device has computed so much and all others are there."""
+    if not 0 <= flops < math.inf:
+        raise LayoutError("flops is a number of operations, 0 or more")
+    return operands[0]

@@ -6,17 +6,19 @@ all its elements, and all their reductions over any part of the devices, are mul
 dtype, every order of computing gives the same bits, and results may be compared bit by bit.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from collir.dialects import coll
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.buffers import NUMPY
+from collir.semantics.steps import MEANINGS, Effect
 
 
 @dataclass(frozen=True)
@@ -64,45 +66,74 @@ def exact(function: FuncOp) -> bool:
     mesh = mesh_of(function)
     grids: dict[SSAValue, _Grid] = {arg: _input(mesh, dist_type(arg)) for arg in function.args}
     for op in function.body.ops:
-        if isinstance(op, coll.CollOp):
+        if isinstance(op, DistOp):
             grid = _after(op, mesh, [grids[operand] for operand in op.operands])
             grids[op.result] = grid.within(dist_type(op.result).dtype)
     return all(grid.exact for grid in grids.values())
 
 
-def _after(op: coll.CollOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
-    first, x = operands[0], dist_type(op.operands[0])
-    parts = max(mesh.group_size(dist_type(operand).partial) for operand in op.operands)
-    exact_so_far = all(grid.exact for grid in operands)
-    match op:
-        case coll.AddOp():
-            # A replicated value that is added to a partial one is reduced with it.
-            partial = [bool(dist_type(operand).partial) for operand in op.operands]
-            times = [1 if own else parts for own in partial]
-            total = sum((g.largest * n for g, n in zip(operands, times, strict=True)), Fraction(0))
-            return _Grid(total, min(grid.unit for grid in operands), exact_so_far)
-        case coll.ConcatOp():
-            largest = max(grid.largest for grid in operands)
-            return _Grid(largest, min(grid.unit for grid in operands), exact_so_far)
-        case coll.ScaleOp():
-            factor = _constant(op.factor.data, x.dtype)
-            twos = factor.numerator & -factor.numerator or 1  # the power of two in it
-            unit = first.unit * Fraction(twos, factor.denominator)
-            return _Grid(first.largest * abs(factor), unit, first.exact)
-        case coll.PadOp() if op.low.value.data > 0 or op.high.value.data > 0:
-            return first.with_constant(_constant(op.value.data, x.dtype), parts)
-        case coll.CastOp() if not DType(op.dtype.data).is_float:
-            return _Grid(max(first.largest, Fraction(1)), max(first.unit, Fraction(1)), first.exact)
-        case _:
-            return first
+def _after(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    if MEANINGS[op.mnemonic].effect is not Effect.VALUES:
+        return operands[0]
+    return _GRIDS[op.mnemonic](op, mesh, operands)
+
+
+def _parts(op: DistOp, mesh: Mesh) -> int:
+    """The most values that are reduced to one, of any operand."""
+    return max(mesh.group_size(dist_type(operand).partial) for operand in op.operands)
+
+
+def _added(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    # A replicated value that is added to a partial one is reduced with it.
+    partial = [bool(dist_type(operand).partial) for operand in op.operands]
+    times = [1 if own else _parts(op, mesh) for own in partial]
+    total = sum((g.largest * n for g, n in zip(operands, times, strict=True)), Fraction(0))
+    return _Grid(total, min(grid.unit for grid in operands), all(grid.exact for grid in operands))
+
+
+def _joined(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    largest = max(grid.largest for grid in operands)
+    return _Grid(largest, min(grid.unit for grid in operands), all(grid.exact for grid in operands))
+
+
+def _scaled(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    factor = _constant(op.number("factor"), dist_type(op.input).dtype)
+    twos = factor.numerator & -factor.numerator or 1  # the power of two in it
+    unit = operands[0].unit * Fraction(twos, factor.denominator)
+    return _Grid(operands[0].largest * abs(factor), unit, operands[0].exact)
+
+
+def _padded(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    if op.integer("low") <= 0 and op.integer("high") <= 0:
+        return operands[0]
+    value = _constant(op.number("value"), dist_type(op.input).dtype)
+    return operands[0].with_constant(value, _parts(op, mesh))
+
+
+def _cast(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    (grid,) = operands
+    if DType(op.word("dtype")).is_float:
+        return grid
+    return _Grid(max(grid.largest, Fraction(1)), max(grid.unit, Fraction(1)), grid.exact)
+
+
+_GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
+    "add": _added,
+    "concat": _joined,
+    "scale": _scaled,
+    "pad": _padded,
+    "cast": _cast,
+}
+"""What the steps that compute values make of multiples of a unit."""
 
 
 def roundings(function: FuncOp) -> int:
     """How many roundings an element of a result may have seen, as a bound for comparisons."""
     mesh = mesh_of(function)
     reductions = sum(
-        mesh.group_size(dist_type(op.operands[0]).partial - dist_type(op.result).partial)
+        mesh.group_size(reduced)
         for op in function.body.ops
-        if isinstance(op, (*coll.REDUCING, coll.RedistributeOp))
+        if isinstance(op, DistOp)
+        and (reduced := dist_type(op.input).partial - dist_type(op.result).partial)
     )
     return 2 + reductions + len(list(function.body.ops))

@@ -11,21 +11,12 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, DistTensorType, dist_type
 from collir.dialects.machine import MESH_ATTRIBUTE, AxisAttr, LevelAttr, MachineOp, MeshOp
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import Axis, Dim, DistType
 from collir.machine import Level
-
-_NOTHING = (
-    *coll.COLLECTIVES,
-    coll.RedistributeOp,
-    coll.SliceOp,
-    coll.KeepRootOp,
-    coll.MaskOp,
-    coll.ComputeOp,
-)
-"""Operations that change how a tensor is distributed, or when it is there, and not the tensor."""
+from collir.semantics.steps import MEANINGS, Effect
 
 _ALONE = "collir_one_device"
 
@@ -55,9 +46,9 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
         _rename(new, old)
     for op in function.body.ops:
         operands = [values[operand] for operand in op.operands]
-        if isinstance(op, _NOTHING):
+        if isinstance(op, DistOp) and MEANINGS[op.mnemonic].effect is Effect.NOTHING:
             values[op.result] = operands[0]
-        elif isinstance(op, CollOp):
+        elif isinstance(op, DistOp):
             copy = type(op).create(
                 operands=operands, properties=op.properties, result_types=[_type(op.result)]
             )

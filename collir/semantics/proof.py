@@ -12,8 +12,8 @@ from fractions import Fraction
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 
-from collir.dialects.coll import DistTensorType
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import DistTensorType
 from collir.layout import DistType, Mesh
 from collir.semantics.algebra import reduced, replaced
 from collir.semantics.expressions import Expr, Opaque, UnprovenError, forget_branches

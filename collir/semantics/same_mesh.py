@@ -12,8 +12,8 @@ from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 
-from collir.dialects.coll import AxesAttr, DistTensorType
 from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of
+from collir.dialects.tensor import AxesAttr, DistTensorType
 from collir.layout import Dim, DistType, Mesh
 
 Names = Mapping[str, tuple[str, ...]]

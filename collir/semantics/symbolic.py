@@ -7,16 +7,16 @@ no part in it.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import SSAValue
 
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.algebra import (
     added,
@@ -56,7 +56,7 @@ Axes = Sequence[str]
 class ImpossibleError(Exception):
     """A step that cannot be carried out on the buffers as they are."""
 
-    def __init__(self, op: CollOp, reason: str):
+    def __init__(self, op: DistOp, reason: str):
         super().__init__(reason)
         self.op = op
 
@@ -147,7 +147,7 @@ def results(function: FuncOp, computations: Computations, *, erased: bool = Fals
     for op in function.body.ops:
         if isinstance(op, ReturnOp):
             return [values[operand] for operand in op.operands]
-        if not isinstance(op, CollOp):
+        if not isinstance(op, DistOp):
             raise UnprovenError(f"{op.name} is not of the coll dialect")
         values[op.result] = run.step(op, [values[operand] for operand in op.operands])
     return []
@@ -184,72 +184,18 @@ class _Run:
         at += [variable(device(self.mesh, axis)) for axis in self.mesh.ordered(x.partial)]
         return Value(shape, x.root, term(Input(index, tuple(at), x.dtype)))
 
-    def step(self, op: CollOp, operands: Sequence[Value]) -> Value:
+    def step(self, op: DistOp, operands: Sequence[Value]) -> Value:
         x = operands[0]
-        if not isinstance(op, coll.ComputeOp) and any(y.roots != x.roots for y in operands):
+        if op.mnemonic != "compute" and any(y.roots != x.roots for y in operands):
             raise ImpossibleError(op, "some devices hold only some of its operands")
-        match op:
-            case coll.AllReduceOp():
-                return self.reduce(op, x, op.axes.data)
-            case coll.ReduceOp():
-                return self.keep_root(self.reduce(op, x, op.axes.data), op.axes.data)
-            case coll.ReduceScatterOp():
-                whole = self.reduce(op, x, op.axes.data)
-                return self.slice(op, whole, op.axes.data, op.dim.value.data)
-            case coll.AllGatherOp():
-                return self.gather(op, x, op.axes.data, op.dim.value.data)
-            case coll.GatherOp():
-                whole = self.gather(op, x, op.axes.data, op.dim.value.data)
-                return self.keep_root(whole, op.axes.data)
-            case coll.BroadcastOp():
-                return self.broadcast(op, x, op.axes.data)
-            case coll.ScatterOp():
-                whole = self.broadcast(op, x, op.axes.data)
-                return self.slice(op, whole, op.axes.data, op.dim.value.data)
-            case coll.AllToAllOp():
-                whole = self.gather(op, x, op.axes.data, op.source.value.data)
-                return self.slice(op, whole, op.axes.data, op.target.value.data)
-            case coll.PermuteOp():
-                return self.permute(op, x, dist_type(op.input), op.to.data)
-            case coll.RedistributeOp():
-                return self.redistribute(op, x, dist_type(op.input), op.to.data)
-            case coll.SliceOp():
-                return self.slice(op, x, op.axes.data, op.dim.value.data)
-            case coll.KeepRootOp():
-                return self.keep_root(x, op.axes.data)
-            case coll.MaskOp():
-                return self.mask(x, op.axes.data, Reduction(op.reduction.data))
-            case coll.SplitOp() | coll.MergeOp() | coll.ReshapeOp():
-                return self.viewed(op, x, dist_type(op.result).local_shape(self.mesh))
-            case coll.TransposeOp():
-                order = op.order.data
-                shape = tuple(x.shape[dim] for dim in order)
-                values = {
-                    place(dim, x.shape[dim]): variable(place(new, x.shape[dim]))
-                    for new, dim in enumerate(order)
-                }
-                return Value(shape, x.roots, replaced(x.expr, values))
-            case coll.PadOp():
-                amounts = (op.low.value.data, op.high.value.data)
-                return self.pad(x, op.dim.value.data, *amounts, op.value.data)
-            case coll.ConcatOp():
-                return self.concat(operands, op.dim.value.data)
-            case coll.ScaleOp():
-                return Value(x.shape, x.roots, scaled(x.expr, Fraction(op.factor.data)))
-            case coll.CastOp():
-                return self.cast(x, DType(op.dtype.data), dist_type(op.input).dtype)
-            case coll.AddOp():
-                if operands[1].shape != x.shape:
-                    raise ImpossibleError(op, "its operands have different shapes")
-                return Value(x.shape, x.roots, added(x.expr, operands[1].expr))
-            case coll.ComputeOp():
-                return self.compute(op, operands)
-            case _:
-                raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
+        rule = RULES.get(op.mnemonic)
+        if rule is None:
+            raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
+        return rule(self, op, operands)
 
     # --- collectives --------------------------------------------------------------------------
 
-    def reduce(self, op: CollOp, x: Value, axes: Axes) -> Value:
+    def reduce(self, op: DistOp, x: Value, axes: Axes) -> Value:
         reduction = dist_type(op.operands[0]).reduction
         if reduction is None:
             raise ImpossibleError(op, "there is nothing partial to reduce")
@@ -262,7 +208,7 @@ class _Run:
             expr = reduced(expr, device(self.mesh, axis), reduction)
         return expr
 
-    def gather(self, op: CollOp, x: Value, axes: Axes, dim: int) -> Value:
+    def gather(self, op: DistOp, x: Value, axes: Axes, dim: int) -> Value:
         self._all_hold(op, x, axes)
         local = x.shape[dim]
         size = local * self.mesh.group_size(axes)
@@ -271,12 +217,12 @@ class _Run:
         values |= coordinates(self.mesh, axes, digit_of(at, local, self.mesh.group_size(axes)))
         return Value(_with(x.shape, dim, size), x.roots, replaced(x.expr, values))
 
-    def broadcast(self, op: CollOp, x: Value, axes: Axes) -> Value:
+    def broadcast(self, op: DistOp, x: Value, axes: Axes) -> Value:
         if not x.roots.issuperset(axes):
             raise ImpossibleError(op, "devices that are not roots hold data")
         return Value(x.shape, x.roots - frozenset(axes), x.expr)
 
-    def permute(self, op: CollOp, x: Value, source: DistType, to: DistType) -> Value:
+    def permute(self, op: DistOp, x: Value, source: DistType, to: DistType) -> Value:
         if source.local_shape(self.mesh) != to.local_shape(self.mesh):
             raise ImpossibleError(op, "its blocks have another shape")
         named = {axis for dim in source.dims for axis in dim.axes} | source.partial | source.root
@@ -287,7 +233,7 @@ class _Run:
             values |= coordinates(self.mesh, have.axes, block(self.mesh, want.axes))
         return Value(x.shape, x.roots, replaced(x.expr, values))
 
-    def redistribute(self, op: CollOp, x: Value, source: DistType, to: DistType) -> Value:
+    def redistribute(self, op: DistOp, x: Value, source: DistType, to: DistType) -> Value:
         expr = x.expr
         if source.reduction is not None:
             done = self.mesh.ordered(source.partial - to.partial)
@@ -311,7 +257,7 @@ class _Run:
             y = self.mask(y, new, to.reduction)
         return self.keep_root(y, self.mesh.ordered(to.root))
 
-    def _all_hold(self, op: CollOp, x: Value, axes: Axes) -> None:
+    def _all_hold(self, op: DistOp, x: Value, axes: Axes) -> None:
         if x.roots.intersection(axes):
             raise ImpossibleError(op, "only some of the devices hold data")
 
@@ -324,7 +270,7 @@ class _Run:
 
     # --- local steps --------------------------------------------------------------------------
 
-    def slice(self, op: CollOp, x: Value, axes: Axes, dim: int) -> Value:
+    def slice(self, op: DistOp, x: Value, axes: Axes, dim: int) -> Value:
         group = self.mesh.group_size(axes)
         if x.shape[dim] % group:
             raise ImpossibleError(op, f"{x.shape[dim]} does not divide into {group} blocks")
@@ -348,7 +294,7 @@ class _Run:
             expr = select(at, pieces)
         return Value(x.shape, x.roots, expr)
 
-    def viewed(self, op: CollOp, x: Value, shape: tuple[int, ...]) -> Value:
+    def viewed(self, op: DistOp, x: Value, shape: tuple[int, ...]) -> Value:
         if math.prod(shape) != math.prod(x.shape):
             raise ImpossibleError(op, "the number of elements differs")
         flat = mixed((variable(place(dim, size)), size) for dim, size in enumerate(shape))
@@ -397,7 +343,7 @@ class _Run:
             expr = cast(x.expr, dtype, source)
         return Value(x.shape, x.roots, expr)
 
-    def compute(self, op: coll.ComputeOp, operands: Sequence[Value]) -> Value:
+    def compute(self, op: DistOp, operands: Sequence[Value]) -> Value:
         """Elements of an unknown function of all of the operands.
 
         Its type says that it is distributed as the first operand is, whatever the others are.
@@ -410,7 +356,7 @@ class _Run:
         found = {var for var in meant[0].expr.free if var.kind == "device"}
         found |= {device(self.mesh, axis) for axis in partial}
         devices = sorted(found, key=str)
-        one = Computation(op.flops.data, tuple(meant), partial)
+        one = Computation(op.flops, tuple(meant), partial)
         name = f"%{hint}" if (hint := op.result.name_hint) else "a computation"
         number = self.computations.number(one, name, [*own, *devices])
         at = tuple(variable(var) for var in (*own, *devices))
@@ -419,3 +365,76 @@ class _Run:
 
 def _with(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
     return (*shape[:dim], size, *shape[dim + 1 :])
+
+
+# ---------------------------------------------------------------------------------------------
+# The steps
+# ---------------------------------------------------------------------------------------------
+
+
+def _transpose(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
+    (x,), order = operands, op.sizes("order")
+    values = {
+        place(dim, x.shape[dim]): variable(place(new, x.shape[dim]))
+        for new, dim in enumerate(order)
+    }
+    return Value(tuple(x.shape[dim] for dim in order), x.roots, replaced(x.expr, values))
+
+
+def _add(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
+    x, y = operands
+    if y.shape != x.shape:
+        raise ImpossibleError(op, "its operands have different shapes")
+    return Value(x.shape, x.roots, added(x.expr, y.expr))
+
+
+def _pad(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
+    dim, low, high = (op.integer(name) for name in ("dim", "low", "high"))
+    return run.pad(operands[0], dim, low, high, op.number("value"))
+
+
+def _scale(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
+    (x,) = operands
+    return Value(x.shape, x.roots, scaled(x.expr, Fraction(op.number("factor"))))
+
+
+def _view(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
+    return run.viewed(op, operands[0], dist_type(op.result).local_shape(run.mesh))
+
+
+RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
+    "all_reduce": lambda run, op, xs: run.reduce(op, xs[0], op.over),
+    "reduce": lambda run, op, xs: run.keep_root(run.reduce(op, xs[0], op.over), op.over),
+    "reduce_scatter": lambda run, op, xs: run.slice(
+        op, run.reduce(op, xs[0], op.over), op.over, op.integer("dim")
+    ),
+    "all_gather": lambda run, op, xs: run.gather(op, xs[0], op.over, op.integer("dim")),
+    "gather": lambda run, op, xs: run.keep_root(
+        run.gather(op, xs[0], op.over, op.integer("dim")), op.over
+    ),
+    "broadcast": lambda run, op, xs: run.broadcast(op, xs[0], op.over),
+    "scatter": lambda run, op, xs: run.slice(
+        op, run.broadcast(op, xs[0], op.over), op.over, op.integer("dim")
+    ),
+    "all_to_all": lambda run, op, xs: run.slice(
+        op, run.gather(op, xs[0], op.over, op.integer("source")), op.over, op.integer("target")
+    ),
+    "permute": lambda run, op, xs: run.permute(op, xs[0], dist_type(op.input), op.layout("to")),
+    "redistribute": lambda run, op, xs: run.redistribute(
+        op, xs[0], dist_type(op.input), op.layout("to")
+    ),
+    "slice": lambda run, op, xs: run.slice(op, xs[0], op.over, op.integer("dim")),
+    "keep_root": lambda run, op, xs: run.keep_root(xs[0], op.over),
+    "mask": lambda run, op, xs: run.mask(xs[0], op.over, Reduction(op.word("reduction"))),
+    "split": _view,
+    "merge": _view,
+    "reshape": _view,
+    "transpose": _transpose,
+    "pad": _pad,
+    "concat": lambda run, op, xs: run.concat(xs, op.integer("dim")),
+    "scale": _scale,
+    "cast": lambda run, op, xs: run.cast(xs[0], DType(op.word("dtype")), dist_type(op.input).dtype),
+    "add": _add,
+    "compute": lambda run, op, xs: run.compute(op, xs),
+}
+"""What every step makes of expressions, by its name."""

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects.coll import dist_type
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
 from collir.semantics.expressions import Input
 from collir.semantics.provenance import Atom, Count, Difference

@@ -7,8 +7,8 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.buffers import (
     InconsistentError,

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 
-from collir.dialects.coll import CollOp, DistTensorType
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType
 from collir.layout import Mesh
 from collir.semantics.proof import of_attribute, proven
 from collir.semantics.same_mesh import moved, refined
@@ -73,7 +74,7 @@ def _is_program(function: FuncOp) -> bool:
     return (
         MESH_ATTRIBUTE in function.attributes
         and all(isinstance(x, DistTensorType) for x in types)
-        and all(isinstance(op, CollOp | ReturnOp) for op in function.body.ops)
+        and all(isinstance(op, DistOp | ReturnOp) for op in function.body.ops)
     )
 
 
@@ -199,7 +200,7 @@ def _diagnostic(name: str, before: FuncOp, after: FuncOp, verdict: Verdict) -> D
         which = f" for {named}"
         if len(last.operands) > 1:
             which += f", result {verdict.result}"
-        place = Position.of(value.owner if isinstance(value.owner, CollOp) else last) or place
+        place = Position.of(value.owner if isinstance(value.owner, DistOp) else last) or place
     was = note("what it is compared with", Position.of(before))
     if verdict.how == "none":
         message = f"@{name} cannot be compared: {verdict.explanation}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from collir.dialects.coll import dist_type
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh, Reduction
 from collir.syntax.diagnostics import Diagnostic, Position, note
 

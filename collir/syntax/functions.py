@@ -5,20 +5,24 @@ from collections.abc import Sequence
 from functools import cache
 
 from lark import Token, Tree
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, SymbolRefAttr, UnitAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
 
-from collir.dialects.coll import AxesAttr, CollOp, DistTensorType, SizesAttr, dist_type
-from collir.dialects.machine import MESH_ATTRIBUTE, NumberAttr
+from collir.dialects.machine import MESH_ATTRIBUTE
+from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
+from collir.layout.steps import Argument, Kind, StepKind
 from collir.layout.types import unknown_axis
 from collir.syntax.alternatives import FOR, FROM
 from collir.syntax.diagnostics import Diagnostic, note
 from collir.syntax.explain import origin_notes, return_mismatch
 from collir.syntax.lowering import Lowering, bare
-from collir.syntax.operations import SIGNATURES, Kind, Signature
+from collir.syntax.operations import OPERATIONS, SHOWN, usage
 from collir.syntax.parsing import Node
+
+Operation = type[DistOp]
 
 
 class FunctionLowering(Lowering):
@@ -183,29 +187,30 @@ class FunctionLowering(Lowering):
 
     def step(self, tree: Node, block: Block) -> None:
         target, name, operand_tree, *clauses, written = tree.children
-        signature = SIGNATURES.get(str(name))
-        if signature is None:
-            hint = self.suggest(name, list(SIGNATURES)) or f"; there are {', '.join(SIGNATURES)}"
+        operation = OPERATIONS.get(str(name))
+        if operation is None:
+            hint = self.suggest(name, list(OPERATIONS)) or f"; there are {', '.join(OPERATIONS)}"
             self.error(name, f"there is no operation '{name}'{hint}")
             self.define(target, None)
             return
+        kind = operation.KIND
         before = len(self.errors)
         tokens: list[Token] = operand_tree.children
         operands = [self.use(token) for token in tokens]
-        if signature.operands not in (None, len(tokens)):
-            count = signature.operands
+        if kind.operands not in (None, len(tokens)):
+            count = kind.operands
             self.error(
                 name,
                 f"{name} takes {count} operand{'s' * (count != 1)}, not {len(tokens)}: "
-                f"`{signature.usage(name)}`",
+                f"`{usage(kind)}`",
             )
         places: dict[str, list[Token]] = {}
-        properties = self.clauses(name, signature, clauses, places)
+        properties = self.clauses(name, kind, clauses, places)
         expected = self.type(written) if written is not None else None
         known = [operand for operand in operands if operand is not None]
         op = None
         if len(self.errors) == before and len(known) == len(operands):
-            op = self.build(name, signature, known, tokens, properties, places)
+            op = self.build(name, operation, known, tokens, properties, places)
         if op is not None:
             op.location = self.position(name).location()
             block.add_op(op)
@@ -223,14 +228,14 @@ class FunctionLowering(Lowering):
     def build(
         self,
         name: Token,
-        signature: Signature,
+        operation: Operation,
         operands: Sequence[SSAValue],
         tokens: Sequence[Token],
         properties: dict[str, Attribute],
         places: dict[str, list[Token]],
-    ) -> CollOp | None:
+    ) -> DistOp | None:
         try:
-            return signature.op.make(self.mesh, *operands, **properties)
+            return operation.make(self.mesh, *operands, **properties)
         except LayoutError as error:
             place = name
             notes: tuple[Diagnostic, ...] = ()
@@ -247,7 +252,7 @@ class FunctionLowering(Lowering):
     def clauses(
         self,
         name: Token,
-        signature: Signature,
+        kind: StepKind,
         trees: Sequence[Node],
         places: dict[str, list[Token]],
     ) -> dict[str, Attribute]:
@@ -263,57 +268,50 @@ class FunctionLowering(Lowering):
             given[str(keyword)] = (keyword, argument)
         properties: dict[str, Attribute] = {}
         missing: list[str] = []
-        for clause in signature.clauses:
-            if clause.keyword in given:
-                keyword, argument = given.pop(clause.keyword)
-                places[clause.name] = _tokens(argument) or [keyword]
-                value = self.argument(keyword, argument, clause.kind, signature, name)
-                if value is not None:
-                    properties[clause.name] = value
-            elif clause.optional:
-                continue
-            elif clause.default is None:
-                missing.append(f"`{clause.keyword}`")
-            elif clause.kind is Kind.NUMBER:
-                properties[clause.name] = NumberAttr(float(clause.default))
-            else:
-                properties[clause.name] = _integer_attr(clause.default)
+        for one in kind.parameters:
+            value: Argument | None = one.default
+            if one.keyword in given:
+                keyword, argument = given.pop(one.keyword)
+                places[one.name] = _tokens(argument) or [keyword]
+                value = self.argument(keyword, argument, one.kind, kind)
+            elif one.required:
+                missing.append(f"`{one.keyword}`")
+            if value is not None:
+                properties[one.name] = attribute_of(one.kind, value)
         if missing:
             needed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
-            self.error(name, f"{name} needs {needed}: `{signature.usage(name)}`")
+            self.error(name, f"{name} needs {needed}: `{usage(kind)}`")
         for keyword, _ in given.values():
-            self.error(keyword, f"{name} has no `{keyword}`: `{signature.usage(name)}`")
+            self.error(keyword, f"{name} has no `{keyword}`: `{usage(kind)}`")
         return properties
 
     def argument(
-        self, keyword: Token, argument: Node, kind: Kind, signature: Signature, name: str
-    ) -> Attribute | None:
+        self, keyword: Token, argument: Node, kind: Kind, operation: StepKind
+    ) -> Argument | None:
+        """The value of an argument; None: there is an error in it."""
         before = len(self.errors)
         children = getattr(argument, "children", ())
         match kind, argument:
             case Kind.AXES, Tree(data="names"):
                 axes = self.axes(children)
-                return AxesAttr(axes) if len(self.errors) == before else None
+                return axes if len(self.errors) == before else None
             case Kind.INTEGER, Token(type="NUMBER"):
-                value = self.integer(argument)
-                return None if value is None else _integer_attr(value)
+                return self.integer(argument)
             case Kind.NUMBER, Token(type="NUMBER"):
-                number = self.number(argument)
-                return None if number is None else NumberAttr(number)
+                return self.number(argument)
             case Kind.NAME, Token(type="NAME"):
-                return StringAttr(str(argument))
+                return str(argument)
             case Kind.SIZES, Tree(data="sizes"):
                 sizes = [self.integer(t) for t in children if t is not None]
-                return SizesAttr(tuple(s or 0 for s in sizes)) if None not in sizes else None
-            case Kind.FLAG, Token(type="ASYNC"):
-                return UnitAttr()
+                return tuple(s or 0 for s in sizes) if None not in sizes else None
+            case Kind.FLAG, Token(type="FLAG"):
+                return True
             case Kind.TYPE, Tree(data="type"):
-                x = self.type(argument)
-                return None if x is None else DistTensorType(x)
+                return self.type(argument)
             case _:
                 place = next(iter(_tokens(argument)), keyword)
-                usage = signature.usage(name)
-                self.error(place, f"`{keyword}` takes {_KINDS[kind]} here: `{usage}`")
+                shown = SHOWN[kind][1]
+                self.error(place, f"`{keyword}` takes {shown} here: `{usage(operation)}`")
                 return None
 
     # --- the end ----------------------------------------------------------------------------
@@ -350,17 +348,6 @@ class FunctionLowering(Lowering):
             op = ReturnOp(*(value for value in values if value is not None))
             op.location = self.position(keyword).location()
             block.add_op(op)
-
-
-_KINDS = {
-    Kind.AXES: "axes",
-    Kind.INTEGER: "an integer",
-    Kind.SIZES: "sizes in []",
-    Kind.NUMBER: "a number",
-    Kind.NAME: "a name",
-    Kind.TYPE: "a type",
-    Kind.FLAG: "nothing",
-}
 
 
 def _tokens(argument: Node) -> list[Token]:

@@ -17,8 +17,9 @@ from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span
 
-from collir.dialects.coll import CollOp, DistTensorType, RedistributeOp, dist_type
 from collir.dialects.machine import MachineOp, MeshOp, mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp, is_placeholder
+from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import LayoutError, MeshError, check_type
 from collir.machine import MachineError
 from collir.syntax.alternatives import misplaced
@@ -181,10 +182,10 @@ def check_programs(functions: Iterable[FuncOp], cannot: str, redistributions: bo
             if not isinstance(x, DistTensorType):
                 errors.append(Diagnostic(f"{x} {cannot}", Position.of(function)))
         for op in function.body.walk():
-            if not isinstance(op, CollOp | ReturnOp):
+            if not isinstance(op, DistOp | ReturnOp):
                 errors.append(Diagnostic(f"{op.name} {cannot}", Position.of(op)))
-            elif isinstance(op, RedistributeOp) and not redistributions:
-                message = f"redistribute {cannot} as it is: -p decompose makes steps of it"
+            elif is_placeholder(op) and not redistributions:
+                message = f"{op.mnemonic} {cannot} as it is: -p decompose makes steps of it"
                 errors.append(Diagnostic(message, Position.of(op)))
     if errors:
         raise DiagnosticError(errors)
@@ -210,7 +211,7 @@ def _verify_one(op: Operation) -> list[Diagnostic]:
     except VerifyException as error:
         cause = error.__cause__
         notes: tuple[Diagnostic, ...] = ()
-        if isinstance(cause, LayoutError) and cause.operand is not None and isinstance(op, CollOp):
+        if isinstance(cause, LayoutError) and cause.operand is not None and isinstance(op, DistOp):
             operand = op.operands[cause.operand]
             notes = origin_notes(operand, cause.axes, "the operand", mesh_of(op))
         return [Diagnostic(_one_line(error), position, notes)]

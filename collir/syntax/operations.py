@@ -1,115 +1,50 @@
-"""How every operation is written: its operands and clauses, in the order they are printed.
+"""How every operation is written, by the dialect that it is of.
 
-The reader and the writer both go by this table; a new operation is one line of it.
+The reader, the writer and the grammar go by the rows of the operations; nothing is added here.
 """
 
-from dataclasses import dataclass
-from enum import Enum, auto
-
 from collir.dialects import coll
+from collir.dialects.operation import DistOp
+from collir.layout.steps import Kind, Parameter, StepKind
 
+DIALECTS: dict[str, dict[str, type[DistOp]]] = {"coll": coll.OPERATIONS}
+"""Of each dialect, the operations that a program may name."""
 
-class Kind(Enum):
-    """What stands behind a clause's keyword."""
-
-    AXES = auto()
-    INTEGER = auto()
-    SIZES = auto()
-    NUMBER = auto()
-    NAME = auto()
-    FLAG = auto()
-    TYPE = auto()
-
-
-@dataclass(frozen=True)
-class Clause:
-    """``keyword argument``, kept in the property ``name``; optional if it has a default, or
-    is said to be: then there is no property without it."""
-
-    keyword: str
-    name: str
-    kind: Kind
-    default: int | None = None
-    optional: bool = False
-
-
-@dataclass(frozen=True)
-class Signature:
-    """An operation with its clauses; ``operands`` is how many it takes, None for any number."""
-
-    op: type[coll.CollOp]
-    clauses: tuple[Clause, ...] = ()
-    operands: int | None = 1
-
-    def usage(self, mnemonic: str) -> str:
-        """How to write it, as in ``all_gather %x over AXES dim N``."""
-        shown = {
-            Kind.AXES: "AXES",
-            Kind.INTEGER: "N",
-            Kind.SIZES: "[N, ...]",
-            Kind.NUMBER: "NUMBER",
-            Kind.NAME: "NAME",
-            Kind.TYPE: "TYPE",
-            Kind.FLAG: "",
-        }
-        operands = (
-            "%x, ..."
-            if self.operands is None
-            else ", ".join("%x%y"[i * 2 : i * 2 + 2] for i in range(self.operands))
-        )
-        parts = [
-            f"[{f'{c.keyword} {shown[c.kind]}'.rstrip()}]"
-            if c.default is not None or c.optional
-            else f"{c.keyword} {shown[c.kind]}"
-            for c in self.clauses
-        ]
-        return " ".join([mnemonic, operands, *parts])
-
-
-_OVER = Clause("over", "axes", Kind.AXES)
-_DIM = Clause("dim", "dim", Kind.INTEGER)
-_USING = Clause("using", "algorithm", Kind.NAME, optional=True)
-_ASYNC = Clause("async", "async", Kind.FLAG, optional=True)
-
-SIGNATURES: dict[str, Signature] = {
-    "all_reduce": Signature(coll.AllReduceOp, (_OVER, _USING, _ASYNC)),
-    "reduce": Signature(coll.ReduceOp, (_OVER, _USING, _ASYNC)),
-    "broadcast": Signature(coll.BroadcastOp, (_OVER, _USING, _ASYNC)),
-    "reduce_scatter": Signature(coll.ReduceScatterOp, (_OVER, _DIM, _USING, _ASYNC)),
-    "all_gather": Signature(coll.AllGatherOp, (_OVER, _DIM, _USING, _ASYNC)),
-    "scatter": Signature(coll.ScatterOp, (_OVER, _DIM, _USING, _ASYNC)),
-    "gather": Signature(coll.GatherOp, (_OVER, _DIM, _USING, _ASYNC)),
-    "all_to_all": Signature(
-        coll.AllToAllOp,
-        (
-            _OVER,
-            Clause("dim", "source", Kind.INTEGER),
-            Clause("to", "target", Kind.INTEGER),
-            _USING,
-            _ASYNC,
-        ),
-    ),
-    "permute": Signature(coll.PermuteOp, (Clause("to", "to", Kind.TYPE),)),
-    "redistribute": Signature(coll.RedistributeOp, (Clause("to", "to", Kind.TYPE),)),
-    "slice": Signature(coll.SliceOp, (_OVER, _DIM)),
-    "keep_root": Signature(coll.KeepRootOp, (_OVER,)),
-    "mask": Signature(coll.MaskOp, (_OVER, Clause("op", "reduction", Kind.NAME))),
-    "split": Signature(coll.SplitOp, (_DIM, Clause("into", "sizes", Kind.SIZES))),
-    "merge": Signature(coll.MergeOp, (_DIM,)),
-    "reshape": Signature(coll.ReshapeOp, (Clause("to", "shape", Kind.SIZES),)),
-    "transpose": Signature(coll.TransposeOp, (Clause("order", "order", Kind.SIZES),)),
-    "pad": Signature(
-        coll.PadOp,
-        (
-            _DIM,
-            Clause("low", "low", Kind.INTEGER, default=0),
-            Clause("high", "high", Kind.INTEGER, default=0),
-            Clause("value", "value", Kind.NUMBER, default=0),
-        ),
-    ),
-    "scale": Signature(coll.ScaleOp, (Clause("by", "factor", Kind.NUMBER),)),
-    "cast": Signature(coll.CastOp, (Clause("to", "dtype", Kind.NAME),)),
-    "add": Signature(coll.AddOp, operands=2),
-    "concat": Signature(coll.ConcatOp, (_DIM,), operands=None),
-    "compute": Signature(coll.ComputeOp, (Clause("flops", "flops", Kind.NUMBER),), operands=None),
+OPERATIONS: dict[str, type[DistOp]] = {
+    name: op for operations in DIALECTS.values() for name, op in operations.items()
 }
+
+PARAMETERS: tuple[Parameter, ...] = tuple(
+    dict.fromkeys(one for op in OPERATIONS.values() for one in op.KIND.parameters)
+)
+"""All parameters of all operations, in the order of the operations."""
+
+SHOWN = {
+    Kind.AXES: ("AXES", "axes"),
+    Kind.INTEGER: ("N", "an integer"),
+    Kind.SIZES: ("[N, ...]", "sizes in []"),
+    Kind.NUMBER: ("NUMBER", "a number"),
+    Kind.NAME: ("NAME", "a name"),
+    Kind.TYPE: ("TYPE", "a type"),
+    Kind.FLAG: ("", "nothing"),
+}
+"""What an argument is called, in the usage of an operation and in a sentence."""
+
+
+def keywords(*kinds: Kind) -> list[str]:
+    """Return the keywords of the parameters of some kinds, each once."""
+    return list(dict.fromkeys(one.keyword for one in PARAMETERS if one.kind in kinds))
+
+
+def usage(kind: StepKind) -> str:
+    """Return how to write an operation, as in ``all_gather %x over AXES dim N``."""
+    operands = (
+        "%x, ..."
+        if kind.operands is None
+        else ", ".join("%x%y"[i * 2 : i * 2 + 2] for i in range(kind.operands))
+    )
+    clauses: list[str] = []
+    for one in kind.parameters:
+        text = f"{one.keyword} {SHOWN[one.kind][0]}".rstrip()
+        clauses.append(text if one.required else f"[{text}]")
+    return " ".join([kind.name, operands, *clauses])

@@ -13,7 +13,9 @@ from typing import Any
 from lark import Lark, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
+from collir.layout.steps import Kind
 from collir.syntax.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position
+from collir.syntax.operations import keywords
 
 Node = Any
 """A lark tree; what its children are, tokens or trees, is in the grammar."""
@@ -37,12 +39,22 @@ def decode(data: bytes, file: str) -> str:
         raise DiagnosticError(Diagnostic(message, position)) from None
 
 
+CLAUSES = {
+    "AXES_KEYWORD": keywords(Kind.AXES),
+    "KEYWORD": keywords(*(kind for kind in Kind if kind not in (Kind.AXES, Kind.FLAG))),
+    "FLAG": keywords(Kind.FLAG),
+}
+"""The keywords of clauses by the terminals of the grammar, which goes by what follows them."""
+
+
 @cache
 def parser() -> Lark:
-    grammar = Path(__file__).with_name("grammar.lark")
-    return Lark.open(
-        str(grammar), parser="lalr", lexer="contextual", maybe_placeholders=True, cache=False
-    )
+    grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
+    for terminal, words in CLAUSES.items():
+        # `over` is told from a name wherever it stands, so that there is a hint where it is early.
+        priority = 1 if terminal == "AXES_KEYWORD" else 0
+        grammar += f"\n{terminal}.{priority}: /({'|'.join(words)})\\b/"
+    return Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=True, cache=False)
 
 
 @contextmanager
@@ -65,9 +77,9 @@ _TERMINALS = {
     "NUMBER": "a number",
     "UNIT": "a unit",
     "STRING": 'a file name in ""',
-    "KEYWORD": "a clause (dim, to, into, by, low, high, value, order, op, using)",
-    "OVER": "`over`",
-    "ASYNC": "`async`",
+    "KEYWORD": f"a clause ({', '.join(CLAUSES['KEYWORD'])})",
+    "AXES_KEYWORD": ", ".join(f"`{word}`" for word in CLAUSES["AXES_KEYWORD"]),
+    "FLAG": ", ".join(f"`{word}`" for word in CLAUSES["FLAG"]),
     "RETURN": "`return`",
     "MEMORY": "`memory`",
     "REDUCTION": "`reduction`",
@@ -93,7 +105,7 @@ _HINTS = {
     ("LBRACE", "ON"): "a function says which mesh it is on: `-> f32[8] on @m {`",
     ("RPAR", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
     ("COMMA", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
-    ("OVER", "VALUE"): "operands come before the clauses: `%y = all_reduce %x over data`",
+    ("AXES_KEYWORD", "VALUE"): "operands come before the clauses: `%y = all_reduce %x over data`",
 }
 """What to say where a token is found and another would have been possible."""
 

@@ -3,18 +3,11 @@
 import re
 from decimal import Decimal
 
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
-from collir.dialects.coll import (
-    AxesAttr,
-    CollOp,
-    DistTensorType,
-    SizesAttr,
-    dist_type,
-)
 from collir.dialects.machine import (
     DeviceAttr,
     LevelAttr,
@@ -24,11 +17,13 @@ from collir.dialects.machine import (
     ParameterAttr,
     mesh_of,
 )
-from collir.layout import Mesh
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.layout import DistType, Mesh
+from collir.layout.steps import Argument, Kind
 from collir.machine import LinkKind
 from collir.syntax.alternatives import place_of
 from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.operations import SIGNATURES, Kind
 from collir.syntax.units import Quantity, plain
 
 _ROWS = 4
@@ -226,7 +221,7 @@ def _function(function: FuncOp) -> str:
     for op in function.body.ops:
         if isinstance(op, ReturnOp):
             lines.append(f"  return {values(list(op.arguments))}".rstrip())
-        elif isinstance(op, CollOp):
+        elif isinstance(op, DistOp):
             step = f"{op.mnemonic} {values(list(op.operands))}{_clauses(op, mesh)}"
             lines.append(f"  %{names[op.result]} = {step}")
         else:
@@ -239,39 +234,35 @@ def _type_text(attribute: Attribute, mesh: Mesh) -> str:
     return attribute.data.text(mesh)
 
 
-def step_text(op: CollOp, mesh: Mesh) -> str:
+def step_text(op: DistOp, mesh: Mesh) -> str:
     """One operation as it is written in ``.coll``, without its result and operand names."""
     return f"{op.mnemonic}{_clauses(op, mesh)}"
 
 
-def _clauses(op: CollOp, mesh: Mesh) -> str:
-    text = ""
-    for clause in SIGNATURES[op.mnemonic].clauses:
-        if (value := op.properties.get(clause.name)) is None:
+def _clauses(op: DistOp, mesh: Mesh) -> str:
+    text, arguments = "", op.arguments
+    for one in op.kind.parameters:
+        if one.name not in arguments:
             continue
-        if clause.kind is Kind.FLAG:
-            text += f" {clause.keyword}"
+        if one.kind is Kind.FLAG:
+            text += f" {one.keyword}"
             continue
-        argument = _argument(value, mesh)
-        if clause.default is None or argument != str(clause.default):  # -0 is not 0
-            text += f" {clause.keyword} {argument}"
+        argument = _argument(one.kind, arguments[one.name], mesh)
+        if one.default is None or argument != str(one.default):  # -0 is not 0
+            text += f" {one.keyword} {argument}"
     return text
 
 
-def _argument(attribute: Attribute, mesh: Mesh) -> str:
-    """A property as it is written."""
-    match attribute:
-        case AxesAttr():
-            return ", ".join(mesh.short(attribute.data))
-        case SizesAttr():
-            return f"[{', '.join(map(str, attribute.data))}]"
-        case IntegerAttr():
-            return str(attribute.value.data)
-        case NumberAttr():
-            return plain(Decimal(repr(attribute.data)))
-        case StringAttr():
-            return attribute.data
-        case DistTensorType():
-            return attribute.data.text(mesh)
-        case _:
-            raise AssertionError(f"there is no text for {attribute}")
+def _argument(kind: Kind, value: Argument, mesh: Mesh) -> str:
+    """An argument as it is written."""
+    match value:
+        case DistType():
+            return value.text(mesh)
+        case tuple() if kind is Kind.AXES:
+            return ", ".join(mesh.short([str(axis) for axis in value]))
+        case tuple():
+            return f"[{', '.join(map(str, value))}]"
+        case float():
+            return plain(Decimal(repr(value)))
+        case int() | str():
+            return str(value)

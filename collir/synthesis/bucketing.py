@@ -30,9 +30,9 @@ from xdsl.ir import Operation, SSAValue
 from collir.cost.model import step_cost
 from collir.cost.program import collective_of
 from collir.cost.simulation import simulated
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp, is_placeholder
+from collir.dialects.tensor import dist_type
 from collir.layout import LayoutError, Mesh
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
@@ -65,7 +65,7 @@ class Group:
         packing: seconds per byte of putting operands into a buffer.
     """
 
-    ops: tuple[CollOp, ...]
+    ops: tuple[DistOp, ...]
     sizes: tuple[int, ...]
     ready: tuple[float, ...]
     needs: tuple[int, ...]
@@ -219,14 +219,14 @@ class _Bucketing:
         mesh = mesh_of(function)
         return work_of(function, self.wanted.model, lambda op: self._steps(op, mesh))
 
-    def _steps(self, op: CollOp, mesh: Mesh, factor: float = 1.0) -> Steps:
+    def _steps(self, op: DistOp, mesh: Mesh, factor: float = 1.0) -> Steps:
         """The cheapest program for a collective, on values that many times as large."""
         alike = (op.name, frozenset(op.properties.items()), op.operands[0].type, factor)
         if alike not in self.known:
             self.known[alike] = self._cheapest(op, mesh, factor)
         return self.known[alike]
 
-    def _cheapest(self, op: CollOp, mesh: Mesh, factor: float) -> Steps:
+    def _cheapest(self, op: DistOp, mesh: Mesh, factor: float) -> Steps:
         own = step_cost(collective_of(op, mesh).scaled(factor), self.wanted.model)
         if not searched(op):
             return (own,)
@@ -244,7 +244,7 @@ class _Bucketing:
         mesh = mesh_of(function)
         kinds: dict[Hashable, None] = {}
         for op in function.body.ops:
-            if isinstance(op, CollOp) and (kind := kind_of(op, mesh)) is not None:
+            if isinstance(op, DistOp) and (kind := kind_of(op, mesh)) is not None:
                 kinds[kind] = None
         changed = False
         for kind in kinds:
@@ -261,7 +261,7 @@ class _Bucketing:
         members = {
             op: number
             for number, op in reversed(list(enumerate(work.ops)))  # the first of its steps
-            if isinstance(op, CollOp) and kind_of(op, mesh) == kind
+            if isinstance(op, DistOp) and kind_of(op, mesh) == kind
         }
         if len(members) < 2:
             return None
@@ -317,7 +317,7 @@ class _Bucketing:
 
 def _wishes(function: FuncOp) -> bool:
     """Whether there is a redistribution, of which it is not yet known what it does."""
-    return any(isinstance(op, coll.RedistributeOp) for op in function.body.ops)
+    return any(map(is_placeholder, function.body.ops))
 
 
 def _makers(op: Operation) -> Iterator[Operation]:
@@ -325,7 +325,7 @@ def _makers(op: Operation) -> Iterator[Operation]:
     yield from (one.owner for one in op.operands if isinstance(one.owner, Operation))
 
 
-def _size(op: CollOp, mesh: Mesh) -> int:
+def _size(op: DistOp, mesh: Mesh) -> int:
     """The bytes of the larger side of a collective on a device."""
     return max(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.results[0]))
 
@@ -346,14 +346,14 @@ def _ready(work: Work) -> list[float]:
     return found
 
 
-def _needs(function: FuncOp, order: Sequence[CollOp]) -> Iterable[int]:
+def _needs(function: FuncOp, order: Sequence[DistOp]) -> Iterable[int]:
     """For each of some operations the last one of them whose result it needs; -1: of none."""
     place = {op: index for index, op in enumerate(order)}
     needs: dict[SSAValue, int] = {}
     found = [-1] * len(order)
     for op in function.body.ops:
         last = max((needs.get(one, -1) for one in op.operands), default=-1)
-        index = place.get(op) if isinstance(op, CollOp) else None
+        index = place.get(op) if isinstance(op, DistOp) else None
         if index is not None:
             found[index] = last
             last = max(last, index)

@@ -14,17 +14,14 @@ from dataclasses import dataclass, field, replace
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, DistTensorType, SizesAttr, dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
+from collir.dialects.tensor import AxesAttr, DistTensorType, SizesAttr, dist_type
 from collir.layout import DistType, LayoutError, Mesh
-from collir.synthesis.steps import FREE, GATHERING, SHARDING, Pipeline, Step, scattered
+from collir.layout.steps import MASK
+from collir.synthesis.steps import Pipeline, Step, scattered
 
 Axes = tuple[str, ...]
-
-_OPERATIONS: dict[str, type[coll.CollOp]] = {
-    op.name.partition(".")[2]: op for op in (*coll.COLLECTIVES, *coll.LOCAL)
-}
 
 
 @dataclass
@@ -49,7 +46,7 @@ class Chain:
         Raises:
             LayoutError: it is not well typed.
         """
-        step = _OPERATIONS[kind].make(self.mesh, *values, **properties)
+        step = OPERATIONS[kind].make(self.mesh, *values, **properties)
         self.ops.append(step)
         self.value = step.result
 
@@ -112,7 +109,7 @@ def dims_of(
     found: list[int | None] = []
     for step in steps:
         dim = step.dim
-        if dim is None and step.kind in (*SHARDING, *GATHERING):
+        if dim is None and (step.does.shards or step.does.gathers):
             ends = [x.dim_of(step.axes[0]) for x in (source, target)]
             dim = next((end for end in ends if end is not None), between if between >= 0 else None)
         found.append(dim)
@@ -135,7 +132,7 @@ def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) 
     """The steps as they are; ``between`` is the dimension of what neither end shards."""
     for step in steps:
         properties: dict[str, Attribute] = {}
-        if step.kind == "all_to_all":
+        if step.does.exchanges:
             one, other = step.dim, step.target
             if one is None or other is None:
                 one, other = (x.dim_of(step.axes[0]) for x in (chain.type, target))
@@ -143,7 +140,7 @@ def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) 
             properties |= {"source": _int(one or 0), "target": _int(other or 0)}
         elif step.to is not None:
             properties["to"] = DistTensorType(step.to)
-        elif step.kind == "mask":
+        elif step.does is MASK:
             properties |= {
                 "axes": AxesAttr(step.axes),
                 "reduction": StringAttr(str(target.reduction)),
@@ -151,8 +148,8 @@ def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) 
         else:
             properties["axes"] = AxesAttr(step.axes)
             dim = step.dim
-            if dim is None and step.kind in (*SHARDING, *GATHERING):
-                x = target if step.kind in SHARDING else chain.type
+            if dim is None and (step.does.shards or step.does.gathers):
+                x = target if step.does.shards else chain.type
                 own = x.dim_of(step.axes[0])
                 dim = between if own is None else own
             if dim is not None:
@@ -299,20 +296,20 @@ class _View:
         """One step; sub-axes with parts of their own become one dimension for it."""
         chain = self.chain
         axes: dict[str, Attribute] = {"axes": AxesAttr(step.axes)}
-        if self.is_chunk and step.kind not in FREE:
+        if self.is_chunk and step.does.sends:
             axes["async"] = UnitAttr()
-        if step.kind == "mask":
-            chain.then("mask", **axes, reduction=StringAttr(str(target.reduction)))
+        if step.does is MASK:
+            chain.then(step.kind, **axes, reduction=StringAttr(str(target.reduction)))
             return
         # Where sub-axes have parts, if they do: a reduction over others has none.
         held = [self._place(axis, target, held=True) for axis in step.axes]
         free = [self._place(axis, target, held=False) for axis in step.axes]
-        if step.kind == "all_to_all":
+        if step.does.exchanges:
             (one, other), undo = self._together([held, free])
-            chain.then("all_to_all", **axes, source=_int(one), target=_int(other))
+            chain.then(step.kind, **axes, source=_int(one), target=_int(other))
             undo()
-        elif step.kind in (*SHARDING, *GATHERING):
-            (dim,), undo = self._together([held if step.kind in GATHERING else free])
+        elif step.does.shards or step.does.gathers:
+            (dim,), undo = self._together([held if step.does.gathers else free])
             chain.then(step.kind, **axes, dim=_int(dim))
             undo()
         else:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from collir.cost.collective import Collective
 from collir.cost.group import CostError
 from collir.cost.model import CostModel, step_cost
+from collir.layout.steps import STEPS
 from collir.synthesis.p2.dsl import Program
 from collir.synthesis.p2.enumerate import Reading, programs
 from collir.synthesis.p2.lower import Numbering, Reduction
@@ -51,17 +52,17 @@ def _steps(program: Program, reduction: Reduction, whole: Collective) -> Iterato
     for instruction in program:
         found = reduction.over(instruction, whole.mesh)
         assert found is not None, "in the hardware's numbering groups are sub-axes"
-        kind = instruction.collective.value
+        does = STEPS[instruction.collective.value]
         ranks = whole.mesh.group_size(found.over)
-        if kind == "all_gather":
+        if does.gathers:
             size *= ranks
         yield replace(
             whole,
-            kind=kind,
+            kind=does.name,
             axes=found.over,
             size=size,
             at_root=whole.at_root | frozenset(found.root),
             algorithm=None,
         )
-        if kind == "reduce_scatter":
+        if does.shards:
             size /= ranks

@@ -17,20 +17,20 @@ from xdsl.rewriter import InsertPoint
 
 from collir.cost.program import function_cost
 from collir.cost.simulation import simulated
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.tensor import AxesAttr, dist_type
 from collir.layout import Mesh
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.build import build
-from collir.synthesis.commuting_joins import JOINS, Joined, earlier, later
+from collir.synthesis.commuting_joins import Joined, earlier, later
 from collir.synthesis.commuting_prices import TIE, Form, Prices
 from collir.synthesis.commuting_threads import Grid, Placed, thread_to, threads
-from collir.synthesis.fusion import MOVING, moving
+from collir.synthesis.fusion import moving
 from collir.synthesis.strategies import Wanted
 
-Rule = Callable[[Prices, CollOp], Joined | None]
+Rule = Callable[[Prices, DistOp], Joined | None]
 """What may take the place of the steps around a join."""
 
 WINDOW = 12
@@ -39,9 +39,6 @@ half."""
 
 TURNS = 8
 """How often a function is gone through at most."""
-
-UNORDERED = (coll.AllReduceOp, coll.ReduceOp, coll.BroadcastOp)
-"""The collectives that do the same in any order of their sub-axes."""
 
 MOST_ORDERS = 4
 """The most sub-axes of which all orders are tried."""
@@ -94,7 +91,7 @@ class _Reordering:
         self.function, self.prices, self.listener = function, prices, listener
         self.mesh = prices.mesh
         self.best: dict[Hashable, list[Placed] | None] = {}
-        self.done: set[tuple[CollOp, ...]] = set()
+        self.done: set[tuple[DistOp, ...]] = set()
 
     def run(self) -> bool:
         """Whether anything was rewritten."""
@@ -120,7 +117,7 @@ class _Reordering:
                 self.done.add(tuple(thread))
         return changed
 
-    def _thread(self, ops: list[CollOp]) -> bool:
+    def _thread(self, ops: list[DistOp]) -> bool:
         changed, start = False, 0
         while True:
             window = ops[start : start + WINDOW]
@@ -132,19 +129,19 @@ class _Reordering:
                 return changed
             start += WINDOW // 2
 
-    def _interleaved(self, ops: Sequence[CollOp]) -> list[Placed] | None:
+    def _interleaved(self, ops: Sequence[DistOp]) -> list[Placed] | None:
         """The best order of some steps, if it is another; of those that are alike, found once."""
-        if not any(isinstance(op, MOVING) for op in ops):
+        if not any(op.kind.layout_only for op in ops):
             return None
         source, forms = dist_type(ops[0].operands[0]), tuple(map(self.prices.of, ops))
         if (source, forms) not in self.best:
             self.best[source, forms] = Grid(self.prices, source, forms).best()
         return self.best[source, forms]
 
-    def _rewrite(self, ops: Sequence[CollOp], placed: Sequence[Placed]) -> list[CollOp]:
+    def _rewrite(self, ops: Sequence[DistOp], placed: Sequence[Placed]) -> list[DistOp]:
         """Puts steps in the place of others, each about where one of them was."""
         value: SSAValue = ops[0].operands[0]
-        made: list[CollOp] = []
+        made: list[DistOp] = []
         for number, one in enumerate(placed):
             origin = ops[one.origin]
             if isinstance(one.does, Form):
@@ -156,7 +153,7 @@ class _Reordering:
                 assert one.does.program is not None
                 steps, value = build(self.mesh, value, one.does.program, one.does.target)
             self._insert(ops[min(number, len(ops) - 1)], steps, origin)
-            made += [step for step in steps if isinstance(step, CollOp)]
+            made += [step for step in steps if isinstance(step, DistOp)]
         self._replace(ops, value)
         return made
 
@@ -164,10 +161,10 @@ class _Reordering:
 
     def joins(self, rule: Rule, up: bool) -> bool:
         """Takes steps through joins: backwards through the function where they go up."""
-        found = [op for op in self.function.body.ops if isinstance(op, JOINS)]
+        found = [op for op in self.function.body.ops if isinstance(op, DistOp) and op.kind.joins]
         changed = False
         for op in reversed(found) if up else found:
-            join: CollOp = op
+            join: DistOp = op
             while (joined := rule(self.prices, join)) is not None:
                 join = self._join(join, joined)
                 changed = True
@@ -177,7 +174,7 @@ class _Reordering:
                         self._thread(thread)
         return changed
 
-    def _join(self, op: CollOp, joined: Joined) -> CollOp:
+    def _join(self, op: DistOp, joined: Joined) -> DistOp:
         made: dict[tuple[SSAValue, Form], SSAValue] = {}
         values: list[SSAValue] = []
         last = joined.gone[-1]
@@ -209,7 +206,7 @@ class _Reordering:
         """Puts the sub-axes of steps that do the same in any order into the cheapest one."""
         changed = False
         for op in list(self.function.body.ops):
-            if isinstance(op, UNORDERED) and moving(op) and len(op.axes.data) > 1:
+            if is_collective(op) and moving(op) and len(op.over) > 1 and not op.kind.ordered:
                 form = self._ordered(op)
                 if form is not None:
                     step = form.put(op.operands, dist_type(op.result))
@@ -218,13 +215,11 @@ class _Reordering:
                     changed = True
         return changed
 
-    def _ordered(self, op: CollOp) -> Form | None:
+    def _ordered(self, op: DistOp) -> Form | None:
         x, form = dist_type(op.operands[0]), self.prices.of(op)
-        axes = op.properties["axes"]
-        assert isinstance(axes, AxesAttr)
         best, least = None, self.prices.price(form, x)
-        for order in _orders(self.mesh, axes.data):
-            other = self.prices.form(form.kind, {**form.properties, "axes": AxesAttr(order)})
+        for order in _orders(self.mesh, op.over):
+            other = self.prices.form(form.op, {**form.properties, "axes": AxesAttr(order)})
             price = self.prices.price(other, x)
             if price is not None and least is not None and price.pays(least):
                 best, least = other, price
@@ -238,12 +233,12 @@ class _Reordering:
             rewriter.extend_from_listener(self.listener)
         return rewriter
 
-    def _insert(self, place: CollOp, ops: Sequence[Operation], origin: CollOp) -> None:
+    def _insert(self, place: DistOp, ops: Sequence[Operation], origin: DistOp) -> None:
         for op in ops:
             op.location = origin.location
         self._rewriter(place).insert(ops, InsertPoint.before(place))
 
-    def _replace(self, ops: Sequence[CollOp], value: SSAValue) -> None:
+    def _replace(self, ops: Sequence[DistOp], value: SSAValue) -> None:
         """Takes operations away; the result of the last one is ``value`` from now on."""
         self._rewriter(ops[-1]).replace(ops[-1], [], [value])
         for op in reversed(ops[:-1]):

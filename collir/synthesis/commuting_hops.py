@@ -6,34 +6,19 @@ may change places if both are well typed there, and lead to the same type. What 
 rounding, and integers that wrap around: where a reduction is passed, ``exact`` has the rest.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, i64
 
-from collir.dialects import coll
-from collir.dialects.coll import DistTensorType, SizesAttr
-from collir.dialects.machine import NumberAttr
+from collir.dialects.tensor import DistTensorType
 from collir.layout import DistType, DType, Reduction
+from collir.layout.steps import Arguments, Kind
 from collir.synthesis.commuting_prices import Form, Prices
-
-LOCAL = (
-    coll.CastOp,
-    coll.ScaleOp,
-    coll.TransposeOp,
-    coll.SplitOp,
-    coll.MergeOp,
-    coll.ReshapeOp,
-    coll.PadOp,
-)
-"""The local operations on one value that change more than its layout."""
 
 
 def exact(mover: Form, local: Form, x: DistType, ahead: bool) -> bool:
     """Whether a local step may pass one that changes a layout, where types let it.
-
-    Sums are of floats that round, or of integers that wrap around alike wherever they are scaled.
-    They are not cast elsewhere: a wider type is what they were to be added in, or not.
 
     Args:
         mover: what changes the layout.
@@ -41,27 +26,51 @@ def exact(mover: Form, local: Form, x: DistType, ahead: bool) -> bool:
         x: what the first of the two takes.
         ahead: whether the local step is to come first.
     """
-    if not issubclass(mover.kind, coll.REDUCING):
-        return True
-    selects = x.reduction in (Reduction.MAX, Reduction.MIN)
-    if local.kind is coll.CastOp:
-        name = local.properties["dtype"]
-        assert isinstance(name, StringAttr)
-        # What is too small for an integer, and not the largest, would be an unspecified one.
-        return selects and (DType(name.data).is_float or not x.dtype.is_float)
-    if local.kind is coll.ScaleOp:
-        if selects:  # which integers that wrap around do not keep
-            return x.dtype.is_float
-        factor = local.properties["factor"]
-        assert isinstance(factor, NumberAttr)
-        if x.dtype is DType.F16:  # beyond whose largest number a sum is soon
-            return abs(factor.data) <= 1 if ahead else abs(factor.data) >= 1
-        return x.reduction is not Reduction.PROD
-    if local.kind is coll.PadOp and x.reduction is Reduction.AVG:
-        value = local.properties["value"]
-        assert isinstance(value, NumberAttr)
-        return value.data == 0  # others round
+    return not mover.kind.reduces or _EXACT[local.kind.name](x, local.arguments, ahead)
+
+
+# Sums are of floats that round, or of integers that wrap around alike wherever they are scaled.
+
+
+def _always(x: DistType, arguments: Arguments, ahead: bool) -> bool:
     return True
+
+
+def _cast(x: DistType, arguments: Arguments, ahead: bool) -> bool:
+    """Sums are not cast elsewhere: a wider type is what they were to be added in, or not."""
+    # What is too small for an integer, and not the largest, would be an unspecified one.
+    to_float = DType(str(arguments["dtype"])).is_float
+    return _selects(x) and (to_float or not x.dtype.is_float)
+
+
+def _scale(x: DistType, arguments: Arguments, ahead: bool) -> bool:
+    if _selects(x):  # which integers that wrap around do not keep
+        return x.dtype.is_float
+    factor = arguments["factor"]
+    assert isinstance(factor, float)
+    if x.dtype is DType.F16:  # beyond whose largest number a sum is soon
+        return abs(factor) <= 1 if ahead else abs(factor) >= 1
+    return x.reduction is not Reduction.PROD
+
+
+def _pad(x: DistType, arguments: Arguments, ahead: bool) -> bool:
+    return x.reduction is not Reduction.AVG or arguments["value"] == 0  # others round
+
+
+def _selects(x: DistType) -> bool:
+    return x.reduction in (Reduction.MAX, Reduction.MIN)
+
+
+_EXACT: dict[str, Callable[[DistType, Arguments, bool], bool]] = {
+    "cast": _cast,
+    "scale": _scale,
+    "transpose": _always,
+    "split": _always,
+    "merge": _always,
+    "reshape": _always,
+    "pad": _pad,
+}
+"""Whether a local step on one value computes the same before a reduction and behind it."""
 
 
 def before(
@@ -109,16 +118,16 @@ def after(
 def _on_dims(prices: Prices, mover: Form, to: DistType | None, rank: int) -> Iterator[Form]:
     """A mover with other dimensions, its own first; a permute with the layout that it leads to."""
     properties = mover.properties
-    if mover.kind is coll.PermuteOp:
+    if "to" in properties:
         if to is not None:
-            yield prices.form(mover.kind, {**properties, "to": DistTensorType(to)})
+            yield prices.form(mover.op, {**properties, "to": DistTensorType(to)})
         return
-    names = [name for name in ("dim", "source", "target") if name in properties]
+    names = [one.name for one in mover.kind.parameters if one.kind is Kind.INTEGER]
     yield mover
     for dims in _tuples(len(names), rank):
         each = zip(names, dims, strict=True)
         form = prices.form(
-            mover.kind, {**properties, **{name: IntegerAttr(dim, i64) for name, dim in each}}
+            mover.op, {**properties, **{name: IntegerAttr(dim, i64) for name, dim in each}}
         )
         if form is not mover:
             yield form
@@ -133,10 +142,29 @@ def _tuples(count: int, rank: int) -> Iterator[tuple[int, ...]]:
 
 def _moved_to(local: Form, x: DistType, passed: DistType) -> DistType | None:
     """The layout that a local step would have to take, to give another; None: not known."""
-    if local.kind in (coll.CastOp, coll.ScaleOp):
-        return replace(x, dims=passed.dims)
-    if local.kind is coll.TransposeOp:
-        order = local.properties["order"]
-        assert isinstance(order, SizesAttr)
-        return replace(x, dims=tuple(passed.dims[order.data.index(i)] for i in range(len(x.dims))))
+    return _MOVED_TO[local.kind.name](x, passed, local.arguments)
+
+
+def _elementwise(x: DistType, passed: DistType, arguments: Arguments) -> DistType:
+    return replace(x, dims=passed.dims)
+
+
+def _transposed(x: DistType, passed: DistType, arguments: Arguments) -> DistType:
+    order = arguments["order"]
+    assert isinstance(order, tuple)
+    return replace(x, dims=tuple(passed.dims[order.index(i)] for i in range(len(x.dims))))
+
+
+def _not_known(x: DistType, passed: DistType, arguments: Arguments) -> None:
     return None
+
+
+_MOVED_TO: dict[str, Callable[[DistType, DistType, Arguments], DistType | None]] = {
+    "cast": _elementwise,
+    "scale": _elementwise,
+    "transpose": _transposed,
+    "split": _not_known,
+    "merge": _not_known,
+    "reshape": _not_known,
+    "pad": _not_known,
+}

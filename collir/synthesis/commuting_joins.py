@@ -5,35 +5,21 @@ what changes the layout of the result may instead change that of each operand, a
 round. Which is cheaper depends on what it meets there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from xdsl.ir import SSAValue
 
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Reduction
-from collir.synthesis.commuting_hops import LOCAL, after
+from collir.layout.steps import StepKind, local_inverse, local_twin
+from collir.synthesis.commuting_hops import after
 from collir.synthesis.commuting_prices import NOTHING, Form, Price, Prices
 from collir.synthesis.commuting_threads import part
-from collir.synthesis.fusion import MOVING, only_user
-
-JOINS = (coll.AddOp, coll.ConcatOp)
-"""The operations on several values."""
-
-WITHOUT_SENDING: Mapping[type[CollOp], type[CollOp] | None] = {
-    coll.ReduceScatterOp: coll.SliceOp,
-    coll.ReduceOp: coll.KeepRootOp,
-    coll.AllReduceOp: None,
-}
-"""What takes a value that was reduced already to where a reduction leads; None: it is there."""
-
-UNDONE_BY: Mapping[type[CollOp], type[CollOp]] = {
-    coll.AllGatherOp: coll.SliceOp,
-    coll.BroadcastOp: coll.KeepRootOp,
-}
-"""What sends nothing, and takes a value back to where a collective came from."""
+from collir.synthesis.fusion import only_user
 
 Forms = tuple[Form, ...]
 """Steps in a row."""
@@ -56,10 +42,10 @@ class Joined:
     first: tuple[tuple[SSAValue, Forms], ...]
     join: tuple[Form, DistType]
     then: tuple[Form, DistType] | None
-    gone: tuple[CollOp, ...]
+    gone: tuple[DistOp, ...]
 
 
-def earlier(prices: Prices, op: CollOp) -> Joined | None:
+def earlier(prices: Prices, op: DistOp) -> Joined | None:
     """The step behind a join on its operands instead, if that is cheaper."""
     step = mover(only_user(op.result))
     if step is None:
@@ -90,7 +76,7 @@ def earlier(prices: Prices, op: CollOp) -> Joined | None:
     return Joined(tuple(firsts), (join, wanted), None, (op, step))
 
 
-def later(prices: Prices, op: CollOp) -> Joined | None:
+def later(prices: Prices, op: DistOp) -> Joined | None:
     """A step in front of a join on its result instead, if that is cheaper."""
     reached = [_reaching(prices, value) for value in op.operands]
     for form in dict.fromkeys(one.form for one in reached if one is not None):
@@ -101,12 +87,12 @@ def later(prices: Prices, op: CollOp) -> Joined | None:
 
 
 def _later(
-    prices: Prices, op: CollOp, reached: Sequence["_Reach | None"], form: Form
+    prices: Prices, op: DistOp, reached: Sequence["_Reach | None"], form: Form
 ) -> Joined | None:
     join, back = prices.of(op), _undone(prices, form)
     firsts: list[tuple[SSAValue, Forms]] = []
     types: list[DistType] = []
-    gone: list[CollOp] = []
+    gone: list[DistOp] = []
     old, new = _written(prices, join, [dist_type(one) for one in op.operands]), NOTHING
     rows: list[_Row] = []
     for value, one in zip(op.operands, reached, strict=True):
@@ -153,13 +139,13 @@ class _Reach:
     locals: Forms
     price: Price
     type: DistType
-    gone: tuple[CollOp, ...]
+    gone: tuple[DistOp, ...]
 
 
 def _reaching(prices: Prices, value: SSAValue) -> _Reach | None:
     """The last step that changes the layout of a value, if it can be brought to the join."""
-    passed: list[CollOp] = []
-    while len(passed) < REACH and isinstance(op := _only_maker(value), LOCAL):
+    passed: list[DistOp] = []
+    while len(passed) < REACH and (op := _only_maker(value)) is not None and op.kind.maps:
         passed.append(op)
         value = op.operands[0]
     step = _once(value)
@@ -177,10 +163,10 @@ def _reaching(prices: Prices, value: SSAValue) -> _Reach | None:
     return _Reach(form, locals_, price, x, (step, *passed))
 
 
-def mover(op: object) -> CollOp | None:
+def mover(op: object) -> DistOp | None:
     """An operation, if it changes a layout and its place may change."""
     found = part(op)
-    return found if found is not None and isinstance(found, MOVING) else None
+    return found if found is not None and found.kind.layout_only else None
 
 
 def _led(prices: Prices, form: Form, x: DistType) -> tuple[Forms, DistType] | None:
@@ -189,51 +175,59 @@ def _led(prices: Prices, form: Form, x: DistType) -> tuple[Forms, DistType] | No
     given = prices.type(form, x)
     if given is not None:
         return (form,), given
-    if form.kind not in WITHOUT_SENDING or x.partial:
+    twin = local_twin(form.kind)
+    if twin is None or x.partial:
         return None
-    kind = WITHOUT_SENDING[form.kind]
-    if kind is None:
-        return (), x
-    named = ("axes", "dim") if "dim" in form.properties else ("axes",)
-    local = prices.form(kind, {name: form.properties[name] for name in named})
-    given = prices.type(local, x)
-    return None if given is None else ((local,), given)
+    steps = tuple(_alike(prices, kind, form) for kind in twin)
+    for step in steps:
+        given = prices.type(step, x)
+        if given is None:
+            return None
+        x = given
+    return steps, x
 
 
 def _undone(prices: Prices, form: Form) -> Form | None:
-    kind = UNDONE_BY.get(form.kind)
-    return None if kind is None else prices.form(kind, form.properties)
+    """What sends nothing, and takes a value back to where a collective came from."""
+    kind = local_inverse(form.kind)
+    return None if kind is None else _alike(prices, kind, form)
+
+
+def _alike(prices: Prices, kind: StepKind, form: Form) -> Form:
+    """A step with the arguments of another."""
+    names = [one.name for one in kind.parameters if not one.hint]
+    return prices.form(OPERATIONS[kind.name], {name: form.properties[name] for name in names})
 
 
 def _exact(form: Form, join: Form, x: DistType) -> bool:
     """Whether a step and a join may change places, where types let them; ``x`` is what the step
     takes. Integers that wrap around do not keep their order when they are added to."""
-    if join.kind is coll.ConcatOp or not issubclass(form.kind, coll.REDUCING):
+    if join.kind.packs or not form.kind.reduces:
         return True
     return x.dtype.is_float or x.reduction not in (Reduction.MAX, Reduction.MIN)
 
 
-def _only_maker(value: SSAValue) -> CollOp | None:
+def _only_maker(value: SSAValue) -> DistOp | None:
     """What makes a value that has one use, if its place may change."""
     return part(value.owner) if only_user(value) is not None else None
 
 
-def _once(value: SSAValue) -> CollOp | None:
+def _once(value: SSAValue) -> DistOp | None:
     return mover(_only_maker(value))
 
 
-def _before(value: SSAValue) -> list[CollOp]:
+def _before(value: SSAValue) -> list[DistOp]:
     """The steps that change the layout of a value up to here, and of nothing else."""
-    found: list[CollOp] = []
+    found: list[DistOp] = []
     while (op := _once(value)) is not None:
         found.append(op)
         value = op.operands[0]
     return found[::-1]
 
 
-def _behind(value: SSAValue) -> list[CollOp]:
+def _behind(value: SSAValue) -> list[DistOp]:
     """Those that change it from here on."""
-    found: list[CollOp] = []
+    found: list[DistOp] = []
     while (op := mover(only_user(value))) is not None:
         found.append(op)
         value = op.result
@@ -247,12 +241,12 @@ def _sum(one: Price | None, other: Price | None) -> Price | None:
 def _written(prices: Prices, join: Form, types: Sequence[DistType]) -> Price | None:
     """What a join costs; of a concat the least, as its parts may be in their place already."""
     price = prices.price(join, *types)
-    if price is not None and join.kind is coll.ConcatOp:
+    if price is not None and join.kind.packs:
         return Price(steps=1)
     return price
 
 
-def _as_written(prices: Prices, row: Sequence[CollOp]) -> Price | None:
+def _as_written(prices: Prices, row: Sequence[DistOp]) -> Price | None:
     total: Price | None = NOTHING
     for op in row:
         total = _sum(total, prices.price(prices.of(op), dist_type(op.operands[0])))
@@ -267,23 +261,23 @@ class _Row(NamedTuple):
     ends: tuple[DistType, DistType] | None
 
 
-def _prolonged(prices: Prices, row: Sequence[CollOp], value: SSAValue, *more: Form) -> _Row:
+def _prolonged(prices: Prices, row: Sequence[DistOp], value: SSAValue, *more: Form) -> _Row:
     """A row of steps up to a value, and more behind it."""
     x, plain = dist_type(value), _as_written(prices, row)
     for form in more:
         plain, given = _sum(plain, prices.price(form, x)), prices.type(form, x)
         assert given is not None
         x = given
-    kinds = [*(type(op) for op in row), *(form.kind for form in more)]
+    kinds = [*(op.kind for op in row), *(form.kind for form in more)]
     if not row or not more or not _sends(kinds):
         return _Row(plain, None)
     return _Row(plain, (dist_type(row[0].operands[0]), x))
 
 
-def _preceded(prices: Prices, form: Form, x: DistType, row: Sequence[CollOp]) -> _Row:
+def _preceded(prices: Prices, form: Form, x: DistType, row: Sequence[DistOp]) -> _Row:
     """A row of steps, and one in front of it."""
     plain = _sum(prices.price(form, x), _as_written(prices, row))
-    if not row or not _sends([form.kind, *(type(op) for op in row)]):
+    if not row or not _sends([form.kind, *(op.kind for op in row)]):
         return _Row(plain, None)
     return _Row(plain, (x, dist_type(row[-1].result)))
 
@@ -304,5 +298,5 @@ def _pays(prices: Prices, rest: Price | None, rows: Sequence[_Row], old: Price |
     return True
 
 
-def _sends(kinds: Sequence[type[CollOp]]) -> bool:
-    return any(issubclass(kind, coll.COLLECTIVES) for kind in kinds)
+def _sends(kinds: Sequence[StepKind]) -> bool:
+    return any(kind.sends for kind in kinds)

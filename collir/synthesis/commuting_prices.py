@@ -6,6 +6,7 @@ All is remembered by types, as the layers of a model are alike.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from time import monotonic
 from typing import NamedTuple
 
@@ -15,10 +16,10 @@ from collir.cost.group import CostError
 from collir.cost.model import step_cost
 from collir.cost.plan import is_free
 from collir.cost.program import collective
-from collir.cost.simulation import bytes_moved
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, CollOp, DistTensorType, dist_type
+from collir.dialects.operation import DistOp, arguments_of
+from collir.dialects.tensor import AxesAttr, DistTensorType, dist_type
 from collir.layout import DistType, LayoutError, Mesh
+from collir.layout.steps import Argument, StepKind
 from collir.synthesis.build import build
 from collir.synthesis.layouts import LayoutPaths
 from collir.synthesis.search import synthesise
@@ -83,18 +84,23 @@ NOTHING = Price()
 class Form:
     """An operation but for its operands. There is one of each: see ``Prices.form``."""
 
-    kind: type[CollOp]
+    op: type[DistOp]
     properties: Mapping[str, Attribute]
 
     @property
-    def mnemonic(self) -> str:
-        """As it is written in a program."""
-        return self.kind.name.partition(".")[2]
+    def kind(self) -> StepKind:
+        """The row of the operation."""
+        return self.op.KIND
 
-    def put(self, operands: Sequence[SSAValue], result: DistType) -> CollOp:
+    @cached_property
+    def arguments(self) -> dict[str, Argument]:
+        """The arguments by name."""
+        return arguments_of(self.properties)
+
+    def put(self, operands: Sequence[SSAValue], result: DistType) -> DistOp:
         """The operation on operands, with a result that is known to be right."""
         types = [DistTensorType(result)]
-        return self.kind.create(
+        return self.op.create(
             operands=operands, properties=dict(self.properties), result_types=types
         )
 
@@ -125,19 +131,19 @@ class Prices:
         self._speed = (device and device.memory_bandwidth) or math.inf
         self._left = math.inf if wanted.seconds is None else wanted.seconds
         self._each = self._left / SHARES
-        self._forms: dict[tuple[type[CollOp], frozenset[tuple[str, Attribute]]], Form] = {}
+        self._forms: dict[tuple[type[DistOp], frozenset[tuple[str, Attribute]]], Form] = {}
         self._types: dict[tuple[Form, tuple[DistType, ...]], DistType | None] = {}
         self._prices: dict[tuple[Form, tuple[DistType, ...]], Price | None] = {}
         self._runs: dict[tuple[DistType, DistType], Run | None] = {}
 
-    def form(self, kind: type[CollOp], properties: Mapping[str, Attribute]) -> Form:
+    def form(self, op: type[DistOp], properties: Mapping[str, Attribute]) -> Form:
         """The form with these properties; equal ones are the same object."""
-        key = kind, frozenset(properties.items())
+        key = op, frozenset(properties.items())
         if (known := self._forms.get(key)) is None:
-            known = self._forms[key] = Form(kind, dict(properties))
+            known = self._forms[key] = Form(op, dict(properties))
         return known
 
-    def of(self, op: CollOp) -> Form:
+    def of(self, op: DistOp) -> Form:
         """The form of an operation."""
         return self.form(type(op), op.properties)
 
@@ -146,7 +152,7 @@ class Prices:
         key = form, operands
         if key not in self._types:
             try:
-                found = form.kind.checked(self.mesh, operands, form.properties)
+                found = form.op.result_type(self.mesh, operands, form.properties)
             except LayoutError:
                 found = None
             self._types[key] = found
@@ -161,12 +167,12 @@ class Prices:
         return self._prices[key]
 
     def _price(self, form: Form, operands: tuple[DistType, ...], result: DistType) -> Price | None:
-        if not issubclass(form.kind, coll.COLLECTIVES):
+        if not form.kind.sends:
             moved = self._moved(form, operands, result)
             return Price(moved / self._speed, 0.0, moved, 1)
         listed = form.properties.get("axes")
         axes = listed.data if isinstance(listed, AxesAttr) else None
-        step = collective(form.mnemonic, self.mesh, operands[0], result, axes)
+        step = collective(form.kind.name, self.mesh, operands[0], result, axes)
         try:
             time = step_cost(step, self.wanted.model).time
         except CostError:
@@ -181,7 +187,7 @@ class Prices:
         ):
             return 0
         taken = [one.local_bytes(self.mesh) for one in operands]
-        return bytes_moved(form.kind, taken, result.local_bytes(self.mesh))
+        return form.kind.moved(taken, result.local_bytes(self.mesh))
 
     def run(self, source: DistType, target: DistType) -> Run | None:
         """The cheapest program from a layout to another; None: none was found."""
@@ -237,7 +243,7 @@ class Prices:
         block, price = Block(arg_types=[DistTensorType(source)]), NOTHING
         ops, _ = build(self.mesh, block.args[0], steps, target)
         for op in ops:
-            assert isinstance(op, CollOp)
+            assert isinstance(op, DistOp)
             step = self.price(self.of(op), *(dist_type(operand) for operand in op.operands))
             if step is None:
                 return None

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from collir.dialects import coll
-from collir.dialects.coll import CollOp
+from collir.dialects.operation import DistOp, is_placeholder
 from collir.layout import DistType
-from collir.synthesis.commuting_hops import LOCAL, after, before
+from collir.synthesis.commuting_hops import after, before
 from collir.synthesis.commuting_prices import NOTHING, Form, Price, Prices, Run
 from collir.synthesis.fusion import moving, only_user
 
@@ -48,8 +47,8 @@ class Grid:
 
     def __init__(self, prices: Prices, source: DistType, forms: Sequence[Form]):
         self.prices = prices
-        self.local_at = [n for n, one in enumerate(forms) if one.kind in LOCAL]
-        self.mover_at = [n for n, one in enumerate(forms) if one.kind not in LOCAL]
+        self.local_at = [n for n, one in enumerate(forms) if one.kind.maps]
+        self.mover_at = [n for n, one in enumerate(forms) if not one.kind.maps]
         self.locals = [forms[n] for n in self.local_at]
         self.size = len(self.local_at), len(self.mover_at)
         self.types: dict[Point, DistType] = {(0, 0): source}
@@ -71,7 +70,7 @@ class Grid:
             if price is None or given is None:
                 return None
             total = total.plus(price)
-            if form.kind in LOCAL:
+            if form.kind.maps:
                 self.down.add((i, j))
                 i += 1
             else:
@@ -168,7 +167,7 @@ class Grid:
             if (form := self.across.get((i, end))) is None:
                 return
             given, origin = self.types[i, end + 1], self.mover_at[end]
-            sends |= issubclass(form.kind, coll.COLLECTIVES)
+            sends |= form.kind.sends
             if end == j:
                 price = self.prices.price(form, x)
                 if price is not None:
@@ -178,18 +177,18 @@ class Grid:
                 yield (i, end + 1), run.price, last
 
 
-def part(op: object) -> CollOp | None:
+def part(op: object) -> DistOp | None:
     """An operation, if it may be in a row of steps that are interleaved anew."""
-    if isinstance(op, LOCAL):
+    if isinstance(op, DistOp) and op.kind.maps:
         return op
     found = moving(op)
-    return None if isinstance(found, coll.RedistributeOp) else found
+    return None if is_placeholder(found) else found
 
 
-def threads(function: FuncOp) -> Iterator[list[CollOp]]:
+def threads(function: FuncOp) -> Iterator[list[DistOp]]:
     """Rows of operations on one value, each on the result of the one before, which nothing else
     uses; the longest there are."""
-    seen: set[CollOp] = set()
+    seen: set[DistOp] = set()
     for op in function.body.ops:
         first = part(op)
         if first is None or first in seen:
@@ -201,9 +200,9 @@ def threads(function: FuncOp) -> Iterator[list[CollOp]]:
         yield thread
 
 
-def thread_to(value: SSAValue) -> list[CollOp]:
+def thread_to(value: SSAValue) -> list[DistOp]:
     """The row of operations that a value comes from, as far as nothing else uses what they give."""
-    found: list[CollOp] = []
+    found: list[DistOp] = []
     while only_user(value) is not None and (op := part(value.owner)) is not None:
         found.append(op)
         value = op.operands[0]

@@ -13,8 +13,8 @@ from operator import mul
 from typing import NamedTuple
 
 from collir.cost.model import CostModel
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
 from collir.machine import Level
 from collir.synthesis.states import fits
@@ -112,7 +112,7 @@ class Demand:
             in the groups of a collective that says its algorithm.
     """
 
-    def __init__(self, op: CollOp, mesh: Mesh, model: CostModel):
+    def __init__(self, op: DistOp, mesh: Mesh, model: CostModel):
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         self.op, self.source, self.target = op, x, y
         self._fits = fits(x, y)
@@ -133,7 +133,7 @@ class Demand:
         idle = (*self._having("replicated", "replicated"), *self._having("root", "replicated"))
         self._helping = (*idle, *self._gathered, *self._split)
         kept = (*self._having("sharded", "sharded"), *self._having("partial", "partial"))
-        moves = isinstance(op, coll.AllToAllOp)
+        moves = op.kind.exchanges
         self._moved = tuple(axis for axis in kept if moves and axis not in self.inert)
         self._distinct = tuple(axis for axis in kept if axis not in self._moved)
         self._crossed = (*self._reduced, *self._summed, *self._spread)

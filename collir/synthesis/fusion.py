@@ -17,22 +17,15 @@ from xdsl.rewriter import InsertPoint
 from collir.cost.group import CostError
 from collir.cost.model import step_cost
 from collir.cost.program import collective_of
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import LayoutError, Mesh
+from collir.layout.steps import ADD, REDISTRIBUTE
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.strategies import TIE, Wanted, choices, put
-
-MOVING = (
-    *coll.COLLECTIVES,
-    coll.RedistributeOp,
-    coll.SliceOp,
-    coll.KeepRootOp,
-    coll.MaskOp,
-)
-"""The operations that change a layout only."""
 
 
 def fused(
@@ -62,10 +55,10 @@ class _Fusion:
     def add_before(self) -> None:
         """``add`` of what two equal steps give: the step, once, on the sum of what they take."""
         for op in list(self.function.body.ops):
-            if isinstance(op, coll.AddOp):
+            if isinstance(op, DistOp) and op.kind is ADD:
                 self._add_before(op)
 
-    def _add_before(self, op: coll.AddOp) -> None:
+    def _add_before(self, op: DistOp) -> None:
         left, right = (moving(operand.owner) for operand in op.operands)
         if left is None or right is None or left is right or left.name != right.name:
             return
@@ -73,21 +66,21 @@ class _Fusion:
             return
         taken = [dist_type(one.operands[0]) for one in (left, right)]
         try:
-            whole = coll.AddOp.checked(self.mesh, taken, {})
-            given = type(left).checked(self.mesh, [whole], left.properties)
+            whole = ADD.result_type(self.mesh, taken, {})
+            given = left.kind.result_type(self.mesh, [whole], left.arguments)
         except LayoutError:  # the maximum of a sum is no sum of maxima
             return
         if given == dist_type(op.result) and self._pays(left, op):
-            added = coll.AddOp.make(self.mesh, left.operands[0], right.operands[0])
+            added = OPERATIONS[ADD.name].make(self.mesh, left.operands[0], right.operands[0])
             step = type(left).make(self.mesh, added.result, **left.properties)
             self._replace(op, [added, step], step.result)
             self._erase([left, right])
             self._add_before(added)
 
-    def _pays(self, step: CollOp, add: coll.AddOp) -> bool:
+    def _pays(self, step: DistOp, add: DistOp) -> bool:
         """Whether one step less is worth what there is more to add, on what it takes."""
         more = 3 * (self._bytes(step.operands[0]) - self._bytes(add.result))
-        if not isinstance(step, coll.COLLECTIVES):
+        if not step.kind.sends:
             return more <= 0
         device = self.mesh.machine.device
         speed = device.memory_bandwidth if device else None
@@ -109,11 +102,13 @@ class _Fusion:
             else:
                 self._shorten(chain)
 
-    def _shorten(self, chain: Sequence[CollOp]) -> None:
+    def _shorten(self, chain: Sequence[DistOp]) -> None:
         last = chain[-1]
         try:
             now = sum(self._time(op) for op in chain)
-            whole = coll.RedistributeOp.make(self.mesh, chain[0].operands[0], to=last.result.type)
+            whole = OPERATIONS[REDISTRIBUTE.name].make(
+                self.mesh, chain[0].operands[0], to=last.result.type
+            )
         except (CostError, LayoutError):
             return
         whole.location = last.location
@@ -131,15 +126,15 @@ class _Fusion:
         else:
             self._erase([whole])
 
-    def _time(self, op: CollOp) -> float:
+    def _time(self, op: DistOp) -> float:
         """Seconds of a step as it stands.
 
         Raises:
             CostError: it has no cost.
         """
-        if isinstance(op, coll.RedistributeOp):
+        if op.kind.placeholder:
             return choices(op, self.wanted)[0][0]
-        if not isinstance(op, coll.COLLECTIVES):
+        if op.kind.local:
             return 0.0
         return step_cost(collective_of(op, self.mesh), self.wanted.model).time
 
@@ -150,15 +145,15 @@ class _Fusion:
         rewriter.insert(ops, InsertPoint.before(op))
         rewriter.replace(op, [], [value])
 
-    def _erase(self, ops: Sequence[CollOp]) -> None:
+    def _erase(self, ops: Sequence[DistOp]) -> None:
         for op in reversed(ops):
             PatternRewriter(op).erase(op)
 
 
-def chains(function: FuncOp) -> Iterator[list[CollOp]]:
+def chains(function: FuncOp) -> Iterator[list[DistOp]]:
     """Runs of two and more operations that change a layout only, each on the result of the one
     before, which nothing else uses."""
-    seen: set[CollOp] = set()
+    seen: set[DistOp] = set()
     for op in function.body.ops:
         first = moving(op)
         if first is None or first in seen:
@@ -171,9 +166,9 @@ def chains(function: FuncOp) -> Iterator[list[CollOp]]:
             yield chain
 
 
-def moving(op: object) -> CollOp | None:
+def moving(op: object) -> DistOp | None:
     """An operation, if it changes a layout only, and says neither how nor that it may wait."""
-    if not isinstance(op, MOVING):
+    if not isinstance(op, DistOp) or not op.kind.layout_only:
         return None
     return None if op.properties.keys() & {"algorithm", "async"} else op
 

@@ -5,7 +5,7 @@ of axes from one state to another at once. All edges are kept in arrays, so that
 all of them are computed together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -15,25 +15,37 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collir.layout.steps import STEPS
+from collir.layout.types import State
+
 Array = npt.NDArray[Any]
 
 PARTIAL, ROOT, SHARDED, REPLICATED = "PMSR"
 ELSEWHERE = "T"
 """Sharded on another dimension than before."""
 
-STEPS = {
-    "all_reduce": (PARTIAL, REPLICATED),
-    "reduce_scatter": (PARTIAL, SHARDED),
-    "reduce": (PARTIAL, ROOT),
-    "broadcast": (ROOT, REPLICATED),
-    "scatter": (ROOT, SHARDED),
-    "all_gather": (SHARDED, REPLICATED),
-    "gather": (SHARDED, ROOT),
-    "all_to_all": (SHARDED, ELSEWHERE),
+LETTERS: dict[State, str] = {
+    "partial": PARTIAL,
+    "root": ROOT,
+    "sharded": SHARDED,
+    "replicated": REPLICATED,
 }
-"""What a collective does to the state of its axes."""
 
-KINDS = tuple(STEPS)
+
+def _transitions() -> Iterator[tuple[str, tuple[str, str]]]:
+    for kind in STEPS.values():
+        if kind.sends and kind.before and kind.after:
+            after = ELSEWHERE if kind.exchanges else LETTERS[kind.after]
+            yield kind.name, (LETTERS[kind.before], after)
+
+
+TRANSITIONS = dict(
+    sorted(_transitions(), key=lambda one: ("PMS".index(one[1][0]), "RSMT".index(one[1][1])))
+)
+"""What a collective does to the state of its axes; from the first state on, the shortest way to the
+end first."""
+
+KINDS = tuple(TRANSITIONS)
 
 Chain = str
 """The states that an axis may take, in the order in which it may: ``PMSR``."""
@@ -45,7 +57,7 @@ def end_of(kind: str, chain: Chain) -> str:
     Where the axis is to be sharded or at root in the end, and the collective leaves copies, these
     are cut or dropped at once: that is free, and may be cheaper than to scatter or reduce.
     """
-    start, end = STEPS[kind]
+    start, end = TRANSITIONS[kind]
     if end == REPLICATED and chain[-1] != REPLICATED:
         end = chain[-1]
     return end if 0 <= chain.find(start) < chain.find(end) else ""
@@ -141,7 +153,7 @@ def graph(chains: tuple[Chain, ...]) -> Graph:
     for kind, name in enumerate(KINDS):
         ends_of = [end_of(name, chain) for chain in chains]
         able = [place for place, end in enumerate(ends_of) if end]
-        one = STEPS[name][0]
+        one = TRANSITIONS[name][0]
         for bits in range(1, 1 << len(able)):
             group = [place for index, place in enumerate(able) if bits >> index & 1]
             rest = np.zeros(1, dtype=np.int64)

@@ -112,14 +112,14 @@ class LayoutPaths(Paths[Held]):
         before_bytes = x.local_bytes(mesh) * self.scale
         after_bytes = after.local_bytes(mesh) * self.scale
         memory = before_bytes + after_bytes
-        if step.kind in ("slice", "keep_root"):
+        if step.does.local:
             local = _ROOT if step.dim is None else step.dim
             return Edge(Held(after, state.begun, local), (step,), memory=memory)
-        size = before_bytes if step.kind == "all_to_all" else max(before_bytes, after_bytes)
+        size = max(before_bytes, after_bytes)
         group = ports.mask(step.axes)
         copies = ports.all & ~group & ~ports.mask(x.axes)
         root = ports.mask(x.root) & ~group
-        moves = (x, after) if step.kind == "permute" else None
+        moves = (x, after) if step.to is not None else None
         return Edge(
             Held(after, True), (), step.kind, group, root, copies, float(size), memory, step, moves
         )

@@ -12,7 +12,6 @@ from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr,
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block
 
-from collir.dialects.coll import AxesAttr, DistTensorType
 from collir.dialects.machine import (
     MESH_ATTRIBUTE,
     AxisAttr,
@@ -21,6 +20,7 @@ from collir.dialects.machine import (
     MachineOp,
     MeshOp,
 )
+from collir.dialects.tensor import AxesAttr, DistTensorType
 from collir.layout import Axis, Dim, DistType, Factor, Mesh
 from collir.machine import Machine
 from collir.machine.model import product

@@ -25,9 +25,8 @@ from collir.cost.plan import plan, steps_of
 from collir.cost.program import op_cost, stream_of
 from collir.cost.schedule import Task, schedule
 from collir.cost.simulation import local_phases, local_step
-from collir.dialects import coll
-from collir.dialects.coll import CollOp
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp, is_collective
 from collir.layout import Mesh
 
 AS_FAST = 2e-3
@@ -73,7 +72,7 @@ class Work:
 
 
 def work_of(
-    function: FuncOp, model: CostModel, steps: Callable[[CollOp], Steps] | None = None
+    function: FuncOp, model: CostModel, steps: Callable[[DistOp], Steps] | None = None
 ) -> Work:
     """The steps of a function as tasks.
 
@@ -86,12 +85,12 @@ def work_of(
     mesh, where = mesh_of(function), plan(function)
     ops: list[Operation] = []
     tasks: list[Task] = []
-    last: dict[CollOp, tuple[int, ...]] = {}
+    last: dict[DistOp, tuple[int, ...]] = {}
     steps = steps or _as_written(mesh, model)
     for op, makers in steps_of(function.body.ops, mesh):
         after = tuple(sorted({number for one in makers for number in last[one]}))
-        if isinstance(op, coll.COLLECTIVES):
-            waited = isinstance(op, coll.PermuteOp)  # which cannot be async
+        if is_collective(op):
+            waited = not op.kind.may_be_async
             for step in steps(op):
                 ops.append(op)
                 tasks.append(Task(step.phases, stream_of(step.collective), after, waited))
@@ -105,11 +104,11 @@ def work_of(
     return Work(tuple(ops), tuple(tasks))
 
 
-def _as_written(mesh: Mesh, model: CostModel) -> Callable[[CollOp], Steps]:
+def _as_written(mesh: Mesh, model: CostModel) -> Callable[[DistOp], Steps]:
     """Collectives as they are written; those that are alike are costed once."""
     known: dict[Hashable, Steps] = {}
 
-    def steps(op: CollOp) -> Steps:
+    def steps(op: DistOp) -> Steps:
         alike = (op.name, frozenset(op.properties.items()), op.operands[0].type)
         if alike not in known:
             known[alike] = (op_cost(op, mesh, model),)

@@ -10,8 +10,8 @@ from xdsl.ir import Operation
 
 from collir.cost.model import CostModel
 from collir.cost.simulation import Simulation, simulated
-from collir.dialects import coll
 from collir.dialects.machine import meshes_remembered
+from collir.dialects.operation import DistOp, is_collective
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.synthesis.ordering import Work, work_of, write_in_order
@@ -39,7 +39,7 @@ def overlapped(module: ModuleOp, model: CostModel) -> None:
 
 def sends(function: FuncOp) -> bool:
     """Whether there is a collective in a function."""
-    return any(isinstance(op, coll.COLLECTIVES) for op in function.body.ops)
+    return any(map(is_collective, function.body.ops))
 
 
 def checked(function: FuncOp, model: CostModel) -> Simulation:
@@ -49,7 +49,7 @@ def checked(function: FuncOp, model: CostModel) -> Simulation:
         DiagnosticError: see ``overlapped``.
     """
     check_programs([function], "has no cost")
-    placed_mesh(next(op for op in function.body.ops if isinstance(op, coll.CollOp)))
+    placed_mesh(next(op for op in function.body.ops if isinstance(op, DistOp)))
     found = simulated(function, model)
     if not fits(found):
         raise DiagnosticError.at(
@@ -91,7 +91,7 @@ def rewrite(function: FuncOp, work: Work, order: Sequence[int]) -> None:
     write_in_order(function, rank)
     for number, following in zip(order, [*order[1:], None], strict=True):
         op = work.ops[number]
-        if not isinstance(op, coll.ASYNC):
+        if not isinstance(op, DistOp) or not op.kind.may_be_async:
             continue
         if following is None or number in work.tasks[following].after:  # it is waited for anyway
             op.properties.pop("async", None)

@@ -14,17 +14,11 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, CollOp, SizesAttr, dist_type
 from collir.dialects.machine import NumberAttr
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import SizesAttr, dist_type
 from collir.layout import LayoutError, Mesh
 from collir.synthesis.build import Chain
-
-PACKED = coll.ASYNC
-"""The collectives that can be packed: a permute may send each block elsewhere."""
-
-_FROM_DIM = (coll.AllGatherOp, coll.GatherOp)
-_TO_DIM = (coll.ReduceScatterOp, coll.ScatterOp)
 
 
 @dataclass(frozen=True)
@@ -38,19 +32,20 @@ class _Part:
     blocks: bool = False
 
 
-def kind_of(op: CollOp, mesh: Mesh) -> Hashable:
-    """What collectives have in common that fit into one buffer; None: of none."""
-    if not isinstance(op, PACKED) or op.properties.keys() & {"algorithm", "async"}:
+def kind_of(op: DistOp, mesh: Mesh) -> Hashable:
+    """What collectives have in common that fit into one buffer; None: of none (a permute may send
+    each block elsewhere)."""
+    if not op.kind.sends or op.kind.before is None or op.properties.keys() & {"algorithm", "async"}:
         return None
     x = dist_type(op.operands[0])
     front = tuple((part.axis, part.size) for part in _front(_parts(op, mesh), mesh))
     # An all_to_all whose blocks change places in the order of the dimensions is another one.
-    turned = isinstance(op, coll.AllToAllOp) and op.source.value.data > op.target.value.data
+    turned = op.kind.exchanges and op.integer("source") > op.integer("target")
     axes = op.properties["axes"]
     return op.name, axes, x.dtype, x.partial, x.reduction, x.root, front, turned
 
 
-def packed(mesh: Mesh, ops: Sequence[CollOp]) -> tuple[list[Operation], CollOp, list["Unpacking"]]:
+def packed(mesh: Mesh, ops: Sequence[DistOp]) -> tuple[list[Operation], DistOp, list["Unpacking"]]:
     """One collective for several of one kind, on operands that are all there: the operations up to
     it, itself, and how to get each result from it.
 
@@ -79,7 +74,7 @@ def packed(mesh: Mesh, ops: Sequence[CollOp]) -> tuple[list[Operation], CollOp, 
         found.append(Unpacking(op, start))
         start += dist_type(piece).dims[last].size
     collective = whole.ops[-1]
-    assert isinstance(collective, CollOp)
+    assert isinstance(collective, DistOp)
     return [*before, *whole.ops[:-1]], collective, found
 
 
@@ -87,7 +82,7 @@ def packed(mesh: Mesh, ops: Sequence[CollOp]) -> tuple[list[Operation], CollOp, 
 class Unpacking:
     """A result in a buffer: the operation whose result it is, and where it starts."""
 
-    op: CollOp
+    op: DistOp
     start: int
 
     def of(self, mesh: Mesh, value: SSAValue) -> Chain:
@@ -108,11 +103,10 @@ class Unpacking:
         return chain
 
 
-def _parts(op: CollOp, mesh: Mesh) -> list[_Part]:
+def _parts(op: DistOp, mesh: Mesh) -> list[_Part]:
     """The parts of all dimensions, in their order; blocks stand before the rest of theirs."""
     x, y = dist_type(op.operands[0]), dist_type(op.result)
-    over = op.properties["axes"]
-    moved = over.data if isinstance(over, AxesAttr) else ()
+    moved = op.over
     count = mesh.group_size(moved)
     parts: list[_Part] = []
     for dim, (have, want) in enumerate(zip(x.dims, y.dims, strict=True)):
@@ -135,7 +129,7 @@ def _front(parts: Sequence[_Part], mesh: Mesh) -> list[_Part]:
     return [*held, *(part for part in parts if part.blocks)]
 
 
-def _flat(chain: Chain, op: CollOp) -> list[Operation]:
+def _flat(chain: Chain, op: DistOp) -> list[Operation]:
     """Views an operand as it lies in a buffer."""
     parts = _parts(op, chain.mesh)
     _reshape(chain, [part.size for part in parts])
@@ -147,14 +141,14 @@ def _flat(chain: Chain, op: CollOp) -> list[Operation]:
     return chain.ops
 
 
-def _properties(op: CollOp, mesh: Mesh) -> dict[str, Attribute]:
+def _properties(op: DistOp, mesh: Mesh) -> dict[str, Attribute]:
     """Those of a collective on a buffer."""
     properties: dict[str, Attribute] = {"axes": op.properties["axes"]}
     front = _front(_parts(op, mesh), mesh)
     blocks = [index for index, part in enumerate(front) if part.blocks]
-    if isinstance(op, (*_FROM_DIM, *_TO_DIM)):
+    if op.kind.gathers or op.kind.shards:
         properties["dim"] = _int(blocks[0])
-    elif isinstance(op, coll.AllToAllOp):
+    elif op.kind.exchanges:
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         dims = [front[index].dim for index in blocks]
         source = next(d for d in dims if len(x.dims[d].axes) > len(y.dims[d].axes))

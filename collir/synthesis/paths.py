@@ -15,6 +15,7 @@ from collir.cost.collective import Collective
 from collir.cost.group import CostError
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.layout import DistType
+from collir.layout.steps import STEPS
 from collir.search import Problem, k_best
 from collir.synthesis.ports import Ports
 from collir.synthesis.steps import Candidate, Step
@@ -24,8 +25,6 @@ State = TypeVar("State", bound=Hashable)
 TIE = 1e-9
 """Of the shortest step: what a step more counts, so that of equal programs the shorter is better;
 and what times may differ by and count as equal."""
-
-_ANY_ORDER = ("all_reduce", "reduce", "broadcast")
 
 
 class Edge(NamedTuple, Generic[State]):
@@ -180,8 +179,8 @@ class Paths(Problem[Node[State]]):
         ports = self.ports
         listed = [edge.step]
         if edge.step is None:
-            free = edge.kind in _ANY_ORDER
-            orders = ports.orders(edge.group) if free else [ports.axes(edge.group)]
+            ordered = STEPS[edge.kind].ordered
+            orders = [ports.axes(edge.group)] if ordered else ports.orders(edge.group)
             listed = [Step(edge.kind, over) for over in orders]
         root = frozenset(ports.axes(edge.at_root))
         copies = frozenset(ports.axes(edge.replicated))

@@ -26,7 +26,7 @@ from collir.cost.schedule import Task, schedule
 from collir.search import Problem, k_best
 from collir.synthesis.paths import Edge, candidate_of
 from collir.synthesis.states import StatePaths
-from collir.synthesis.steps import FREE, Candidate, Pipeline, Step
+from collir.synthesis.steps import Candidate, Pipeline, Step
 
 TRIED = 3
 """How many of the best programs of a number of chunks are scheduled."""
@@ -206,7 +206,7 @@ def _order(
 ) -> Iterator[tuple[int, int]]:
     """All steps, those that send in the order of (chunk, which of those that send), the others
     right before the next of their chunk that sends, or at the end."""
-    sending = [place for place, step in enumerate(steps) if step.kind not in FREE]
+    sending = [place for place, step in enumerate(steps) if step.does.sends]
     done = [0] * chunks
     for chunk, which in starts:
         yield from ((chunk, place) for place in range(done[chunk], sending[which] + 1))

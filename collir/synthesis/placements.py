@@ -12,17 +12,17 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import NamedTuple
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr
+from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.group import CostError
 from collir.cost.model import CostModel, step_cost
 from collir.cost.program import collective
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, CollOp
 from collir.dialects.machine import MESH_ATTRIBUTE, MeshOp
+from collir.dialects.operation import DistOp
 from collir.layout import DistType, Mesh
 from collir.layout.numbers import divisors
+from collir.layout.steps import OVER
 from collir.machine import Level, LinkKind
 from collir.search import Optimum, Problem, k_best
 from collir.syntax.diagnostics import DiagnosticError
@@ -119,7 +119,7 @@ class Matrices(Problem[Partial]):
             (function.sym_name.data, Demand(op, mesh, model))
             for function in functions
             for op in function.body.ops
-            if isinstance(op, CollOp) and isinstance(op, (*coll.COLLECTIVES, coll.RedistributeOp))
+            if isinstance(op, DistOp) and not op.kind.local
         ]
         self._names = [function.sym_name.data for function in functions]
         self._weights = {name: weights.get(name, 1.0) for name in self._names}
@@ -281,10 +281,10 @@ class Matrices(Problem[Partial]):
         return sum(self._weights[name] * self._bounded(one, mesh) for name, one in self._demands)
 
     def _bounded(self, demand: Demand, mesh: Mesh) -> float:
-        axes, over = demand.op.properties.get("axes"), None
-        if isinstance(axes, AxesAttr):
-            over = tuple(sub for axis in axes.data for sub in mesh.of_axis[axis])
-        if over == () or isinstance(demand.op, coll.RedistributeOp):
+        over = None
+        if OVER in demand.op.kind.parameters:
+            over = tuple(sub for axis in demand.op.over for sub in mesh.of_axis[axis])
+        if over == () or demand.op.kind.placeholder:
             return 0.0
         step = collective(demand.op.mnemonic, mesh, *_renamed(demand, mesh), over)
         try:
@@ -327,12 +327,10 @@ class Matrices(Problem[Partial]):
                 if not found.proven:
                     return math.inf, False
                 raise CostError("none of the programs for this has a cost")
-            axes, algorithm = op.properties.get("axes"), op.properties.get("algorithm")
-            assert isinstance(axes, AxesAttr) and isinstance(algorithm, StringAttr)
-            over = tuple(sub for axis in axes.data for sub in mesh.of_axis[axis])
+            over = tuple(sub for axis in op.over for sub in mesh.of_axis[axis])
             if not over:
                 return 0.0, True
-            step = collective(op.mnemonic, mesh, source, target, over, algorithm.data)
+            step = collective(op.mnemonic, mesh, source, target, over, op.word("algorithm"))
             return step_cost(step, self._model).time, True
         except CostError as error:
             self.refused = self.refused or DiagnosticError.at(op, str(error))

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collir.cost.collective import Collective
+from collir.cost.collectives import COSTS
 from collir.cost.group import Group
 from collir.cost.model import CostModel, step_estimate
 from collir.layout import Mesh
@@ -23,11 +24,13 @@ Array = npt.NDArray[Any]
 _NCCL_BASE = 6.6e-6
 """The least latency of any step in NCCL's model (collir.cost.nccl)."""
 
-_RINGS = {
-    "p2": ("all_reduce", "reduce_scatter", "all_gather"),
-    "nccl": ("reduce_scatter", "all_gather"),
-}
-"""What models do in rings always (an all_reduce of NCCL may be a tree)."""
+
+def _in_rings(kind: str, model: str) -> bool:
+    """Whether a model does a collective in rings always (an all_reduce of NCCL may be a tree)."""
+    entry = COSTS[kind]
+    if model == "p2":
+        return "ring" in entry.algorithms
+    return model == "nccl" and entry.nccl is not None and not entry.nccl.tree
 
 
 class Ports:
@@ -56,7 +59,6 @@ class Ports:
         told_apart = any(level.rails > 1 or level.ports for level in group.levels)
         self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not told_apart
         self._as_written = model.model == "alpha-beta" and model.order == "written"
-        self._rings = _RINGS.get(model.model, ())
         self._empty: dict[tuple[str, int], float] = {}
         self._inner: dict[int, tuple[int, ...]] = {}
         self._sizes: dict[int, int] = {}
@@ -102,26 +104,19 @@ class Ports:
     def share(self, kind: str, ranks: Array, parts: Array) -> Array:
         """Of a buffer (``size`` of ``Collective``), what passes through the busiest port.
 
-        ``parts`` are the children of a level over which a group of ``ranks`` extends: 2 (m-1)/m of
-        an all_reduce, (m-1)/m of a reduce_scatter, all_gather, scatter or gather, all of a
-        broadcast or reduce, and what the ranks behind it have for others of an all_to_all. Rings of
-        n ranks send (n-1)/n.
+        ``parts`` are the children of a level over which a group of ``ranks`` extends. Rings of n
+        ranks send (n-1)/n.
         """
-        if kind in ("broadcast", "reduce"):
-            return np.ones_like(parts)
-        if kind in self._rings:
+        if _in_rings(kind, self._model.model):
             parts = ranks
-        once = (parts - 1) / parts
-        if kind == "all_to_all":
-            return once * (ranks / parts)
-        return 2 * once if kind == "all_reduce" else once
+        return COSTS[kind].into(1.0, parts, ranks / parts, False, False)
 
     def least(self, kind: str, group: int, at_root: int, size: float) -> float:
         """Seconds that a collective takes at least, by any algorithm; ``size`` as ``Collective``'s.
 
         The latency of an empty one, and the bytes over the busiest port, of all groups behind it.
         """
-        if kind == "permute":  # blocks may be where they belong
+        if COSTS[kind].listed:  # blocks may be where they belong
             return 0.0
         busy = self.busy(kind, group, at_root, size)
         return float(busy.max(initial=0.0)) + self.empty(kind, group)
@@ -175,7 +170,7 @@ class Ports:
         Raises:
             CostError: see ``step_cost``.
         """
-        if not self._symmetric or collective.kind == "permute":
+        if not self._symmetric or collective.moves:
             return step_estimate(collective, self._model)[1].time
         group = Group.of(self.mesh, collective.axes, collective.at_root)
         digits = tuple((digit.level, digit.size) for digit in group.digits)

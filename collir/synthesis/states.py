@@ -14,23 +14,25 @@ the search then costs little more than the steps of the best program.
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
+from typing import Literal
 
 import numpy as np
 
 from collir.cost.group import CostError
 from collir.cost.model import CostModel
 from collir.layout import DistType, Mesh
-from collir.layout.types import State
+from collir.layout.steps import KEEP_ROOT, MASK, SLICE, STEPS
 from collir.synthesis.graph import (
     ELSEWHERE,
     KINDS,
+    LETTERS,
     MANY_EDGES,
     MAX_EDGES,
     PARTIAL,
     REPLICATED,
     ROOT,
     SHARDED,
-    STEPS,
+    TRANSITIONS,
     Array,
     Chain,
     count_edges,
@@ -38,7 +40,7 @@ from collir.synthesis.graph import (
 )
 from collir.synthesis.paths import TIE, Edge, Paths
 from collir.synthesis.ports import ports_of
-from collir.synthesis.steps import GATHERING, Step
+from collir.synthesis.steps import Step
 
 Change = tuple[str, str]
 """The states of an axis at both ends."""
@@ -58,17 +60,8 @@ _CHAINS: dict[Change, Chain] = {
 }
 """The states that an axis takes from one end to the other. Copies may be cut or dropped first."""
 
-_LETTERS: dict[State, str] = {
-    "partial": PARTIAL,
-    "root": ROOT,
-    "sharded": SHARDED,
-    "replicated": REPLICATED,
-}
-
 _BEGUN = -1
 """The number of the state in which nothing has been cut or dropped yet."""
-
-_SCATTERING = ("reduce_scatter", "scatter")
 
 
 def fits(source: DistType, target: DistType) -> bool:
@@ -109,7 +102,7 @@ class StatePaths(Paths[int]):
             if source.dim_of(axis) is not None and target.dim_of(axis) is not None:
                 after[axis] = SHARDED if source.dim_of(axis) == target.dim_of(axis) else ELSEWHERE
         masked = [axis for axis in mesh.by_name if after[axis] == PARTIAL != before[axis]]
-        self.masks = (Step("mask", tuple(masked)),) if masked else ()
+        self.masks = (Step(MASK.name, tuple(masked)),) if masked else ()
         after |= dict.fromkeys(masked, REPLICATED)
         fixed = [a for a in before if before[a] == after[a] != REPLICATED]
         self._fixed_root = self.ports.mask(axis for axis in fixed if before[axis] == ROOT)
@@ -184,11 +177,11 @@ class StatePaths(Paths[int]):
         found, ports = self.graph, self.ports
         ranks = _products([ports.size(mask) for mask in self._masks])
         before, after = self._bytes[found.start], self._bytes[found.end]
-        self._sizes = np.where(self._are(GATHERING), before * ranks[found.group], before)
-        result = np.where(self._are(_SCATTERING), after, self._sizes)
+        self._sizes = np.where(self._are("gathers"), before * ranks[found.group], before)
+        result = np.where(self._are("shards"), after, self._sizes)
         self._held = before + result
         step = found.kind * len(ranks) + found.group
-        from_root = np.array([[STEPS[kind][0] == ROOT] for kind in KINDS])
+        from_root = np.array([[TRANSITIONS[kind][0] == ROOT] for kind in KINDS])
         self._busy = np.zeros((len(ports.levels), len(found.start)))
         for place, total in enumerate(ports.inner(ports.all & ~self._fixed_root)):
             inner = [ports.inner(mask)[place] for mask in self._masks]
@@ -204,8 +197,10 @@ class StatePaths(Paths[int]):
         self._sets = [self._mask(group) for group in range(1 << len(self.units))]
         self.left = found.least(self.costs, {self._goal: 0.0})
 
-    def _are(self, kinds: Sequence[str]) -> Array:
-        return np.isin(self.graph.kind, [KINDS.index(kind) for kind in kinds])
+    def _are(self, what: Literal["gathers", "shards"]) -> Array:
+        """Of all edges, whether their collectives gather, or shard."""
+        numbers = [n for n, kind in enumerate(KINDS) if getattr(STEPS[kind], what)]
+        return np.isin(self.graph.kind, numbers)
 
     def _shares(self, ranks: Array, parts: Array) -> Array:
         """Of the buffer, what every kind of step over every group sends through a port of a level
@@ -274,7 +269,7 @@ class StatePaths(Paths[int]):
             masks[one] |= mask
         ends = zip(self.units, found.states_of(after), strict=True)
         made = [(unit, end) for place, (unit, end) in enumerate(ends) if units >> place & 1]
-        copies = STEPS[kind][1] == REPLICATED
+        copies = TRANSITIONS[kind][1] == REPLICATED
         return Edge(
             after,
             (),
@@ -290,10 +285,10 @@ class StatePaths(Paths[int]):
     def _cuts(self, made: Sequence[tuple[Sequence[str], str]]) -> tuple[Step, ...]:
         """The local steps that bring units from replicated to these states."""
         found: list[Step] = []
-        for states, kind in ((SHARDED + ELSEWHERE, "slice"), (ROOT, "keep_root")):
+        for states, kind in ((SHARDED + ELSEWHERE, SLICE), (ROOT, KEEP_ROOT)):
             mask = self.ports.mask(axis for unit, end in made if end in states for axis in unit)
             if mask:
-                found.append(Step(kind, self.ports.axes(mask)))
+                found.append(Step(kind.name, self.ports.axes(mask)))
         return tuple(found)
 
     def _beginnings(self) -> Iterator[tuple[int, tuple[Step, ...]]]:
@@ -322,7 +317,7 @@ def _shards(change: Change) -> bool:
 
 
 def _states(mesh: Mesh, x: DistType) -> dict[str, str]:
-    return {axis: _LETTERS[x.state_of(axis)] for axis in mesh.by_name}
+    return {axis: LETTERS[x.state_of(axis)] for axis in mesh.by_name}
 
 
 def _products(factors: Sequence[float]) -> Array:

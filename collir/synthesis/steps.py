@@ -6,20 +6,12 @@ from functools import cached_property
 
 from collir.cost.model import StepCost
 from collir.layout import DistType, Mesh
-
-SHARDING = ("reduce_scatter", "scatter", "slice")
-"""The steps that cut the value into shards, but for an all_to_all."""
-
-GATHERING = ("all_gather", "gather")
-"""The steps that put shards together."""
-
-FREE = ("slice", "keep_root", "mask")
-"""The steps that send nothing."""
+from collir.layout.steps import STEPS, StepKind
 
 
 @dataclass(frozen=True)
 class Step:
-    """One operation over sub-axes, under its name in a program.
+    """One operation over sub-axes; ``kind`` is the name of its row in the table of steps.
 
     ``dim`` and ``target`` are dimensions where the step says which (``target`` of an all_to_all);
     a step that does not gets one when operations are made. ``to`` is the result of a permute.
@@ -30,6 +22,11 @@ class Step:
     dim: int | None = None
     target: int | None = None
     to: DistType | None = None
+
+    @property
+    def does(self) -> StepKind:
+        """Its row."""
+        return STEPS[self.kind]
 
 
 @dataclass(frozen=True)
@@ -71,5 +68,5 @@ class Candidate:
 
 def scattered(steps: Sequence[Step]) -> list[str]:
     """The sub-axes that some step without a dimension shards, in order."""
-    listed = (axis for s in steps if s.kind in SHARDING and s.dim is None for axis in s.axes)
+    listed = (axis for s in steps if s.does.shards and s.dim is None for axis in s.axes)
     return list(dict.fromkeys(listed))

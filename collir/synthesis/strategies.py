@@ -16,10 +16,18 @@ from collir.cost.group import CostError
 from collir.cost.model import CostModel, step_cost
 from collir.cost.program import collective_of, program_cost
 from collir.cost.simulation import simulated
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp, is_collective, is_placeholder
+from collir.dialects.tensor import AxesAttr, dist_type
 from collir.layout import LayoutError, Mesh
+from collir.layout.steps import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BROADCAST,
+    REDUCE,
+    REDUCE_SCATTER,
+    StepKind,
+)
 from collir.syntax.alternatives import FOR, FROM
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
@@ -64,25 +72,25 @@ def axes_by_level(mesh: Mesh, axes: Axes) -> list[Axes]:
     return [group for group in groups if group]
 
 
-def _around(before: str, after: str) -> Callable[[list[Axes]], Program]:
+def _around(before: StepKind, after: StepKind) -> Callable[[list[Axes]], Program]:
     """A step on every inner level, an all_reduce over the outermost, and the way back."""
 
     def program(levels: list[Axes]) -> Program:
         outermost, *inner = levels
-        into = tuple(Step(before, axes) for axes in reversed(inner))
-        out = tuple(Step(after, axes) for axes in inner)
-        return Program((*into, Step("all_reduce", outermost), *out))
+        into = tuple(Step(before.name, axes) for axes in reversed(inner))
+        out = tuple(Step(after.name, axes) for axes in inner)
+        return Program((*into, Step(ALL_REDUCE.name, outermost), *out))
 
     return program
 
 
 def _each(levels: list[Axes]) -> Program:
-    return Program(tuple(Step("all_reduce", axes) for axes in reversed(levels)))
+    return Program(tuple(Step(ALL_REDUCE.name, axes) for axes in reversed(levels)))
 
 
 _PROGRAMS: dict[str, Callable[[list[Axes]], Program]] = {
-    "rs-ar-ag": _around("reduce_scatter", "all_gather"),
-    "reduce-ar-bcast": _around("reduce", "broadcast"),
+    "rs-ar-ag": _around(REDUCE_SCATTER, ALL_GATHER),
+    "reduce-ar-bcast": _around(REDUCE, BROADCAST),
     "ar-per-level": _each,
 }
 
@@ -99,15 +107,15 @@ def decompose(
         return
     for function in functions_of(module):
         for op in list(function.body.ops):
-            if not isinstance(op, coll.AllReduceOp):
+            if not isinstance(op, DistOp) or op.kind is not ALL_REDUCE:
                 continue
             mesh = mesh_of(op)
-            levels = axes_by_level(mesh, op.axes.data) if mesh.placed else []
+            levels = axes_by_level(mesh, op.over) if mesh.placed else []
             if len(levels) > 1:  # without levels there is no hierarchy
                 put(op, _PROGRAMS[strategy](levels), listener)
 
 
-def put(op: CollOp, program: Program, listener: PatternRewriterListener | None) -> None:
+def put(op: DistOp, program: Program, listener: PatternRewriterListener | None) -> None:
     """Puts a program in the place of an operation.
 
     Raises:
@@ -119,8 +127,8 @@ def put(op: CollOp, program: Program, listener: PatternRewriterListener | None) 
     except LayoutError as error:
         message = f"this {op.mnemonic} cannot be decomposed: {error.text(op.operand_names())}"
         raise DiagnosticError.at(op, message) from error
-    for step in ops if "async" in op.properties else ():
-        if isinstance(step, coll.ASYNC):
+    for step in ops if op.is_async else ():
+        if isinstance(step, DistOp) and step.kind.may_be_async:
             step.properties["async"] = UnitAttr()
     rewriter = PatternRewriter(op)
     if listener is not None:
@@ -160,12 +168,12 @@ class Wanted:
 def searched(op: Operation) -> bool:
     """Whether other programs may take the place of an operation: a collective that does not say
     which algorithm it is to be, on levels; or a redistribution."""
-    if isinstance(op, coll.RedistributeOp):
+    if is_placeholder(op):
         return True
-    return isinstance(op, coll.COLLECTIVES) and "algorithm" not in op.properties
+    return is_collective(op) and "algorithm" not in op.properties
 
 
-def placed_mesh(op: CollOp) -> Mesh:
+def placed_mesh(op: DistOp) -> Mesh:
     """The mesh of an operation.
 
     Raises:
@@ -179,7 +187,7 @@ def placed_mesh(op: CollOp) -> Mesh:
     return mesh
 
 
-def programs(op: CollOp, wanted: Wanted) -> Synthesis:
+def programs(op: DistOp, wanted: Wanted) -> Synthesis:
     """The cheapest programs that do what an operation does.
 
     Raises:
@@ -207,7 +215,7 @@ def programs(op: CollOp, wanted: Wanted) -> Synthesis:
         raise DiagnosticError.at(op, str(error)) from error
 
 
-def front(op: CollOp, wanted: Wanted) -> list[Candidate]:
+def front(op: DistOp, wanted: Wanted) -> list[Candidate]:
     """The programs than which none is cheaper and needs no more memory, cheapest first.
 
     Each is the cheapest one that needs less than the one before: memory is what operand and result
@@ -259,7 +267,7 @@ def _rewrite_if_it_pays(
     """Rewrites a function; where steps are under way at the same time, only if all of it is no
     slower then: what is cheaper alone may keep others waiting."""
     under_way = any("async" in op.properties for op in function.body.ops)
-    if not under_way or any(isinstance(op, coll.RedistributeOp) for op in function.body.ops):
+    if not under_way or any(map(is_placeholder, function.body.ops)):
         rewrite(function, picked, listener)
         return
     before = simulated(function, wanted.model).time
@@ -288,15 +296,13 @@ def copies(module: ModuleOp, function: FuncOp, count: int) -> list[FuncOp]:
     return made
 
 
-def searched_in(function: FuncOp) -> list[CollOp]:
+def searched_in(function: FuncOp) -> list[DistOp]:
     """The operations of a function in whose place other programs may be."""
     placed = mesh_of(function).placed
     return [
         op
         for op in function.body.ops
-        if isinstance(op, CollOp)
-        and searched(op)
-        and (placed or isinstance(op, coll.RedistributeOp))
+        if isinstance(op, DistOp) and searched(op) and (placed or op.kind.placeholder)
     ]
 
 
@@ -314,7 +320,7 @@ Programs = tuple[Program | None, ...]
 """A choice for every operation of a function that has one."""
 
 
-def choices(op: CollOp, wanted: Wanted) -> list[Choice]:
+def choices(op: DistOp, wanted: Wanted) -> list[Choice]:
     """The best programs for an operation, best first; among them what it is itself.
 
     Raises:
@@ -330,7 +336,7 @@ def choices(op: CollOp, wanted: Wanted) -> list[Choice]:
     listed: list[Choice] = list(filter(None, built))
     if wanted.chunks > 1:
         listed.sort(key=lambda one: one[0])
-    if isinstance(op, coll.RedistributeOp):
+    if op.kind.placeholder:
         if not listed:
             raise DiagnosticError.at(op, why_none(found, wanted.memory is not None))
         return listed
@@ -361,7 +367,7 @@ def choices_in(function: FuncOp, wanted: Wanted) -> list[list[Choice]]:
     return found
 
 
-def _built(op: CollOp, program: Program, wanted: Wanted) -> Choice | None:
+def _built(op: DistOp, program: Program, wanted: Wanted) -> Choice | None:
     """A program on chunks with what it takes once it is built: what is packed between steps is
     waited for. None: the value is too large to be padded."""
     mesh, block = mesh_of(op), Block(arg_types=[op.operands[0].type])
@@ -372,7 +378,7 @@ def _built(op: CollOp, program: Program, wanted: Wanted) -> Choice | None:
     return program_cost("", ops, mesh, wanted.model).scaled(wanted.scale).time, program
 
 
-def _same(op: CollOp, program: Program | None) -> bool:
+def _same(op: DistOp, program: Program | None) -> bool:
     """Whether a program is the operation, but for the order of its ranks."""
     axes = op.properties.get("axes")
     if program is None or len(program.steps) != 1 or program.pipeline is not None:

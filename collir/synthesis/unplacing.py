@@ -11,8 +11,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 
-from collir.dialects.coll import AxesAttr, DistTensorType
 from collir.dialects.machine import MeshOp
+from collir.dialects.tensor import AxesAttr, DistTensorType
 from collir.layout import Axis, Mesh
 from collir.synthesis.meshes import change
 from collir.synthesis.placements import functions_on

@@ -22,8 +22,8 @@ import collir
 from collir.cost.model import CostModel
 from collir.cost.plan import plan
 from collir.cost.program import function_cost
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.layout import DType
 from collir.semantics.buffers import NUMPY, assemble, distribute, equal, random_tensor
 from collir.semantics.collectives import Array, Buffers

@@ -13,8 +13,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.plan import plan
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.semantics.buffers import NUMPY
 from collir.semantics.collectives import Buffers
 from collir.semantics.devices import coordinate

@@ -6,8 +6,9 @@ from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 
-from collir.dialects.coll import CollOp, DistTensorType, SizesAttr, dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
 from collir.layout import Dim, LayoutError
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import verify
@@ -59,7 +60,7 @@ def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
         for arg in function.args:
             arg._type = resized(arg.type)  # pyright: ignore[reportPrivateUsage]
         for op in function.body.ops:
-            if isinstance(op, CollOp):
+            if isinstance(op, DistOp):
                 for name, attribute in op.properties.items():
                     if isinstance(attribute, SizesAttr) and name in ("sizes", "shape"):
                         new = tuple(sizes.get(n, n) for n in attribute.data)
@@ -76,10 +77,10 @@ def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
         ) from error
 
 
-def _retype(op: CollOp) -> None:
+def _retype(op: DistOp) -> None:
     try:
         types = [dist_type(operand) for operand in op.operands]
-        result = op.rule(mesh_of(op), types, op.properties)
+        result = op.result_type(mesh_of(op), types, op.properties)
     except LayoutError as error:
         message = f"with the new sizes, {error.text(op.operand_names())}"
         raise DiagnosticError.at(op, message) from error

@@ -4,15 +4,17 @@ import math
 from collections.abc import Callable
 
 import pytest
+from algorithms import ALGORITHMS
 
 import collir
 from collir.cost import nccl
-from collir.cost.algorithms import ALGORITHMS, Meter
-from collir.cost.collective import Collective, busbw_factor
+from collir.cost.algorithms import Meter
+from collir.cost.collective import Collective
+from collir.cost.collectives import COSTS
 from collir.cost.group import CostError, Group
 from collir.cost.model import CostModel, step_cost
 from collir.layout import Axis, Factor, Mesh
-from collir.layout.algorithms import ALGORITHMS as NAMES
+from collir.layout.steps import STEPS
 from collir.machine import Device, Fabric, Level, LinkKind, Machine
 from collir.syntax.machines import shipped
 from collir.tools.machine import preset
@@ -80,7 +82,8 @@ def test_the_formulas_of_the_field(kind: str, name: str, p: int) -> None:
 
 
 def test_the_names_are_those_that_a_program_can_ask_for() -> None:
-    assert {kind: tuple(names) for kind, names in ALGORITHMS.items()} == NAMES
+    for kind, entry in COSTS.items():
+        assert tuple(entry.algorithms) == STEPS[kind].algorithms
 
 
 @pytest.mark.parametrize("p", [3, 6, 12])
@@ -184,7 +187,7 @@ def test_the_program_chooses_then_the_runtime_or_the_cheapest() -> None:
     assert cheapest.time == min(estimate(mesh, "all_reduce", n) for n in ALGORITHMS["all_reduce"])
 
 
-@pytest.mark.parametrize("kind", list(NAMES))
+@pytest.mark.parametrize("kind", list(ALGORITHMS))
 @pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
 def test_every_model_costs_every_collective(model: str, kind: str) -> None:
     for mesh in (one_level(6), two_levels(3, 4)):
@@ -269,9 +272,9 @@ def test_models_with_fixed_algorithms_refuse_others() -> None:
 
 
 def test_busbw_is_that_of_nccl_tests() -> None:
-    assert busbw_factor("all_reduce", 4) == 1.5
-    assert busbw_factor("all_gather", 4) == 0.75
-    assert busbw_factor("broadcast", 4) == 1
+    assert COSTS["all_reduce"].busbw(4) == 1.5
+    assert COSTS["all_gather"].busbw(4) == 0.75
+    assert COSTS["broadcast"].busbw(4) == 1
     mesh = one_level(4)
     step = Collective("all_reduce", mesh, tuple(mesh.by_name), 1e9)
     assert (step.algbw(0.5), step.busbw(0.5)) == (2e9, 3e9)

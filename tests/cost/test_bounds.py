@@ -7,11 +7,11 @@ from collections import Counter
 from types import FrameType
 
 import pytest
+from algorithms import ALGORITHMS
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import meshes, steps
 
-from collir.cost.algorithms import ALGORITHMS
 from collir.cost.bounds import bound
 from collir.cost.collective import Collective
 from collir.cost.group import CostError, Group

@@ -1,11 +1,12 @@
 """The closed forms against every message of every device, on small machines of all kinds."""
 
 import pytest
+from algorithms import ALGORITHMS
 from hypothesis import given, settings
 from machines import steps
 from messages import Network, groups, time_of
 
-from collir.cost.algorithms import ALGORITHMS, Meter
+from collir.cost.algorithms import Meter
 from collir.cost.group import CostError, Group
 from collir.layout import Mesh
 

@@ -10,9 +10,9 @@ import random
 from itertools import accumulate, product
 
 import pytest
+from algorithms import ALGORITHMS
 from plain_network import Held, Job, Moves, Network, Rules, groups, moves, pairwise, play, run
 
-from collir.cost.algorithms import ALGORITHMS
 from collir.cost.collective import Collective
 from collir.cost.group import CostError
 from collir.cost.model import CostModel, step_cost

@@ -19,9 +19,10 @@ from xdsl.ir import Block, SSAValue
 
 import collir
 from collir.cost.simulation import Simulation, simulate
-from collir.dialects import coll
-from collir.dialects.coll import dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
 from collir.machine import Device
 from collir.syntax.mlir import functions_of
@@ -29,6 +30,8 @@ from collir.syntax.writer import unique_names
 
 Instant = tuple[float, int, int]
 """Seconds, then the order of what happens at once: ends of before, then steps as written."""
+
+VIEWS = tuple(OPERATIONS[name] for name in ("split", "merge", "reshape", "keep_root", "compute"))
 
 
 @dataclass
@@ -52,7 +55,9 @@ class Lives:
         self.inside: dict[SSAValue, SSAValue] = {}
         for whole in self.direct:
             op = whole.owner
-            if isinstance(op, coll.ConcatOp) and self._in_one_piece(whole, op.dim.value.data):
+            if isinstance(op, OPERATIONS["concat"]) and self._in_one_piece(
+                whole, op.integer("dim")
+            ):
                 for piece in op.operands:
                     home = self.home(piece)
                     taken = home in self.direct or home in self.inside
@@ -63,16 +68,16 @@ class Lives:
     def home(self, value: SSAValue) -> SSAValue:
         """The value in whose memory another lies."""
         op = value.owner
-        if isinstance(op, (*coll.VIEWS, coll.ComputeOp)):
+        if isinstance(op, VIEWS):
             return self.home(op.operands[0])
-        if isinstance(op, coll.TransposeOp):
+        if isinstance(op, OPERATIONS["transpose"]):
             rows = dist_type(op.input).local_shape(self.mesh)
             kept = [dim for dim in range(len(rows)) if rows[dim] > 1]
-            same = kept == [dim for dim in op.order.data if rows[dim] > 1]
+            same = kept == [dim for dim in op.sizes("order") if rows[dim] > 1]
             return self.home(op.input) if same else value
-        if not isinstance(op, coll.PadOp) or op.low.value.data > 0 or op.high.value.data > 0:
+        if not isinstance(op, OPERATIONS["pad"]) or op.integer("low") > 0 or op.integer("high") > 0:
             return value
-        return self.home(op.input) if self._in_one_piece(op.input, op.dim.value.data) else value
+        return self.home(op.input) if self._in_one_piece(op.input, op.integer("dim")) else value
 
     def bytes_of(self, value: SSAValue) -> int:
         x = dist_type(value)
@@ -99,13 +104,13 @@ class Lives:
         return min(n for n, one in enumerate(results) if one in (whole, *parts))
 
     @property
-    def steps(self) -> list[coll.CollOp]:
+    def steps(self) -> list[DistOp]:
         """The operations that are no views."""
-        found = [op for op in self.function.body.ops if isinstance(op, coll.CollOp)]
+        found = [op for op in self.function.body.ops if isinstance(op, DistOp)]
         return [
             op
             for op in found
-            if isinstance(op, coll.ComputeOp) or self.home(op.result) is op.result
+            if isinstance(op, OPERATIONS["compute"]) or self.home(op.result) is op.result
         ]
 
     def temporaries(self) -> list[tuple[SSAValue, int, list[int], bool]]:

@@ -5,6 +5,7 @@ import random
 from itertools import pairwise
 
 import pytest
+from algorithms import ALGORITHMS
 from async_code import make_async
 from hypothesis import given, settings
 from machines import steps
@@ -12,7 +13,6 @@ from programs import RANDOM, module_of, random_function, random_mesh
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
-from collir.cost.algorithms import ALGORITHMS
 from collir.cost.collective import Collective
 from collir.cost.critical import critical_path, spent
 from collir.cost.group import CostError
@@ -21,7 +21,7 @@ from collir.cost.program import cost
 from collir.cost.schedule import Piece, Task, schedule
 from collir.cost.simulation import Simulation, simulate
 from collir.cost.whatif import improvements, per_byte
-from collir.dialects import coll
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
 from collir.layout import Mesh
 from collir.machine import MAX_DEVICES
@@ -107,7 +107,7 @@ def test_programs_take_what_they_cost(rng: random.Random) -> None:
     """Where devices do not say how fast their memory is, local steps take no time in either."""
     module = random_program(rng)
     for op in module.walk():
-        if isinstance(op, coll.ComputeOp):
+        if isinstance(op, OPERATIONS["compute"]):
             op.properties["flops"] = NumberAttr(0.0)
     model = rng.choice(MODELS)
     try:

@@ -8,17 +8,18 @@ from itertools import pairwise, permutations, product
 
 import numpy as np
 import pytest
+from algorithms import ALGORITHMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import Network, groups, time_of
 from topologies import kinds_of, shapes, some_level
 
-from collir.cost.algorithms import ALGORITHMS, Meter
+from collir.cost.algorithms import Meter
 from collir.cost.bounds import bound
 from collir.cost.collective import Collective
 from collir.cost.disjoint_rings import rings as rings_through
 from collir.cost.group import CostError, Group
-from collir.cost.link_bounds import by_cuts
+from collir.cost.link_bounds import by_cuts, reduced_to_all
 from collir.cost.model import CostModel, run, step_cost
 from collir.cost.rings import rings
 from collir.cost.wires import all_pairs, distances, link_loads, neighbours
@@ -223,8 +224,8 @@ def test_cuts_through_links_are_bounds() -> None:
 def test_devices_elsewhere_may_reduce() -> None:
     links = ((0, 1, 0, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 1, 0))
     square = Level("x", 4, 2.0, 0.0, LinkKind.LINKS, links=links)
-    assert by_cuts(square, "all_reduce", 0.0, False) == pytest.approx(2 * 3 / 8)  # four parts
-    assert by_cuts(square, "all_reduce", 0.5, True) == pytest.approx(1 / 2.5)  # one of them
+    assert by_cuts(square, reduced_to_all, 0.0, False) == pytest.approx(2 * 3 / 8)  # four parts
+    assert by_cuts(square, reduced_to_all, 0.5, True) == pytest.approx(1 / 2.5)  # one of them
 
 
 # ---------------------------------------------------------------------------------------------

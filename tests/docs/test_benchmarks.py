@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from collir.dialects import coll
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.operation import DistOp
 from collir.syntax.mlir import verify
 from collir.syntax.reader import read
 from collir.tools.api import run_passes
@@ -45,5 +47,5 @@ def test_passes_are_measured_on_a_program_that_they_change() -> None:
     module = read(PASS_SPEED["program"](40))
     verify(module)
     run_passes(module, "bucket{rule=earliest},overlap")
-    assert any(isinstance(op, coll.ConcatOp) for op in module.walk())
-    assert any("async" in op.properties for op in module.walk() if isinstance(op, coll.CollOp))
+    assert any(isinstance(op, OPERATIONS["concat"]) for op in module.walk())
+    assert any("async" in op.properties for op in module.walk() if isinstance(op, DistOp))

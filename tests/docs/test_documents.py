@@ -30,7 +30,7 @@ import pytest
 from collir.syntax.diagnostics import DiagnosticError, Sources, render_all
 from collir.syntax.machines import PRESETS
 from collir.syntax.mlir import verify
-from collir.syntax.operations import SIGNATURES
+from collir.syntax.operations import OPERATIONS, usage
 from collir.syntax.reader import read
 from collir.syntax.writer import write
 from collir.tools import collir as collir_tool
@@ -235,8 +235,8 @@ def test_python(
 
 def test_the_reference_has_every_operation_as_it_is_written() -> None:
     page = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
-    for mnemonic, signature in SIGNATURES.items():
-        assert f"`{signature.usage(mnemonic)}`" in page
+    for mnemonic, operation in OPERATIONS.items():
+        assert f"`{usage(operation.KIND)}`" in page
         assert re.search(rf"= {mnemonic} %", page), f"no example of {mnemonic}"
 
 

@@ -12,8 +12,10 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
-from collir.dialects.coll import AllReduceOp, CollOp, ConcatOp, dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.semantics.validation import Outcome, compare_modules
 from collir.syntax.mlir import functions_of
 from collir.syntax.writer import write
@@ -177,7 +179,7 @@ def test_baselines_compute_the_same(name: str, packing: str) -> None:
         assert (checked.verdict.outcome, checked.verdict.how) == (Outcome.SAME, "proof")
 
 
-def buffers(name: str, packing: str, kind: type[CollOp]) -> list[list[int]]:
+def buffers(name: str, packing: str, kind: type[DistOp]) -> list[list[int]]:
     """The bytes of the tensors in each buffer, in the order in which they are issued."""
     module = BENCHMARK["baseline"](MODELS[name], BENCHMARK[packing]())
     [function] = functions_of(module)
@@ -186,13 +188,13 @@ def buffers(name: str, packing: str, kind: type[CollOp]) -> list[list[int]]:
         if isinstance(op, kind):
             assert "async" in op.properties
             owner = op.operands[0].owner
-            tensors = owner.operands if isinstance(owner, ConcatOp) else op.operands
+            tensors = owner.operands if isinstance(owner, OPERATIONS["concat"]) else op.operands
             found.append([dist_type(one).local_bytes(mesh_of(op)) for one in tensors])
     return found
 
 
 def test_ddp_packs_until_a_limit_is_reached() -> None:
-    found = buffers("resnet50", "DDP", AllReduceOp)
+    found = buffers("resnet50", "DDP", OPERATIONS["all_reduce"])
     assert sum(map(sum, found)) == 4 * 25_557_032
     assert sum(map(len, found)) == 161
     for number, one in enumerate(found[:-1]):
@@ -201,7 +203,7 @@ def test_ddp_packs_until_a_limit_is_reached() -> None:
 
 
 def test_xla_packs_until_a_limit_would_be_exceeded() -> None:
-    found = buffers("gpt2_xl", "XLA", AllReduceOp)
+    found = buffers("gpt2_xl", "XLA", OPERATIONS["all_reduce"])
     assert sum(map(sum, found)) == 2 * 1_557_611_200
     assert all(sum(one) <= 30 * 2**20 + 7 or len(one) == 1 for one in found)
     for one, following in pairwise(found):

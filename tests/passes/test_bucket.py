@@ -19,7 +19,7 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.simulation import simulate
-from collir.dialects import coll
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.layout import Mesh
 from collir.synthesis.bucketing import RULES, Group, earliest, up_to
@@ -28,7 +28,7 @@ from collir.synthesis.bucketing import RULES, Group, earliest, up_to
 
 
 def group_of(sizes: Sequence[int], ready: Sequence[float], needs: Sequence[int]) -> Group:
-    op = coll.AllReduceOp
+    op = OPERATIONS["all_reduce"]
     return Group(
         tuple(op.__new__(op) for _ in sizes),
         tuple(sizes),
@@ -152,5 +152,5 @@ def test_on_ranks(tmp_path: Path) -> None:
         function.properties["sym_name"] = StringAttr(f"f{number}")
     assert mesh is not None
     module = module_of([mesh], functions)
-    assert any(isinstance(op, coll.ConcatOp) for op in module.walk())
+    assert any(isinstance(op, OPERATIONS["concat"]) for op in module.walk())
     assert on_ranks.differences(module, functions, tmp_path) == []

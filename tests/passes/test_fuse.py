@@ -10,9 +10,9 @@ from programs import RANDOM, FunctionBuilder, axis_moves, module_of, random_layo
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
-from collir.dialects import coll
-from collir.dialects.coll import dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.syntax.reader import read
 
 
@@ -46,7 +46,7 @@ def sums(rng: random.Random) -> ModuleOp:
                 assert right is not None
                 pair = [left, right]
                 break
-    added = builder.try_op(coll.AddOp, pair, {})
+    added = builder.try_op(OPERATIONS["add"], pair, {})
     return module_of([mesh], [builder.function([pair[0]] if added is None else [added])])
 
 

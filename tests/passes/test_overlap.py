@@ -8,7 +8,7 @@ from programs import RANDOM, random_module
 
 import collir
 from collir.cost.simulation import Simulation, simulate
-from collir.dialects import coll
+from collir.dialects.operation import DistOp
 from collir.syntax.mlir import functions_of
 from collir.synthesis.ordering import AS_FAST, work_of
 
@@ -91,5 +91,5 @@ def test_it_takes_what_was_planned_and_never_longer(rng: random.Random) -> None:
     best, order = planned.best()
     assert sorted(order) == list(range(len(planned.ops)))
     assert planned.time(order) == best <= planned.time(range(len(planned.ops))) * (1 + AS_FAST)
-    if any("async" in op.properties for op in module.walk() if isinstance(op, coll.CollOp)):
+    if any("async" in op.properties for op in module.walk() if isinstance(op, DistOp)):
         assert after.time == pytest.approx(best, rel=1e-9)

@@ -11,8 +11,9 @@ from xdsl.dialects.builtin import ModuleOp, UnknownLoc
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import AxesAttr, dist_type
 from collir.layout import DType
 from collir.syntax.reader import read
 from collir.syntax.writer import write
@@ -44,7 +45,9 @@ def all_reduces(rng: random.Random) -> ModuleOp:
         if x.partial:
             axes = list(mesh.ordered(x.partial))
             rng.shuffle(axes)
-            reduced = builder.try_op(coll.AllReduceOp, [value], {"axes": AxesAttr(tuple(axes))})
+            reduced = builder.try_op(
+                OPERATIONS["all_reduce"], [value], {"axes": AxesAttr(tuple(axes))}
+            )
             assert reduced is not None
             value = reduced
         functions.append(builder.function([value]))

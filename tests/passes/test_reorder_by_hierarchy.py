@@ -26,9 +26,9 @@ from xdsl.ir import SSAValue
 import collir
 from collir.cost.model import CostModel
 from collir.cost.simulation import simulate
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, SizesAttr, dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr, mesh_of
+from collir.dialects.tensor import AxesAttr, SizesAttr, dist_type
 from collir.layout import Dim, DistType, DType, Mesh
 from collir.machine import Device
 from collir.passes.reorder_by_hierarchy import ReorderByHierarchyPass
@@ -145,9 +145,9 @@ def joined(rng: random.Random) -> ModuleOp:
     dims = range(len(dist_type(pair[0]).dims))
     found = None
     if dims and rng.random() < 0.4:
-        found = builder.try_op(coll.ConcatOp, pair, {"dim": integer(rng.choice(dims))})
+        found = builder.try_op(OPERATIONS["concat"], pair, {"dim": integer(rng.choice(dims))})
     if found is None:
-        found = builder.try_op(coll.AddOp, pair, {})
+        found = builder.try_op(OPERATIONS["add"], pair, {})
     return module_of([mesh], [builder.function([thread(builder, found or pair[0], rng)])])
 
 
@@ -249,20 +249,20 @@ def layers_take(count: int, seconds: float) -> None:
     for argument in builder.values[:count]:
         value = argument
         for move in (
-            Move(coll.CastOp, {"dtype": f32}),
-            Move(coll.AllGatherOp, {"axes": over, "dim": integer(0)}),
-            Move(coll.ScaleOp, {"factor": NumberAttr(0.5)}),
-            Move(coll.TransposeOp, {"order": SizesAttr((1, 0))}),
+            Move(OPERATIONS["cast"], {"dtype": f32}),
+            Move(OPERATIONS["all_gather"], {"axes": over, "dim": integer(0)}),
+            Move(OPERATIONS["scale"], {"factor": NumberAttr(0.5)}),
+            Move(OPERATIONS["transpose"], {"order": SizesAttr((1, 0))}),
         ):
             value = step(builder, value, [move])
             assert value is not None
-        total = builder.try_op(coll.AddOp, [value, value], {})
+        total = builder.try_op(OPERATIONS["add"], [value, value], {})
         assert total is not None
-        cut = step(builder, total, [Move(coll.SliceOp, {"axes": over, "dim": integer(1)})])
+        cut = step(builder, total, [Move(OPERATIONS["slice"], {"axes": over, "dim": integer(1)})])
         assert cut is not None
-        scaled = step(builder, cut, [Move(coll.ScaleOp, {"factor": NumberAttr(2.0)})])
+        scaled = step(builder, cut, [Move(OPERATIONS["scale"], {"factor": NumberAttr(2.0)})])
         assert scaled is not None
-        last = step(builder, scaled, [Move(coll.TransposeOp, {"order": SizesAttr((1, 0))})])
+        last = step(builder, scaled, [Move(OPERATIONS["transpose"], {"order": SizesAttr((1, 0))})])
         assert last is not None
         results.append(last)
     module = module_of([mesh], [builder.function(results)])

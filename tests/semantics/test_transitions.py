@@ -22,14 +22,17 @@ from programs import (
 )
 
 from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.machine import NumberAttr
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, LayoutError, Mesh, Reduction
 from collir.semantics.buffers import assemble, distribute, random_tensor
 from collir.semantics.executor import execute
 from collir.semantics.meaning import meaning
 
 
-def assert_sound(mesh: Mesh, arguments: list[DistType], op: type[CollOp], move: Move) -> bool:
+def assert_sound(mesh: Mesh, arguments: list[DistType], op: type[DistOp], move: Move) -> bool:
     """Whether the step types; if so it must keep the meaning."""
     builder = FunctionBuilder(mesh, arguments)
     result = builder.try_op(op, builder.values[: len(arguments)], move.properties)
@@ -98,13 +101,19 @@ def test_permute_from_every_layout_to_every_layout(sizes: tuple[int, ...]) -> No
 def test_local_operations_from_every_layout(sizes: tuple[int, ...], reduction: Reduction) -> None:
     mesh = mesh_of_sizes(sizes)
     rng = random.Random(1)
-    kinds: set[type[CollOp]] = set()
+    kinds: set[type[DistOp]] = set()
     for x in layouts(mesh, 2, reduction):
         for move in local_moves(x, rng):
             if assert_sound(mesh, [x], move.op, move):
                 kinds.add(move.op)
-    wanted = {coll.SplitOp, coll.MergeOp, coll.ReshapeOp, coll.TransposeOp, coll.PadOp}
-    assert wanted | {coll.CastOp, coll.ScaleOp} <= kinds
+    wanted = {
+        OPERATIONS["split"],
+        OPERATIONS["merge"],
+        OPERATIONS["reshape"],
+        OPERATIONS["transpose"],
+        OPERATIONS["pad"],
+    }
+    assert wanted | {OPERATIONS["cast"], OPERATIONS["scale"]} <= kinds
 
 
 @pytest.mark.parametrize("dtype", [DType.I8, DType.I32, DType.BF16, DType.F16])
@@ -114,7 +123,11 @@ def test_casts_and_scales_of_partial_values_in_every_dtype(dtype: DType) -> None
     for reduction in (r for r in Reduction if dtype.is_float or r is not Reduction.AVG):
         for x in layouts(mesh, 1, reduction, dtype):
             for move in local_moves(x, rng):
-                if move.op in (coll.CastOp, coll.ScaleOp, coll.PadOp):
+                if move.op in (
+                    OPERATIONS["cast"],
+                    OPERATIONS["scale"],
+                    OPERATIONS["pad"],
+                ):
                     assert_sound(mesh, [x], move.op, move)
 
 
@@ -124,10 +137,12 @@ def test_add_and_concat_of_every_two_layouts(reduction: Reduction) -> None:
     added = joined = 0
     for x in layouts(mesh, 1, reduction):
         for y in layouts(mesh, 1, reduction):
-            added += assert_sound(mesh, [x, y], coll.AddOp, Move(coll.AddOp, {}))
-            move = next(m for m in axis_moves(mesh, 1) if m.op is coll.AllGatherOp)
+            added += assert_sound(mesh, [x, y], OPERATIONS["add"], Move(OPERATIONS["add"], {}))
+            move = next(m for m in axis_moves(mesh, 1) if m.op is OPERATIONS["all_gather"])
             dim = {"dim": move.properties["dim"]}
-            joined += assert_sound(mesh, [x, y], coll.ConcatOp, Move(coll.ConcatOp, dim))
+            joined += assert_sound(
+                mesh, [x, y], OPERATIONS["concat"], Move(OPERATIONS["concat"], dim)
+            )
     assert added > 0
     assert joined > 0
 
@@ -136,7 +151,7 @@ def test_add_and_concat_of_every_two_layouts(reduction: Reduction) -> None:
 # what the rules would allow without it, carried out on the executor.
 
 
-def _meaning_after(op: type[CollOp], x: DistType, y: DistType, move: Move, mesh: Mesh) -> bool:
+def _meaning_after(op: type[DistOp], x: DistType, y: DistType, move: Move, mesh: Mesh) -> bool:
     """Whether buffers of ``x`` mean the same tensor as ``y`` after a step that is forced."""
     builder = FunctionBuilder(mesh, [x])
     forced = op.create(
@@ -167,19 +182,19 @@ def test_gathering_a_list_in_another_order_scrambles_blocks() -> None:
         next(
             m
             for m in axis_moves(mesh, 1)
-            if m.op is coll.AllGatherOp and m.properties["axes"] == coll.AxesAttr(axes)
+            if m.op is OPERATIONS["all_gather"] and m.properties["axes"] == coll.AxesAttr(axes)
         )
         for axes in (("a.l0", "b.l1"), ("b.l1", "a.l0"))
     )
-    assert _meaning_after(coll.AllGatherOp, x, y, right, mesh)
-    assert not _meaning_after(coll.AllGatherOp, x, y, wrong, mesh)
+    assert _meaning_after(OPERATIONS["all_gather"], x, y, right, mesh)
+    assert not _meaning_after(OPERATIONS["all_gather"], x, y, wrong, mesh)
 
 
 def test_adding_a_replicated_value_to_a_partial_sum_counts_it_often() -> None:
     mesh = mesh_of_sizes((2,))
     partial = DistType.make(DType.F32, [4], partial=["a.l0"], reduction=Reduction.SUM)
     with pytest.raises(LayoutError, match="every device would add the whole"):
-        coll.AddOp.rule(mesh, [partial, DistType.make(DType.F32, [4])], {})
+        OPERATIONS["add"].result_type(mesh, [partial, DistType.make(DType.F32, [4])], {})
 
 
 @pytest.mark.parametrize(("value", "grown"), [(1.0, 1), (2.0, 2)])
@@ -189,9 +204,9 @@ def test_padding_a_partial_sum_with_other_than_zero_is_wrong(value: float, grown
     move = next(
         m
         for m in local_moves(x, random.Random(0))
-        if m.op is coll.PadOp and m.properties["value"] == coll.NumberAttr(value)
+        if m.op is OPERATIONS["pad"] and m.properties["value"] == NumberAttr(value)
     )
     with pytest.raises(LayoutError, match="every device would bring in its own"):
-        coll.PadOp.rule(mesh, [x], move.properties)
+        OPERATIONS["pad"].result_type(mesh, [x], move.properties)
     y = DistType.make(DType.F32, [4 + grown], partial=["a.l0"], reduction=Reduction.SUM)
-    assert not _meaning_after(coll.PadOp, x, y, move, mesh)
+    assert not _meaning_after(OPERATIONS["pad"], x, y, move, mesh)

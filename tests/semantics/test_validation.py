@@ -12,8 +12,9 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, CollOp
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import AxesAttr
 from collir.semantics.proof import proven
 from collir.semantics.validation import (
     Outcome,
@@ -371,22 +372,22 @@ def assert_caught(
 # --- wrong passes that types would catch ---------------------------------------------------------
 
 
-def other_order(op: CollOp) -> None:
+def other_order(op: DistOp) -> None:
     """Gathers or scatters in another order of sub-axes."""
     axes = op.properties["axes"]
     assert isinstance(axes, AxesAttr)
     op.properties["axes"] = AxesAttr(axes.data[::-1])
 
 
-def left_out(op: CollOp) -> None:
+def left_out(op: DistOp) -> None:
     """The operand in the place of the result."""
     op.result.replace_all_uses_with(op.operands[0])
 
 
-def masked(op: CollOp) -> None:
+def masked(op: DistOp) -> None:
     """Only the first device of a group contributes."""
     properties = {"axes": AxesAttr(("data.gpu",)), "reduction": StringAttr("sum")}
-    mask = coll.MaskOp.create(
+    mask = OPERATIONS["mask"].create(
         operands=[op.operands[0]], properties=properties, result_types=[op.operands[0].type]
     )
     assert op.parent is not None
@@ -394,10 +395,10 @@ def masked(op: CollOp) -> None:
     op.operands[0] = mask.result
 
 
-def kept_at_root(op: CollOp) -> None:
+def kept_at_root(op: DistOp) -> None:
     """Only the first device of a group holds the operand."""
     properties = {"axes": AxesAttr(("data.gpu",))}
-    root = coll.KeepRootOp.create(
+    root = OPERATIONS["keep_root"].create(
         operands=[op.operands[0]], properties=properties, result_types=[op.operands[0].type]
     )
     assert op.parent is not None
@@ -407,7 +408,7 @@ def kept_at_root(op: CollOp) -> None:
 
 GATHER = one("%x: f32[64@(data.node, data.gpu)]", "f32[64]", "%r = all_gather %x over data dim 0")
 SCATTER = one(X, "f32[64@data]", "%r = reduce_scatter %x over data dim 0")
-BROKEN: list[tuple[str, str, str, Callable[[CollOp], None], str]] = [
+BROKEN: list[tuple[str, str, str, Callable[[DistOp], None], str]] = [
     ("gathered in another order", GATHER, "all_gather", other_order, "where %x[16] of data.node=0"),
     (
         "scattered in another order",
@@ -435,12 +436,12 @@ BROKEN: list[tuple[str, str, str, Callable[[CollOp], None], str]] = [
     ("program", "step", "change", "text"), [c[1:] for c in BROKEN], ids=[c[0] for c in BROKEN]
 )
 def test_broken_programs_are_caught_and_named(
-    program: str, step: str, change: Callable[[CollOp], None], text: str
+    program: str, step: str, change: Callable[[DistOp], None], text: str
 ) -> None:
     before, after = read(HEAD + program), read(HEAD + program)
     (function,) = functions_of(after)
     op = next(op for op in function.body.ops if op.name == f"coll.{step}")
-    assert isinstance(op, CollOp)
+    assert isinstance(op, DistOp)
     change(op)
     assert_caught(functions_of(before)[0], before, function, after, text)
 
@@ -448,9 +449,9 @@ def test_broken_programs_are_caught_and_named(
 def stale(rng: random.Random, function: FuncOp) -> bool:
     """Some operand becomes another value of the same type, of those there are before."""
     known: list[SSAValue] = [*function.args]
-    places: list[tuple[CollOp, int, list[SSAValue]]] = []
+    places: list[tuple[DistOp, int, list[SSAValue]]] = []
     for op in function.body.ops:
-        if isinstance(op, CollOp):
+        if isinstance(op, DistOp):
             for index, operand in enumerate(op.operands):
                 others = [v for v in known if v.type == operand.type and v is not operand]
                 places += [(op, index, others)] if others else []

@@ -13,9 +13,9 @@ from programs import RANDOM, random_module
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects import coll
-from collir.dialects.coll import dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.layout import Mesh, Reduction
 from collir.semantics.buffers import NUMPY, distribute, random_tensor
 from collir.semantics.collectives import Buffers
@@ -117,7 +117,7 @@ def table(
 
 def without_computations(module: ModuleOp) -> None:
     for op in list(module.walk()):
-        if isinstance(op, coll.ComputeOp):
+        if isinstance(op, OPERATIONS["compute"]):
             op.result.replace_all_uses_with(op.operands[0])
             op.detach()
             op.erase()

@@ -18,17 +18,19 @@ from xdsl.ir import SSAValue
 
 import collir
 from collir.dialects import coll
-from collir.dialects.coll import dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.syntax.writer import unique_names
 
 
-def able(function: FuncOp) -> list[coll.CollOp]:
+def able(function: FuncOp) -> list[DistOp]:
     """The collectives of a function that may be ``async``."""
     return [
         op
         for op in function.body.ops
-        if isinstance(op, coll.COLLECTIVES) and not isinstance(op, coll.PermuteOp)
+        if isinstance(op, coll.COLLECTIVES) and not isinstance(op, OPERATIONS["permute"])
     ]
 
 
@@ -46,7 +48,7 @@ def make_async(
 
 def marked(module: ModuleOp) -> int:
     """How many operations of a module are ``async``."""
-    return sum(isinstance(op, coll.CollOp) and "async" in op.properties for op in module.walk())
+    return sum(isinstance(op, DistOp) and "async" in op.properties for op in module.walk())
 
 
 # --- memory -------------------------------------------------------------------------------------
@@ -73,14 +75,12 @@ class Memory:
     def __init__(self, function: FuncOp, parameters: Sequence[str]):
         self.mesh = mesh_of(function)
         names = unique_names(function)
-        self.named = {
-            names[op.result]: op for op in function.body.ops if isinstance(op, coll.CollOp)
-        }
+        self.named = {names[op.result]: op for op in function.body.ops if isinstance(op, DistOp)}
         self.known = {re.findall(r"\w+", one)[-1] for one in parameters}
         self._at: dict[SSAValue, tuple[str, int]] = {}
         for arg, one in zip(function.args, parameters, strict=False):
             self._at[arg] = (re.findall(r"\w+", one)[-1], 0)
-        self.now: coll.CollOp | None = None
+        self.now: DistOp | None = None
         self.scratch: set[str] = set()
         self._pieces: dict[tuple[str, int], list[int]] = {}
 
@@ -88,11 +88,11 @@ class Memory:
         """The memory of a value; a view's is that of its operand, or a part of it."""
         if value not in self._at:
             op = value.owner
-            assert isinstance(op, coll.CollOp), value
+            assert isinstance(op, DistOp), value
             start = 0
-            if isinstance(op, coll.PadOp):
+            if isinstance(op, OPERATIONS["pad"]):
                 shape = dist_type(op.input).local_shape(self.mesh)
-                start = -op.low.value.data * math.prod(shape[op.dim.value.data + 1 :])
+                start = -op.integer("low") * math.prod(shape[op.integer("dim") + 1 :])
             piece = self.of(op.operands[0])
             self._at[value] = (piece.name, piece.start + start)
         name, start = self._at[value]
@@ -287,7 +287,7 @@ def _on_streams(function: FuncOp, parameters: list[str], lines: list[str]) -> It
     stamps = [clocks.tick(CALLERS)]  # what the caller has put there
     since = dict.fromkeys(memory.known, stamps[0])
     freed_on: dict[str, str] = {}
-    written: list[tuple[Piece, Stamp, coll.CollOp | None]] = []
+    written: list[tuple[Piece, Stamp, DistOp | None]] = []
     for line in lines:
         if line.startswith(("//", "(void)")):
             memory.operation(line)

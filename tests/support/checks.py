@@ -4,8 +4,8 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.semantics.buffers import assemble, distribute, random_tensor
 from collir.semantics.collectives import Array
 from collir.semantics.executor import execute

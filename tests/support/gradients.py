@@ -6,11 +6,10 @@ from programs import FunctionBuilder, Move, axis_moves, module_of, random_layout
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, SSAValue
 
-from collir.dialects import coll
-from collir.dialects.coll import dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
+from collir.dialects.tensor import dist_type
 from collir.layout import DType, Mesh
-from collir.synthesis.packing import PACKED
 
 
 def gradients(rng: random.Random, mesh: Mesh | None = None) -> ModuleOp:
@@ -20,12 +19,14 @@ def gradients(rng: random.Random, mesh: Mesh | None = None) -> ModuleOp:
     builder = FunctionBuilder(mesh, [random_layout(rng, mesh, dtype) for _ in range(4)], "f")
     rate = mesh.machine.device is not None and dtype is DType.F32
     results: list[SSAValue] = []
-    axes = [move for move in axis_moves(mesh, 3) if move.op in PACKED]
+    axes = [move for move in axis_moves(mesh, 3) if move.op.KIND.may_be_async]
     for _ in range(8):
         value = rng.choice(builder.values)
         if rate and rng.random() < 0.3:
             flops: dict[str, Attribute] = {"flops": NumberAttr(rng.choice([0.0, 1e5, 1e8]))}
-            value = builder.try_op(coll.ComputeOp, [value, rng.choice(builder.values)], flops)
+            value = builder.try_op(
+                OPERATIONS["compute"], [value, rng.choice(builder.values)], flops
+            )
             assert value is not None
         rank = len(dist_type(value).dims)
         for move in rng.sample(axes, len(axes)):

@@ -18,8 +18,8 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.plan import plan
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
 from collir.semantics.buffers import NUMPY
 from collir.semantics.collectives import Buffers

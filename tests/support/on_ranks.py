@@ -8,8 +8,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.plan import plan
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.semantics.buffers import distribute, random_tensor
 from collir.semantics.collectives import Array, Buffers
 from collir.semantics.exactness import exact, roundings

@@ -12,8 +12,10 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 
 from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, DistTensorType
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import AxesAttr, DistTensorType
 from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction
 from collir.machine import Level, Machine
 
@@ -82,7 +84,7 @@ def over_lists(mesh: Mesh) -> list[tuple[str, ...]]:
 class Kind:
     """A collective on a dtype, with a reduction where it reduces."""
 
-    op: type[coll.CollOp]
+    op: type[DistOp]
     dtype: DType
     reduction: Reduction | None
 
@@ -90,7 +92,7 @@ class Kind:
         return "_".join(filter(None, (mnemonic(self.op), self.dtype, self.reduction)))
 
 
-def mnemonic(op: type[coll.CollOp]) -> str:
+def mnemonic(op: type[DistOp]) -> str:
     """The name of an operation as it is written."""
     return op.name.partition(".")[2]
 
@@ -104,7 +106,7 @@ KINDS = [
     Kind(op, dtype, reduction)
     for op in coll.COLLECTIVES
     for dtype in DType
-    for reduction in (reductions(dtype) if op in coll.REDUCING else [None])
+    for reduction in (reductions(dtype) if op.KIND.reduces else [None])
 ]
 
 
@@ -143,16 +145,16 @@ def operand(rng: random.Random, kind: Kind, place: Place, other: int) -> DistTyp
             root |= {axis}
         elif state == "partial":
             partial |= {axis}
-    if kind.op in coll.REDUCING:
+    if kind.op.KIND.reduces:
         partial |= set(axes)
-    elif kind.op in (coll.BroadcastOp, coll.ScatterOp):
+    elif kind.op in (OPERATIONS["broadcast"], OPERATIONS["scatter"]):
         root |= set(axes)
     else:
         sharded[place.dim] += axes
     cut = None  # the dimension that the operand must have a block of for each of the group
-    if kind.op in (coll.ReduceScatterOp, coll.ScatterOp):
+    if kind.op in (OPERATIONS["reduce_scatter"], OPERATIONS["scatter"]):
         cut = place.dim
-    elif kind.op is coll.AllToAllOp:
+    elif kind.op is OPERATIONS["all_to_all"]:
         cut = other
     dims = [
         Dim(mesh.group_size(names + axes * (d == cut)) * rng.randint(1, 3), names)
@@ -167,12 +169,16 @@ def collective(rng: random.Random, kind: Kind, place: Place, name: str) -> FuncO
     other = rng.choice([d for d in range(3) if d != place.dim])
     x = operand(rng, kind, place, other)
     properties: dict[str, Attribute] = {"axes": AxesAttr(place.axes)}
-    if kind.op is coll.AllToAllOp:
+    if kind.op is OPERATIONS["all_to_all"]:
         properties |= {"source": integer(place.dim), "target": integer(other)}
-    elif kind.op not in (coll.AllReduceOp, coll.ReduceOp, coll.BroadcastOp):
+    elif kind.op not in (
+        OPERATIONS["all_reduce"],
+        OPERATIONS["reduce"],
+        OPERATIONS["broadcast"],
+    ):
         properties |= {"dim": integer(place.dim)}
     moves = [Move(kind.op, properties)]
-    if kind.op is coll.PermuteOp:
+    if kind.op is OPERATIONS["permute"]:
         stay = DistTensorType(x)
         moves = list(permutes(place.mesh, x))
         rng.shuffle(moves)
@@ -213,21 +219,25 @@ def local_steps(rng: random.Random, mesh: Mesh, x: DistType) -> Iterator[tuple[s
     dim = integer(rng.randrange(3))
     if lists := over_lists(mesh):
         over = AxesAttr(rng.choice(lists))
-        yield "keep_root", Move(coll.KeepRootOp, {"axes": over})
-        yield "slice", Move(coll.SliceOp, {"axes": over, "dim": dim})
+        yield "keep_root", Move(OPERATIONS["keep_root"], {"axes": over})
+        yield "slice", Move(OPERATIONS["slice"], {"axes": over, "dim": dim})
         for reduction in (Reduction.SUM, Reduction.PROD):
             kept: dict[str, Attribute] = {"axes": over, "reduction": StringAttr(reduction)}
-            yield f"mask_{reduction}", Move(coll.MaskOp, kept)
+            yield f"mask_{reduction}", Move(OPERATIONS["mask"], kept)
     for move in local_moves(x, rng):
-        if move.op not in (coll.PadOp, coll.ScaleOp, coll.CastOp):
+        if move.op not in (
+            OPERATIONS["pad"],
+            OPERATIONS["scale"],
+            OPERATIONS["cast"],
+        ):
             yield mnemonic(move.op), move
     for index, (low, high, value) in enumerate(PADS):
         sizes = {"dim": dim, "low": integer(low), "high": integer(high)}
-        yield f"pad_{index}", Move(coll.PadOp, {**sizes, "value": NumberAttr(value)})
+        yield f"pad_{index}", Move(OPERATIONS["pad"], {**sizes, "value": NumberAttr(value)})
     for index, factor in enumerate(FACTORS + FRACTIONS):
-        yield f"scale_{index}", Move(coll.ScaleOp, {"factor": NumberAttr(factor)})
+        yield f"scale_{index}", Move(OPERATIONS["scale"], {"factor": NumberAttr(factor)})
     for dtype in DType:
-        yield f"cast_to_{dtype}", Move(coll.CastOp, {"dtype": StringAttr(dtype)})
+        yield f"cast_to_{dtype}", Move(OPERATIONS["cast"], {"dtype": StringAttr(dtype)})
 
 
 def local_operations(devices: int) -> Iterator[FuncOp]:
@@ -266,13 +276,13 @@ def joins(rng: random.Random, mesh: Mesh, dtype: DType) -> Iterator[FuncOp]:
     terms += [(parts[r], whole) for r in parts if r not in (Reduction.SUM, Reduction.PROD)]
     for index, (one, other) in enumerate(terms):
         builder = FunctionBuilder(mesh, [one, other], f"add_{index}_{dtype}")
-        made = builder.try_op(coll.AddOp, rng.sample(builder.values, 2), {})
+        made = builder.try_op(OPERATIONS["add"], rng.sample(builder.values, 2), {})
         assert made is not None
         yield builder.function([made])
     joined = itertools.product(range(3), [whole, at_root, *parts.values()])
     for index, (dim, x) in enumerate(joined):
         count = rng.randint(1, 3)
         builder = FunctionBuilder(mesh, [x] * count, f"concat_{index}_{dtype}")
-        made = builder.try_op(coll.ConcatOp, builder.values[:count], {"dim": integer(dim)})
+        made = builder.try_op(OPERATIONS["concat"], builder.values[:count], {"dim": integer(dim)})
         if made is not None:  # a sharded dimension stays as it is
             yield builder.function([made])

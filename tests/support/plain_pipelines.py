@@ -19,6 +19,7 @@ from xdsl.dialects.func import FuncOp
 from collir.cost.loads import Resource
 from collir.cost.model import StepCost, step_cost
 from collir.dialects import coll
+from collir.dialects.coll import OPERATIONS
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
 from collir.machine import Level, Machine
 from collir.synthesis.states import StatePaths
@@ -210,14 +211,14 @@ def redistribution(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> F
             continue
         builder = FunctionBuilder(mesh, [x], name)
         to = coll.DistTensorType(y)
-        value = builder.try_op(coll.RedistributeOp, builder.values, {"to": to})
+        value = builder.try_op(OPERATIONS["redistribute"], builder.values, {"to": to})
         if value is not None:
             return builder.function([value])
 
 
 def collective(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:
     """A function of one collective, all kinds as likely."""
-    wanted = rng.choice([kind for kind in coll.COLLECTIVES if kind is not coll.PermuteOp])
+    wanted = rng.choice([kind for kind in coll.COLLECTIVES if kind is not OPERATIONS["permute"]])
     while True:
         x = states(rng, mesh, random_shape(rng), dtype)
         if rng.random() < 0.3:

@@ -14,7 +14,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, CollOp, DistTensorType, SizesAttr, dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import (
     MESH_ATTRIBUTE,
     AxisAttr,
@@ -24,6 +24,8 @@ from collir.dialects.machine import (
     MeshOp,
     NumberAttr,
 )
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import AxesAttr, DistTensorType, SizesAttr, dist_type
 from collir.layout import Axis, Dim, DistType, DType, Factor, LayoutError, Mesh, Reduction
 from collir.machine import Device, Fabric, Level, Machine
 
@@ -138,7 +140,7 @@ def layouts(
 class Move:
     """An operation with its properties, to be tried on a value."""
 
-    op: type[CollOp]
+    op: type[DistOp]
     properties: dict[str, Attribute]
 
     def __str__(self) -> str:
@@ -151,13 +153,18 @@ def integer(value: int) -> IntegerAttr:
     return IntegerAttr(value, i64)
 
 
-OVER = (coll.AllReduceOp, coll.ReduceOp, coll.BroadcastOp, coll.KeepRootOp)
+OVER = (
+    OPERATIONS["all_reduce"],
+    OPERATIONS["reduce"],
+    OPERATIONS["broadcast"],
+    OPERATIONS["keep_root"],
+)
 OVER_DIM = (
-    coll.ReduceScatterOp,
-    coll.AllGatherOp,
-    coll.ScatterOp,
-    coll.GatherOp,
-    coll.SliceOp,
+    OPERATIONS["reduce_scatter"],
+    OPERATIONS["all_gather"],
+    OPERATIONS["scatter"],
+    OPERATIONS["gather"],
+    OPERATIONS["slice"],
 )
 
 
@@ -168,13 +175,13 @@ def axis_moves(mesh: Mesh, rank: int) -> Iterator[Move]:
         for op in OVER:
             yield Move(op, {"axes": over})
         for reduction in (Reduction.SUM, Reduction.PROD):
-            yield Move(coll.MaskOp, {"axes": over, "reduction": StringAttr(reduction)})
+            yield Move(OPERATIONS["mask"], {"axes": over, "reduction": StringAttr(reduction)})
         for dim in range(rank):
             for op in OVER_DIM:
                 yield Move(op, {"axes": over, "dim": integer(dim)})
             for target in range(rank):
                 yield Move(
-                    coll.AllToAllOp,
+                    OPERATIONS["all_to_all"],
                     {"axes": over, "source": integer(dim), "target": integer(target)},
                 )
 
@@ -187,13 +194,14 @@ def local_moves(x: DistType, rng: random.Random) -> Iterator[Move]:
         divisors = [n for n in range(1, size + 1) if size % n == 0]
         for outer in {rng.choice(divisors) for _ in range(3)}:
             yield Move(
-                coll.SplitOp, {"dim": integer(dim), "sizes": SizesAttr((outer, size // outer))}
+                OPERATIONS["split"],
+                {"dim": integer(dim), "sizes": SizesAttr((outer, size // outer))},
             )
         if dim + 1 < rank:
-            yield Move(coll.MergeOp, {"dim": integer(dim)})
+            yield Move(OPERATIONS["merge"], {"dim": integer(dim)})
         for low, high, value in ((0, 2, 0), (1, 0, 1), (-1, 3, 2), (0, -1, 0)):
             yield Move(
-                coll.PadOp,
+                OPERATIONS["pad"],
                 {
                     "dim": integer(dim),
                     "low": integer(low),
@@ -204,12 +212,12 @@ def local_moves(x: DistType, rng: random.Random) -> Iterator[Move]:
     for _ in range(2):
         order = list(range(rank))
         rng.shuffle(order)
-        yield Move(coll.TransposeOp, {"order": SizesAttr(tuple(order))})
-        yield Move(coll.ReshapeOp, {"shape": SizesAttr(_random_shape(x.elements, rng))})
+        yield Move(OPERATIONS["transpose"], {"order": SizesAttr(tuple(order))})
+        yield Move(OPERATIONS["reshape"], {"shape": SizesAttr(_random_shape(x.elements, rng))})
     for factor in (2.0, -1.0, 0.5, 0.0):
-        yield Move(coll.ScaleOp, {"factor": NumberAttr(factor)})
+        yield Move(OPERATIONS["scale"], {"factor": NumberAttr(factor)})
     for dtype in DType:
-        yield Move(coll.CastOp, {"dtype": StringAttr(dtype)})
+        yield Move(OPERATIONS["cast"], {"dtype": StringAttr(dtype)})
 
 
 def _random_shape(elements: int, rng: random.Random) -> tuple[int, ...]:
@@ -230,7 +238,7 @@ def permutes(mesh: Mesh, x: DistType) -> Iterator[Move]:
         for orders in itertools.product(*(itertools.permutations(axes) for axes in sharded)):
             dims = tuple(Dim(d.size, tuple(o)) for d, o in zip(x.dims, orders, strict=True))
             to = DistType(x.dtype, dims, x.partial, x.reduction, x.root)
-            yield Move(coll.PermuteOp, {"to": DistTensorType(to)})
+            yield Move(OPERATIONS["permute"], {"to": DistTensorType(to)})
 
 
 # --- modules ------------------------------------------------------------------------------------
@@ -271,7 +279,7 @@ class FunctionBuilder:
         return self.try_op(move.op, [value], move.properties)
 
     def try_op(
-        self, op: type[CollOp], operands: Sequence[SSAValue], properties: dict[str, Attribute]
+        self, op: type[DistOp], operands: Sequence[SSAValue], properties: dict[str, Attribute]
     ) -> SSAValue | None:
         """The result of an operation, or None if it is not typed."""
         try:
@@ -343,13 +351,15 @@ def random_function(
         moves += itertools.islice(permutes(mesh, x), 20)
         rng.shuffle(moves)
         for other in builder.values:
-            if rng.random() < 0.2 and builder.try_op(coll.AddOp, [value, other], {}):
+            if rng.random() < 0.2 and builder.try_op(OPERATIONS["add"], [value, other], {}):
                 break
         if x.dims and rng.random() < 0.1:
             dim = rng.randrange(len(x.dims))
-            builder.try_op(coll.ConcatOp, [value, value], {"dim": integer(dim)})
+            builder.try_op(OPERATIONS["concat"], [value, value], {"dim": integer(dim)})
         if rng.random() < 0.1:
-            builder.try_op(coll.ComputeOp, [value, rng.choice(builder.values)], _flops(mesh, x))
+            builder.try_op(
+                OPERATIONS["compute"], [value, rng.choice(builder.values)], _flops(mesh, x)
+            )
         # Collectives are rarer among the moves that type: give them a chance.
         wanted = rng.random() < 0.7
         collective = [m for m in moves if m.op in coll.COLLECTIVES]

@@ -26,8 +26,10 @@ from xdsl.printer import Printer
 from collir.cost.model import CostModel
 from collir.cost.program import cost
 from collir.dialects import coll
-from collir.dialects.coll import DistTensorType, dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
 from collir.semantics.exactness import exact, roundings
 from collir.semantics.executor import execute
@@ -80,7 +82,7 @@ def redistribution(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> F
         x = random_layout(rng, mesh, dtype)
         builder = FunctionBuilder(mesh, [x], name)
         to = DistTensorType(other_layout(rng, mesh, x))
-        value = builder.try_op(coll.RedistributeOp, builder.values, {"to": to})
+        value = builder.try_op(OPERATIONS["redistribute"], builder.values, {"to": to})
         if value is not None and x.elements <= 4096 and dist_type(value) != x:
             return builder.function([value])
 
@@ -94,7 +96,7 @@ def collective(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncO
             continue
         wanted = rng.choice(kinds)
         moves: list[Move] = [m for m in axis_moves(mesh, len(x.dims)) if m.op is wanted]
-        if wanted is coll.PermuteOp:
+        if wanted is OPERATIONS["permute"]:
             moves = list(permutes(mesh, x))
         rng.shuffle(moves)
         builder = FunctionBuilder(mesh, [x], name)
@@ -136,7 +138,7 @@ def assert_decomposed(rng: random.Random, dtype: DType) -> int:
     module = module_of([mesh], [any_function(rng, mesh, "f", dtype)])
     after = decomposed(module, rng, " top=3")
     verify(after)
-    assert not any(isinstance(op, coll.RedistributeOp) for op in after.walk())
+    assert not any(isinstance(op, OPERATIONS["redistribute"]) for op in after.walk())
     assert_round_trips(after)
     [before] = functions_of(module)
     expected = results_on_all_devices(module, before, seed=4)
@@ -212,7 +214,7 @@ def test_padding_is_no_way_to_save(text: str, model: str) -> None:
     assert after.time <= before.time * (1 + 1e-9)
 
 
-PADDING = (coll.PadOp, coll.ReshapeOp)
+PADDING = (OPERATIONS["pad"], OPERATIONS["reshape"])
 
 
 @given(rng=RANDOM)
@@ -224,7 +226,7 @@ def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
     function = any_function(rng, mesh, "f", DType.F32)
     source, target = dist_type(function.args[0]), DistType(DType.F32, ())
     for op in function.body.ops:
-        if isinstance(op, coll.CollOp):
+        if isinstance(op, DistOp):
             target = dist_type(op.result)
     share = rng.choice([0.5, 1.0, 1.0, 1.5, 2.0, 4.0])
     limit = share * (source.local_bytes(mesh) + target.local_bytes(mesh))
@@ -240,12 +242,12 @@ def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
     if not found or any(isinstance(op, PADDING) for op in after.walk()):
         return
     for one in functions_of(after):
-        ops = [op for op in one.body.ops if isinstance(op, coll.CollOp)]
+        ops = [op for op in one.body.ops if isinstance(op, DistOp)]
         sending = [op for op in ops if isinstance(op, coll.COLLECTIVES)]
         if len(sending) == 1:  # it may be as it was written, whatever it needs
             continue
         for op in ops:
-            if isinstance(op, (*coll.COLLECTIVES, coll.SliceOp)):
+            if isinstance(op, (*coll.COLLECTIVES, OPERATIONS["slice"])):
                 each = (dist_type(op.operands[0]), dist_type(op.result))
                 assert sum(x.local_bytes(mesh) for x in each) <= limit, write(after)
     best, *_ = cost(after, CostModel(name))

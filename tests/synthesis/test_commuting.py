@@ -24,16 +24,17 @@ from xdsl.ir import Attribute
 
 from collir.cost.model import CostModel
 from collir.cost.simulation import simulate
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, CollOp, SizesAttr, dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import AxesAttr, SizesAttr, dist_type
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
 from collir.machine import Device
 from collir.semantics.buffers import NUMPY
 from collir.semantics.collectives import Array
 from collir.semantics.executor import execute
 from collir.syntax.diagnostics import DiagnosticError
-from collir.synthesis.commuting_hops import LOCAL, exact
+from collir.synthesis.commuting_hops import exact
 from collir.synthesis.commuting_prices import NOTHING, Form, Price, Prices
 from collir.synthesis.commuting_threads import Grid
 from collir.synthesis.strategies import Wanted
@@ -49,31 +50,31 @@ def prices_on(mesh: Mesh) -> Prices:
 
 PRICES = prices_on(MESH)
 REDUCERS = [
-    PRICES.form(coll.AllReduceOp, {"axes": AXES}),
-    PRICES.form(coll.ReduceScatterOp, {"axes": AXES, "dim": integer(1)}),
+    PRICES.form(OPERATIONS["all_reduce"], {"axes": AXES}),
+    PRICES.form(OPERATIONS["reduce_scatter"], {"axes": AXES, "dim": integer(1)}),
 ]
 
 
 def scale(factor: float) -> Form:
-    return PRICES.form(coll.ScaleOp, {"factor": NumberAttr(factor)})
+    return PRICES.form(OPERATIONS["scale"], {"factor": NumberAttr(factor)})
 
 
 def cast(dtype: DType) -> Form:
-    return PRICES.form(coll.CastOp, {"dtype": StringAttr(dtype)})
+    return PRICES.form(OPERATIONS["cast"], {"dtype": StringAttr(dtype)})
 
 
 def pad(low: int, high: int, value: float) -> Form:
     numbers = {"low": integer(low), "high": integer(high), "value": NumberAttr(value)}
-    return PRICES.form(coll.PadOp, {"dim": integer(0), **numbers})
+    return PRICES.form(OPERATIONS["pad"], {"dim": integer(0), **numbers})
 
 
 LOCALS = [
     *map(scale, (2.0, -1.0, 0.5, 3.0, 0.125)),
     *map(cast, DType),
     *(pad(*numbers) for numbers in ((0, 2, 0.0), (1, 0, 1.0), (-1, 0, 0.0), (0, 2, 7.0))),
-    PRICES.form(coll.TransposeOp, {"order": SizesAttr((1, 0))}),
-    PRICES.form(coll.MergeOp, {"dim": integer(0)}),
-    PRICES.form(coll.SplitOp, {"dim": integer(1), "sizes": SizesAttr((4, SIZE // 4))}),
+    PRICES.form(OPERATIONS["transpose"], {"order": SizesAttr((1, 0))}),
+    PRICES.form(OPERATIONS["merge"], {"dim": integer(0)}),
+    PRICES.form(OPERATIONS["split"], {"dim": integer(1), "sizes": SizesAttr((4, SIZE // 4))}),
 ]
 
 
@@ -111,7 +112,7 @@ def pairs(x: DistType) -> Iterator[Pair]:
             continue
         for dim in range(len(first.dims)) if "dim" in step.properties else [None]:
             properties: dict[str, Attribute] = {} if dim is None else {"dim": integer(dim)}
-            moved = PRICES.form(step.kind, {**step.properties, **properties})
+            moved = PRICES.form(step.op, {**step.properties, **properties})
             if PRICES.type(moved, first) == wanted:
                 yield Pair(x, step, local, moved)
                 break
@@ -134,7 +135,7 @@ def run(forms: Sequence[Form], x: DistType, parts: Sequence[Array]) -> list[Arra
     """What steps in a row make of what the devices have."""
     builder = FunctionBuilder(MESH, [x])
     for form in forms:
-        assert builder.try_op(form.kind, [builder.values[-1]], dict(form.properties)) is not None
+        assert builder.try_op(form.op, [builder.values[-1]], dict(form.properties)) is not None
     function = builder.function(builder.values[-1:])
     with np.errstate(all="ignore"):
         [found] = execute(
@@ -226,7 +227,7 @@ def random_row(rng: random.Random, mesh: Mesh, prices: Prices) -> tuple[DistType
             moves = [move for move in local_moves(x, rng) if x.elements <= 4096]
         rng.shuffle(moves)
         any(builder.try_move(builder.values[-1], move) is not None for move in moves)
-    ops = [op for op in builder.block.ops if isinstance(op, CollOp)]
+    ops = [op for op in builder.block.ops if isinstance(op, DistOp)]
     return dist_type(builder.values[0]), [prices.of(op) for op in ops]
 
 
@@ -239,7 +240,7 @@ def test_steps_cost_what_they_do_in_a_simulation(rng: random.Random) -> None:
     grid = Grid(prices, source, forms)
     builder = FunctionBuilder(mesh, [source])
     for form in forms:
-        assert builder.try_op(form.kind, [builder.values[-1]], dict(form.properties)) is not None
+        assert builder.try_op(form.op, [builder.values[-1]], dict(form.properties)) is not None
     module = module_of([mesh], [builder.function(builder.values[-1:])])
     try:
         [simulated] = simulate(module, CostModel())
@@ -258,8 +259,8 @@ def swaps(prices: Prices, source: DistType, forms: tuple[Form, ...]) -> Iterator
         between = prices.type(one, x)
         assert between is not None
         end = prices.type(two, between)
-        if (one.kind in LOCAL) != (two.kind in LOCAL):
-            mover, local = (two, one) if one.kind in LOCAL else (one, two)
+        if one.kind.maps != two.kind.maps:
+            mover, local = (two, one) if one.kind.maps else (one, two)
             for form in on_any_dims(prices, mover, max(len(x.dims), len(between.dims)) + 1):
                 pair = (form, local) if mover is two else (local, form)
                 start = prices.type(pair[0], x)
@@ -275,7 +276,7 @@ def on_any_dims(prices: Prices, form: Form, rank: int) -> Iterator[Form]:
     names = [name for name in ("dim", "source", "target") if name in form.properties]
     for dims in product(range(rank), repeat=len(names)):
         changed = {name: integer(dim) for name, dim in zip(names, dims, strict=True)}
-        yield prices.form(form.kind, {**form.properties, **changed})
+        yield prices.form(form.op, {**form.properties, **changed})
 
 
 def cheapest(prices: Prices, source: DistType, forms: Sequence[Form]) -> Price | None:
@@ -293,9 +294,9 @@ def cheapest(prices: Prices, source: DistType, forms: Sequence[Form]) -> Price |
             if len(part) == 1:
                 price = prices.price(part[0], types[start])
             else:
-                if any(form.kind in LOCAL for form in part):
+                if any(form.kind.maps for form in part):
                     continue
-                if not any(issubclass(form.kind, coll.COLLECTIVES) for form in part):
+                if not any(form.kind.sends for form in part):
                     continue
                 found = prices.run(types[start], types[end])
                 price = None if found is None else found.price
@@ -314,7 +315,7 @@ def test_no_order_that_neighbours_lead_to_is_cheaper(rng: random.Random) -> None
     prices = prices_on(mesh)
     source, forms = random_row(rng, mesh, prices)
     grid = Grid(prices, source, forms)
-    if grid.price is None or any(form.kind is coll.PermuteOp for form in forms):
+    if grid.price is None or any(form.op is OPERATIONS["permute"] for form in forms):
         return
     known = {tuple(forms)}
     left = [tuple(forms)]

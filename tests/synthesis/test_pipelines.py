@@ -31,8 +31,9 @@ import collir
 from collir.cost.model import CostModel, step_cost
 from collir.cost.program import cost
 from collir.dialects import coll
-from collir.dialects.coll import dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh
 from collir.search import k_best
 from collir.semantics.exactness import exact, roundings
@@ -46,7 +47,7 @@ from collir.synthesis.paths import candidate_of
 from collir.synthesis.pipelines import Pipelines, chunk_counts, in_chunks, pipelined
 from collir.synthesis.search import synthesise
 from collir.synthesis.states import StatePaths, fits
-from collir.synthesis.steps import FREE, Candidate
+from collir.synthesis.steps import Candidate
 from collir.tools.api import run_passes
 
 MODELS = ("alpha-beta", "p2", "nccl")
@@ -228,13 +229,18 @@ def test_every_step_of_every_chunk_is_written_once_and_in_its_order(rng: random.
 # --- as operations ------------------------------------------------------------------------------
 
 
-PACKING = (coll.TransposeOp, coll.ConcatOp, coll.PadOp, coll.SliceOp)
+PACKING = (
+    OPERATIONS["transpose"],
+    OPERATIONS["concat"],
+    OPERATIONS["pad"],
+    OPERATIONS["slice"],
+)
 
 
 def parts_of(module: ModuleOp) -> list[int]:
     """The elements of what is put together in the end, a chunk each; none if there is none."""
     [function] = functions_of(module)
-    joins = [op for op in function.body.ops if isinstance(op, coll.ConcatOp)]
+    joins = [op for op in function.body.ops if isinstance(op, OPERATIONS["concat"])]
     return [dist_type(value).elements for op in joins for value in op.operands]
 
 
@@ -254,7 +260,7 @@ def whole(case: Case) -> ModuleOp:
     """The same as one redistribute."""
     builder = FunctionBuilder(case.mesh, [case.source])
     to = coll.DistTensorType(case.target)
-    value = builder.try_op(coll.RedistributeOp, builder.values, {"to": to})
+    value = builder.try_op(OPERATIONS["redistribute"], builder.values, {"to": to})
     assert value is not None
     return module_of([case.mesh], [builder.function([value])])
 
@@ -280,12 +286,12 @@ def assert_built(rng: random.Random) -> int:
     for way in chosen:
         module, time = built(case, way, chunks)
         assert_same(module, whole(case))
-        sending = [step for step in way.steps if step.kind not in FREE]
+        sending = [step for step in way.steps if step.does.sends]
         assert marked(module) == chunks * len(sending)
         parts = parts_of(module)
         assert len(parts) == chunks
         assert len(set(parts)) == 1
-        packed = any(isinstance(op, coll.TransposeOp) for op in module.walk())
+        packed = any(isinstance(op, OPERATIONS["transpose"]) for op in module.walk())
         padded = case.paths(1).padding > 1 or most % chunks
         if not padded and not packed:
             [found] = cost(module, case.model)

@@ -27,8 +27,9 @@ from xdsl.dialects.func import FuncOp
 import collir
 from collir.cost.model import CostModel
 from collir.dialects import coll
-from collir.dialects.coll import DistTensorType
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import DistTensorType
 from collir.layout import Axis, Dim, DistType, Mesh
 from collir.layout.numbers import divisors
 from collir.machine import Level, LinkKind, Machine
@@ -249,7 +250,7 @@ def one_operation(rng: random.Random, mesh: Mesh, name: str) -> FuncOp:
             other = random_layout(rng, mesh, x.dtype)
             dims = (Dim(d.size, to.axes) for d, to in zip(x.dims, other.dims, strict=False))
             to = DistType(x.dtype, (*dims,), other.partial, x.reduction or other.reduction)
-            moves = [Move(coll.RedistributeOp, {"to": DistTensorType(to)})]
+            moves = [Move(OPERATIONS["redistribute"], {"to": DistTensorType(to)})]
         builder = FunctionBuilder(mesh, [x], name)
         rng.shuffle(moves)
         for move in moves:

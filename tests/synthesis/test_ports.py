@@ -4,10 +4,10 @@ import math
 import random
 
 import pytest
+from algorithms import ALGORITHMS
 from hypothesis import given, settings
 from programs import RANDOM, random_machine, random_mesh
 
-from collir.cost.algorithms import ALGORITHMS
 from collir.cost.collective import Collective
 from collir.cost.group import CostError
 from collir.cost.model import CostModel, step_cost

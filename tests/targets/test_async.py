@@ -26,7 +26,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.printer import Printer
 
 import collir
-from collir.dialects import coll
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.semantics.executor import execute
 from collir.syntax.diagnostics import Sources
@@ -52,7 +52,7 @@ def wrong(module: ModuleOp, functions: Sequence[FuncOp], target: str, folder: Pa
 
 def casts_an_average(function: FuncOp) -> bool:
     """Whether a last bit may become more: NCCL's averages round, and casts may carry that on."""
-    casts = any(isinstance(op, coll.CastOp) for op in function.body.ops)
+    casts = any(isinstance(op, OPERATIONS["cast"]) for op in function.body.ops)
     return casts and averages_round(function)
 
 
@@ -63,7 +63,7 @@ def every_collective(ranks: int) -> ModuleOp:
     """Every collective that may be, on every dtype, with every reduction."""
     functions = list(collectives(ranks))
     count = make_async(functions)
-    permutes = sum(kind.op is coll.PermuteOp for kind in KINDS)
+    permutes = sum(kind.op is OPERATIONS["permute"] for kind in KINDS)
     assert count == len(KINDS) - permutes
     return module_of(meshes_of(ranks), functions)
 

@@ -11,8 +11,8 @@ from programs import FunctionBuilder, module_of, random_function, random_layout,
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.tensor import AxesAttr
 from collir.layout import DType, Mesh
 from collir.semantics.collectives import Buffers
 from collir.semantics.executor import execute
@@ -87,7 +87,9 @@ def awkward_all_reduces(rng: random.Random, devices: int, count: int) -> ModuleO
         builder = FunctionBuilder(mesh, [x], f"f{len(functions)}")
         axes = list(mesh.ordered(x.partial))
         rng.shuffle(axes)
-        made = builder.try_op(coll.AllReduceOp, builder.values, {"axes": AxesAttr(tuple(axes))})
+        made = builder.try_op(
+            OPERATIONS["all_reduce"], builder.values, {"axes": AxesAttr(tuple(axes))}
+        )
         assert made is not None
         functions.append(builder.function([made]))
     return module_of(meshes, functions)

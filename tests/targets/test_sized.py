@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 import collir
 from collir.dialects import coll
+from collir.dialects.coll import OPERATIONS
 from collir.syntax.alternatives import place_of
 
 TARGETS = ("mpi", "nccl")
@@ -21,7 +22,7 @@ TARGETS = ("mpi", "nccl")
 def some_async(module: ModuleOp, rng: random.Random) -> None:
     """Marks some of the collectives of a module ``async``."""
     for op in module.walk():
-        able = isinstance(op, coll.COLLECTIVES) and not isinstance(op, coll.PermuteOp)
+        able = isinstance(op, coll.COLLECTIVES) and not isinstance(op, OPERATIONS["permute"])
         if able and rng.random() < 0.5:
             op.properties["async"] = UnitAttr()
 

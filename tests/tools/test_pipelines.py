@@ -8,7 +8,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 import collir
-from collir.dialects.coll import NumberAttr, ScaleOp
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.machine import NumberAttr
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
 from collir.semantics import validation
@@ -151,8 +152,8 @@ class Halves(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for one in op.walk():
-            if isinstance(one, ScaleOp):
-                one.properties["factor"] = NumberAttr(float(one.factor.data) / 2)
+            if isinstance(one, OPERATIONS["scale"]):
+                one.properties["factor"] = NumberAttr(one.number("factor") / 2)
 
 
 SCALED = """

@@ -11,8 +11,9 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from collir.cost.plan import Plan, plan
-from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import MeshOp
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.writer import step_text
@@ -140,7 +141,7 @@ class FunctionBase:
         named = {
             self.plan.owner[operand]
             for op in self.function.body.ops
-            if not isinstance(op, CollOp) or not self.plan.is_view(op)
+            if not isinstance(op, DistOp) or not self.plan.is_view(op)
             for operand in op.operands
         }
         return [self.variable[arg] for arg in self.function.args if arg not in named]
@@ -177,13 +178,13 @@ class FunctionBase:
         parts += [shown(v, n) for v, n in zip(self.plan.returned, self.results, strict=True)]
         return "/* " + ";\n * ".join(parts) + ". */"
 
-    def shown(self, op: CollOp) -> str:
+    def shown(self, op: DistOp) -> str:
         """A comment that says what an operation is in ``.coll``."""
         operands = ", ".join(f"%{self.plan.names[operand]}" for operand in op.operands)
         step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {operands}", 1)
         return f"  // %{self.plan.names[op.result]} = {comment(step)}"
 
-    def communicator(self, op: CollOp) -> str:
+    def communicator(self, op: DistOp) -> str:
         """The communicator of the sub-axes that an operation is over."""
         return f"{self.names.variable}.{self.names.communicators[over(op)]}"
 

@@ -2,15 +2,15 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.buffers import NUMPY
 from collir.targets.code.ranks import RankText
@@ -229,52 +229,99 @@ def loop(count: str, body: str) -> list[str]:
     return [f"for (size_t i = 0; i < {count}; ++i) {body}"]
 
 
-def local_operation(op: CollOp, names: Names) -> tuple[list[str], set[str]]:
+@dataclass(frozen=True)
+class Local:
+    """A step that sends nothing, as its emitter sees it.
+
+    Attributes:
+        x, y: the types of the first operand and of the result.
+        shape: what a rank holds of the operand.
+        elements: how many it holds of the result, and ``count`` as an expression.
+    """
+
+    op: DistOp
+    names: Names
+    x: DistType
+    y: DistType
+    shape: tuple[int, ...]
+    elements: int
+    count: str
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh."""
+        return self.names.mesh.mesh
+
+    @property
+    def operand(self) -> str:
+        """The name of the first operand."""
+        return self.names.operands[0]
+
+    @property
+    def out(self) -> str:
+        """The name of the result."""
+        return self.names.result
+
+    @property
+    def here(self) -> str:
+        """The index of this rank's block, as a factor."""
+        index = self.names.mesh.index_over(self.op.over)
+        return f"({index})" if " " in index else index
+
+    @staticmethod
+    def of(op: DistOp, names: Names, sizes: Sizes) -> "Local":
+        """Return what an emitter needs of a step."""
+        mesh, x, y = names.mesh.mesh, dist_type(op.input), dist_type(op.result)
+        elements = math.prod(y.local_shape(mesh))
+        return Local(op, names, x, y, x.local_shape(mesh), elements, sizes(elements))
+
+
+Statements = tuple[list[str], set[str]]
+"""The statements of a step, and the runtime sections they need beside those of its dtypes."""
+
+
+def local_operation(op: DistOp, names: Names) -> Statements:
     """The statements of an operation that sends nothing, and the runtime sections they need."""
-    mesh = names.mesh.mesh
-    x = dist_type(op.operands[0])
-    y = dist_type(op.result)
-    shape = x.local_shape(mesh)
-    needs = {t.value for t in (x.dtype, y.dtype) if t in AS_BITS}
-    out, operand = names.result, names.operands[0]
-    elements = math.prod(y.local_shape(mesh))
-    sizes, size = names.size, y.dtype.bytes
-    count = sizes(elements)
-    match op:
-        case coll.AddOp():
-            first, second = (_load_term(f"{name}[i]", x.dtype) for name in names.operands)
-            return loop(count, f"{out}[i] = {store(f'{first} + {second}', x.dtype)};"), needs
-        case coll.ScaleOp():
-            factor = number_text(op.factor.data, x.dtype)
-            text = store(f"{_load_term(f'{operand}[i]', x.dtype)} * {factor}", x.dtype)
-            return loop(count, f"{out}[i] = {text};"), needs
-        case coll.CastOp():
-            text, needed = _converted(load(f"{operand}[i]", x.dtype), x.dtype, y.dtype)
-            return loop(count, f"{out}[i] = {text};"), needs | needed
-        case coll.MaskOp():
-            condition = names.mesh.at_zero(op.axes.data)
-            ones = Reduction(op.reduction.data) is Reduction.PROD
-            fill = _fill(out, elements, ones, y.dtype, sizes)
-            copied = f"memcpy({out}, {operand}, {sizes(elements * size)});"
-            return [f"if ({condition}) {copied}", f"else {fill}"], needs
-        case coll.SliceOp():
-            dim = op.dim.value.data
-            group = mesh.group_size(op.axes.data)
-            rows = math.prod(shape[:dim])
-            piece = elements // rows
-            index = names.mesh.index_over(op.axes.data)
-            index = f"({index})" if " " in index else index
-            start = f"{operand} + (size_t){index} * {sizes(piece)}"
-            copy = _rows(out, piece, start, piece * group, rows, piece, size, sizes)
-            return [copy], {"copy_rows"} if rows > 1 else set()
-        case coll.ConcatOp():
-            return _concat(op, mesh, names)
-        case coll.PadOp():
-            return _pad(op, mesh, names)
-        case coll.TransposeOp():
-            return _transpose(op, shape, names, size), set()
-        case _:
-            raise AssertionError(f"{op.name} is not a local operation")
+    step = Local.of(op, names, names.size)
+    return LOCAL[op.mnemonic](step)
+
+
+def _types(s: Local) -> set[str]:
+    """The sections of dtypes that C does not know."""
+    return {t.value for t in (s.x.dtype, s.y.dtype) if t in AS_BITS}
+
+
+def _add(s: Local) -> Statements:
+    first, second = (_load_term(f"{name}[i]", s.x.dtype) for name in s.names.operands)
+    text = store(f"{first} + {second}", s.x.dtype)
+    return loop(s.count, f"{s.out}[i] = {text};"), _types(s)
+
+
+def _scale(s: Local) -> Statements:
+    factor = number_text(s.op.number("factor"), s.x.dtype)
+    text = store(f"{_load_term(f'{s.operand}[i]', s.x.dtype)} * {factor}", s.x.dtype)
+    return loop(s.count, f"{s.out}[i] = {text};"), _types(s)
+
+
+def _cast(s: Local) -> Statements:
+    text, needed = _converted(load(f"{s.operand}[i]", s.x.dtype), s.x.dtype, s.y.dtype)
+    return loop(s.count, f"{s.out}[i] = {text};"), _types(s) | needed
+
+
+def _mask(s: Local) -> Statements:
+    condition = s.names.mesh.at_zero(s.op.over)
+    ones = Reduction(s.op.word("reduction")) is Reduction.PROD
+    fill = _fill(s.out, s.elements, ones, s.y.dtype, s.names.size)
+    copied = f"memcpy({s.out}, {s.operand}, {s.names.size(s.elements * s.y.dtype.bytes)});"
+    return [f"if ({condition}) {copied}", f"else {fill}"], _types(s)
+
+
+def _slice(s: Local) -> Statements:
+    group, rows = s.mesh.group_size(s.op.over), math.prod(s.shape[: s.op.integer("dim")])
+    piece, size = s.elements // rows, s.y.dtype.bytes
+    start = f"{s.operand} + (size_t){s.here} * {s.names.size(piece)}"
+    copy = _rows(s.out, piece, start, piece * group, rows, piece, size, s.names.size)
+    return [copy], {"copy_rows"} if rows > 1 else set()
 
 
 def _converted(value: str, source: DType, target: DType) -> tuple[str, set[str]]:
@@ -313,8 +360,9 @@ def _fill(out: str, count: int, ones: bool, dtype: DType, sizes: Sizes) -> str:
     return loop(sizes(count), f"{out}[i] = {one};")[0]
 
 
-def _concat(op: coll.ConcatOp, mesh: Mesh, names: Names) -> tuple[list[str], set[str]]:
-    dim = op.dim.value.data
+def _concat(s: Local) -> Statements:
+    op, mesh, names = s.op, s.mesh, s.names
+    dim = op.integer("dim")
     shape = dist_type(op.result).local_shape(mesh)
     rows, row = math.prod(shape[:dim]), math.prod(shape[dim:])
     lines: list[str] = []
@@ -329,9 +377,9 @@ def _concat(op: coll.ConcatOp, mesh: Mesh, names: Names) -> tuple[list[str], set
     return lines, {"copy_rows"} if rows > 1 else set()
 
 
-def _pad(op: coll.PadOp, mesh: Mesh, names: Names) -> tuple[list[str], set[str]]:
-    x, y = dist_type(op.input), dist_type(op.result)
-    dim, low, high = (a.value.data for a in (op.dim, op.low, op.high))
+def _pad(s: Local) -> Statements:
+    op, x, y, mesh, names = s.op, s.x, s.y, s.mesh, s.names
+    dim, low, high = (op.integer(name) for name in ("dim", "low", "high"))
     before, after = x.local_shape(mesh), y.local_shape(mesh)
     rows, inner = math.prod(before[:dim]), math.prod(before[dim + 1 :])
     old, new = before[dim] * inner, after[dim] * inner
@@ -339,7 +387,7 @@ def _pad(op: coll.PadOp, mesh: Mesh, names: Names) -> tuple[list[str], set[str]]
     needs = {"copy_rows"} if rows > 1 else set[str]()
     if low > 0 or high > 0:
         count = math.prod(after)
-        value = op.value.data
+        value = op.number("value")
         if value == 0 and math.copysign(1, value) > 0:
             lines.append(f"memset({names.result}, 0, {names.size(count * y.dtype.bytes)});")
         else:
@@ -353,10 +401,11 @@ def _pad(op: coll.PadOp, mesh: Mesh, names: Names) -> tuple[list[str], set[str]]
     return lines, needs
 
 
-def _transpose(op: coll.TransposeOp, shape: tuple[int, ...], names: Names, size: int) -> list[str]:
+def _transpose(s: Local) -> Statements:
     """A loop per dimension that moves; the dimensions behind the last of them are copied whole."""
+    op, shape, names, size = s.op, s.shape, s.names, s.y.dtype.bytes
     kept = [d for d in range(len(shape)) if shape[d] > 1]
-    order = [kept.index(d) for d in op.order.data if d in kept]
+    order = [kept.index(d) for d in op.sizes("order") if d in kept]
     shape = tuple(shape[d] for d in kept)
     moving = len(order)
     while moving and order[moving - 1] == moving - 1:
@@ -385,7 +434,20 @@ def _transpose(op: coll.TransposeOp, shape: tuple[int, ...], names: Names, size:
             f"{indent}memcpy({names.result} + {target}, {names.operands[0]} + {source}, "
             f"{names.size(run * size)});"
         )
-    return lines
+    return lines, set()
+
+
+LOCAL: dict[str, Callable[[Local], Statements]] = {
+    "add": _add,
+    "scale": _scale,
+    "cast": _cast,
+    "mask": _mask,
+    "slice": _slice,
+    "concat": _concat,
+    "pad": _pad,
+    "transpose": _transpose,
+}
+"""The statements of every step that sends nothing and is no view."""
 
 
 def element_count(x: DistType, mesh: Mesh) -> int:

@@ -24,10 +24,11 @@ from xdsl.utils.target import Target
 import collir
 from collir.cost.compute import seconds_of
 from collir.cost.plan import is_free
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
+from collir.layout.steps import PAD, PERMUTE
 from collir.syntax.alternatives import alternatives
 from collir.syntax.mlir import check_programs, functions_of
 from collir.targets.code.c_function import (
@@ -80,17 +81,21 @@ _ON_FLOATS = {
     Reduction.MIN: "a < b ? a : b",
 }
 
-_STARTS: dict[type[CollOp], str] = {
-    coll.AllReduceOp: "MPI_Iallreduce({x}, {y}, {n}, {type}, {op}, {comm})",
-    coll.ReduceOp: "MPI_Ireduce({x}, {y}, {n}, {type}, {op}, 0, {comm})",
-    coll.BroadcastOp: "MPI_Ibcast({y}, {n}, {type}, 0, {comm})",
-    coll.ReduceScatterOp: "MPI_Ireduce_scatter_block({x}, {y}, {n}, {type}, {op}, {comm})",
-    coll.AllGatherOp: "MPI_Iallgather({x}, {n}, {type}, {y}, {n}, {type}, {comm})",
-    coll.ScatterOp: "MPI_Iscatter({x}, {n}, {type}, {y}, {n}, {type}, 0, {comm})",
-    coll.GatherOp: "MPI_Igather({x}, {n}, {type}, {y}, {n}, {type}, 0, {comm})",
-    coll.AllToAllOp: "MPI_Ialltoall({x}, {n}, {type}, {y}, {n}, {type}, {comm})",
+STARTS = {
+    "all_reduce": "MPI_Iallreduce({x}, {y}, {n}, {type}, {op}, {comm})",
+    "reduce": "MPI_Ireduce({x}, {y}, {n}, {type}, {op}, 0, {comm})",
+    "broadcast": "MPI_Ibcast({y}, {n}, {type}, 0, {comm})",
+    "reduce_scatter": "MPI_Ireduce_scatter_block({x}, {y}, {n}, {type}, {op}, {comm})",
+    "all_gather": "MPI_Iallgather({x}, {n}, {type}, {y}, {n}, {type}, {comm})",
+    "scatter": "MPI_Iscatter({x}, {n}, {type}, {y}, {n}, {type}, 0, {comm})",
+    "gather": "MPI_Igather({x}, {n}, {type}, {y}, {n}, {type}, 0, {comm})",
+    "all_to_all": "MPI_Ialltoall({x}, {n}, {type}, {y}, {n}, {type}, {comm})",
 }
-"""The calls that start a collective, but for their request."""
+"""The calls that start a collective, but for their request.
+
+The calls that wait are functions of the runtime (mpi_runtime.c) with the names of collectives, and
+``_rows`` behind them where the blocks of a later dimension are moved.
+"""
 
 _MOST_STARTED = 2**31 - 1
 """The most elements that one call takes."""
@@ -172,10 +177,10 @@ class FunctionText(FunctionBase):
 
     static: bool = False
     needs: set[str] = field(default_factory=lambda: {"check"})
-    started: dict[CollOp, int] = field(default_factory=dict[CollOp, int])
+    started: dict[DistOp, int] = field(default_factory=dict[DistOp, int])
     reading: Counter[SSAValue] = field(default_factory=Counter[SSAValue])
     passed: set[Operation] = field(default_factory=set[Operation])
-    ended: set[CollOp] = field(default_factory=set[CollOp])
+    ended: set[DistOp] = field(default_factory=set[DistOp])
 
     # --- pieces -----------------------------------------------------------------------------
 
@@ -199,7 +204,7 @@ class FunctionText(FunctionBase):
         function = self.function
         body: list[str] = []
         for op in function.body.ops:
-            if isinstance(op, CollOp):
+            if isinstance(op, DistOp):
                 body += self._step(op)
         body += self._wait(op.result for op in list(self.started))
         body += self._copy_results()
@@ -227,12 +232,12 @@ class FunctionText(FunctionBase):
 
     # --- steps ------------------------------------------------------------------------------
 
-    def _step(self, op: CollOp) -> list[str]:
+    def _step(self, op: DistOp) -> list[str]:
         """An operation: a comment, its memory, its statements, and what it was the last to use."""
-        if isinstance(op, coll.ComputeOp):
+        if op.kind.computes:
             return self._compute(op)
         if self.plan.is_view(op):
-            return [self.shown(op)] if isinstance(op, coll.PadOp) else []
+            return [self.shown(op)] if op.kind is PAD else []
         y = dist_type(op.result)
         out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
@@ -240,7 +245,7 @@ class FunctionText(FunctionBase):
         if self._is_started(op):
             before += self._wait(self._ahead(op))
         taking_part = self._taking_part(op)
-        if isinstance(op, coll.COLLECTIVES):
+        if op.kind.sends:
             statements = self._collective(op, operands[0], out)
         else:
             names = Names(operands, out, self.names, self.size)
@@ -253,7 +258,7 @@ class FunctionText(FunctionBase):
             statements.insert(0, f"if ({only}) {new}" if only else new)
         condition = self.names.at_zero(taking_part)
         lines = [*before, self.shown(op)]
-        if condition or isinstance(op, coll.PermuteOp):  # which has variables of its own
+        if condition or op.kind is PERMUTE:  # which has variables of its own
             head = f"if ({condition}) {{" if condition else "{"
             lines += [f"  {head}", *(f"    {line}" for line in statements), "  }"]
         else:
@@ -261,7 +266,7 @@ class FunctionText(FunctionBase):
         self.passed.add(op)
         return lines + self._release(op)
 
-    def _compute(self, op: coll.ComputeOp) -> list[str]:
+    def _compute(self, op: DistOp) -> list[str]:
         """The time of a computation, of which nothing else is known."""
         before, seconds = self._wait(op.operands), seconds_of(op, self.mesh)
         self.passed.add(op)
@@ -274,13 +279,13 @@ class FunctionText(FunctionBase):
             lines.append(f"  if ({condition}) {call}" if condition else f"  {call}")
         return lines + self._release(op)
 
-    def _taking_part(self, op: CollOp) -> frozenset[str]:
+    def _taking_part(self, op: DistOp) -> frozenset[str]:
         """The sub-axes on which only coordinate 0 carries out an operation."""
-        if isinstance(op, coll.COLLECTIVES):
+        if op.kind.sends:
             return dist_type(op.operands[0]).root - frozenset(over(op))
         return dist_type(op.result).root
 
-    def _release(self, op: CollOp) -> list[str]:
+    def _release(self, op: DistOp) -> list[str]:
         """Frees the operands that nothing reads any more, nor is under way with."""
         lines: list[str] = []
         for owner in dict.fromkeys(self.plan.owner[operand] for operand in op.operands):
@@ -311,14 +316,14 @@ class FunctionText(FunctionBase):
         self.needs.add(x.dtype.value)
         return f"{self.names.variable}.{self.names.operators[custom]}"
 
-    def _collective(self, op: CollOp, operand: str, out: str) -> list[str]:
+    def _collective(self, op: DistOp, operand: str, out: str) -> list[str]:
         """The statements that carry out a collective, or start it."""
-        if isinstance(op, coll.PermuteOp):
+        if op.kind is PERMUTE:
             return self._permute(op, operand, out)
         if not self._is_started(op):
             return [self._call(op, operand, out), *self._average(op, out)]
         lines: list[str] = []
-        if isinstance(op, coll.BroadcastOp):
+        if "{x}" not in STARTS[op.mnemonic]:  # what is sent lies where it arrives
             x = dist_type(op.operands[0])
             size = self.size(element_count(x, self.mesh) * x.dtype.bytes)
             lines.append(f"if ({self.names.at_zero(over(op))}) memcpy({out}, {operand}, {size});")
@@ -332,70 +337,66 @@ class FunctionText(FunctionBase):
             f"else {self._call(op, operand, out)}",
         ]
 
-    def _start(self, op: CollOp, operand: str, out: str) -> str:
+    def _start(self, op: DistOp, operand: str, out: str) -> str:
         """A call that does not wait."""
         x = dist_type(op.operands[0])
         count, _ = self._blocks(op)
-        call = _STARTS[type(op)].format(
+        call = STARTS[op.mnemonic].format(
             x=operand,
             y=out,
             n=f"(int)({self.size(count)})" if self.size.by_width else str(count),
             type=MPI_TYPES[x.dtype],
-            op=self._operator(x) if isinstance(op, coll.REDUCING) else "",
+            op=self._operator(x) if op.kind.reduces else "",
             comm=self.communicator(op),
         )
         self.reading[self.plan.owner[op.operands[0]]] += 1
         number = self.started.setdefault(op, len(self.started))
         return f"TRY({call[:-1]}, &pending[{number}]));"
 
-    def _blocks(self, op: CollOp) -> tuple[int, list[int]]:
+    def _blocks(self, op: DistOp) -> tuple[int, list[int]]:
         """The elements that an MPI call is given as a count; in how many rows they lie, where the
         dimension is not the first."""
         x, y = dist_type(op.operands[0]), dist_type(op.result)
-        match op:
-            case coll.ReduceScatterOp() | coll.ScatterOp():
-                rows = math.prod(y.local_shape(self.mesh)[: op.dim.value.data])
-                return element_count(y, self.mesh), [rows]
-            case coll.AllGatherOp() | coll.GatherOp():
-                rows = math.prod(x.local_shape(self.mesh)[: op.dim.value.data])
-                return element_count(x, self.mesh), [rows]
-            case coll.AllToAllOp():
-                shape = list(x.local_shape(self.mesh))
-                shape[op.target.value.data] //= self.mesh.group_size(over(op))
-                dims = (op.target, op.source)
-                return math.prod(shape), [math.prod(shape[: dim.value.data]) for dim in dims]
-            case _:
-                return element_count(y, self.mesh), []
+        if not op.kind.ordered:
+            return element_count(y, self.mesh), []
+        if op.kind.exchanges:
+            shape = list(x.local_shape(self.mesh))
+            shape[op.integer("target")] //= self.mesh.group_size(over(op))
+            dims = op.integer("target"), op.integer("source")
+        else:
+            shape = (x if op.kind.gathers else y).local_shape(self.mesh)
+            dims = (op.integer("dim"),)
+        return math.prod(shape), [math.prod(shape[:dim]) for dim in dims]
 
-    def _is_started(self, op: CollOp) -> bool:
+    def _is_started(self, op: DistOp) -> bool:
         """Whether a collective is started and waited for later: what is packed, or goes in several
         calls, is not."""
-        if "async" not in op.properties:
+        if not op.is_async:
             return False
         count, rows = self._blocks(op)
         return count <= _MOST_STARTED and all(row == 1 for row in rows)
 
-    def _ahead(self, op: CollOp) -> list[SSAValue]:
+    def _ahead(self, op: DistOp) -> list[SSAValue]:
         """What is under way on the stream of a collective that is about to start, and is waited for
         anyway before anything else is done: MPI would let both share the links."""
         following = op.next_op
-        while isinstance(following, CollOp) and (
+        while isinstance(following, DistOp) and (
             is_free(following, self.mesh)
             or (self._is_started(following) and not self._under_way(following.operands))
         ):
             following = following.next_op
-        if not isinstance(following, CollOp):
+        if not isinstance(following, DistOp):
             return []
         stream = outermost(self.mesh, op)
         wanted = self._under_way(following.operands)
         return [one.result for one in wanted if outermost(self.mesh, one) == stream]
 
-    def _under_way(self, values: Iterable[SSAValue]) -> list[CollOp]:
+    def _under_way(self, values: Iterable[SSAValue]) -> list[DistOp]:
         """The collectives that have started, are not waited for yet, and make some values."""
         makers = (self.plan.owner[value].owner for value in values)
-        return [one for one in makers if isinstance(one, CollOp) and self._runs(one)]
+        return [one for one in makers if isinstance(one, DistOp) and self._runs(one)]
 
-    def _runs(self, op: CollOp) -> bool:
+    def _runs(self, op: DistOp) -> bool:
         return op in self.started and op not in self.ended
 
     def _wait(self, values: Iterable[SSAValue]) -> list[str]:
@@ -403,7 +404,7 @@ class FunctionText(FunctionBase):
         lines: list[str] = []
         for value in values:
             op = self.plan.owner[value].owner
-            if isinstance(op, CollOp) and self._runs(op):
+            if isinstance(op, DistOp) and self._runs(op):
                 self.ended.add(op)
                 self.reading[self.plan.owner[op.operands[0]]] -= 1
                 lines.append(f"  TRY(MPI_Wait(&pending[{self.started[op]}], MPI_STATUS_IGNORE));")
@@ -413,7 +414,7 @@ class FunctionText(FunctionBase):
                 lines += [*(f"  {one}" for one in averaged), *self._release(op)]
         return lines
 
-    def _call(self, op: CollOp, operand: str, out: str) -> str:
+    def _call(self, op: DistOp, operand: str, out: str) -> str:
         """A call that moves blocks of a dimension; those of a later one lie in several rows."""
         x = dist_type(op.operands[0])
         count, rows = self._blocks(op)
@@ -422,32 +423,32 @@ class FunctionText(FunctionBase):
             name += "_rows"
             arguments += map(size_text, rows)
         arguments.append(MPI_TYPES[x.dtype])
-        if isinstance(op, coll.REDUCING):
+        if op.kind.reduces:
             arguments.append(self._operator(x))
         self.needs.add(name)
         return f"TRY({name}({', '.join([*arguments, self.communicator(op)])}));"
 
-    def _average(self, op: CollOp, out: str) -> list[str]:
+    def _average(self, op: DistOp, out: str) -> list[str]:
         """The division at the end of an avg, on the ranks that have the sum."""
         x = dist_type(op.operands[0])
-        if not isinstance(op, coll.REDUCING) or x.reduction is not Reduction.AVG:
+        if not op.kind.reduces or x.reduction is not Reduction.AVG:
             return []
         group = self.mesh.group_size(over(op))
         number = number_text(group, DType.F32 if x.dtype in AS_BITS else x.dtype)
         value = f"{load(f'{out}[i]', x.dtype)} / {number}"
         count = element_count(dist_type(op.result), self.mesh)
         lines = loop(self.size(count), f"{out}[i] = {store(value, x.dtype)};")
-        if isinstance(op, coll.ReduceOp):
+        if op.kind.after == "root":
             return [f"if ({self.names.at_zero(over(op))})", f"  {lines[0]}"]
         return lines
 
-    def _permute(self, op: coll.PermuteOp, operand: str, out: str) -> list[str]:
+    def _permute(self, op: DistOp, operand: str, out: str) -> list[str]:
         """Every rank sends its block to one rank and gets one, in closed form.
 
         A sub-axis that neither layout is sharded over keeps its coordinate. Among the others, the
         r-th rank that holds a block sends it to the r-th rank that wants it.
         """
-        x, y = dist_type(op.input), op.to.data
+        x, y = dist_type(op.input), dist_type(op.result)
         count = self.size(element_count(x, self.mesh))
         kind = MPI_TYPES[x.dtype]
         self.needs.add("permute")
@@ -476,9 +477,11 @@ def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
         lists = sent.setdefault(mesh.name, {})
         operators = customs.setdefault(mesh.name, {})
         for op in function.body.ops:
-            if isinstance(op, coll.COLLECTIVES) and (axes := over(op)):
+            if not is_collective(op):
+                continue
+            if axes := over(op):
                 lists[axes] = None
-            if isinstance(op, coll.REDUCING) and (custom := custom_op(dist_type(op.input))):
+            if op.kind.reduces and (custom := custom_op(dist_type(op.input))):
                 operators[custom] = None
     return {name: MeshNames.of(mesh, sent[name], customs[name]) for name, mesh in meshes.items()}
 

@@ -12,18 +12,18 @@ these are numpy's only, and are reduced in Python. Counts above 2^31 - 1 need an
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
 from collir.layout import DistType, DType, Reduction
+from collir.targets.code.emitters import Emitters
 from collir.targets.code.python_text import (
     FunctionText,
     MeshText,
+    Sent,
     call,
     classes,
     example,
@@ -32,7 +32,6 @@ from collir.targets.code.python_text import (
     number_text,
     tuple_text,
 )
-from collir.targets.code.ranks import over
 
 _DTYPES = {
     DType.F16: "xp.float16",
@@ -107,75 +106,63 @@ class Mpi4pyFunction(FunctionText):
 
     # --- collectives ------------------------------------------------------------------------
 
-    def collective(self, op: CollOp, operand: str, out: str) -> list[str]:
-        x, y = dist_type(op.operands[0]), dist_type(op.result)
-        if isinstance(op, coll.PermuteOp):
-            return self._permute(op, operand, out)
-        axes = over(op)
-        root = self.names.at_zero(axes)
-        group = self.mesh.group_size(axes)
-        before, after = x.local_shape(self.mesh), y.local_shape(self.mesh)
-        new = f"{out} = {self.full(after, y.dtype, None)}"
-        match op:
-            case coll.AllReduceOp():
-                lines = [new, *self._send(op, x, [operand, out, self._operator(x)])]
-                return lines + self._average(x, group, out)
-            case coll.ReduceOp():
-                lines = [
-                    *self._at_root(new, out, root),
-                    *self._send_at_root(op, x, root, operand, out, self._operator(x)),
-                ]
-                average = self._average(x, group, out)
-                return lines + self._where(root if average else "", [], average)
-            case coll.BroadcastOp():
-                made = f"{out} = {self.copied(operand)}"
-                lines = [f"if {root}:", f"    {made}", "else:", f"    {new}"]
-                return [*lines, *self._send(op, x, [out])]
-            case coll.ReduceScatterOp():
-                cut, blocks = self._cut(operand, before, op.dim.value.data, group)
-                lines = [*cut, new, *self._send(op, x, [blocks, out, self._operator(x)])]
-                return lines + self._average(x, group, out)
-            case coll.ScatterOp():
-                cut, blocks = self._cut(operand, before, op.dim.value.data, group)
-                cut = self._where(root, ["sent = None"], cut) if cut else []
-                return [*cut, new, *self._send_at_root(op, x, root, blocks, out)]
-            case coll.AllGatherOp():
-                dim = op.dim.value.data
-                if is_first(before, dim):
-                    return [new, *self._send(op, x, [operand, out])]
-                blocks = f"{out} = {self.full((group, *before), x.dtype, None)}"
-                return [blocks, *self._send(op, x, [operand, out]), self._join(out, dim, after)]
-            case coll.GatherOp():
-                dim = op.dim.value.data
-                first = is_first(before, dim)
-                made = new if first else f"{out} = {self.full((group, *before), x.dtype, None)}"
-                joined = [] if first else [f"if {root}:", f"    {self._join(out, dim, after)}"]
-                sent = self._send_at_root(op, x, root, operand, out)
-                return [*self._at_root(made, out, root), *sent, *joined]
-            case coll.AllToAllOp():
-                source, target = op.source.value.data, op.target.value.data
-                cut, blocks = self._cut(operand, before, target, group)
-                piece = list(before)
-                piece[target] //= group
-                made = f"{out} = {self.full((group, *piece), x.dtype, None)}"
-                joined = self._join(out, source, after)
-                return [*cut, made, *self._send(op, x, [blocks, out]), joined]
-            case _:
-                raise AssertionError(f"{op.name} is not a collective")
+    def _all_reduce(self, s: Sent) -> list[str]:
+        lines = [s.new, *self._send(s, "Allreduce", [s.operand, s.out], self._operator(s.x))]
+        return lines + self._average(s.x, s.group, s.out)
 
-    def _send(self, op: CollOp, x: DistType, arguments: list[str]) -> list[str]:
+    def _reduce(self, s: Sent) -> list[str]:
+        lines = [
+            *self._at_root(s.new, s.out, s.root),
+            *self._send_at_root(s, "Reduce", s.operand, s.out, self._operator(s.x)),
+        ]
+        average = self._average(s.x, s.group, s.out)
+        return lines + self._where(s.root if average else "", [], average)
+
+    def _broadcast(self, s: Sent) -> list[str]:
+        made = f"{s.out} = {self.copied(s.operand)}"
+        lines = [f"if {s.root}:", f"    {made}", "else:", f"    {s.new}"]
+        return [*lines, *self._send(s, "Bcast", [s.out])]
+
+    def _reduce_scatter(self, s: Sent) -> list[str]:
+        cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.group)
+        sent = self._send(s, "Reduce_scatter_block", [blocks, s.out], self._operator(s.x))
+        return [*cut, s.new, *sent, *self._average(s.x, s.group, s.out)]
+
+    def _scatter(self, s: Sent) -> list[str]:
+        cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.group)
+        cut = self._where(s.root, ["sent = None"], cut) if cut else []
+        return [*cut, s.new, *self._send_at_root(s, "Scatter", blocks, s.out)]
+
+    def _all_gather(self, s: Sent) -> list[str]:
+        dim, sent = s.op.integer("dim"), self._send(s, "Allgather", [s.operand, s.out])
+        if is_first(s.before, dim):
+            return [s.new, *sent]
+        blocks = f"{s.out} = {self.full((s.group, *s.before), s.x.dtype, None)}"
+        return [blocks, *sent, self._join(s.out, dim, s.after)]
+
+    def _gather(self, s: Sent) -> list[str]:
+        dim = s.op.integer("dim")
+        first = is_first(s.before, dim)
+        made = s.new if first else f"{s.out} = {self.full((s.group, *s.before), s.x.dtype, None)}"
+        joined = [] if first else [f"if {s.root}:", f"    {self._join(s.out, dim, s.after)}"]
+        sent = self._send_at_root(s, "Gather", s.operand, s.out)
+        return [*self._at_root(made, s.out, s.root), *sent, *joined]
+
+    def _all_to_all(self, s: Sent) -> list[str]:
+        source, target = s.op.integer("source"), s.op.integer("target")
+        cut, blocks = self._cut(s.operand, s.before, target, s.group)
+        piece = list(s.before)
+        piece[target] //= s.group
+        made = f"{s.out} = {self.full((s.group, *piece), s.x.dtype, None)}"
+        joined = self._join(s.out, source, s.after)
+        return [*cut, made, *self._send(s, "Alltoall", [blocks, s.out]), joined]
+
+    def _send(self, s: Sent, method: str, arrays: list[str], *rest: str) -> list[str]:
         """A call of a communicator; arrays of types that MPI does not know go as their bits."""
-        if x.dtype in _AS_BITS:
+        if s.x.dtype in _AS_BITS:
             self.needs.add("np")
-            count = 1 if isinstance(op, coll.BroadcastOp) else 2
-            bits = [
-                name if name == "None" else f"{name}.view(np.uint16)" for name in arguments[:count]
-            ]
-            arguments = bits + arguments[count:]
-        return call(f"{self._communicator(op)}.{_METHODS[type(op)]}", arguments)
-
-    def _communicator(self, op: CollOp) -> str:
-        return f"self.{self.names.groups[over(op)]}"
+            arrays = [one if one == "None" else f"{one}.view(np.uint16)" for one in arrays]
+        return call(f"self.{self.names.groups[s.axes]}.{method}", [*arrays, *rest])
 
     def _at_root(self, made: str, out: str, root: str) -> list[str]:
         line = f"{made} if {root} else None"
@@ -184,18 +171,18 @@ class Mpi4pyFunction(FunctionText):
         return [f"{out} = None", f"if {root}:", f"    {made}"]
 
     def _send_at_root(
-        self, op: CollOp, x: DistType, root: str, sent: str, received: str, *rest: str
+        self, s: Sent, method: str, sent: str, received: str, *rest: str
     ) -> list[str]:
         """A call in which only the root has both arrays; bits of None are not to be had."""
-        if x.dtype not in _AS_BITS:
-            return self._send(op, x, [sent, received, *rest])
-        other = ["None", received] if isinstance(op, coll.ScatterOp) else [sent, "None"]
-        with_both = self._send(op, x, [sent, received, *rest])
+        with_both = self._send(s, method, [sent, received], *rest)
+        if s.x.dtype not in _AS_BITS:
+            return with_both
+        other = ["None", received] if s.op.kind.before == "root" else [sent, "None"]
         return [
-            f"if {root}:",
+            f"if {s.root}:",
             *(f"    {line}" for line in with_both),
             "else:",
-            *(f"    {line}" for line in self._send(op, x, [*other, *rest])),
+            *(f"    {line}" for line in self._send(s, method, other, *rest)),
         ]
 
     def _operator(self, x: DistType) -> str:
@@ -233,8 +220,8 @@ class Mpi4pyFunction(FunctionText):
         moved = self.packed(f"xp.moveaxis({out}, 0, {dim})")
         return f"{out} = xp.reshape({moved}, {tuple_text(shape)})"
 
-    def _permute(self, op: coll.PermuteOp, operand: str, out: str) -> list[str]:
-        x, y = dist_type(op.input), op.to.data
+    def _permute(self, s: Sent) -> list[str]:
+        x, y, operand, out = s.x, s.y, s.operand, s.out
         indent = 12 if x.root else 8
         names = [operand, out]
         if x.dtype in _AS_BITS:
@@ -249,17 +236,17 @@ class Mpi4pyFunction(FunctionText):
             ),
         ]
 
-
-_METHODS: dict[type[CollOp], str] = {
-    coll.AllReduceOp: "Allreduce",
-    coll.ReduceOp: "Reduce",
-    coll.BroadcastOp: "Bcast",
-    coll.ReduceScatterOp: "Reduce_scatter_block",
-    coll.ScatterOp: "Scatter",
-    coll.AllGatherOp: "Allgather",
-    coll.GatherOp: "Gather",
-    coll.AllToAllOp: "Alltoall",
-}
+    COLLECTIVES: ClassVar[Emitters[Sent]] = {
+        "all_reduce": _all_reduce,
+        "reduce": _reduce,
+        "broadcast": _broadcast,
+        "reduce_scatter": _reduce_scatter,
+        "scatter": _scatter,
+        "all_gather": _all_gather,
+        "gather": _gather,
+        "all_to_all": _all_to_all,
+        "permute": _permute,
+    }
 
 
 def _operator_name(dtype: DType, reduction: Reduction) -> str:

@@ -12,8 +12,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.plan import plan
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType
 from collir.syntax.mlir import functions_of
 from collir.targets.code.c_text import MeshNames, size_text

@@ -14,10 +14,11 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region
 
 from collir.cost.plan import plan
-from collir.dialects import coll
-from collir.dialects.coll import AxesAttr, dist_type
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of
+from collir.dialects.tensor import AxesAttr, dist_type
 from collir.layout import DistType, DType, Reduction
+from collir.layout.steps import ALL_REDUCE
 from collir.semantics.exactness import exact, roundings
 from collir.semantics.meaning import meaning
 from collir.syntax.diagnostics import DiagnosticError
@@ -208,7 +209,7 @@ def add_total(module: ModuleOp, function: FuncOp) -> FuncOp | None:
     block = Block(arg_types=[value.type for value in partial])
     for arg in block.args:
         axes = AxesAttr(mesh.ordered(dist_type(arg).partial))
-        block.add_op(coll.AllReduceOp.make(mesh, arg, axes=axes))
+        block.add_op(OPERATIONS[ALL_REDUCE.name].make(mesh, arg, axes=axes))
     results = [result for op in block.ops for result in op.results]
     block.add_op(ReturnOp(*results))
     types = block.arg_types, [result.type for result in results]

@@ -12,7 +12,7 @@ kernels is for any C++ compiler.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO, ClassVar
 
 from xdsl.context import Context
@@ -22,10 +22,11 @@ from xdsl.utils.target import Target
 
 import collir
 from collir.cost.compute import seconds_of
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
+from collir.layout.steps import PAD, PERMUTE
 from collir.layout.types import MAX_BYTES
 from collir.syntax.alternatives import alternatives
 from collir.syntax.diagnostics import DiagnosticError
@@ -43,6 +44,7 @@ from collir.targets.code.c_text import (
     element_count,
     size_text,
 )
+from collir.targets.code.emitters import Emitters
 from collir.targets.code.nccl_mesh import Workspace, mesh_names, mesh_text
 from collir.targets.code.nccl_streams import CALLERS, Streams
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES, CudaText
@@ -72,6 +74,27 @@ _WIDTH = 100
 # ---------------------------------------------------------------------------------------------
 # One function
 # ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A collective, as its emitter sees it.
+
+    Attributes:
+        operand, out: what the operand and the result are called.
+        x, y: their types, and ``kind`` what NCCL calls their elements.
+        comm: the communicator of its groups.
+        at_root: whether this rank is the root.
+    """
+
+    op: DistOp
+    operand: str
+    out: str
+    x: DistType
+    y: DistType
+    kind: str
+    comm: str
+    at_root: str
 
 
 @dataclass
@@ -114,7 +137,7 @@ class FunctionText(FunctionBase):
             body += self._all_memory(offsets)
             body += [f"  {line}" for line in self.streams.fork()]
         for op in self.function.body.ops:
-            if isinstance(op, CollOp):
+            if isinstance(op, DistOp):
                 body += self._step(op, offsets)
         body += [f"  {line}" for line in self.streams.join()]
         body += self._copy_results()
@@ -172,16 +195,16 @@ class FunctionText(FunctionBase):
 
     # --- steps ------------------------------------------------------------------------------
 
-    def _step(self, op: CollOp, offsets: dict[str, int]) -> list[str]:
+    def _step(self, op: DistOp, offsets: dict[str, int]) -> list[str]:
         """An operation: a comment, its memory, its statements, and what it was the last to use."""
-        if isinstance(op, coll.ComputeOp):
+        if op.kind.computes:
             return self._compute(op, offsets)
         if self.plan.is_view(op):
-            return [self.shown(op)] if isinstance(op, coll.PadOp) else []
+            return [self.shown(op)] if op.kind is PAD else []
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
-        collective = isinstance(op, coll.COLLECTIVES)
+        collective = op.kind.sends
         taking_part = x.root - frozenset(over(op)) if collective else y.root
         new: list[str] = []
         if self.plan.is_temporary(op.result) and not self.streams.events:
@@ -192,7 +215,7 @@ class FunctionText(FunctionBase):
         before = list(self.workspace.taken) if self.workspace else []
         self.cuda.stream = self.streams.on[op]
         if collective:
-            statements = self._collective(op, operands[0], out)
+            statements = self.COLLECTIVES[op.mnemonic](self, self._sent(op, operands[0], out))
         else:
             statements = self.cuda.local_operation(op, Names(operands, out, self.names))
         self.cuda.stream = CALLERS
@@ -203,7 +226,7 @@ class FunctionText(FunctionBase):
         lines += [f"  {line}" for line in self.streams.before(op)]
         condition = self.names.at_zero(taking_part)
         declares = any(line.startswith(_DECLARES) for line in statements)
-        if condition or declares or isinstance(op, coll.PermuteOp):
+        if condition or declares or op.kind is PERMUTE:
             head = f"if ({condition}) {{" if condition else "{"
             lines += [f"  {head}", *(f"    {line}" for line in statements), "  }"]
         else:
@@ -211,7 +234,7 @@ class FunctionText(FunctionBase):
         lines += [f"  {line}" for line in self.streams.after(op)]
         return lines if self.streams.events else lines + self._release(op, offsets)
 
-    def _compute(self, op: coll.ComputeOp, offsets: dict[str, int]) -> list[str]:
+    def _compute(self, op: DistOp, offsets: dict[str, int]) -> list[str]:
         """The time of a computation, of which nothing else is known."""
         lines = [self.shown(op), *(f"  {line}" for line in self.streams.before(op))]
         if nanoseconds := round(1e9 * seconds_of(op, self.mesh)):
@@ -222,7 +245,7 @@ class FunctionText(FunctionBase):
             lines.append(f"  if ({condition}) {call}" if condition else f"  {call}")
         return lines if self.streams.events else lines + self._release(op, offsets)
 
-    def _release(self, op: CollOp, offsets: dict[str, int]) -> list[str]:
+    def _release(self, op: DistOp, offsets: dict[str, int]) -> list[str]:
         """Frees what nothing reads any more."""
         lines: list[str] = []
         for owner in dict.fromkeys(self.plan.owner[operand] for operand in op.operands):
@@ -248,69 +271,68 @@ class FunctionText(FunctionBase):
 
     # --- collectives ------------------------------------------------------------------------
 
-    def _collective(self, op: CollOp, operand: str, out: str) -> list[str]:
-        x, y = dist_type(op.operands[0]), dist_type(op.result)
-        if isinstance(op, coll.PermuteOp):
-            return self._permute(op, operand, out)
-        kind = NCCL_TYPES[x.dtype]
-        comm = self.communicator(op)
-        at_root = self.names.at_zero(over(op))
-        count = element_count(y, self.mesh)
-        match op:
-            case coll.AllReduceOp():
-                return [self._call("ncclAllReduce", operand, out, count, kind, _operator(x), comm)]
-            case coll.ReduceOp():
-                return [
-                    self._call("ncclReduce", operand, out, count, kind, _operator(x), "0", comm)
-                ]
-            case coll.BroadcastOp():
-                return [self._call("ncclBroadcast", operand, out, count, kind, "0", comm)]
-            case coll.ReduceScatterOp():
-                before, packed = self._packed(
-                    op.dim.value.data, y.local_shape(self.mesh), operand, op
-                )
-                call = self._call("ncclReduceScatter", packed, out, count, kind, _operator(x), comm)
-                return [*before, call]
-            case coll.ScatterOp():
-                self.cuda.needs.add("scatter")
-                before, packed = self._packed(
-                    op.dim.value.data, y.local_shape(self.mesh), operand, op, at_root
-                )
-                return [*before, self._call("scatter", packed, out, count, kind, comm)]
-            case coll.AllGatherOp():
-                before, coming, after = self._unpacked(
-                    op.dim.value.data, x.local_shape(self.mesh), out, op
-                )
-                count = element_count(x, self.mesh)
-                return [
-                    *before,
-                    self._call("ncclAllGather", operand, coming, count, kind, comm),
-                    *after,
-                ]
-            case coll.GatherOp():
-                self.cuda.needs.add("gather")
-                before, coming, after = self._unpacked(
-                    op.dim.value.data, x.local_shape(self.mesh), out, op, at_root
-                )
-                count = element_count(x, self.mesh)
-                return [*before, self._call("gather", operand, coming, count, kind, comm), *after]
-            case coll.AllToAllOp():
-                self.cuda.needs.add("all_to_all")
-                shape = list(x.local_shape(self.mesh))
-                shape[op.target.value.data] //= self.mesh.group_size(over(op))
-                before, packed = self._packed(op.target.value.data, shape, operand, op)
-                there, coming, after = self._unpacked(op.source.value.data, shape, out, op)
-                call = self._call("all_to_all", packed, coming, math.prod(shape), kind, comm)
-                return [*before, *there, call, *after]
-            case _:
-                raise AssertionError(f"{op.name} is not a collective")
+    def _sent(self, op: DistOp, operand: str, out: str) -> Sent:
+        x, y = dist_type(op.input), dist_type(op.result)
+        comm = self.communicator(op) if op.over else ""
+        at_root = self.names.at_zero(op.over)
+        return Sent(op, operand, out, x, y, NCCL_TYPES[x.dtype], comm, at_root)
 
-    def _call(self, name: str, operand: str, out: str, count: int, *tail: str) -> str:
-        arguments = [operand, out, self.size(count), *tail, self.cuda.stream]
+    def _all_reduce(self, s: Sent) -> list[str]:
+        return [self._call("ncclAllReduce", s, self._elements(s.y), _operator(s.x))]
+
+    def _reduce(self, s: Sent) -> list[str]:
+        return [self._call("ncclReduce", s, self._elements(s.y), _operator(s.x), "0")]
+
+    def _broadcast(self, s: Sent) -> list[str]:
+        return [self._call("ncclBroadcast", s, self._elements(s.y), "0")]
+
+    def _reduce_scatter(self, s: Sent) -> list[str]:
+        block = s.y.local_shape(self.mesh)
+        before, packed = self._packed(s.op.integer("dim"), block, s.operand, s.op)
+        sent = replace(s, operand=packed)
+        return [
+            *before,
+            self._call("ncclReduceScatter", sent, self._elements(s.y), _operator(s.x)),
+        ]
+
+    def _scatter(self, s: Sent) -> list[str]:
+        self.cuda.needs.add("scatter")
+        block = s.y.local_shape(self.mesh)
+        before, packed = self._packed(s.op.integer("dim"), block, s.operand, s.op, s.at_root)
+        return [*before, self._call("scatter", replace(s, operand=packed), self._elements(s.y))]
+
+    def _all_gather(self, s: Sent) -> list[str]:
+        block = s.x.local_shape(self.mesh)
+        before, coming, after = self._unpacked(s.op.integer("dim"), block, s.out, s.op)
+        call = self._call("ncclAllGather", replace(s, out=coming), self._elements(s.x))
+        return [*before, call, *after]
+
+    def _gather(self, s: Sent) -> list[str]:
+        self.cuda.needs.add("gather")
+        block = s.x.local_shape(self.mesh)
+        before, coming, after = self._unpacked(s.op.integer("dim"), block, s.out, s.op, s.at_root)
+        call = self._call("gather", replace(s, out=coming), self._elements(s.x))
+        return [*before, call, *after]
+
+    def _all_to_all(self, s: Sent) -> list[str]:
+        self.cuda.needs.add("all_to_all")
+        source, target = s.op.integer("source"), s.op.integer("target")
+        block = list(s.x.local_shape(self.mesh))
+        block[target] //= self.mesh.group_size(s.op.over)
+        before, packed = self._packed(target, block, s.operand, s.op)
+        there, coming, after = self._unpacked(source, block, s.out, s.op)
+        call = self._call("all_to_all", replace(s, operand=packed, out=coming), math.prod(block))
+        return [*before, *there, call, *after]
+
+    def _elements(self, x: DistType) -> int:
+        return element_count(x, self.mesh)
+
+    def _call(self, name: str, s: Sent, count: int, *tail: str) -> str:
+        arguments = [s.operand, s.out, self.size(count), s.kind, *tail, s.comm, self.cuda.stream]
         return f"TRY({name}({', '.join(arguments)}));"
 
     def _packed(
-        self, dim: int, block: Sequence[int], operand: str, op: CollOp, only: str = ""
+        self, dim: int, block: Sequence[int], operand: str, op: DistOp, only: str = ""
     ) -> tuple[list[str], str]:
         """What makes the blocks along a dimension contiguous, and where they are then."""
         if (rows := math.prod(block[:dim])) == 1:
@@ -321,7 +343,7 @@ class FunctionText(FunctionBase):
         return [*lines, f"if ({only}) {swap}" if only else swap], "packed"
 
     def _unpacked(
-        self, dim: int, block: Sequence[int], out: str, op: CollOp, only: str = ""
+        self, dim: int, block: Sequence[int], out: str, op: DistOp, only: str = ""
     ) -> tuple[list[str], str, list[str]]:
         """Where blocks along a dimension come in, contiguous, and what puts them in their rows."""
         if (rows := math.prod(block[:dim])) == 1:
@@ -331,18 +353,31 @@ class FunctionText(FunctionBase):
         lines = self._packing("coming", math.prod(block) * group, dtype, only)
         return lines, "coming", [f"if ({only}) {swap}" if only else swap]
 
-    def _permute(self, op: coll.PermuteOp, operand: str, out: str) -> list[str]:
+    def _permute(self, s: Sent) -> list[str]:
         """Every rank sends its block to one rank and gets one: the r-th rank that holds a block
         sends it to the r-th rank that wants it."""
-        x, y = dist_type(op.input), op.to.data
+        x, y = s.x, s.y
         self.cuda.needs.add("permute")
         count = self.size(element_count(x, self.mesh))
         return [
             *self.partner("to", x, y),
             *self.partner("from", y, x),
-            f"TRY(permute({operand}, to, {out}, from, {count}, {NCCL_TYPES[x.dtype]}, "
+            f"TRY(permute({s.operand}, to, {s.out}, from, {count}, {s.kind}, "
             f"{self.names.variable}.comm, stream));",
         ]
+
+    COLLECTIVES: ClassVar[Emitters[Sent]] = {
+        "all_reduce": _all_reduce,
+        "reduce": _reduce,
+        "broadcast": _broadcast,
+        "reduce_scatter": _reduce_scatter,
+        "scatter": _scatter,
+        "all_gather": _all_gather,
+        "gather": _gather,
+        "all_to_all": _all_to_all,
+        "permute": _permute,
+    }
+    """The statements of each collective, for the ranks that take part."""
 
 
 _DECLARES = ("device_memory<", *(f"{kind} *const" for kind in CUDA_TYPES.values()))

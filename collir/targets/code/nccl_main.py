@@ -13,10 +13,11 @@ from typing import ClassVar
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from collir.cost.collectives import COSTS
 from collir.cost.plan import plan
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh, Reduction
 from collir.syntax.mlir import check_programs, functions_of
 from collir.targets.code.c_function import runtime
@@ -179,8 +180,10 @@ def averages_round(function: FuncOp) -> bool:
     multiplies by the rounded 1/n before it adds up."""
     mesh = mesh_of(function)
     for op in function.body.ops:
-        if isinstance(op, coll.REDUCING) and dist_type(op.input).reduction is Reduction.AVG:
-            group = mesh.group_size(op.axes.data)
+        if not isinstance(op, DistOp) or not op.kind.reduces:
+            continue
+        if dist_type(op.input).reduction is Reduction.AVG:
+            group = mesh.group_size(op.over)
             if group & (group - 1):
                 return True
     return False
@@ -191,21 +194,12 @@ def traffic(function: FuncOp) -> tuple[int, float] | None:
 
     Both as nccl-tests define them, for ``n`` ranks; None where a function is something else.
     """
-    ops = [
-        op for op in function.body.ops if isinstance(op, CollOp) and not isinstance(op, coll.VIEWS)
-    ]
-    if len(ops) != 1 or not isinstance(ops[0], coll.COLLECTIVES):
+    ops = [op for op in function.body.ops if isinstance(op, DistOp) and not op.kind.is_view]
+    if len(ops) != 1 or not ops[0].kind.sends:
         return None
     op, mesh = ops[0], mesh_of(function)
     size = max(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
-    n = mesh.group_size(over(op)) or 1
-    match op:
-        case coll.AllReduceOp():
-            return size, 2 * (n - 1) / n
-        case coll.BroadcastOp() | coll.ReduceOp() | coll.PermuteOp():
-            return size, 1.0
-        case _:
-            return size, (n - 1) / n
+    return size, COSTS[op.mnemonic].busbw(mesh.group_size(over(op)) or 1)
 
 
 @dataclass

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects import coll
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp, is_collective
 from collir.layout import Mesh
+from collir.layout.steps import PERMUTE
 from collir.targets.code.c_function import coordinates_text, struct_text
 from collir.targets.code.c_text import MeshNames, comment, size_text
 from collir.targets.code.nccl_streams import events_of, levels_of
@@ -201,7 +202,7 @@ def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
         meshes[mesh.name] = mesh
         lists = sent.setdefault(mesh.name, {})
         for op in function.body.ops:
-            if isinstance(op, coll.COLLECTIVES) and (axes := over(op)):
+            if is_collective(op) and (axes := over(op)):
                 lists[axes] = None
     return {name: MeshNames.of(mesh, sent[name], words=CPP) for name, mesh in meshes.items()}
 
@@ -209,7 +210,7 @@ def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
 def _permutes(functions: Iterable[FuncOp], mesh: str) -> bool:
     """Whether any of the functions on a mesh sends over its whole communicator."""
     return any(
-        isinstance(op, coll.PermuteOp)
+        isinstance(op, DistOp) and op.kind is PERMUTE
         for function in functions
         if mesh_of(function).name == mesh
         for op in function.body.ops

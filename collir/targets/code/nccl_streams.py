@@ -14,17 +14,17 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from collir.cost.plan import Plan, is_free
-from collir.dialects.coll import CollOp
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
 from collir.targets.code.ranks import outermost
 
 CALLERS = "stream"
 """The caller's stream."""
 
 
-def is_async(op: object) -> TypeGuard[CollOp]:
+def is_async(op: object) -> TypeGuard[DistOp]:
     """Whether an operation is a collective that is not waited for."""
-    return isinstance(op, CollOp) and "async" in op.properties
+    return isinstance(op, DistOp) and "async" in op.properties
 
 
 def levels_of(functions: Iterable[FuncOp]) -> tuple[str, ...]:
@@ -58,15 +58,15 @@ class Streams:
     plan: Plan
     mesh: str
     levels: Sequence[str]
-    events: dict[CollOp, int] = field(default_factory=dict[CollOp, int])
+    events: dict[DistOp, int] = field(default_factory=dict[DistOp, int])
     _seen: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     _last: dict[str, int] = field(default_factory=dict[str, int])
-    _places: dict[CollOp, int] = field(default_factory=dict[CollOp, int])
+    _places: dict[DistOp, int] = field(default_factory=dict[DistOp, int])
 
     def __post_init__(self) -> None:
-        self.on: dict[CollOp, str] = {}
+        self.on: dict[DistOp, str] = {}
         for place, op in enumerate(self.function.body.ops):
-            if isinstance(op, CollOp):
+            if isinstance(op, DistOp):
                 self._places[op] = place
                 self.on[op] = CALLERS
                 if is_async(op):
@@ -82,7 +82,7 @@ class Streams:
             lines.append(self._waits(stream, 0))
         return lines
 
-    def before(self, op: CollOp) -> list[str]:
+    def before(self, op: DistOp) -> list[str]:
         """Lets the stream of an operation wait for its operands."""
         lines: list[str] = []
         for operand in dict.fromkeys(map(self._written, op.operands)):
@@ -93,12 +93,12 @@ class Streams:
         """What a value is a view of, or what has been computed on the way to it: that is there when
         the value is."""
         op, mesh = value.owner, mesh_of(self.function)
-        while isinstance(op, CollOp) and is_free(op, mesh):
+        while isinstance(op, DistOp) and is_free(op, mesh):
             value = op.operands[0]
             op = value.owner
         return value
 
-    def after(self, op: CollOp) -> list[str]:
+    def after(self, op: DistOp) -> list[str]:
         """Records that a collective has ended."""
         if op not in self.events:
             return []
@@ -117,7 +117,7 @@ class Streams:
     def _awaits(self, stream: str, value: SSAValue, now: int) -> list[str]:
         """Lets a stream wait for a value that is computed on another, if it has not yet."""
         op = value.owner
-        if not isinstance(op, CollOp) or self.on[op] == stream:
+        if not isinstance(op, DistOp) or self.on[op] == stream:
             return []
         source, place = self.on[op], self._places[op]
         if self._seen.get((stream, source), -1) >= place:

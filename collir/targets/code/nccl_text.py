@@ -4,9 +4,10 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DType, Reduction
 from collir.targets.code.c_text import (
     AS_BITS,
@@ -14,12 +15,14 @@ from collir.targets.code.c_text import (
     C_TYPES,
     KEYWORDS,
     USED,
+    Local,
     Names,
     Sizes,
     Words,
     number_text,
     size_text,
 )
+from collir.targets.code.emitters import Emitters
 
 CUDA_TYPES = C_TYPES | {DType.F16: "__half", DType.BF16: "__nv_bfloat16"}
 """Elements in the memory of a device."""
@@ -180,56 +183,48 @@ class CudaText:
 
     # --- operations -------------------------------------------------------------------------
 
-    def local_operation(self, op: CollOp, names: Names) -> list[str]:
+    def local_operation(self, op: DistOp, names: Names) -> list[str]:
         """The statements of an operation that sends nothing."""
-        mesh = names.mesh.mesh
-        x, y = dist_type(op.operands[0]), dist_type(op.result)
-        shape = x.local_shape(mesh)
-        out, operand = names.result, names.operands[0]
-        elements = math.prod(y.local_shape(mesh))
-        count, size = self.size(elements), y.dtype.bytes
-        one, other = CUDA_TYPES[x.dtype], CUDA_TYPES[y.dtype]
-        match op:
-            case coll.AddOp():
-                parameters = [f"const {one} *a", f"const {one} *b", f"{one} *out"]
-                value = store(f"{load('a[i]', x.dtype)} + {load('b[i]', x.dtype)}", x.dtype)
-                call = f"{count}, {', '.join(names.operands)}, {out}"
-                return self._each(f"add_{x.dtype}", "out = a + b", parameters, value, call)
-            case coll.ScaleOp():
-                parameters = [f"const {one} *a", f"{_wide(x.dtype)} factor", f"{one} *out"]
-                value = store(f"{load('a[i]', x.dtype)} * factor", x.dtype)
-                call = f"{count}, {operand}, {number_text(op.factor.data, x.dtype)}, {out}"
-                return self._each(f"scale_{x.dtype}", "out = a * factor", parameters, value, call)
-            case coll.CastOp():
-                parameters = [f"const {one} *a", f"{other} *out"]
-                value = _converted("a[i]", x.dtype, y.dtype)
-                call = f"{count}, {operand}, {out}"
-                name = f"cast_{x.dtype}_to_{y.dtype}"
-                return self._each(name, f"out = a as {y.dtype}", parameters, value, call)
-            case coll.MaskOp():
-                ones = Reduction(op.reduction.data) is Reduction.PROD
-                copied = self.copy(out, operand, self.size(elements * size))
-                rest = [f"  {line}" for line in self.fill(out, elements, float(ones), y.dtype)]
-                condition = names.mesh.at_zero(op.axes.data)
-                return [f"if ({condition}) {{", f"  {copied}", "} else {", *rest, "}"]
-            case coll.SliceOp():
-                rows = math.prod(shape[: op.dim.value.data])
-                piece, group = elements // rows, mesh.group_size(op.axes.data)
-                index = names.mesh.index_over(op.axes.data)
-                index = f"({index})" if " " in index else index
-                start = f"{operand} + (size_t){index} * {self.size(piece)}"
-                return [self.rows(out, piece, start, piece * group, rows, piece, size)]
-            case coll.ConcatOp():
-                return self._concat(op, names)
-            case coll.PadOp():
-                return self._pad(op, names)
-            case coll.TransposeOp():
-                return self._transpose(op, shape, names)
-            case _:
-                raise AssertionError(f"{op.name} is not a local operation")
+        return self.LOCAL[op.mnemonic](self, Local.of(op, names, self.size))
 
-    def _concat(self, op: coll.ConcatOp, names: Names) -> list[str]:
-        mesh, dim = names.mesh.mesh, op.dim.value.data
+    def _add(self, s: Local) -> list[str]:
+        kind = CUDA_TYPES[s.x.dtype]
+        parameters = [f"const {kind} *a", f"const {kind} *b", f"{kind} *out"]
+        value = store(f"{load('a[i]', s.x.dtype)} + {load('b[i]', s.x.dtype)}", s.x.dtype)
+        call = f"{s.count}, {', '.join(s.names.operands)}, {s.out}"
+        return self._each(f"add_{s.x.dtype}", "out = a + b", parameters, value, call)
+
+    def _scale(self, s: Local) -> list[str]:
+        kind = CUDA_TYPES[s.x.dtype]
+        parameters = [f"const {kind} *a", f"{_wide(s.x.dtype)} factor", f"{kind} *out"]
+        value = store(f"{load('a[i]', s.x.dtype)} * factor", s.x.dtype)
+        factor = number_text(s.op.number("factor"), s.x.dtype)
+        call = f"{s.count}, {s.operand}, {factor}, {s.out}"
+        return self._each(f"scale_{s.x.dtype}", "out = a * factor", parameters, value, call)
+
+    def _cast(self, s: Local) -> list[str]:
+        source, target = s.x.dtype, s.y.dtype
+        parameters = [f"const {CUDA_TYPES[source]} *a", f"{CUDA_TYPES[target]} *out"]
+        value, call = _converted("a[i]", source, target), f"{s.count}, {s.operand}, {s.out}"
+        name = f"cast_{source}_to_{target}"
+        return self._each(name, f"out = a as {target}", parameters, value, call)
+
+    def _mask(self, s: Local) -> list[str]:
+        ones = Reduction(s.op.word("reduction")) is Reduction.PROD
+        copied = self.copy(s.out, s.operand, self.size(s.elements * s.y.dtype.bytes))
+        filled = self.fill(s.out, s.elements, float(ones), s.y.dtype)
+        condition = s.names.mesh.at_zero(s.op.over)
+        rest = [f"  {line}" for line in filled]
+        return [f"if ({condition}) {{", f"  {copied}", "} else {", *rest, "}"]
+
+    def _slice(self, s: Local) -> list[str]:
+        group, rows = s.mesh.group_size(s.op.over), math.prod(s.shape[: s.op.integer("dim")])
+        piece = s.elements // rows
+        start = f"{s.operand} + (size_t){s.here} * {self.size(piece)}"
+        return [self.rows(s.out, piece, start, piece * group, rows, piece, s.y.dtype.bytes)]
+
+    def _concat(self, s: Local) -> list[str]:
+        op, names, mesh, dim = s.op, s.names, s.mesh, s.op.integer("dim")
         shape = dist_type(op.result).local_shape(mesh)
         rows, row = math.prod(shape[:dim]), math.prod(shape[dim:])
         lines: list[str] = []
@@ -243,26 +238,25 @@ class CudaText:
             offset += piece
         return lines
 
-    def _pad(self, op: coll.PadOp, names: Names) -> list[str]:
-        mesh = names.mesh.mesh
-        x, y = dist_type(op.input), dist_type(op.result)
-        dim, low, high = (a.value.data for a in (op.dim, op.low, op.high))
+    def _pad(self, s: Local) -> list[str]:
+        op, x, y, mesh, names = s.op, s.x, s.y, s.mesh, s.names
+        dim, low, high = (op.integer(name) for name in ("dim", "low", "high"))
         before, after = x.local_shape(mesh), y.local_shape(mesh)
         rows, inner = math.prod(before[:dim]), math.prod(before[dim + 1 :])
         lines: list[str] = []
         if low > 0 or high > 0:
-            lines = self.fill(names.result, math.prod(after), op.value.data, y.dtype)
+            lines = self.fill(names.result, math.prod(after), op.number("value"), y.dtype)
         kept = (before[dim] + min(low, 0) + min(high, 0)) * inner
         to = f"{names.result} + {self.size(low * inner)}" if low > 0 else names.result
         start = f"{names.operands[0]} + {self.size(-low * inner)}" if low < 0 else names.operands[0]
         strides = after[dim] * inner, before[dim] * inner
         return [*lines, self.rows(to, strides[0], start, strides[1], rows, kept, y.dtype.bytes)]
 
-    def _transpose(self, op: coll.TransposeOp, shape: tuple[int, ...], names: Names) -> list[str]:
+    def _transpose(self, s: Local) -> list[str]:
         """A kernel for the shape, in which sizes of 1 are left out."""
-        dtype = dist_type(op.result).dtype
+        op, shape, names, dtype = s.op, s.shape, s.names, s.y.dtype
         kept = [d for d in range(len(shape)) if shape[d] > 1]
-        order = [kept.index(d) for d in op.order.data if d in kept]
+        order = [kept.index(d) for d in op.sizes("order") if d in kept]
         shape = tuple(shape[d] for d in kept)
         count = math.prod(shape)
         if order == sorted(order):
@@ -291,3 +285,15 @@ class CudaText:
             parameters.append("size_t width")
             call += ", width"
         return self._launch(name, does, parameters, body, call)
+
+    LOCAL: ClassVar[Emitters[Local]] = {
+        "add": _add,
+        "scale": _scale,
+        "cast": _cast,
+        "mask": _mask,
+        "slice": _slice,
+        "concat": _concat,
+        "pad": _pad,
+        "transpose": _transpose,
+    }
+    """The statements of every step that sends nothing and is no view."""

@@ -20,14 +20,16 @@ from xdsl.ir import SSAValue
 import collir
 from collir.cost.compute import seconds_of
 from collir.cost.plan import plan
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import MeshOp, mesh_of
+from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
+from collir.layout.steps import MASK, PERMUTE
 from collir.semantics.buffers import NUMPY
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.syntax.writer import step_text
+from collir.targets.code.emitters import Emitters
 from collir.targets.code.ranks import OverList, RankText, axes_text, over
 
 WIDTH = 88
@@ -219,6 +221,54 @@ def by_rank(mesh: Mesh, axes: Iterable[str]) -> OverList:
     return tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))
 
 
+@dataclass(frozen=True)
+class Sent:
+    """A collective, as its emitter sees it.
+
+    Attributes:
+        operand, out: what the operand and the result are called.
+        x, y: their types, and ``before``, ``after`` the shapes of their arrays.
+        axes: its sub-axes in order, with ``group`` ranks.
+        root: whether this rank is the root.
+        new: the statement that makes an array for the result.
+    """
+
+    op: DistOp
+    operand: str
+    out: str
+    x: DistType
+    y: DistType
+    axes: OverList
+    root: str
+    group: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    new: str
+
+
+@dataclass(frozen=True)
+class Local:
+    """A step that sends nothing, as its emitter sees it.
+
+    Attributes:
+        operands, out: what the operands and the result are called.
+        x, y: the types of the first operand and of the result.
+        shape: that of the result's array.
+    """
+
+    op: DistOp
+    operands: list[str]
+    out: str
+    x: DistType
+    y: DistType
+    shape: tuple[int, ...]
+
+    @property
+    def operand(self) -> str:
+        """The name of the first operand."""
+        return self.operands[0]
+
+
 @dataclass
 class FunctionText(ABC):
     """The method of one function; a target says how its arrays are made and sent.
@@ -248,7 +298,7 @@ class FunctionText(ABC):
         )
         self.live = set(self.returned)
         for op in reversed(list(self.function.body.ops)):
-            if isinstance(op, CollOp) and op.result in self.live:
+            if isinstance(op, DistOp) and op.result in self.live:
                 self.live |= set(op.operands)
 
     # --- what a target says -----------------------------------------------------------------
@@ -289,17 +339,16 @@ class FunctionText(ABC):
     def constant(self, value: float, dtype: DType) -> str:
         """A factor, rounded to the element type."""
 
-    def shares(self, op: CollOp) -> bool:
+    def shares(self, op: DistOp) -> bool:
         """Whether the result of an operation may share memory with its operand."""
-        return isinstance(op, (*coll.VIEWS, coll.MaskOp, coll.ComputeOp))
+        return op.kind.is_view or op.kind.computes or op.kind is MASK
 
     def computed(self, text: str, x: DistType) -> str:
         """The result of arithmetic as an array."""
         return text
 
-    @abstractmethod
-    def collective(self, op: CollOp, operand: str, out: str) -> list[str]:
-        """The statements of a collective, for the ranks that take part."""
+    COLLECTIVES: ClassVar[Emitters[Sent]]
+    """The statements of each collective, for the ranks that take part."""
 
     def prologue(self, body: list[str]) -> list[str]:
         """Statements before those of a method."""
@@ -311,7 +360,7 @@ class FunctionText(ABC):
         """The lines of the method, indented as in a class."""
         body = [line for arg in self.function.args for line in self._check_argument(arg)]
         for op in self.function.body.ops:
-            if isinstance(op, CollOp) and op.result in self.live:
+            if isinstance(op, DistOp) and op.result in self.live:
                 body += self._step(op)
         body += self._return()
         arguments = [self.variable[arg] for arg in self.function.args]
@@ -363,16 +412,24 @@ class FunctionText(ABC):
             return lines
         return [*before, f"if {condition}:", *(f"    {line}" for line in lines)]
 
-    def _step(self, op: CollOp) -> list[str]:
+    def _sent(self, op: DistOp, operand: str, out: str) -> Sent:
+        x, y, axes = dist_type(op.input), dist_type(op.result), over(op)
+        before, after = x.local_shape(self.mesh), y.local_shape(self.mesh)
+        root, group = self.names.at_zero(axes), self.mesh.group_size(axes)
+        new = f"{out} = {self.full(after, y.dtype, None)}"
+        return Sent(op, operand, out, x, y, axes, root, group, before, after, new)
+
+    def _step(self, op: DistOp) -> list[str]:
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
-        if isinstance(op, coll.COLLECTIVES):
+        if op.kind.sends:
             taking_part = x.root - frozenset(over(op))
-            statements = self.collective(op, operands[0], out)
+            statements = self.COLLECTIVES[op.mnemonic](self, self._sent(op, operands[0], out))
         else:
             taking_part = y.root
-            statements = self._local(op, operands, out)
+            step = Local(op, operands, out, x, y, y.local_shape(self.mesh))
+            statements = self.LOCAL[op.mnemonic](self, step)
         shown = ", ".join(f"%{self.shown[operand]}" for operand in op.operands)
         step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
         condition = self.names.at_zero(taking_part)
@@ -387,7 +444,7 @@ class FunctionText(ABC):
         """The results; what shares memory with an argument or another result is copied."""
         memory: dict[SSAValue, SSAValue] = {value: value for value in self.function.args}
         for op in self.function.body.ops:
-            if isinstance(op, CollOp):
+            if isinstance(op, DistOp):
                 memory[op.result] = memory[op.operands[0]] if self.shares(op) else op.result
         taken: set[SSAValue] = set(self.function.args)
         results: list[str] = []
@@ -407,60 +464,61 @@ class FunctionText(ABC):
 
     # --- operations that send nothing -------------------------------------------------------
 
-    def _local(self, op: CollOp, operands: list[str], out: str) -> list[str]:
-        x, y = dist_type(op.operands[0]), dist_type(op.result)
-        operand, shape = operands[0], y.local_shape(self.mesh)
-        match op:
-            case coll.KeepRootOp():
-                return [f"{out} = {operand}"]
-            case coll.ComputeOp():  # stands for what is not known, but how long it takes
-                # What it waits for is used so, too.
-                lines = [f"_ = {one}" for one in dict.fromkeys(operands[1:]) if one != operand]
-                if seconds := seconds_of(op, self.mesh):
-                    self.needs.add("time")
-                    lines.append(f"time.sleep({seconds!r})")
-                return [*lines, f"{out} = {operand}"]
-            case coll.SplitOp() | coll.MergeOp() | coll.ReshapeOp():
-                return [f"{out} = {self.reshaped(operand, shape)}"]
-            case coll.TransposeOp():
-                moved = self.transposed(operand, op.order.data)
-                return [f"{out} = {self.packed(moved)}"]
-            case coll.AddOp():
-                return [f"{out} = {self.computed(' + '.join(operands), y)}"]
-            case coll.ScaleOp():
-                factor = self.constant(op.factor.data, x.dtype)
-                return [f"{out} = {self.computed(f'{operand} * {factor}', y)}"]
-            case coll.CastOp():
-                return [f"{out} = {self.cast(operand, y.dtype)}"]
-            case coll.ConcatOp():
-                first, *rest = self.joined(operands, op.dim.value.data)
-                return [f"{out} = {first}", *rest]
-            case coll.MaskOp():
-                ones = Reduction(op.reduction.data) is Reduction.PROD
-                like = f"{self.lib}.{'ones' if ones else 'zeros'}_like({operand})"
-                root = self.names.at_zero(over(op))
-                line = f"{out} = {operand} if {root} else {like}"
-                if len(line) <= WIDTH - 12:
-                    return [line]
-                return [f"if {root}:", f"    {out} = {operand}", "else:", f"    {out} = {like}"]
-            case coll.SliceOp():
-                dim, index = op.dim.value.data, self.names.index_over(over(op))
-                index = f"({index})" if " " in index else index
-                size = shape[dim]
-                rest = self.rest if dim + 1 < len(shape) else ""
-                block = f"{operand}[{':, ' * dim}start : start + {size}{rest}]"
-                return [
-                    f"start = {index} * {size}",
-                    f"{out} = {self.packed(block)}",
-                ]
-            case coll.PadOp():
-                return self._pad(op, operand, out)
-            case _:
-                raise AssertionError(f"{op.name} is not a local operation")
+    def _keep_root(self, s: Local) -> list[str]:
+        return [f"{s.out} = {s.operand}"]
 
-    def _pad(self, op: coll.PadOp, operand: str, out: str) -> list[str]:
-        x, y = dist_type(op.input), dist_type(op.result)
-        dim, low, high = (a.value.data for a in (op.dim, op.low, op.high))
+    def _compute(self, s: Local) -> list[str]:
+        # What it waits for is used so, too.
+        lines = [f"_ = {one}" for one in dict.fromkeys(s.operands[1:]) if one != s.operand]
+        if seconds := seconds_of(s.op, self.mesh):
+            self.needs.add("time")
+            lines.append(f"time.sleep({seconds!r})")
+        return [*lines, f"{s.out} = {s.operand}"]
+
+    def _view(self, s: Local) -> list[str]:
+        return [f"{s.out} = {self.reshaped(s.operand, s.shape)}"]
+
+    def _transpose(self, s: Local) -> list[str]:
+        moved = self.transposed(s.operand, s.op.sizes("order"))
+        return [f"{s.out} = {self.packed(moved)}"]
+
+    def _add(self, s: Local) -> list[str]:
+        return [f"{s.out} = {self.computed(' + '.join(s.operands), s.y)}"]
+
+    def _scale(self, s: Local) -> list[str]:
+        factor = self.constant(s.op.number("factor"), s.x.dtype)
+        return [f"{s.out} = {self.computed(f'{s.operand} * {factor}', s.y)}"]
+
+    def _cast(self, s: Local) -> list[str]:
+        return [f"{s.out} = {self.cast(s.operand, s.y.dtype)}"]
+
+    def _concat(self, s: Local) -> list[str]:
+        first, *rest = self.joined(s.operands, s.op.integer("dim"))
+        return [f"{s.out} = {first}", *rest]
+
+    def _mask(self, s: Local) -> list[str]:
+        ones = Reduction(s.op.word("reduction")) is Reduction.PROD
+        like = f"{self.lib}.{'ones' if ones else 'zeros'}_like({s.operand})"
+        root = self.names.at_zero(over(s.op))
+        line = f"{s.out} = {s.operand} if {root} else {like}"
+        if len(line) <= WIDTH - 12:
+            return [line]
+        return [f"if {root}:", f"    {s.out} = {s.operand}", "else:", f"    {s.out} = {like}"]
+
+    def _slice(self, s: Local) -> list[str]:
+        dim, index = s.op.integer("dim"), self.names.index_over(over(s.op))
+        index = f"({index})" if " " in index else index
+        size = s.shape[dim]
+        rest = self.rest if dim + 1 < len(s.shape) else ""
+        block = f"{s.operand}[{':, ' * dim}start : start + {size}{rest}]"
+        return [
+            f"start = {index} * {size}",
+            f"{s.out} = {self.packed(block)}",
+        ]
+
+    def _pad(self, s: Local) -> list[str]:
+        op, x, y, operand, out = s.op, s.x, s.y, s.operand, s.out
+        dim, low, high = (op.integer(name) for name in ("dim", "low", "high"))
         before, after = x.local_shape(self.mesh)[dim], y.local_shape(self.mesh)[dim]
 
         def part(name: str, start: int, stop: int, size: int) -> str:
@@ -475,8 +533,25 @@ class FunctionText(ABC):
         if low <= 0 and high <= 0:
             return [f"{out} = {self.packed(kept)}"]
         place = part(out, max(low, 0), after - max(high, 0), after)
-        made = self.full(y.local_shape(self.mesh), y.dtype, op.value.data)
+        made = self.full(y.local_shape(self.mesh), y.dtype, op.number("value"))
         return [f"{out} = {made}", f"{place if place != out else f'{out}[...]'} = {kept}"]
+
+    LOCAL: ClassVar[Emitters[Local]] = {
+        "keep_root": _keep_root,
+        "compute": _compute,
+        "split": _view,
+        "merge": _view,
+        "reshape": _view,
+        "transpose": _transpose,
+        "add": _add,
+        "scale": _scale,
+        "cast": _cast,
+        "concat": _concat,
+        "mask": _mask,
+        "slice": _slice,
+        "pad": _pad,
+    }
+    """The statements of each step that sends nothing, for the ranks that hold its result."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -502,10 +577,10 @@ def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText
     found: list[tuple[MeshText, list[FuncOp]]] = []
     for members in by_mesh.values():
         mesh = mesh_of(members[0])
-        steps = [op for f in members for op in f.body.ops if isinstance(op, coll.COLLECTIVES)]
+        steps = [op for f in members for op in f.body.ops if is_collective(op)]
         lists = [over(op) for op in steps if over(op)]
         groups = dict.fromkeys(lists if ordered else (by_rank(mesh, axes) for axes in lists))
-        sends = any(isinstance(op, coll.PermuteOp) for op in steps)
+        sends = any(op.kind is PERMUTE for op in steps)
         found.append((MeshText.of(mesh, members, groups, sends), members))
     return found
 

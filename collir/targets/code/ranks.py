@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from xdsl.ir import Operation
 
-from collir.dialects import coll
+from collir.dialects.operation import DistOp
 from collir.layout import DistType, Mesh
 
 OverList = tuple[str, ...]
@@ -15,8 +15,7 @@ OverList = tuple[str, ...]
 
 def over(op: Operation) -> OverList:
     """The sub-axes that an operation is over, in order."""
-    axes = op.properties.get("axes")
-    return axes.data if isinstance(axes, coll.AxesAttr) else ()
+    return op.over if isinstance(op, DistOp) else ()
 
 
 def outermost(mesh: Mesh, op: Operation) -> str:

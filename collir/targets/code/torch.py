@@ -10,18 +10,21 @@ that has the collectives: an avg is a sum and a division. Tested on gloo.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
+from collir.layout.steps import CAST, PAD, SLICE, TRANSPOSE
+from collir.targets.code.emitters import Emitters
 from collir.targets.code.python_text import (
     FunctionText,
     MeshText,
+    Sent,
     by_rank,
     call,
     classes,
@@ -59,12 +62,11 @@ class TorchFunction(FunctionText):
     lib = "torch"
     array = "a tensor"
 
-    def shares(self, op: CollOp) -> bool:
-        cut = isinstance(op, coll.PadOp) and max(op.low.value.data, op.high.value.data) <= 0
-        same = isinstance(op, coll.CastOp) and dist_type(op.input).dtype == op.dtype.data
+    def shares(self, op: DistOp) -> bool:
+        cut = op.kind is PAD and max(op.integer("low"), op.integer("high")) <= 0
+        same = op.kind is CAST and dist_type(op.input).dtype == op.word("dtype")
         # What is in order already is not packed.
-        packed = isinstance(op, coll.SliceOp | coll.TransposeOp)
-        return super().shares(op) or cut or same or packed
+        return super().shares(op) or cut or same or op.kind in (SLICE, TRANSPOSE)
 
     def dtype(self, dtype: DType) -> str:
         return _DTYPES[dtype]
@@ -100,78 +102,73 @@ class TorchFunction(FunctionText):
 
     # --- collectives ------------------------------------------------------------------------
 
-    def collective(self, op: CollOp, operand: str, out: str) -> list[str]:
-        x, y = dist_type(op.operands[0]), dist_type(op.result)
-        if isinstance(op, coll.PermuteOp):
-            return self._permute(op, operand, out)
-        axes = over(op)
-        root = self.names.at_zero(axes)
-        group = self.mesh.group_size(axes)
-        before, after = x.local_shape(self.mesh), y.local_shape(self.mesh)
-        new = f"{out} = {self.full(after, y.dtype, None)}"
-        match op:
-            case coll.AllReduceOp():
-                sent = self._send(op, "all_reduce", [out, self._operator(x)])
-                return [f"{out} = {operand}.clone()", *sent, *self._average(x, group, out)]
-            case coll.ReduceOp():
-                sent = self._send(op, "reduce", [out, "group_dst=0", self._operator(x)])
-                average = self._average(x, group, out)
-                return [
-                    f"{out} = {operand}.clone()",
-                    *sent,
-                    *(self._where(root, [], average) if average else []),
-                    f"if not ({root}):" if " and " in root else f"if {root.replace('==', '!=')}:",
-                    f"    {out} = None",
-                ]
-            case coll.BroadcastOp():
-                made = f"{out} = {operand}.clone()"
-                lines = [f"if {root}:", f"    {made}", "else:", f"    {new}"]
-                return [*lines, *self._send(op, "broadcast", [out, "group_src=0"])]
-            case coll.ReduceScatterOp():
-                cut, blocks = self._cut(operand, before, op.dim.value.data, axes, stacked=False)
-                arguments = [out, blocks, self._operator(x)]
-                sent = self._send(op, "reduce_scatter_tensor", arguments)
-                return [*cut, new, *sent, *self._average(x, group, out)]
-            case coll.ScatterOp():
-                cut, _ = self._cut(operand, before, op.dim.value.data, axes, stacked=True)
-                return [
-                    new,
-                    "sent = None",
-                    f"if {root}:",
-                    *(f"    {line}" for line in cut),
-                    "    sent = list(sent)",
-                    *self._send(op, "scatter", [out, "sent", "group_src=0"]),
-                ]
-            case coll.AllGatherOp():
-                join = self._join(out, before, after, op.dim.value.data, axes, stacked=False)
-                joined = (group * before[0], *before[1:])
-                made = f"{out} = {self.full(joined, x.dtype, None)}"
-                sent = self._send(op, "all_gather_into_tensor", [out, operand])
-                return [made, *sent, *join]
-            case coll.GatherOp():
-                made = self.full((group, *before), x.dtype, None)
-                join = self._join(out, before, after, op.dim.value.data, axes, stacked=True)
-                return [
-                    f"{out} = parts = None",
-                    f"if {root}:",
-                    f"    {out} = {made}",
-                    f"    parts = list({out})",
-                    *self._send(op, "gather", [operand, "parts", "group_dst=0"]),
-                    *self._where(root, [], join),
-                ]
-            case coll.AllToAllOp():
-                source, target = op.source.value.data, op.target.value.data
-                piece = list(before)
-                piece[target] //= group
-                cut, blocks = self._cut(operand, before, target, axes, stacked=True)
-                made = f"{out} = {self.full((group, *piece), x.dtype, None)}"
-                sent = self._send(op, "all_to_all_single", [out, blocks])
-                join = self._join(out, tuple(piece), after, source, axes, stacked=True)
-                return [*cut, made, *sent, *join]
-            case _:
-                raise AssertionError(f"{op.name} is not a collective")
+    def _all_reduce(self, s: Sent) -> list[str]:
+        sent = self._send(s.op, "all_reduce", [s.out, self._operator(s.x)])
+        return [f"{s.out} = {s.operand}.clone()", *sent, *self._average(s.x, s.group, s.out)]
 
-    def _send(self, op: CollOp, name: str, arguments: list[str]) -> list[str]:
+    def _reduce(self, s: Sent) -> list[str]:
+        sent = self._send(s.op, "reduce", [s.out, "group_dst=0", self._operator(s.x)])
+        average = self._average(s.x, s.group, s.out)
+        return [
+            f"{s.out} = {s.operand}.clone()",
+            *sent,
+            *(self._where(s.root, [], average) if average else []),
+            f"if not ({s.root}):" if " and " in s.root else f"if {s.root.replace('==', '!=')}:",
+            f"    {s.out} = None",
+        ]
+
+    def _broadcast(self, s: Sent) -> list[str]:
+        made = f"{s.out} = {s.operand}.clone()"
+        lines = [f"if {s.root}:", f"    {made}", "else:", f"    {s.new}"]
+        return [*lines, *self._send(s.op, "broadcast", [s.out, "group_src=0"])]
+
+    def _reduce_scatter(self, s: Sent) -> list[str]:
+        cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.axes, stacked=False)
+        arguments = [s.out, blocks, self._operator(s.x)]
+        sent = self._send(s.op, "reduce_scatter_tensor", arguments)
+        return [*cut, s.new, *sent, *self._average(s.x, s.group, s.out)]
+
+    def _scatter(self, s: Sent) -> list[str]:
+        cut, _ = self._cut(s.operand, s.before, s.op.integer("dim"), s.axes, stacked=True)
+        return [
+            s.new,
+            "sent = None",
+            f"if {s.root}:",
+            *(f"    {line}" for line in cut),
+            "    sent = list(sent)",
+            *self._send(s.op, "scatter", [s.out, "sent", "group_src=0"]),
+        ]
+
+    def _all_gather(self, s: Sent) -> list[str]:
+        join = self._join(s.out, s.before, s.after, s.op.integer("dim"), s.axes, stacked=False)
+        joined = (s.group * s.before[0], *s.before[1:])
+        made = f"{s.out} = {self.full(joined, s.x.dtype, None)}"
+        sent = self._send(s.op, "all_gather_into_tensor", [s.out, s.operand])
+        return [made, *sent, *join]
+
+    def _gather(self, s: Sent) -> list[str]:
+        made = self.full((s.group, *s.before), s.x.dtype, None)
+        join = self._join(s.out, s.before, s.after, s.op.integer("dim"), s.axes, stacked=True)
+        return [
+            f"{s.out} = parts = None",
+            f"if {s.root}:",
+            f"    {s.out} = {made}",
+            f"    parts = list({s.out})",
+            *self._send(s.op, "gather", [s.operand, "parts", "group_dst=0"]),
+            *self._where(s.root, [], join),
+        ]
+
+    def _all_to_all(self, s: Sent) -> list[str]:
+        source, target = s.op.integer("source"), s.op.integer("target")
+        piece = list(s.before)
+        piece[target] //= s.group
+        cut, blocks = self._cut(s.operand, s.before, target, s.axes, stacked=True)
+        made = f"{s.out} = {self.full((s.group, *piece), s.x.dtype, None)}"
+        sent = self._send(s.op, "all_to_all_single", [s.out, blocks])
+        join = self._join(s.out, tuple(piece), s.after, source, s.axes, stacked=True)
+        return [*cut, made, *sent, *join]
+
+    def _send(self, op: DistOp, name: str, arguments: list[str]) -> list[str]:
         group = f"group=self.{self.names.groups[by_rank(self.mesh, over(op))]}"
         return call(f"dist.{name}", [*arguments, group])
 
@@ -239,8 +236,8 @@ class TorchFunction(FunctionText):
     def _sizes(self, axes: OverList) -> list[int]:
         return [self.mesh.by_name[axis].size for axis in axes]
 
-    def _permute(self, op: coll.PermuteOp, operand: str, out: str) -> list[str]:
-        x, y = dist_type(op.input), op.to.data
+    def _permute(self, s: Sent) -> list[str]:
+        x, y, operand, out = s.x, s.y, s.operand, s.out
         new = f"{out} = {self.full(y.local_shape(self.mesh), y.dtype, None)}"
         indent = 12 if x.root else 8
         pair = [f"dist.P2POp(dist.isend, {operand}, to)", f"dist.P2POp(dist.irecv, {out}, from_)"]
@@ -257,6 +254,18 @@ class TorchFunction(FunctionText):
             "    for work in dist.batch_isend_irecv(sent):",
             "        work.wait()",
         ]
+
+    COLLECTIVES: ClassVar[Emitters[Sent]] = {
+        "all_reduce": _all_reduce,
+        "reduce": _reduce,
+        "broadcast": _broadcast,
+        "reduce_scatter": _reduce_scatter,
+        "scatter": _scatter,
+        "all_gather": _all_gather,
+        "gather": _gather,
+        "all_to_all": _all_to_all,
+        "permute": _permute,
+    }
 
 
 # ---------------------------------------------------------------------------------------------

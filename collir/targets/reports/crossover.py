@@ -10,8 +10,8 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.group import CostError
 from collir.cost.plan import plan
 from collir.cost.program import FunctionCost, cost
-from collir.dialects.coll import dist_type
 from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.crossings import crossings, fastest

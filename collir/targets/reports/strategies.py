@@ -11,15 +11,16 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.group import CostError
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.program import collective_of
-from collir.dialects import coll
-from collir.dialects.coll import CollOp, dist_type
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp, is_placeholder
+from collir.dialects.tensor import dist_type
+from collir.layout.steps import ALL_REDUCE
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.synthesis.build import dims_of
 from collir.synthesis.candidates import enumerated
 from collir.synthesis.p2.enumerate import Reading
-from collir.synthesis.steps import FREE, Candidate, Step
+from collir.synthesis.steps import Candidate, Step
 from collir.synthesis.strategies import Wanted, front, placed_mesh, programs, searched
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
@@ -39,7 +40,7 @@ class Strategies:
     """
 
     function: str
-    op: CollOp
+    op: DistOp
     candidates: list[Candidate]
     count: int | None
     baseline: StepCost | None
@@ -91,15 +92,15 @@ class StrategiesBase(CostingTarget):
                 self._strategies(function.sym_name.data, op)
                 for function in functions
                 for op in function.body.ops
-                if isinstance(op, CollOp) and self._looked_at(op)
+                if isinstance(op, DistOp) and self._looked_at(op)
             ]
 
-    def _looked_at(self, op: CollOp) -> bool:
-        return isinstance(op, coll.AllReduceOp) if self.method == "enumerate" else searched(op)
+    def _looked_at(self, op: DistOp) -> bool:
+        return op.kind is ALL_REDUCE if self.method == "enumerate" else searched(op)
 
-    def _strategies(self, function: str, op: CollOp) -> Strategies:
+    def _strategies(self, function: str, op: DistOp) -> Strategies:
         model, mesh = self.cost_model(), placed_mesh(op)
-        baseline = None if isinstance(op, coll.RedistributeOp) else _baseline(op, model)
+        baseline = None if is_placeholder(op) else _baseline(op, model)
         if self.method == "enumerate":
             assert baseline is not None
             reading = Reading(self.reading)
@@ -136,7 +137,7 @@ class StrategiesTarget(StrategiesBase):
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         tables = ["\n".join(_lines(one, self.top)) + "\n" for one in self.found(module)]
-        what = "all_reduce" if self.method == "enumerate" else "collective"
+        what = ALL_REDUCE.name if self.method == "enumerate" else "collective"
         output.write("\n".join(tables) or f"there is no {what}\n")
 
 
@@ -151,7 +152,7 @@ class StrategiesJsonTarget(StrategiesBase):
         output.write("\n")
 
 
-def _baseline(op: CollOp, model: CostModel) -> StepCost:
+def _baseline(op: DistOp, model: CostModel) -> StepCost:
     try:
         return step_cost(collective_of(op, mesh_of(op)), model)
     except CostError as error:
@@ -197,7 +198,7 @@ def _paid(candidate: Candidate) -> Iterator[tuple[Step, StepCost | None]]:
     """The steps, each with its cost if it sends."""
     costs = iter(candidate.costs)
     for step in candidate.steps:
-        yield step, None if step.kind in FREE else next(costs)
+        yield step, next(costs) if step.does.sends else None
 
 
 def _in_chunks(candidate: Candidate) -> list[str]:
@@ -232,7 +233,7 @@ def _json(found: Strategies, top: int) -> dict[str, Any]:
     }
 
 
-def _candidate_json(op: CollOp, candidate: Candidate) -> dict[str, Any]:
+def _candidate_json(op: DistOp, candidate: Candidate) -> dict[str, Any]:
     mesh = candidate.mesh
     dims = dims_of(mesh, dist_type(op.operands[0]), dist_type(op.result), candidate.steps)
     program: list[dict[str, Any]] = []

@@ -1,0 +1,525 @@
+"""The table of steps: one row for every operation on distributed tensors.
+
+A row says how an operation is written, how it is typed, what it does to the states of its
+sub-axes, whether it sends, and where its result lies in memory. The dialect's operations, the
+syntax, the searches and the targets are derived from it, so that no other list names operations by
+what they have in common. The oracles (``collir.semantics``) do not use it.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from collir.layout import rules
+from collir.layout.errors import LayoutError
+from collir.layout.mesh import Mesh
+from collir.layout.types import DistType, State
+
+# ---------------------------------------------------------------------------------------------
+# How a step is written
+# ---------------------------------------------------------------------------------------------
+
+
+class Kind(Enum):
+    """What an argument is."""
+
+    AXES = auto()
+    """Sub-axes in order: a tuple of names."""
+    INTEGER = auto()
+    SIZES = auto()
+    """Integers in order: a tuple."""
+    NUMBER = auto()
+    NAME = auto()
+    FLAG = auto()
+    """Nothing: the keyword alone. True where it is given."""
+    TYPE = auto()
+    """A ``DistType``."""
+
+
+Argument = tuple[str, ...] | int | tuple[int, ...] | float | str | DistType
+"""The value of an argument; which it is depends on its ``Kind``."""
+
+Arguments = Mapping[str, Argument]
+"""The arguments of a step by the names of their parameters."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An argument that a step takes, written ``keyword argument`` and kept in property ``name``.
+
+    Attributes:
+        default: what is meant where it is not written; None: it has to be.
+        hint: whether it says how the step is carried out and not what it does: it may be left out,
+            and the typing rule does not take it.
+    """
+
+    keyword: str
+    name: str
+    kind: Kind
+    default: int | None = None
+    hint: bool = False
+
+    @property
+    def required(self) -> bool:
+        """Whether it has to be written."""
+        return self.default is None and not self.hint
+
+
+OVER = Parameter("over", "axes", Kind.AXES)
+DIM = Parameter("dim", "dim", Kind.INTEGER)
+TO = Parameter("to", "to", Kind.TYPE)
+USING = Parameter("using", "algorithm", Kind.NAME, hint=True)
+ASYNC = Parameter("async", "async", Kind.FLAG, hint=True)
+
+# ---------------------------------------------------------------------------------------------
+# What a step does
+# ---------------------------------------------------------------------------------------------
+
+Shape = tuple[int, ...]
+"""What a device holds of a tensor: the sizes of its buffer's dimensions."""
+
+
+def reads_all(taken: Sequence[int], written: int) -> int:
+    """Return the bytes moved by a step that reads its operands and writes its result."""
+    return written + sum(taken)
+
+
+def reads_what_it_writes(taken: Sequence[int], written: int) -> int:
+    """Return the bytes moved by a step that reads no more of an operand than it writes."""
+    return written + min(written, *taken)
+
+
+def copies(taken: Sequence[int], written: int) -> int:
+    """Return the bytes moved by a step that copies the operands that are not in place yet."""
+    return 2 * sum(taken)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StepKind:
+    """A row of the table.
+
+    Attributes:
+        name: as it is written, and behind the dialect's name in MLIR.
+        rule: gives the type of the result: takes a mesh, the operand types (as one sequence, where
+            any number is possible), and the arguments that are no hints, in order. Raises
+            ``LayoutError``.
+        parameters: in the order in which they are written.
+        operands: how many it takes; None for any number, but one at least.
+        before, after: the states of its sub-axes in operand and result; None where it is no step
+            from one state to another.
+        sends: whether devices send each other anything.
+        placeholder: whether it stands for steps that are still to be found.
+        computes: whether it stands for a computation that takes time and that everything waits for.
+        algorithms: the names that ``using`` may give.
+        place: where in the memory of its first operand the result starts, in elements, given what a
+            device holds of the operand, and the arguments; None: it has memory of its own.
+        moved: the bytes that are read and written, given the bytes of the operands and the result.
+        identity: whether it changes nothing, given the types of operand and result, and arguments.
+    """
+
+    name: str
+    rule: Callable[..., DistType]
+    parameters: tuple[Parameter, ...] = ()
+    operands: int | None = 1
+    before: State | None = None
+    after: State | None = None
+    sends: bool = False
+    placeholder: bool = False
+    computes: bool = False
+    algorithms: tuple[str, ...] = ()
+    place: Callable[[Shape, Arguments], int | None] = lambda shape, arguments: None
+    moved: Callable[[Sequence[int], int], int] = reads_all
+    identity: Callable[[DistType, DistType, Arguments], bool] = lambda x, y, arguments: False
+
+    def result_type(
+        self, mesh: Mesh, operands: Sequence[DistType], arguments: Arguments
+    ) -> DistType:
+        """Return the type of the result.
+
+        Raises:
+            LayoutError: the step is not well typed, or there is no such algorithm.
+        """
+        if self.operands is None and not operands:
+            raise LayoutError(f"{self.name} needs at least one operand")
+        taken = [operands] if self.operands is None else operands
+        given = [arguments[one.name] for one in self.parameters if not one.hint]
+        result = self.rule(mesh, *taken, *given)
+        algorithm = arguments.get(USING.name)
+        if algorithm is not None and algorithm not in self.algorithms:
+            raise LayoutError(
+                f"there is no algorithm '{algorithm}' for {self.name}: "
+                f"use {', '.join(self.algorithms)}",
+                parameter=USING.name,
+            )
+        return result
+
+    # --- what follows -------------------------------------------------------------------------
+
+    @property
+    def local(self) -> bool:
+        """Whether every device carries it out by itself."""
+        return not self.sends and not self.placeholder
+
+    @property
+    def layout_only(self) -> bool:
+        """Whether it leaves the tensor as it is, and changes who holds what of it."""
+        return not self.local or self.before is not None
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it is a collective that reduces."""
+        return self.sends and self.before == "partial"
+
+    @property
+    def shards(self) -> bool:
+        """Whether it cuts what was in one piece into shards."""
+        return self.after == "sharded" != self.before
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it puts shards together."""
+        return self.before == "sharded" != self.after
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether it moves shards from one dimension to another."""
+        return self.before == self.after == "sharded"
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it matters in which order its sub-axes are written."""
+        return "sharded" in (self.before, self.after)
+
+    @property
+    def may_be_async(self) -> bool:
+        """Whether it need not be waited for, where it says so."""
+        return ASYNC in self.parameters
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the result is the operand's memory, whatever its shape, and nothing waits."""
+        return self.place is _at_the_start and not self.computes
+
+    @property
+    def joins(self) -> bool:
+        """Whether it makes one tensor of several."""
+        return self.operands != 1 and not self.computes
+
+    @property
+    def packs(self) -> bool:
+        """Whether its result is its operands one behind the other, along dimension ``dim``."""
+        return self.moved is copies
+
+    @property
+    def maps(self) -> bool:
+        """Whether it is a local step on one tensor that changes more than its layout."""
+        return self.local and self.operands == 1 and not self.layout_only
+
+
+STEPS: dict[str, StepKind] = {}
+"""All rows by name, in the order in which they are listed to users."""
+
+
+def row(kind: StepKind) -> StepKind:
+    """Add a row to the table, and return it.
+
+    Raises:
+        ValueError: there is one of that name.
+    """
+    if kind.name in STEPS:
+        raise ValueError(f"there is a step {kind.name} already")
+    STEPS[kind.name] = kind
+    return kind
+
+
+def step_between(
+    before: State, after: State, *, sends: bool, parameters: tuple[Parameter, ...] | None = None
+) -> StepKind | None:
+    """Return the first step that takes sub-axes from one state to another, if there is one.
+
+    Args:
+        sends: whether it is to be a collective, or a local step.
+        parameters: if given, it may need none but these.
+    """
+    for kind in STEPS.values():
+        if (kind.before, kind.after, kind.sends) != (before, after, sends):
+            continue
+        needed = {one for one in kind.parameters if not one.hint}
+        if parameters is None or needed <= set(parameters):
+            return kind
+    return None
+
+
+def local_twin(kind: StepKind) -> tuple[StepKind, ...] | None:
+    """Return the local steps equal to a reduction whose operand is replicated already.
+
+    None for what is no reduction, or if there are none; no steps for an all_reduce.
+    """
+    if not kind.reduces or kind.after is None:
+        return None
+    if kind.after == "replicated":
+        return ()
+    twin = step_between("replicated", kind.after, sends=False, parameters=kind.parameters)
+    return twin and (twin,)
+
+
+def local_inverse(kind: StepKind) -> StepKind | None:
+    """Return the local step that takes a collective's result back to its operand, if one does."""
+    if not kind.sends or kind.before is None or kind.after is None or kind.exchanges:
+        return None
+    return step_between(kind.after, kind.before, sends=False, parameters=kind.parameters)
+
+
+# ---------------------------------------------------------------------------------------------
+# Where results lie
+# ---------------------------------------------------------------------------------------------
+
+
+def _at_the_start(shape: Shape, arguments: Arguments) -> int:
+    return 0
+
+
+def _transposed(shape: Shape, arguments: Arguments) -> int | None:
+    """A transpose moves nothing where a device has one row of what it exchanges."""
+    order = arguments["order"]
+    assert isinstance(order, tuple)
+    moved = [dim for dim in order if isinstance(dim, int) and shape[dim] > 1]
+    return 0 if moved == sorted(moved) else None
+
+
+def _cut_off(shape: Shape, arguments: Arguments) -> int | None:
+    """What a pad only cuts off lies in one piece if nothing is split on dimensions before."""
+    dim, low, high = (arguments[name] for name in ("dim", "low", "high"))
+    assert isinstance(dim, int) and isinstance(low, int) and isinstance(high, int)
+    if low > 0 or high > 0 or math.prod(shape[:dim]) > 1:
+        return None
+    return -low * math.prod(shape[dim + 1 :])
+
+
+def _same_type(x: DistType, y: DistType, arguments: Arguments) -> bool:
+    return x == y
+
+
+def _in_order(x: DistType, y: DistType, arguments: Arguments) -> bool:
+    return arguments["order"] == tuple(range(len(x.dims)))
+
+
+# ---------------------------------------------------------------------------------------------
+# The rows
+# ---------------------------------------------------------------------------------------------
+
+ALL_REDUCE = row(
+    StepKind(
+        name="all_reduce",
+        rule=rules.all_reduce,
+        parameters=(OVER, USING, ASYNC),
+        before="partial",
+        after="replicated",
+        sends=True,
+        algorithms=(
+            "ring",
+            "recursive_doubling",
+            "halving_doubling",
+            "binary_tree",
+            "double_binary_tree",
+            "direct",
+        ),
+    )
+)
+REDUCE = row(
+    StepKind(
+        name="reduce",
+        rule=rules.reduce,
+        parameters=(OVER, USING, ASYNC),
+        before="partial",
+        after="root",
+        sends=True,
+        algorithms=("binomial", "halving_doubling", "chain", "binary_tree", "double_binary_tree"),
+    )
+)
+BROADCAST = row(
+    StepKind(
+        name="broadcast",
+        rule=rules.broadcast,
+        parameters=(OVER, USING, ASYNC),
+        before="root",
+        after="replicated",
+        sends=True,
+        algorithms=("binomial", "scatter_all_gather", "chain", "binary_tree", "double_binary_tree"),
+    )
+)
+REDUCE_SCATTER = row(
+    StepKind(
+        name="reduce_scatter",
+        rule=rules.reduce_scatter,
+        parameters=(OVER, DIM, USING, ASYNC),
+        before="partial",
+        after="sharded",
+        sends=True,
+        algorithms=("ring", "recursive_halving", "pat", "pairwise", "direct"),
+    )
+)
+ALL_GATHER = row(
+    StepKind(
+        name="all_gather",
+        rule=rules.all_gather,
+        parameters=(OVER, DIM, USING, ASYNC),
+        before="sharded",
+        after="replicated",
+        sends=True,
+        algorithms=("ring", "recursive_doubling", "bruck", "pat", "direct"),
+    )
+)
+SCATTER = row(
+    StepKind(
+        name="scatter",
+        rule=rules.scatter,
+        parameters=(OVER, DIM, USING, ASYNC),
+        before="root",
+        after="sharded",
+        sends=True,
+        algorithms=("binomial", "direct"),
+    )
+)
+GATHER = row(
+    StepKind(
+        name="gather",
+        rule=rules.gather,
+        parameters=(OVER, DIM, USING, ASYNC),
+        before="sharded",
+        after="root",
+        sends=True,
+        algorithms=("binomial", "direct"),
+    )
+)
+ALL_TO_ALL = row(
+    StepKind(
+        name="all_to_all",
+        rule=rules.all_to_all,
+        parameters=(
+            OVER,
+            Parameter("dim", "source", Kind.INTEGER),
+            Parameter("to", "target", Kind.INTEGER),
+            USING,
+            ASYNC,
+        ),
+        before="sharded",
+        after="sharded",
+        sends=True,
+        algorithms=("pairwise", "bruck", "direct"),
+    )
+)
+PERMUTE = row(
+    StepKind(name="permute", rule=rules.permute, parameters=(TO,), sends=True, identity=_same_type)
+)
+REDISTRIBUTE = row(
+    StepKind(
+        name="redistribute",
+        rule=rules.redistribute,
+        parameters=(TO,),
+        placeholder=True,
+        identity=_same_type,
+    )
+)
+SLICE = row(
+    StepKind(
+        name="slice",
+        rule=rules.slice,
+        parameters=(OVER, DIM),
+        before="replicated",
+        after="sharded",
+        moved=reads_what_it_writes,
+    )
+)
+KEEP_ROOT = row(
+    StepKind(
+        name="keep_root",
+        rule=rules.keep_root,
+        parameters=(OVER,),
+        before="replicated",
+        after="root",
+        place=_at_the_start,
+    )
+)
+MASK = row(
+    StepKind(
+        name="mask",
+        rule=rules.mask,
+        parameters=(OVER, Parameter("op", "reduction", Kind.NAME)),
+        before="replicated",
+        after="partial",
+    )
+)
+SPLIT = row(
+    StepKind(
+        name="split",
+        rule=rules.split,
+        parameters=(DIM, Parameter("into", "sizes", Kind.SIZES)),
+        place=_at_the_start,
+    )
+)
+MERGE = row(StepKind(name="merge", rule=rules.merge, parameters=(DIM,), place=_at_the_start))
+RESHAPE = row(
+    StepKind(
+        name="reshape",
+        rule=rules.reshape,
+        parameters=(Parameter("to", "shape", Kind.SIZES),),
+        place=_at_the_start,
+        identity=_same_type,
+    )
+)
+TRANSPOSE = row(
+    StepKind(
+        name="transpose",
+        rule=rules.transpose,
+        parameters=(Parameter("order", "order", Kind.SIZES),),
+        place=_transposed,
+        identity=_in_order,
+    )
+)
+PAD = row(
+    StepKind(
+        name="pad",
+        rule=rules.pad,
+        parameters=(
+            DIM,
+            Parameter("low", "low", Kind.INTEGER, default=0),
+            Parameter("high", "high", Kind.INTEGER, default=0),
+            Parameter("value", "value", Kind.NUMBER, default=0),
+        ),
+        place=_cut_off,
+        moved=reads_what_it_writes,
+        identity=lambda x, y, arguments: arguments["low"] == arguments["high"] == 0,
+    )
+)
+SCALE = row(
+    StepKind(
+        name="scale",
+        rule=rules.scale,
+        parameters=(Parameter("by", "factor", Kind.NUMBER),),
+        identity=lambda x, y, arguments: arguments["factor"] == 1,
+    )
+)
+CAST = row(
+    StepKind(
+        name="cast",
+        rule=rules.cast,
+        parameters=(Parameter("to", "dtype", Kind.NAME),),
+        identity=_same_type,
+    )
+)
+ADD = row(StepKind(name="add", rule=rules.add, operands=2))
+CONCAT = row(
+    StepKind(name="concat", rule=rules.concat, parameters=(DIM,), operands=None, moved=copies)
+)
+COMPUTE = row(
+    StepKind(
+        name="compute",
+        rule=rules.compute,
+        parameters=(Parameter("flops", "flops", Kind.NUMBER),),
+        operands=None,
+        computes=True,
+        place=_at_the_start,
+    )
+)
