@@ -233,20 +233,23 @@ def row(kind: StepKind) -> StepKind:
     return kind
 
 
-def step_between(
-    before: State, after: State, *, sends: bool, parameters: tuple[Parameter, ...] | None = None
-) -> StepKind | None:
-    """Return the first step that takes sub-axes from one state to another, if there is one.
+def collectives_from(state: State) -> list[StepKind]:
+    """Return the collectives that take sub-axes out of a state (shards: to another dimension too)."""
+    return [kind for kind in STEPS.values() if kind.sends and kind.before == state]
 
-    Args:
-        sends: whether it is to be a collective, or a local step.
-        parameters: if given, it may need none but these.
-    """
+
+def step_between(before: State, after: State) -> StepKind | None:
+    """Return the first step that takes sub-axes from one state to another, if there is one."""
+    found = (kind for kind in STEPS.values() if (kind.before, kind.after) == (before, after))
+    return next(found, None)
+
+
+def _local_step(before: State, after: State, parameters: Sequence[Parameter]) -> StepKind | None:
+    """Return the local step from one state to another that takes none but some parameters."""
     for kind in STEPS.values():
-        if (kind.before, kind.after, kind.sends) != (before, after, sends):
-            continue
         needed = {one for one in kind.parameters if not one.hint}
-        if parameters is None or needed <= set(parameters):
+        states = kind.before, kind.after
+        if kind.local and states == (before, after) and needed <= set(parameters):
             return kind
     return None
 
@@ -260,7 +263,7 @@ def local_twin(kind: StepKind) -> tuple[StepKind, ...] | None:
         return None
     if kind.after == "replicated":
         return ()
-    twin = step_between("replicated", kind.after, sends=False, parameters=kind.parameters)
+    twin = _local_step("replicated", kind.after, kind.parameters)
     return twin and (twin,)
 
 
@@ -268,7 +271,7 @@ def local_inverse(kind: StepKind) -> StepKind | None:
     """Return the local step that takes a collective's result back to its operand, if one does."""
     if not kind.sends or kind.before is None or kind.after is None or kind.exchanges:
         return None
-    return step_between(kind.after, kind.before, sends=False, parameters=kind.parameters)
+    return _local_step(kind.after, kind.before, kind.parameters)
 
 
 # ---------------------------------------------------------------------------------------------

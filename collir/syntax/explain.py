@@ -6,6 +6,7 @@ from xdsl.ir import Operation, SSAValue
 
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh, Reduction
+from collir.layout.steps import ALL_TO_ALL, PERMUTE, step_between
 from collir.syntax.diagnostics import Diagnostic, Position, note
 
 
@@ -46,20 +47,6 @@ def origin_notes(
     return (note(f"{shown} is {what} from here", position),)
 
 
-_ADVICE = {
-    ("partial", "replicated"): "all_reduce it over {} before returning",
-    ("partial", "sharded"): "reduce_scatter it over {} before returning",
-    ("partial", "at root"): "reduce it over {} before returning",
-    ("sharded", "replicated"): "all_gather it over {} before returning",
-    ("sharded", "at root"): "gather it over {} before returning",
-    ("at root", "replicated"): "broadcast it over {} before returning",
-    ("at root", "sharded"): "scatter it over {} before returning",
-    ("replicated", "sharded"): "slice it over {} before returning",
-    ("replicated", "at root"): "keep_root it over {} before returning",
-    ("replicated", "partial"): "mask it over {} before returning",
-}
-
-
 def return_mismatch(
     found: DistType, promised: DistType, name: str, mesh: Mesh
 ) -> tuple[str, tuple[str, ...]]:
@@ -74,16 +61,16 @@ def return_mismatch(
         return f"{text}: cast it to {promised.dtype} before returning", ()
     if not differing:
         counts = [[mesh.group_size(dim.axes) for dim in x.dims] for x in (found, promised)]
-        step = "permute" if counts[0] == counts[1] else "all_to_all"
-        return f"{text}: {step} it before returning", ()
+        step = PERMUTE if counts[0] == counts[1] else ALL_TO_ALL
+        return f"{text}: {step.name} it before returning", ()
     kind = _state(found, differing[0])
     same = tuple(
         axis
         for axis in differing
         if _state(found, axis) == kind and _state(promised, axis) == _state(promised, differing[0])
     )
-    key = (kind.partition("(")[0], _state(promised, same[0]).partition("(")[0])
-    advice = _ADVICE.get(key)
-    if advice and (key[1] != "partial" or promised.reduction in (Reduction.SUM, Reduction.PROD)):
-        text += f": {advice.format(', '.join(mesh.short(same)))}"
+    wanted = promised.state_of(same[0])
+    step = step_between(found.state_of(same[0]), wanted)
+    if step and (wanted != "partial" or promised.reduction in (Reduction.SUM, Reduction.PROD)):
+        text += f": {step.name} it over {', '.join(mesh.short(same))} before returning"
     return text, same

@@ -16,6 +16,18 @@ import numpy as np
 
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.layout import Dim, DistType, Mesh, rules
+from collir.layout.steps import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BROADCAST,
+    KEEP_ROOT,
+    MASK,
+    PERMUTE,
+    SLICE,
+    StepKind,
+    collectives_from,
+)
+from collir.layout.types import State
 from collir.synthesis.paths import TIE, Edge, Paths
 from collir.synthesis.ports import ports_of
 from collir.synthesis.steps import Candidate, Step
@@ -67,7 +79,7 @@ class LayoutPaths(Paths[Held]):
     ):
         super().__init__(ports_of(mesh, model), model, memory, scale)
         masked = mesh.ordered(target.partial - source.partial)
-        self.masks = (Step("mask", masked),) if masked else ()
+        self.masks = (Step(MASK.name, masked),) if masked else ()
         kept = target.partial - frozenset(masked)
         self.source = source
         self._goal = replace(target, partial=kept, reduction=target.reduction if kept else None)
@@ -134,19 +146,19 @@ class LayoutPaths(Paths[Held]):
             return after
 
         if axes := self._hardware(list(x.partial - goal.partial)):
-            x = then(Step("all_reduce", axes), rules.all_reduce(mesh, x, axes))
+            x = then(Step(ALL_REDUCE.name, axes), rules.all_reduce(mesh, x, axes))
         if axes := self._hardware(list(x.root - goal.root)):
-            x = then(Step("broadcast", axes), rules.broadcast(mesh, x, axes))
+            x = then(Step(BROADCAST.name, axes), rules.broadcast(mesh, x, axes))
         each = enumerate(zip(x.dims, goal.dims, strict=True))
         ends = [(dim, *_apart(have.axes, want.axes)) for dim, (have, want) in each]
         for dim, axes, _ in ends:
             if axes:
-                x = then(Step("all_gather", axes, dim), rules.all_gather(mesh, x, axes, dim))
+                x = then(Step(ALL_GATHER.name, axes, dim), rules.all_gather(mesh, x, axes, dim))
         for dim, _, axes in ends:
             if axes:
-                x = then(Step("slice", axes, dim), rules.slice(mesh, x, axes, dim))
+                x = then(Step(SLICE.name, axes, dim), rules.slice(mesh, x, axes, dim))
         if axes := self._hardware(list(goal.root - x.root)):
-            then(Step("keep_root", axes), rules.keep_root(mesh, x, axes))
+            then(Step(KEEP_ROOT.name, axes), rules.keep_root(mesh, x, axes))
         return self._candidate(steps)
 
     def _candidate(self, steps: Sequence[tuple[Step, DistType]]) -> Candidate | None:
@@ -175,33 +187,38 @@ class LayoutPaths(Paths[Held]):
         for axes in _subsets(partial):
             rest = x.partial - frozenset(axes)
             reduced = replace(x, partial=rest, reduction=x.reduction if rest else None)
-            root = replace(reduced, root=reduced.root | frozenset(axes))
-            for order in self.ports.orders(self.ports.mask(axes)):
-                yield Step("all_reduce", order), reduced
-                yield Step("reduce", order), root
-            yield from self._spread("reduce_scatter", reduced, axes)
+            yield from self._leaving("partial", reduced, axes)
         for axes in _subsets(self._mesh.ordered(x.root - target.root)):
             spread = replace(x, root=x.root - frozenset(axes))
-            for order in self.ports.orders(self.ports.mask(axes)):
-                yield Step("broadcast", order), spread
-            yield from self._spread("scatter", spread, axes)
+            yield from self._leaving("root", spread, axes)
         yield from self._gathers(x)
         yield from self._local(state)
         yield from self._permutes(x)
+
+    def _leaving(self, state: State, bare: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
+        """Collectives that take sub-axes from a state; ``bare`` is the value replicated on them."""
+        kinds = collectives_from(state)
+        for order in self.ports.orders(self.ports.mask(axes)):
+            for kind in kinds:
+                if not kind.ordered:
+                    yield Step(kind.name, order), _led(kind, bare, axes)
+        for kind in kinds:
+            if kind.shards:
+                yield from self._spread(kind, bare, axes)
 
     def _gathers(self, x: DistType) -> Iterator[tuple[Step, DistType]]:
         for dim, entry in enumerate(x.dims):
             for count in range(1, len(entry.axes) - self._kept[dim] + 1):
                 axes = entry.axes[-count:]
                 bare = _with(x, dim, entry.axes[:-count])
-                yield Step("all_gather", axes, dim), bare
-                if self._goal.root.issuperset(axes):
-                    root = replace(bare, root=bare.root | frozenset(axes))
-                    yield Step("gather", axes, dim), root
-                for other in range(len(x.dims)):
-                    if other != dim and self._divides(bare, axes, other):
-                        moved = _with(bare, other, bare.dims[other].axes + axes)
-                        yield Step("all_to_all", axes, dim, other), moved
+                for kind in collectives_from("sharded"):
+                    if kind.exchanges:
+                        for other in range(len(x.dims)):
+                            if other != dim and self._divides(bare, axes, other):
+                                moved = _with(bare, other, bare.dims[other].axes + axes)
+                                yield Step(kind.name, axes, dim, other), moved
+                    elif kind.after != "root" or self._goal.root.issuperset(axes):
+                        yield Step(kind.name, axes, dim), _led(kind, bare, axes)
 
     def _local(self, state: Held) -> Iterator[tuple[Step, DistType]]:
         x = state.x
@@ -214,14 +231,14 @@ class LayoutPaths(Paths[Held]):
             or (not state.begun and axis in self._idle)
         ]
         for axes in _subsets(cut):
-            for step, after in self._spread("slice", x, axes):
+            for step, after in self._spread(SLICE, x, axes):
                 if step.dim is not None and step.dim > state.local:
                     yield step, after
         if state.local < _ROOT:
             for axes in _subsets(cut):
-                yield Step("keep_root", axes), replace(x, root=x.root | frozenset(axes))
+                yield Step(KEEP_ROOT.name, axes), _led(KEEP_ROOT, x, axes)
 
-    def _spread(self, kind: str, x: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
+    def _spread(self, kind: StepKind, x: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
         """A step that shards each dimension that divides, in all orders or the likely ones."""
         for dim, entry in enumerate(x.dims):
             if not self._divides(x, axes, dim):
@@ -235,7 +252,7 @@ class LayoutPaths(Paths[Held]):
                 if len(wanted) == len(axes) and tuple(wanted) not in orders:
                     orders.append(tuple(wanted))
             for order in orders:
-                yield Step(kind, order, dim), _with(x, dim, entry.axes + order)
+                yield Step(kind.name, order, dim), _with(x, dim, entry.axes + order)
 
     def _divides(self, x: DistType, axes: Axes, dim: int) -> bool:
         entry = x.dims[dim]
@@ -258,7 +275,7 @@ class LayoutPaths(Paths[Held]):
             )
             if dims != x.dims:
                 to = replace(x, dims=dims)
-                yield Step("permute", self._of(x, to), to=to), to
+                yield Step(PERMUTE.name, self._of(x, to), to=to), to
 
     def _of(self, x: DistType, to: DistType) -> Axes:
         """The sub-axes of a permute: all that one of its layouts is sharded over."""
@@ -384,6 +401,11 @@ def _subsets(axes: Sequence[str]) -> Iterator[Axes]:
     """All non-empty subsets, each in the given order."""
     for bits in range(1, 1 << len(axes)):
         yield tuple(axis for place, axis in enumerate(axes) if bits >> place & 1)
+
+
+def _led(kind: StepKind, bare: DistType, axes: Axes) -> DistType:
+    """Where a step leads that does not shard; ``bare`` is the value replicated on its sub-axes."""
+    return replace(bare, root=bare.root | frozenset(axes)) if kind.after == "root" else bare
 
 
 def _with(x: DistType, dim: int, axes: Axes) -> DistType:

@@ -108,8 +108,10 @@ def _operation(mpi: Any, group: Any, point: Point) -> Callable[[], object]:
             return lambda: group.Allgather(part, result)
         case "reduce_scatter":
             return lambda: group.Reduce_scatter_block(whole, part, mpi.SUM)
-        case _:
+        case "all_to_all":
             return lambda: group.Alltoall(whole, result)
+        case _:
+            raise AssertionError(f"{point.kind} is not measured")
 
 
 def measure(mpi: Any, levels: Sequence[Part], seconds: float) -> list[tuple[Point, float]]:
