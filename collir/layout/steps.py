@@ -218,23 +218,23 @@ class StepKind:
 
 
 STEPS: dict[str, StepKind] = {}
-"""All rows by name, in the order in which they are listed to users."""
+"""The rows of the coll dialect by name, in the order in which they are listed to users."""
 
 
-def row(kind: StepKind) -> StepKind:
-    """Add a row to the table, and return it.
+def row(kind: StepKind, table: dict[str, StepKind] = STEPS) -> StepKind:
+    """Add a row to a table (that of collectives and what goes with them), and return it.
 
     Raises:
         ValueError: there is one of that name.
     """
-    if kind.name in STEPS:
+    if kind.name in table:
         raise ValueError(f"there is a step {kind.name} already")
-    STEPS[kind.name] = kind
+    table[kind.name] = kind
     return kind
 
 
 def collectives_from(state: State) -> list[StepKind]:
-    """Return the collectives that take sub-axes out of a state (shards: to another dimension too)."""
+    """Return the collectives that take sub-axes out of a state, or shards elsewhere."""
     return [kind for kind in STEPS.values() if kind.sends and kind.before == state]
 
 

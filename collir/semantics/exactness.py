@@ -75,7 +75,7 @@ def exact(function: FuncOp) -> bool:
 def _after(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     if MEANINGS[op.mnemonic].effect is not Effect.VALUES:
         return operands[0]
-    return _GRIDS[op.mnemonic](op, mesh, operands)
+    return GRIDS[op.mnemonic](op, mesh, operands)
 
 
 def _parts(op: DistOp, mesh: Mesh) -> int:
@@ -117,7 +117,7 @@ def _cast(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     return _Grid(max(grid.largest, Fraction(1)), max(grid.unit, Fraction(1)), grid.exact)
 
 
-_GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
+GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
     "add": _added,
     "concat": _joined,
     "scale": _scaled,

@@ -8,9 +8,9 @@ from xdsl.dialects.func import FuncOp
 from xdsl.interpreter import Interpreter, InterpreterFunctions, impl, register_impls
 from xdsl.interpreters.func import FuncFunctions
 
-from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
+from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.semantics.collectives import Buffers
 from collir.semantics.steps import MEANINGS, Args, Meaning

@@ -11,6 +11,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
 from collir.layout.steps import Argument, Kind, StepKind
@@ -19,7 +20,7 @@ from collir.syntax.alternatives import FOR, FROM
 from collir.syntax.diagnostics import Diagnostic, note
 from collir.syntax.explain import origin_notes, return_mismatch
 from collir.syntax.lowering import Lowering, bare
-from collir.syntax.operations import OPERATIONS, SHOWN, usage
+from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import Node
 
 Operation = type[DistOp]
@@ -189,7 +190,7 @@ class FunctionLowering(Lowering):
         target, name, operand_tree, *clauses, written = tree.children
         operation = OPERATIONS.get(str(name))
         if operation is None:
-            hint = self.suggest(name, list(OPERATIONS)) or f"; there are {', '.join(OPERATIONS)}"
+            hint = self.suggest(name, OPERATIONS) or f"; there are {', '.join(OPERATIONS)}"
             self.error(name, f"there is no operation '{name}'{hint}")
             self.define(target, None)
             return

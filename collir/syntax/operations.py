@@ -1,23 +1,10 @@
-"""How every operation is written, by the dialect that it is of.
+"""How every operation is written.
 
 The reader, the writer and the grammar go by the rows of the operations; nothing is added here.
 """
 
-from collir.dialects import coll
-from collir.dialects.operation import DistOp
-from collir.layout.steps import Kind, Parameter, StepKind
-
-DIALECTS: dict[str, dict[str, type[DistOp]]] = {"coll": coll.OPERATIONS}
-"""Of each dialect, the operations that a program may name."""
-
-OPERATIONS: dict[str, type[DistOp]] = {
-    name: op for operations in DIALECTS.values() for name, op in operations.items()
-}
-
-PARAMETERS: tuple[Parameter, ...] = tuple(
-    dict.fromkeys(one for op in OPERATIONS.values() for one in op.KIND.parameters)
-)
-"""All parameters of all operations, in the order of the operations."""
+from collir.dialects.tables import OPERATIONS
+from collir.layout.steps import Kind, StepKind
 
 SHOWN = {
     Kind.AXES: ("AXES", "axes"),
@@ -33,7 +20,8 @@ SHOWN = {
 
 def keywords(*kinds: Kind) -> list[str]:
     """Return the keywords of the parameters of some kinds, each once."""
-    return list(dict.fromkeys(one.keyword for one in PARAMETERS if one.kind in kinds))
+    parameters = (one for op in OPERATIONS.values() for one in op.KIND.parameters)
+    return list(dict.fromkeys(one.keyword for one in parameters if one.kind in kinds))
 
 
 def usage(kind: StepKind) -> str:

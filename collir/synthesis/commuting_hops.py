@@ -26,7 +26,7 @@ def exact(mover: Form, local: Form, x: DistType, ahead: bool) -> bool:
         x: what the first of the two takes.
         ahead: whether the local step is to come first.
     """
-    return not mover.kind.reduces or _EXACT[local.kind.name](x, local.arguments, ahead)
+    return not mover.kind.reduces or EXACT[local.kind.name](x, local.arguments, ahead)
 
 
 # Sums are of floats that round, or of integers that wrap around alike wherever they are scaled.
@@ -61,7 +61,7 @@ def _selects(x: DistType) -> bool:
     return x.reduction in (Reduction.MAX, Reduction.MIN)
 
 
-_EXACT: dict[str, Callable[[DistType, Arguments, bool], bool]] = {
+EXACT: dict[str, Callable[[DistType, Arguments, bool], bool]] = {
     "cast": _cast,
     "scale": _scale,
     "transpose": _always,
@@ -142,7 +142,7 @@ def _tuples(count: int, rank: int) -> Iterator[tuple[int, ...]]:
 
 def _moved_to(local: Form, x: DistType, passed: DistType) -> DistType | None:
     """The layout that a local step would have to take, to give another; None: not known."""
-    return _MOVED_TO[local.kind.name](x, passed, local.arguments)
+    return MOVED_TO[local.kind.name](x, passed, local.arguments)
 
 
 def _elementwise(x: DistType, passed: DistType, arguments: Arguments) -> DistType:
@@ -159,7 +159,7 @@ def _not_known(x: DistType, passed: DistType, arguments: Arguments) -> None:
     return None
 
 
-_MOVED_TO: dict[str, Callable[[DistType, DistType, Arguments], DistType | None]] = {
+MOVED_TO: dict[str, Callable[[DistType, DistType, Arguments], DistType | None]] = {
     "cast": _elementwise,
     "scale": _elementwise,
     "transpose": _transposed,

@@ -64,13 +64,12 @@ def context() -> Context:
     """A context that knows the dialects of collir, and all of xDSL's."""
     from xdsl.universe import Universe
 
-    from collir.dialects.coll import Coll
-    from collir.dialects.machine import Machines
+    from collir.dialects.tables import DIALECTS
 
     ctx = Context()
     for name, factory in Universe.get_multiverse().all_dialects.items():
         ctx.register_dialect(name, factory)
-    for dialect in (Machines, Coll):
+    for dialect in DIALECTS:
         ctx.register_dialect(dialect.name, lambda dialect=dialect: dialect)
     return ctx
 

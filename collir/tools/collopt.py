@@ -66,12 +66,11 @@ class CollOpt(xDSLOptMain):
     # --- what there is ----------------------------------------------------------------------
 
     def register_all_dialects(self):
-        from collir.dialects.coll import Coll
-        from collir.dialects.machine import Machines
+        from collir.dialects.tables import DIALECTS
 
         super().register_all_dialects()
-        self.ctx.register_dialect("machine", lambda: Machines)
-        self.ctx.register_dialect("coll", lambda: Coll)
+        for dialect in DIALECTS:
+            self.ctx.register_dialect(dialect.name, lambda dialect=dialect: dialect)
 
     def register_all_frontends(self):
         super().register_all_frontends()

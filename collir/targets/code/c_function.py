@@ -40,27 +40,27 @@ SIZED = """ *
 
 
 @cache
-def _sections(file: str) -> dict[str, tuple[tuple[str, ...], str]]:
+def sections(file: str) -> dict[str, tuple[tuple[str, ...], str]]:
     """The sections of a runtime: name -> (what it needs, text), in the order of the file."""
-    sections: dict[str, tuple[tuple[str, ...], str]] = {}
+    found: dict[str, tuple[tuple[str, ...], str]] = {}
     text = Path(__file__).with_name(file).read_text(encoding="utf-8")
     for part in text.split("\n//: ")[1:]:
         head, _, body = part.partition("\n")
         name, _, needs = head.partition(" needs ")
-        sections[name] = (tuple(n.strip() for n in needs.split(",") if n), body.strip())
-    return sections
+        found[name] = (tuple(n.strip() for n in needs.split(",") if n), body.strip())
+    return found
 
 
 def runtime(file: str, needs: Iterable[str]) -> list[str]:
     """The text of the sections of a file that are needed, and of those they need."""
-    sections = _sections(file)
+    known = sections(file)
     wanted: set[str] = set()
     stack = list(needs)
     while stack:
         if (name := stack.pop()) not in wanted:
             wanted.add(name)
-            stack += sections[name][0]
-    return [body for name, (_, body) in sections.items() if name in wanted]
+            stack += known[name][0]
+    return [body for name, (_, body) in known.items() if name in wanted]
 
 
 def struct_text(names: MeshNames, storage: str, kind: str, note: str = "") -> list[str]:

@@ -107,26 +107,26 @@ class Mpi4pyFunction(FunctionText):
     # --- collectives ------------------------------------------------------------------------
 
     def _all_reduce(self, s: Sent) -> list[str]:
-        lines = [s.new, *self._send(s, "Allreduce", [s.operand, s.out], self._operator(s.x))]
-        return lines + self._average(s.x, s.group, s.out)
+        lines = [s.new, *self.send(s, "Allreduce", [s.operand, s.out], self.operator(s.x))]
+        return lines + self.average(s.x, s.group, s.out)
 
     def _reduce(self, s: Sent) -> list[str]:
         lines = [
             *self._at_root(s.new, s.out, s.root),
-            *self._send_at_root(s, "Reduce", s.operand, s.out, self._operator(s.x)),
+            *self._send_at_root(s, "Reduce", s.operand, s.out, self.operator(s.x)),
         ]
-        average = self._average(s.x, s.group, s.out)
+        average = self.average(s.x, s.group, s.out)
         return lines + self._where(s.root if average else "", [], average)
 
     def _broadcast(self, s: Sent) -> list[str]:
         made = f"{s.out} = {self.copied(s.operand)}"
         lines = [f"if {s.root}:", f"    {made}", "else:", f"    {s.new}"]
-        return [*lines, *self._send(s, "Bcast", [s.out])]
+        return [*lines, *self.send(s, "Bcast", [s.out])]
 
     def _reduce_scatter(self, s: Sent) -> list[str]:
         cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.group)
-        sent = self._send(s, "Reduce_scatter_block", [blocks, s.out], self._operator(s.x))
-        return [*cut, s.new, *sent, *self._average(s.x, s.group, s.out)]
+        sent = self.send(s, "Reduce_scatter_block", [blocks, s.out], self.operator(s.x))
+        return [*cut, s.new, *sent, *self.average(s.x, s.group, s.out)]
 
     def _scatter(self, s: Sent) -> list[str]:
         cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.group)
@@ -134,7 +134,7 @@ class Mpi4pyFunction(FunctionText):
         return [*cut, s.new, *self._send_at_root(s, "Scatter", blocks, s.out)]
 
     def _all_gather(self, s: Sent) -> list[str]:
-        dim, sent = s.op.integer("dim"), self._send(s, "Allgather", [s.operand, s.out])
+        dim, sent = s.op.integer("dim"), self.send(s, "Allgather", [s.operand, s.out])
         if is_first(s.before, dim):
             return [s.new, *sent]
         blocks = f"{s.out} = {self.full((s.group, *s.before), s.x.dtype, None)}"
@@ -155,9 +155,9 @@ class Mpi4pyFunction(FunctionText):
         piece[target] //= s.group
         made = f"{s.out} = {self.full((s.group, *piece), s.x.dtype, None)}"
         joined = self._join(s.out, source, s.after)
-        return [*cut, made, *self._send(s, "Alltoall", [blocks, s.out]), joined]
+        return [*cut, made, *self.send(s, "Alltoall", [blocks, s.out]), joined]
 
-    def _send(self, s: Sent, method: str, arrays: list[str], *rest: str) -> list[str]:
+    def send(self, s: Sent, method: str, arrays: list[str], *rest: str) -> list[str]:
         """A call of a communicator; arrays of types that MPI does not know go as their bits."""
         if s.x.dtype in _AS_BITS:
             self.needs.add("np")
@@ -174,7 +174,7 @@ class Mpi4pyFunction(FunctionText):
         self, s: Sent, method: str, sent: str, received: str, *rest: str
     ) -> list[str]:
         """A call in which only the root has both arrays; bits of None are not to be had."""
-        with_both = self._send(s, method, [sent, received], *rest)
+        with_both = self.send(s, method, [sent, received], *rest)
         if s.x.dtype not in _AS_BITS:
             return with_both
         other = ["None", received] if s.op.kind.before == "root" else [sent, "None"]
@@ -182,10 +182,11 @@ class Mpi4pyFunction(FunctionText):
             f"if {s.root}:",
             *(f"    {line}" for line in with_both),
             "else:",
-            *(f"    {line}" for line in self._send(s, method, other, *rest)),
+            *(f"    {line}" for line in self.send(s, method, other, *rest)),
         ]
 
-    def _operator(self, x: DistType) -> str:
+    def operator(self, x: DistType) -> str:
+        """The reduction of a value, as an argument."""
         assert x.reduction is not None
         reduction = Reduction.SUM if x.reduction is Reduction.AVG else x.reduction
         if x.dtype not in _AS_BITS:
@@ -194,7 +195,8 @@ class Mpi4pyFunction(FunctionText):
         self.dtype(x.dtype)
         return _operator_name(x.dtype, reduction)
 
-    def _average(self, x: DistType, group: int, out: str) -> list[str]:
+    def average(self, x: DistType, group: int, out: str) -> list[str]:
+        """The division at the end of an avg."""
         if x.reduction is not Reduction.AVG:
             return []
         if x.dtype in _AS_BITS:

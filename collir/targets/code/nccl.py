@@ -278,13 +278,13 @@ class FunctionText(FunctionBase):
         return Sent(op, operand, out, x, y, NCCL_TYPES[x.dtype], comm, at_root)
 
     def _all_reduce(self, s: Sent) -> list[str]:
-        return [self._call("ncclAllReduce", s, self._elements(s.y), _operator(s.x))]
+        return [self.call("ncclAllReduce", s, self.elements(s.y), operator(s.x))]
 
     def _reduce(self, s: Sent) -> list[str]:
-        return [self._call("ncclReduce", s, self._elements(s.y), _operator(s.x), "0")]
+        return [self.call("ncclReduce", s, self.elements(s.y), operator(s.x), "0")]
 
     def _broadcast(self, s: Sent) -> list[str]:
-        return [self._call("ncclBroadcast", s, self._elements(s.y), "0")]
+        return [self.call("ncclBroadcast", s, self.elements(s.y), "0")]
 
     def _reduce_scatter(self, s: Sent) -> list[str]:
         block = s.y.local_shape(self.mesh)
@@ -292,26 +292,26 @@ class FunctionText(FunctionBase):
         sent = replace(s, operand=packed)
         return [
             *before,
-            self._call("ncclReduceScatter", sent, self._elements(s.y), _operator(s.x)),
+            self.call("ncclReduceScatter", sent, self.elements(s.y), operator(s.x)),
         ]
 
     def _scatter(self, s: Sent) -> list[str]:
         self.cuda.needs.add("scatter")
         block = s.y.local_shape(self.mesh)
         before, packed = self._packed(s.op.integer("dim"), block, s.operand, s.op, s.at_root)
-        return [*before, self._call("scatter", replace(s, operand=packed), self._elements(s.y))]
+        return [*before, self.call("scatter", replace(s, operand=packed), self.elements(s.y))]
 
     def _all_gather(self, s: Sent) -> list[str]:
         block = s.x.local_shape(self.mesh)
         before, coming, after = self._unpacked(s.op.integer("dim"), block, s.out, s.op)
-        call = self._call("ncclAllGather", replace(s, out=coming), self._elements(s.x))
+        call = self.call("ncclAllGather", replace(s, out=coming), self.elements(s.x))
         return [*before, call, *after]
 
     def _gather(self, s: Sent) -> list[str]:
         self.cuda.needs.add("gather")
         block = s.x.local_shape(self.mesh)
         before, coming, after = self._unpacked(s.op.integer("dim"), block, s.out, s.op, s.at_root)
-        call = self._call("gather", replace(s, out=coming), self._elements(s.x))
+        call = self.call("gather", replace(s, out=coming), self.elements(s.x))
         return [*before, call, *after]
 
     def _all_to_all(self, s: Sent) -> list[str]:
@@ -321,13 +321,15 @@ class FunctionText(FunctionBase):
         block[target] //= self.mesh.group_size(s.op.over)
         before, packed = self._packed(target, block, s.operand, s.op)
         there, coming, after = self._unpacked(source, block, s.out, s.op)
-        call = self._call("all_to_all", replace(s, operand=packed, out=coming), math.prod(block))
+        call = self.call("all_to_all", replace(s, operand=packed, out=coming), math.prod(block))
         return [*before, *there, call, *after]
 
-    def _elements(self, x: DistType) -> int:
+    def elements(self, x: DistType) -> int:
+        """How many elements a rank holds of a value."""
         return element_count(x, self.mesh)
 
-    def _call(self, name: str, s: Sent, count: int, *tail: str) -> str:
+    def call(self, name: str, s: Sent, count: int, *tail: str) -> str:
+        """A call on a number of elements."""
         arguments = [s.operand, s.out, self.size(count), s.kind, *tail, s.comm, self.cuda.stream]
         return f"TRY({name}({', '.join(arguments)}));"
 
@@ -399,7 +401,8 @@ def _wrapped(line: str) -> list[str]:
     return [line[:cut], *_wrapped(" " * opened[-1] + line[cut + 1 :])]
 
 
-def _operator(x: DistType) -> str:
+def operator(x: DistType) -> str:
+    """The reduction of a value, as an argument."""
     assert x.reduction is not None
     return _NCCL_OPS[x.reduction]
 

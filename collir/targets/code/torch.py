@@ -35,7 +35,7 @@ from collir.targets.code.python_text import (
     number_text,
     tuple_text,
 )
-from collir.targets.code.ranks import OverList, over
+from collir.targets.code.ranks import OverList
 
 _DTYPES = {
     DType.F16: "torch.float16",
@@ -103,12 +103,12 @@ class TorchFunction(FunctionText):
     # --- collectives ------------------------------------------------------------------------
 
     def _all_reduce(self, s: Sent) -> list[str]:
-        sent = self._send(s.op, "all_reduce", [s.out, self._operator(s.x)])
-        return [f"{s.out} = {s.operand}.clone()", *sent, *self._average(s.x, s.group, s.out)]
+        sent = self.send(s, "all_reduce", [s.out, self.operator(s.x)])
+        return [f"{s.out} = {s.operand}.clone()", *sent, *self.average(s.x, s.group, s.out)]
 
     def _reduce(self, s: Sent) -> list[str]:
-        sent = self._send(s.op, "reduce", [s.out, "group_dst=0", self._operator(s.x)])
-        average = self._average(s.x, s.group, s.out)
+        sent = self.send(s, "reduce", [s.out, "group_dst=0", self.operator(s.x)])
+        average = self.average(s.x, s.group, s.out)
         return [
             f"{s.out} = {s.operand}.clone()",
             *sent,
@@ -120,13 +120,13 @@ class TorchFunction(FunctionText):
     def _broadcast(self, s: Sent) -> list[str]:
         made = f"{s.out} = {s.operand}.clone()"
         lines = [f"if {s.root}:", f"    {made}", "else:", f"    {s.new}"]
-        return [*lines, *self._send(s.op, "broadcast", [s.out, "group_src=0"])]
+        return [*lines, *self.send(s, "broadcast", [s.out, "group_src=0"])]
 
     def _reduce_scatter(self, s: Sent) -> list[str]:
         cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.axes, stacked=False)
-        arguments = [s.out, blocks, self._operator(s.x)]
-        sent = self._send(s.op, "reduce_scatter_tensor", arguments)
-        return [*cut, s.new, *sent, *self._average(s.x, s.group, s.out)]
+        arguments = [s.out, blocks, self.operator(s.x)]
+        sent = self.send(s, "reduce_scatter_tensor", arguments)
+        return [*cut, s.new, *sent, *self.average(s.x, s.group, s.out)]
 
     def _scatter(self, s: Sent) -> list[str]:
         cut, _ = self._cut(s.operand, s.before, s.op.integer("dim"), s.axes, stacked=True)
@@ -136,14 +136,14 @@ class TorchFunction(FunctionText):
             f"if {s.root}:",
             *(f"    {line}" for line in cut),
             "    sent = list(sent)",
-            *self._send(s.op, "scatter", [s.out, "sent", "group_src=0"]),
+            *self.send(s, "scatter", [s.out, "sent", "group_src=0"]),
         ]
 
     def _all_gather(self, s: Sent) -> list[str]:
         join = self._join(s.out, s.before, s.after, s.op.integer("dim"), s.axes, stacked=False)
         joined = (s.group * s.before[0], *s.before[1:])
         made = f"{s.out} = {self.full(joined, s.x.dtype, None)}"
-        sent = self._send(s.op, "all_gather_into_tensor", [s.out, s.operand])
+        sent = self.send(s, "all_gather_into_tensor", [s.out, s.operand])
         return [made, *sent, *join]
 
     def _gather(self, s: Sent) -> list[str]:
@@ -154,7 +154,7 @@ class TorchFunction(FunctionText):
             f"if {s.root}:",
             f"    {s.out} = {made}",
             f"    parts = list({s.out})",
-            *self._send(s.op, "gather", [s.operand, "parts", "group_dst=0"]),
+            *self.send(s, "gather", [s.operand, "parts", "group_dst=0"]),
             *self._where(s.root, [], join),
         ]
 
@@ -164,19 +164,22 @@ class TorchFunction(FunctionText):
         piece[target] //= s.group
         cut, blocks = self._cut(s.operand, s.before, target, s.axes, stacked=True)
         made = f"{s.out} = {self.full((s.group, *piece), s.x.dtype, None)}"
-        sent = self._send(s.op, "all_to_all_single", [s.out, blocks])
+        sent = self.send(s, "all_to_all_single", [s.out, blocks])
         join = self._join(s.out, tuple(piece), s.after, source, s.axes, stacked=True)
         return [*cut, made, *sent, *join]
 
-    def _send(self, op: DistOp, name: str, arguments: list[str]) -> list[str]:
-        group = f"group=self.{self.names.groups[by_rank(self.mesh, over(op))]}"
+    def send(self, s: Sent, name: str, arguments: list[str]) -> list[str]:
+        """A call of torch.distributed."""
+        group = f"group=self.{self.names.groups[by_rank(self.mesh, s.axes)]}"
         return call(f"dist.{name}", [*arguments, group])
 
-    def _operator(self, x: DistType) -> str:
+    def operator(self, x: DistType) -> str:
+        """The reduction of a value, as an argument."""
         assert x.reduction is not None
         return f"op=dist.ReduceOp.{_OPS[x.reduction]}"
 
-    def _average(self, x: DistType, group: int, out: str) -> list[str]:
+    def average(self, x: DistType, group: int, out: str) -> list[str]:
+        """The division at the end of an avg."""
         return [f"{out} /= {group}"] if x.reduction is Reduction.AVG else []
 
     def _in_order(self, axes: OverList) -> bool:

@@ -1,0 +1,137 @@
+"""What the extensions of this folder do; test_extending.py runs it with them as plugins."""
+
+import random
+from pathlib import Path
+
+import pytest
+from checks import agree, functions_of, results_on_all_devices, results_on_one_device
+from on_ranks import differences
+
+import collir
+from collir.dialects.machine import mesh_of
+from collir.tools import collopt
+
+MACHINE = """\
+machine @pair {
+  level node[2] { port =   8 GB/s, latency = 20 us }
+  level gpu[2]  { port = 270 GB/s, latency =  3 us }
+}
+mesh @m on @pair { data = node:2 * gpu:2 }
+"""
+PROGRAM = f"""{MACHINE}
+func @sums(%g: f32[24] partial(sum: data), %h: i32[3, 5] partial(max: data))
+    -> (f32[24], i32[3, 5]) on @m {{
+  %r = reduce_broadcast %g over data
+  %s = reduce_broadcast %h over data.gpu, data.node using binomial
+  %t = negate %s
+  %u = negate %t
+  return %r, %u
+}}
+"""
+REDUCTIONS = [("f32", "sum"), ("f64", "avg"), ("bf16", "max"), ("i32", "prod"), ("i64", "min")]
+
+
+def test_it_reads_and_prints_to_a_fixed_point(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = collir.emit(collir.parse(PROGRAM), "coll")
+    assert "%r = reduce_broadcast %g over data\n" in text
+    assert "reduce_broadcast %h over data.gpu, data.node using binomial" in text
+    source, generic = tmp_path / "toy.coll", tmp_path / "toy.mlir"
+    source.write_text(PROGRAM)
+    assert collopt.main([str(source), "-t", "mlir", "--print-op-generic", "-o", str(generic)]) == 0
+    assert '"coll.reduce_broadcast"' in generic.read_text()
+    assert '"toy.negate"' in generic.read_text()
+    assert collopt.main([str(generic)]) == 0
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("reduce_broadcast %g over data dim 0", "has no `dim`"),
+        ("reduce_broadcast %g over data using ring", "use binomial"),
+        ("negate %g, %g", "takes 1 operand, not 2: `negate %x`"),
+    ],
+)
+def test_wrong_uses_are_diagnostics(step: str, message: str) -> None:
+    text = PROGRAM.replace("reduce_broadcast %g over data\n", f"{step}\n")
+    with pytest.raises(collir.DiagnosticError, match=message):
+        collir.parse(text)
+
+
+@pytest.mark.parametrize(("dtype", "reduction"), REDUCTIONS)
+def test_the_oracles_agree(dtype: str, reduction: str, tmp_path: Path) -> None:
+    """On buffers, on one device, and on real ranks."""
+    text = f"""{MACHINE}
+func @f(%g: {dtype}[24] partial({reduction}: data)) -> {dtype}[24] on @m {{
+  %r = reduce_broadcast %g over data
+  return %r
+}}
+"""
+    module = collir.parse(text)
+    [function] = functions_of(module)
+    seed = random.Random(text).randrange(2**32)
+    found = results_on_all_devices(module, function, seed)
+    assert agree(found, results_on_one_device(function, seed), mesh_of(function).devices)
+    assert differences(module, [function], tmp_path) == []
+
+
+def test_programs_with_it_are_proven() -> None:
+    """The pass joins two steps into it; decompose takes it apart again."""
+    module = collir.parse(
+        f"""{MACHINE}
+func @f(%g: f32[24] partial(sum: data)) -> f32[24] on @m {{
+  %0 = reduce %g over data
+  %r = broadcast %0 over data
+  return %r
+}}
+"""
+    )
+    collir.run_passes(module, "join-reductions", validate=True)
+    assert "  %r = reduce_broadcast %g over data\n  return %r" in collir.emit(module, "coll")
+    collir.run_passes(module, "decompose,reorder-by-hierarchy,bucket,overlap", validate=True)
+
+
+@pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
+def test_it_has_a_cost_above_its_bound(model: str) -> None:
+    program = PROGRAM.replace(" using binomial", "" if model == "nccl" else " using binomial")
+    [cost] = collir.cost(collir.parse(program), model=model)
+    assert len(cost.steps) == 2
+    assert all(step.time >= step.bound > 0 for step in cost.steps)
+
+
+@pytest.mark.parametrize(
+    ("target", "calls"),
+    [
+        (
+            "mpi",
+            ["TRY(reduce_broadcast(g, r, 24, MPI_FLOAT, MPI_SUM, mesh_m.over_data_node_data_gpu))"],
+        ),
+        ("nccl", ["ncclReduce(g, r, 24, ncclFloat32, ncclSum, 0,", "ncclBroadcast(r, r, 24,"]),
+        ("mpi4py", [".Reduce(g, r, MPI.SUM)", ".Bcast(r)"]),
+        ("torch", ["dist.reduce(", "dist.broadcast(r, group_src=0,"]),
+    ],
+)
+def test_every_code_target_prints_it(target: str, calls: list[str]) -> None:
+    module = collir.parse(
+        f"""{MACHINE}
+func @f(%g: f32[24] partial(sum: data)) -> f32[24] on @m {{
+  %r = reduce_broadcast %g over data
+  return %r
+}}
+"""
+    )
+    text = collir.emit(module, target)
+    for call in calls:
+        assert call in text, text
+
+
+def test_a_target_prints_any_operation() -> None:
+    assert collir.emit(collir.parse(PROGRAM), "count") == "@sums 2\n"
+
+
+def test_what_a_target_has_no_line_for_is_an_error() -> None:
+    """Never code that leaves it out."""
+    with pytest.raises(KeyError, match="negate"):
+        collir.emit(collir.parse(PROGRAM), "mpi")

@@ -1,0 +1,114 @@
+"""A collective from outside: a reduce and a broadcast as one step, partial -> replicated.
+
+In collir itself each part stands in the table that it is added to here. docs/extending.md quotes
+this file, cases.py tries it, and test_extending.py counts its parts.
+"""
+
+from dataclasses import replace
+
+from collir.cost import mpich
+from collir.cost.algorithms import Meter, binomial_broadcast, binomial_reduce
+from collir.cost.collectives import COSTS, NcclKind
+from collir.layout import DistType, Mesh, rules
+from collir.layout.steps import OVER, USING, StepKind, row
+
+
+# 1. The typing rule, and the row.
+def reduce_broadcast(mesh: Mesh, x: DistType, axes: tuple[str, ...]) -> DistType:
+    """partial -> replicated, by way of the root."""
+    return rules.broadcast(mesh, rules.reduce(mesh, x, axes), axes)
+
+
+row(
+    StepKind(
+        name="reduce_broadcast",
+        rule=reduce_broadcast,
+        parameters=(OVER, USING),
+        before="partial",
+        after="replicated",
+        sends=True,
+        algorithms=("binomial",),
+    )
+)
+
+
+# 2. What it costs: as an all_reduce, but for its algorithm and what the runtimes do.
+def binomial(meter: Meter, size: float) -> None:
+    """Trees to the root and back: 2 ceil(lg p) (a + n b) + ceil(lg p) n g."""
+    binomial_reduce(meter, size)
+    binomial_broadcast(meter, size)
+
+
+COSTS["reduce_broadcast"] = replace(
+    COSTS["all_reduce"],
+    algorithms={"binomial": binomial},
+    mpich=mpich.rooted,
+    nccl=NcclKind(steps=lambda ranks: 2 * ranks, tree=False),
+)
+
+# The rest of collir is imported only now, as it takes its operations from the table.
+
+from collir.dialects.machine import mesh_of  # noqa: E402
+from collir.dialects.operation import DistOp  # noqa: E402
+from collir.dialects.tensor import dist_type  # noqa: E402
+from collir.semantics import collectives, symbolic  # noqa: E402
+from collir.semantics.collectives import Buffers  # noqa: E402
+from collir.semantics.steps import MEANINGS, Args, Meaning  # noqa: E402
+from collir.targets.code import c_function, mpi4py, nccl, python_text, torch  # noqa: E402
+
+
+# 3. What it means to the oracles: to buffers, and to expressions.
+def run(op: DistOp, args: Args) -> Buffers:
+    """A reduce, and a broadcast of what it gives."""
+    mesh, reduction = mesh_of(op), dist_type(op.input).reduction
+    assert reduction is not None
+    reduced = collectives.reduce(mesh, args[0], op.over, reduction)
+    return collectives.broadcast(mesh, reduced, op.over)
+
+
+MEANINGS["reduce_broadcast"] = Meaning(run)
+symbolic.RULES["reduce_broadcast"] = lambda run, op, xs: run.reduce(op, xs[0], op.over)
+
+# 4. What each code target prints: a section of a runtime, or a method.
+c_function.sections("mpi_runtime.c")["reduce_broadcast"] = (
+    ("reduce", "least", "size_of"),
+    """\
+static int reduce_broadcast(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
+                            MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = reduce(in, out, n, type, op, comm);
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    c = least(n - i);
+    err = MPI_Bcast((char *)out + i * size, (int)c, type, 0, comm);
+  }
+  return err;
+}
+""",
+)
+
+
+def on_nccl(self: nccl.FunctionText, s: nccl.Sent) -> list[str]:
+    """The statements in C++."""
+    count, there = self.elements(s.y), replace(s, operand=s.out)
+    reduced = self.call("ncclReduce", s, count, nccl.operator(s.x), "0")
+    return [reduced, self.call("ncclBroadcast", there, count, "0")]
+
+
+def on_mpi4py(self: mpi4py.Mpi4pyFunction, s: python_text.Sent) -> list[str]:
+    """The statements in Python, on numpy."""
+    reduced = self.send(s, "Reduce", [s.operand, s.out], self.operator(s.x))
+    sent = self.send(s, "Bcast", [s.out])
+    return [s.new, *reduced, *sent, *self.average(s.x, s.group, s.out)]
+
+
+def on_torch(self: torch.TorchFunction, s: python_text.Sent) -> list[str]:
+    """The statements in Python, on torch."""
+    reduced = self.send(s, "reduce", [s.out, "group_dst=0", self.operator(s.x)])
+    sent = self.send(s, "broadcast", [s.out, "group_src=0"])
+    made = f"{s.out} = {s.operand}.clone()"
+    return [made, *reduced, *sent, *self.average(s.x, s.group, s.out)]
+
+
+nccl.FunctionText.COLLECTIVES["reduce_broadcast"] = on_nccl
+mpi4py.Mpi4pyFunction.COLLECTIVES["reduce_broadcast"] = on_mpi4py
+torch.TorchFunction.COLLECTIVES["reduce_broadcast"] = on_torch

@@ -1,0 +1,45 @@
+"""A dialect from outside, of one operation: toy.negate turns the sign of every element.
+
+In collir itself it is a table of rows in layout/, a file of dialects/, and a line in each of the
+two tables of dialects/tables.py. Its operations need rules in the oracles and lines in code
+targets, as others do; here only the Python targets get one.
+"""
+
+from xdsl.ir import Dialect
+
+from collir.dialects import tables
+from collir.dialects.operation import DistOp, operation
+from collir.layout import DistType, Mesh, rules
+from collir.layout.steps import StepKind, row
+
+ROWS: dict[str, StepKind] = {}
+
+
+def negate(mesh: Mesh, x: DistType) -> DistType:
+    """The type of -x: a partial max becomes a partial min."""
+    return rules.scale(mesh, x, -1.0)
+
+
+row(StepKind(name="negate", rule=negate), ROWS)
+
+OPERATIONS: dict[str, type[DistOp]] = {name: operation("toy", kind) for name, kind in ROWS.items()}
+
+tables.DIALECTS.append(Dialect("toy", [*OPERATIONS.values()]))
+tables.OPERATIONS.update(OPERATIONS)
+
+from fractions import Fraction  # noqa: E402
+
+from collir.semantics import symbolic  # noqa: E402
+from collir.semantics.algebra import scaled  # noqa: E402
+from collir.semantics.exactness import GRIDS  # noqa: E402
+from collir.semantics.steps import MEANINGS, Effect, Meaning  # noqa: E402
+from collir.targets.code.python_text import FunctionText  # noqa: E402
+
+MEANINGS["negate"] = Meaning(
+    lambda op, args: [None if x is None else -x for x in args[0]], Effect.VALUES
+)
+GRIDS["negate"] = lambda op, mesh, operands: operands[0]
+symbolic.RULES["negate"] = lambda run, op, xs: symbolic.Value(
+    xs[0].shape, xs[0].roots, scaled(xs[0].expr, Fraction(-1))
+)
+FunctionText.LOCAL["negate"] = lambda self, s: [f"{s.out} = -{s.operand}"]

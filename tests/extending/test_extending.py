@@ -1,0 +1,164 @@
+"""Extensions from outside work, and take no more than docs/extending.md says.
+
+The files beside this one add a collective, a pass, a target and a dialect. They are imported in a
+Python of their own, before anything else of collir: the grammar is made from the tables.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import pytest
+
+from collir.cost.collectives import COSTS
+from collir.dialects.tables import OPERATIONS
+from collir.layout.steps import STEPS
+from collir.semantics import exactness, symbolic
+from collir.semantics.steps import MEANINGS, Effect
+from collir.synthesis import commuting_hops
+from collir.targets.code import c_function, c_text, mpi, mpi4py, nccl, nccl_text, python_text, torch
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SENDING = {name for name, kind in STEPS.items() if kind.sends}
+LOCAL = {name for name, kind in STEPS.items() if kind.local}
+COPYING = {name for name in LOCAL if not (STEPS[name].is_view or STEPS[name].computes)}
+
+
+def test_extensions_from_outside_work() -> None:
+    paths = [str(HERE), str(HERE.parent / "support"), *sys.path]
+    plugins = ["-p", "collective", "-p", "pass_", "-p", "target", "-p", "dialect"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--noconftest", *plugins, "-q", str(HERE / "cases.py")],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_collective_is_one_entry_in_each_table() -> None:
+    """One row, one cost entry, a rule for each oracle, and one line for each code target."""
+    tree = ast.parse((HERE / "collective.py").read_text(encoding="utf-8"))
+    assigned = [
+        ast.unparse(target.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Subscript)
+    ]
+    assert assigned == [
+        "COSTS",
+        "MEANINGS",
+        "symbolic.RULES",
+        "c_function.sections('mpi_runtime.c')",
+        "nccl.FunctionText.COLLECTIVES",
+        "mpi4py.Mpi4pyFunction.COLLECTIVES",
+        "torch.TorchFunction.COLLECTIVES",
+    ]
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert sum(isinstance(name, ast.Name) and name.id == "row" for name in calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "names"),
+    [
+        (OPERATIONS, set(STEPS)),
+        (MEANINGS, set(STEPS)),
+        (symbolic.RULES, set(STEPS)),
+        (exactness.GRIDS, {n for n, one in MEANINGS.items() if one.effect is Effect.VALUES}),
+        (COSTS, SENDING),
+        (mpi.STARTS, {name for name, kind in STEPS.items() if kind.may_be_async}),
+        (nccl.FunctionText.COLLECTIVES, SENDING),
+        (mpi4py.Mpi4pyFunction.COLLECTIVES, SENDING),
+        (torch.TorchFunction.COLLECTIVES, SENDING),
+        (python_text.FunctionText.LOCAL, LOCAL),
+        (c_text.LOCAL, COPYING),
+        (nccl_text.CudaText.LOCAL, COPYING),
+        (commuting_hops.EXACT, {name for name, kind in STEPS.items() if kind.maps}),
+        (commuting_hops.MOVED_TO, {name for name, kind in STEPS.items() if kind.maps}),
+    ],
+    ids=lambda one: "",
+)
+def test_tables_are_complete(table: Mapping[str, object], names: Collection[str]) -> None:
+    """What is not in a table is an error where it is looked up, so nothing may be missing."""
+    assert set(table) == set(names)
+
+
+def test_the_runtime_of_mpi_has_every_collective() -> None:
+    sections = c_function.sections("mpi_runtime.c")
+    assert set(sections) >= SENDING
+    assert set(sections) >= {f"{name}_rows" for name in SENDING if STEPS[name].ordered}
+
+
+TABLES = {
+    "layout/steps.py",
+    "layout/rules.py",
+    "semantics/steps.py",
+    "semantics/symbolic.py",
+    "cost/collectives.py",
+    "targets/code/mpi.py",
+    "targets/code/nccl.py",
+    "targets/code/mpi4py.py",
+    "targets/code/torch.py",
+}
+"""Where every collective is named."""
+
+SUBJECTS = {
+    "cost/calibration/nccl_tests.py": "what nccl-tests call collectives",
+    "cost/calibration/osu.py": "what the benchmarks of OSU call them",
+    "cost/calibration/tables.py": "those of which measurements are read",
+    "cost/mpich.py": "what MPICH chooses for each",
+    "semantics/chunks.py": "the five collectives of P²",
+    "synthesis/p2/dsl.py": "the five collectives of P²",
+    "synthesis/p2/enumerate.py": "the five collectives of P²",
+    "synthesis/p2/semantics.py": "the five collectives of P²",
+    "synthesis/strategies.py": "fixed strategies, by the steps they are made of",
+    "synthesis/layouts.py": "the program that makes everything whole first",
+    "syntax/explain.py": "what to write where only the order of shards is wrong",
+    "targets/code/mpi_main.py": "a main reduces what it measures",
+    "targets/code/mpi_runtime.c": "the runtime",
+    "targets/reports/strategies.py": "P² has strategies for an all_reduce",
+    "tools/measure.py": "those that are measured",
+}
+"""Files that are about particular collectives, and why."""
+
+TELLING = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "redistribute")
+"""The names that are not words of Python or of English for something else."""
+
+
+def _naming(path: Path, names: Collection[str]) -> set[str]:
+    """The operations that the code of a file names, as strings or as rows."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    strings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    rows = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    return {name for name in names if name in strings or name.upper() in rows}
+
+
+def test_no_other_file_names_collectives() -> None:
+    """A list of operations by name is a place to forget a new one."""
+    for folder in ("collir", "passes"):
+        for path in (ROOT / folder).rglob("*.py"):
+            file = str(path.relative_to(ROOT / folder))
+            if folder == "collir" and file.startswith("passes/"):
+                continue
+            if file not in TABLES and file not in SUBJECTS:
+                found = _naming(path, TELLING) - {"redistribute"}
+                assert not found, f"{folder}/{file} names {', '.join(sorted(found))}"
+
+
+def test_the_page_shows_the_files_as_they_are() -> None:
+    """Each block that names a file of this folder is a part of it."""
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```text\n# tests/extending/(\S+)\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) >= 4
+    for name, block in blocks:
+        text = (HERE / name).read_text(encoding="utf-8")
+        for part in block.split("...\n"):
+            assert part.strip("\n") in text, f"{name}: {part}"
