@@ -28,7 +28,7 @@ from xdsl.utils.exceptions import VerifyException
 from collir.dialects.machine import NumberAttr, mesh_of
 from collir.dialects.tensor import AxesAttr, DistTensorType, SizesAttr, dist_type
 from collir.layout import DistType, LayoutError, Mesh, MeshError, check_type
-from collir.layout.steps import Argument, Kind, StepKind
+from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.machine import MachineError
 
 Properties = Mapping[str, Attribute]
@@ -199,24 +199,24 @@ def is_placeholder(op: object) -> TypeGuard[DistOp]:
 # Arguments as attributes
 # ---------------------------------------------------------------------------------------------
 
-_ATTRIBUTES: dict[Kind, Any] = {
-    Kind.AXES: AxesAttr,
-    Kind.INTEGER: IntegerAttr[I64],
-    Kind.SIZES: SizesAttr,
-    Kind.NUMBER: NumberAttr,
-    Kind.NAME: StringAttr,
-    Kind.FLAG: UnitAttr,
-    Kind.TYPE: DistTensorType,
+_ATTRIBUTES: dict[ArgumentKind, Any] = {
+    ArgumentKind.AXES: AxesAttr,
+    ArgumentKind.INTEGER: IntegerAttr[I64],
+    ArgumentKind.SIZES: SizesAttr,
+    ArgumentKind.NUMBER: NumberAttr,
+    ArgumentKind.NAME: StringAttr,
+    ArgumentKind.FLAG: UnitAttr,
+    ArgumentKind.TYPE: DistTensorType,
 }
 """The attribute that holds each kind of argument."""
 
 
-def attribute_of(kind: Kind, value: Argument) -> Attribute:
+def attribute_of(kind: ArgumentKind, value: Argument) -> Attribute:
     """Return the attribute that holds an argument."""
-    if kind is Kind.INTEGER:
+    if kind is ArgumentKind.INTEGER:
         assert isinstance(value, int)
         return IntegerAttr(value, i64)
-    return UnitAttr() if kind is Kind.FLAG else _ATTRIBUTES[kind](value)
+    return UnitAttr() if kind is ArgumentKind.FLAG else _ATTRIBUTES[kind](value)
 
 
 def arguments_of(properties: Properties) -> dict[str, Argument]:

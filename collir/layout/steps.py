@@ -21,7 +21,7 @@ from collir.layout.types import DistType, State
 # ---------------------------------------------------------------------------------------------
 
 
-class Kind(Enum):
+class ArgumentKind(Enum):
     """What an argument is."""
 
     AXES = auto()
@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 Argument = tuple[str, ...] | int | tuple[int, ...] | float | str | DistType
-"""The value of an argument; which it is depends on its ``Kind``."""
+"""The value of an argument; which it is depends on its ``ArgumentKind``."""
 
 Arguments = Mapping[str, Argument]
 """The arguments of a step by the names of their parameters."""
@@ -56,7 +56,7 @@ class Parameter:
 
     keyword: str
     name: str
-    kind: Kind
+    kind: ArgumentKind
     default: int | None = None
     hint: bool = False
 
@@ -66,11 +66,11 @@ class Parameter:
         return self.default is None and not self.hint
 
 
-OVER = Parameter("over", "axes", Kind.AXES)
-DIM = Parameter("dim", "dim", Kind.INTEGER)
-TO = Parameter("to", "to", Kind.TYPE)
-USING = Parameter("using", "algorithm", Kind.NAME, hint=True)
-ASYNC = Parameter("async", "async", Kind.FLAG, hint=True)
+OVER = Parameter("over", "axes", ArgumentKind.AXES)
+DIM = Parameter("dim", "dim", ArgumentKind.INTEGER)
+TO = Parameter("to", "to", ArgumentKind.TYPE)
+USING = Parameter("using", "algorithm", ArgumentKind.NAME, hint=True)
+ASYNC = Parameter("async", "async", ArgumentKind.FLAG, hint=True)
 
 # ---------------------------------------------------------------------------------------------
 # What a step does
@@ -402,8 +402,8 @@ ALL_TO_ALL = row(
         rule=rules.all_to_all,
         parameters=(
             OVER,
-            Parameter("dim", "source", Kind.INTEGER),
-            Parameter("to", "target", Kind.INTEGER),
+            Parameter("dim", "source", ArgumentKind.INTEGER),
+            Parameter("to", "target", ArgumentKind.INTEGER),
             USING,
             ASYNC,
         ),
@@ -449,7 +449,7 @@ MASK = row(
     StepKind(
         name="mask",
         rule=rules.mask,
-        parameters=(OVER, Parameter("op", "reduction", Kind.NAME)),
+        parameters=(OVER, Parameter("op", "reduction", ArgumentKind.NAME)),
         before="replicated",
         after="partial",
     )
@@ -458,7 +458,7 @@ SPLIT = row(
     StepKind(
         name="split",
         rule=rules.split,
-        parameters=(DIM, Parameter("into", "sizes", Kind.SIZES)),
+        parameters=(DIM, Parameter("into", "sizes", ArgumentKind.SIZES)),
         place=_at_the_start,
     )
 )
@@ -467,7 +467,7 @@ RESHAPE = row(
     StepKind(
         name="reshape",
         rule=rules.reshape,
-        parameters=(Parameter("to", "shape", Kind.SIZES),),
+        parameters=(Parameter("to", "shape", ArgumentKind.SIZES),),
         place=_at_the_start,
         identity=_same_type,
     )
@@ -476,7 +476,7 @@ TRANSPOSE = row(
     StepKind(
         name="transpose",
         rule=rules.transpose,
-        parameters=(Parameter("order", "order", Kind.SIZES),),
+        parameters=(Parameter("order", "order", ArgumentKind.SIZES),),
         place=_transposed,
         identity=_in_order,
     )
@@ -487,9 +487,9 @@ PAD = row(
         rule=rules.pad,
         parameters=(
             DIM,
-            Parameter("low", "low", Kind.INTEGER, default=0),
-            Parameter("high", "high", Kind.INTEGER, default=0),
-            Parameter("value", "value", Kind.NUMBER, default=0),
+            Parameter("low", "low", ArgumentKind.INTEGER, default=0),
+            Parameter("high", "high", ArgumentKind.INTEGER, default=0),
+            Parameter("value", "value", ArgumentKind.NUMBER, default=0),
         ),
         place=_cut_off,
         moved=reads_what_it_writes,
@@ -500,7 +500,7 @@ SCALE = row(
     StepKind(
         name="scale",
         rule=rules.scale,
-        parameters=(Parameter("by", "factor", Kind.NUMBER),),
+        parameters=(Parameter("by", "factor", ArgumentKind.NUMBER),),
         identity=lambda x, y, arguments: arguments["factor"] == 1,
     )
 )
@@ -508,7 +508,7 @@ CAST = row(
     StepKind(
         name="cast",
         rule=rules.cast,
-        parameters=(Parameter("to", "dtype", Kind.NAME),),
+        parameters=(Parameter("to", "dtype", ArgumentKind.NAME),),
         identity=_same_type,
     )
 )
@@ -520,7 +520,7 @@ COMPUTE = row(
     StepKind(
         name="compute",
         rule=rules.compute,
-        parameters=(Parameter("flops", "flops", Kind.NUMBER),),
+        parameters=(Parameter("flops", "flops", ArgumentKind.NUMBER),),
         operands=None,
         computes=True,
         place=_at_the_start,

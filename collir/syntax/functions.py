@@ -14,7 +14,7 @@ from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
-from collir.layout.steps import Argument, Kind, StepKind
+from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.layout.types import unknown_axis
 from collir.syntax.alternatives import FOR, FROM
 from collir.syntax.diagnostics import Diagnostic, note
@@ -287,27 +287,27 @@ class FunctionLowering(Lowering):
         return properties
 
     def argument(
-        self, keyword: Token, argument: Node, kind: Kind, operation: StepKind
+        self, keyword: Token, argument: Node, kind: ArgumentKind, operation: StepKind
     ) -> Argument | None:
         """The value of an argument; None: there is an error in it."""
         before = len(self.errors)
         children = getattr(argument, "children", ())
         match kind, argument:
-            case Kind.AXES, Tree(data="names"):
+            case ArgumentKind.AXES, Tree(data="names"):
                 axes = self.axes(children)
                 return axes if len(self.errors) == before else None
-            case Kind.INTEGER, Token(type="NUMBER"):
+            case ArgumentKind.INTEGER, Token(type="NUMBER"):
                 return self.integer(argument)
-            case Kind.NUMBER, Token(type="NUMBER"):
+            case ArgumentKind.NUMBER, Token(type="NUMBER"):
                 return self.number(argument)
-            case Kind.NAME, Token(type="NAME"):
+            case ArgumentKind.NAME, Token(type="NAME"):
                 return str(argument)
-            case Kind.SIZES, Tree(data="sizes"):
+            case ArgumentKind.SIZES, Tree(data="sizes"):
                 sizes = [self.integer(t) for t in children if t is not None]
                 return tuple(s or 0 for s in sizes) if None not in sizes else None
-            case Kind.FLAG, Token(type="FLAG"):
+            case ArgumentKind.FLAG, Token(type="FLAG"):
                 return True
-            case Kind.TYPE, Tree(data="type"):
+            case ArgumentKind.TYPE, Tree(data="type"):
                 return self.type(argument)
             case _:
                 place = next(iter(_tokens(argument)), keyword)

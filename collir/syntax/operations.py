@@ -4,21 +4,21 @@ The reader, the writer and the grammar go by the rows of the operations; nothing
 """
 
 from collir.dialects.tables import OPERATIONS
-from collir.layout.steps import Kind, StepKind
+from collir.layout.steps import ArgumentKind, StepKind
 
 SHOWN = {
-    Kind.AXES: ("AXES", "axes"),
-    Kind.INTEGER: ("N", "an integer"),
-    Kind.SIZES: ("[N, ...]", "sizes in []"),
-    Kind.NUMBER: ("NUMBER", "a number"),
-    Kind.NAME: ("NAME", "a name"),
-    Kind.TYPE: ("TYPE", "a type"),
-    Kind.FLAG: ("", "nothing"),
+    ArgumentKind.AXES: ("AXES", "axes"),
+    ArgumentKind.INTEGER: ("N", "an integer"),
+    ArgumentKind.SIZES: ("[N, ...]", "sizes in []"),
+    ArgumentKind.NUMBER: ("NUMBER", "a number"),
+    ArgumentKind.NAME: ("NAME", "a name"),
+    ArgumentKind.TYPE: ("TYPE", "a type"),
+    ArgumentKind.FLAG: ("", "nothing"),
 }
 """What an argument is called, in the usage of an operation and in a sentence."""
 
 
-def keywords(*kinds: Kind) -> list[str]:
+def keywords(*kinds: ArgumentKind) -> list[str]:
     """Return the keywords of the parameters of some kinds, each once."""
     parameters = (one for op in OPERATIONS.values() for one in op.KIND.parameters)
     return list(dict.fromkeys(one.keyword for one in parameters if one.kind in kinds))

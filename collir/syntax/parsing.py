@@ -13,7 +13,7 @@ from typing import Any
 from lark import Lark, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from collir.layout.steps import Kind
+from collir.layout.steps import ArgumentKind
 from collir.syntax.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position
 from collir.syntax.operations import keywords
 
@@ -40,9 +40,11 @@ def decode(data: bytes, file: str) -> str:
 
 
 CLAUSES = {
-    "AXES_KEYWORD": keywords(Kind.AXES),
-    "KEYWORD": keywords(*(kind for kind in Kind if kind not in (Kind.AXES, Kind.FLAG))),
-    "FLAG": keywords(Kind.FLAG),
+    "AXES_KEYWORD": keywords(ArgumentKind.AXES),
+    "KEYWORD": keywords(
+        *(kind for kind in ArgumentKind if kind not in (ArgumentKind.AXES, ArgumentKind.FLAG))
+    ),
+    "FLAG": keywords(ArgumentKind.FLAG),
 }
 """The keywords of clauses by the terminals of the grammar, which goes by what follows them."""
 

@@ -20,7 +20,7 @@ from collir.dialects.machine import (
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import DistType, Mesh
-from collir.layout.steps import Argument, Kind
+from collir.layout.steps import Argument, ArgumentKind
 from collir.machine import LinkKind
 from collir.syntax.alternatives import place_of
 from collir.syntax.diagnostics import DiagnosticError
@@ -244,7 +244,7 @@ def _clauses(op: DistOp, mesh: Mesh) -> str:
     for one in op.kind.parameters:
         if one.name not in arguments:
             continue
-        if one.kind is Kind.FLAG:
+        if one.kind is ArgumentKind.FLAG:
             text += f" {one.keyword}"
             continue
         argument = _argument(one.kind, arguments[one.name], mesh)
@@ -253,12 +253,12 @@ def _clauses(op: DistOp, mesh: Mesh) -> str:
     return text
 
 
-def _argument(kind: Kind, value: Argument, mesh: Mesh) -> str:
+def _argument(kind: ArgumentKind, value: Argument, mesh: Mesh) -> str:
     """An argument as it is written."""
     match value:
         case DistType():
             return value.text(mesh)
-        case tuple() if kind is Kind.AXES:
+        case tuple() if kind is ArgumentKind.AXES:
             return ", ".join(mesh.short([str(axis) for axis in value]))
         case tuple():
             return f"[{', '.join(map(str, value))}]"

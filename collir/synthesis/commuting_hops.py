@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import IntegerAttr, i64
 
 from collir.dialects.tensor import DistTensorType
 from collir.layout import DistType, DType, Reduction
-from collir.layout.steps import Arguments, Kind
+from collir.layout.steps import ArgumentKind, Arguments
 from collir.synthesis.commuting_prices import Form, Prices
 
 
@@ -122,7 +122,7 @@ def _on_dims(prices: Prices, mover: Form, to: DistType | None, rank: int) -> Ite
         if to is not None:
             yield prices.form(mover.op, {**properties, "to": DistTensorType(to)})
         return
-    names = [one.name for one in mover.kind.parameters if one.kind is Kind.INTEGER]
+    names = [one.name for one in mover.kind.parameters if one.kind is ArgumentKind.INTEGER]
     yield mover
     for dims in _tuples(len(names), rank):
         each = zip(names, dims, strict=True)

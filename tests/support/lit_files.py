@@ -101,6 +101,8 @@ def faults(text: str) -> Iterator[str]:
         prefix = found["prefix"]
         if prefix in ("RUN", "REQUIRES"):
             continue
+        if re.search("COM|RUN", prefix):
+            yield f"line {number}: filecheck takes {prefix} for a comment, as COM or RUN is in it"
         used.add(prefix)
         if prefix not in wanted:
             yield f"line {number}: no RUN line checks {prefix}: (misspelt?)"
