@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
+from lit_files import faults, run_lines, run_piped
 
 from collir.cost.collectives import COSTS
 from collir.dialects.tables import OPERATIONS
@@ -162,3 +163,17 @@ def test_the_page_shows_the_files_as_they_are() -> None:
         text = (HERE / name).read_text(encoding="utf-8")
         for part in block.split("...\n"):
             assert part.strip("\n") in text, f"{name}: {part}"
+
+
+def test_the_lit_files_of_the_page_pass(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```text\n(// RUN: .*?)```", page, re.DOTALL)
+    assert len(blocks) == 2
+    machine = "machine @p { level gpu[2] { port = 8 GB/s, latency = 3 us } }\n"
+    for block in blocks:
+        file = tmp_path / "page.coll"
+        run, _, rest = block.partition("\n")
+        file.write_text(f"{run}\n{machine}mesh @m on @p {{ data = gpu:2 }}\n{rest}")
+        assert not list(faults(file.read_text()))
+        for command in run_lines(block):
+            run_piped(command, file)
