@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from collir.cost.collective import Collective
 from collir.cost.collectives import COSTS, Ports
 from collir.cost.group import Group
-from collir.cost.link_bounds import by_cuts, carried, exchange
+from collir.cost.link_bounds import carried
 from collir.cost.permutation import missing_blocks
 from collir.cost.wires import has_wires
 from collir.machine import LinkKind
@@ -53,7 +53,7 @@ def bound(collective: Collective) -> Bound:
 def _latency(collective: Collective, group: Group) -> float:
     levels = [index for index in range(len(group.levels)) if group.levels[index].size > 1]
     crossed = [index for index in levels if group.spread(index) > 1]
-    if collective.moves is not None:
+    if collective.listed:
         blocks = missing_blocks(collective, group)
         return max((group.latencies[i] for i in levels if blocks[i]), default=0.0)
     fastest = min((group.latencies[index] for index in levels), default=0.0)
@@ -75,7 +75,7 @@ def _rounds(group: Group, level: int) -> int:
 
 
 def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
-    if collective.moves is not None:
+    if collective.listed:
         each = missing_blocks(collective, group)
         return max(
             (
@@ -106,7 +106,9 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
             # What a child gets goes over the medium below its parent: the mean at least of some
             found.append(inside / parents / level.port)
         if alone and has_wires(level) and group.across[index] == level.size:
-            found.append(_by_links(collective, group, index) * distinct.beside[index])
+            # The group has all children of the level for itself.
+            links = entry.links(level, _outer_port(collective, index), collective.size, below)
+            found.append(links * distinct.beside[index])
     return max(found)
 
 
@@ -123,16 +125,6 @@ def _ports(group: Group, level: int, copied: bool) -> Ports:
         # Of one child for each group, others of its parents hold nothing more than this one.
         others=[ports[child] for each in reached for child in each[1:] or each],
     )
-
-
-def _by_links(collective: Collective, group: Group, index: int) -> float:
-    """Seconds for the bytes of a group that has all children of a level for itself, over links that
-    are their own."""
-    level, escape = group.levels[index], _outer_port(collective, index)
-    cut = COSTS[collective.kind].cut
-    if cut is None:
-        return exchange(level, escape) * collective.size * group.below[index] / level.size
-    return by_cuts(level, cut, escape, escape > 0) * collective.size
 
 
 def _around(collective: Collective, level: int) -> float:

@@ -33,6 +33,11 @@ class Collective:
         """The ranks of one group."""
         return self.mesh.group_size(self.axes)
 
+    @property
+    def listed(self) -> bool:
+        """Whether its messages are listed, as its layouts say who sends what: a permute."""
+        return COSTS[self.kind].listed
+
     def scaled(self, factor: float) -> "Collective":
         """The same with a buffer ``factor`` times as large."""
         return replace(self, size=self.size * factor)

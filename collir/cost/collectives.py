@@ -11,8 +11,10 @@ from typing import Any, NoReturn
 
 from collir.cost import algorithms as by
 from collir.cost import link_bounds, mpich
-from collir.cost.algorithms import Algorithm
+from collir.cost.algorithms import Algorithm, Meter
 from collir.cost.group import Group
+from collir.cost.traffic import Shift
+from collir.machine import Level
 
 Bytes = Any
 """Bytes: a number, or an array of them for many groups at once."""
@@ -56,17 +58,20 @@ class CollectiveCost:
 
     Attributes:
         algorithms: by the names that the table of steps gives them.
-        ways: how often all of the buffer goes through the group: 2, where it is reduced and goes
-            back.
+        ways: how often the buffer goes around the group: 2, where what is reduced goes back to all.
+            It counts in NCCL's latency, and in what may go around a level by other ways: for
+            bounds, 2 is never wrong.
         into: the bytes that one group's data must send into (or out of) one child of a level at
             least; ``copied``: other children hold copies of the operand; ``helped``: or nothing, so
             that they may reduce for those that do.
         between: the bytes that the children of a level must send each other for one group.
         slowest: the seconds for ``into`` bytes over ports that differ.
-        cut: the seconds per byte over links, by cuts; None: by how far messages between all go.
+        links: the seconds over links that are a group's own, given the level, the bytes per second
+            that go around it by other ways, ``size`` and ``below``.
         busbw: busbw / algbw for some ranks, as nccl-tests define it (PERFORMANCE.md).
         mpich: the algorithm that MPICH takes.
-        nccl: None for what NCCL does by sends and receives.
+        p2: what the model of P² counts the bytes of, and its name.
+        nccl: what NCCL's model knows; an algorithm for what NCCL does by sends and receives.
         listed: whether its messages depend on the layouts: they are listed, and nothing else of the
             entry but ``busbw`` is asked for.
     """
@@ -76,10 +81,11 @@ class CollectiveCost:
     into: Callable[[float, Bytes, Bytes, bool, bool], Bytes]
     between: Callable[[float, int, int], float]
     slowest: Callable[[float, Ports], float]
-    cut: link_bounds.Cut | None
+    links: Callable[[Level, float, float, int], float]
     busbw: Callable[[int], float]
     mpich: Callable[[Group, float], str]
-    nccl: NcclKind | None
+    p2: tuple[str, Algorithm]
+    nccl: NcclKind | Algorithm
     listed: bool = False
 
 
@@ -161,6 +167,22 @@ def _scattered(into: float, ports: Ports) -> float:
 
 
 # ---------------------------------------------------------------------------------------------
+# Seconds over links
+# ---------------------------------------------------------------------------------------------
+
+
+def _by_cuts(cut: link_bounds.Cut) -> Callable[[Level, float, float, int], float]:
+    def seconds(level: Level, escape: float, size: float, below: int) -> float:
+        return link_bounds.by_cuts(level, cut, escape, escape > 0) * size
+
+    return seconds
+
+
+def _by_distances(level: Level, escape: float, size: float, below: int) -> float:
+    return link_bounds.exchange(level, escape) * size * below / level.size
+
+
+# ---------------------------------------------------------------------------------------------
 # Bandwidths as nccl-tests have them
 # ---------------------------------------------------------------------------------------------
 
@@ -175,6 +197,11 @@ def _but_its_own(ranks: int) -> float:
 
 def _all_of_it(ranks: int) -> float:
     return 1.0
+
+
+def _passed_on(meter: Meter, size: float) -> None:
+    """All of the buffer goes from rank to rank, around a ring."""
+    meter.pipeline(0.0, [(Shift(1), size)])
 
 
 def _listed(*_: object) -> NoReturn:
@@ -199,9 +226,10 @@ COSTS: dict[str, CollectiveCost] = {
         into=_there_and_back,
         between=_twice_to_all,
         slowest=_over_all_or_one,
-        cut=link_bounds.reduced_to_all,
+        links=_by_cuts(link_bounds.reduced_to_all),
         busbw=_twice_the_rest,
         mpich=mpich.all_reduce,
+        p2=("ring", by.ring_all_reduce),
         nccl=NcclKind(steps=lambda ranks: 2 * (ranks - 1), tree=True),
     ),
     "reduce": CollectiveCost(
@@ -216,9 +244,10 @@ COSTS: dict[str, CollectiveCost] = {
         into=_the_whole,
         between=_to_all,
         slowest=_to_the_root,
-        cut=link_bounds.one_to_all,
+        links=_by_cuts(link_bounds.one_to_all),
         busbw=_all_of_it,
         mpich=mpich.reduce,
+        p2=("ring", _passed_on),
         nccl=NcclKind(steps=lambda ranks: ranks, tree=False),
     ),
     "broadcast": CollectiveCost(
@@ -233,9 +262,10 @@ COSTS: dict[str, CollectiveCost] = {
         into=_the_whole,
         between=_to_all,
         slowest=_from_the_root,
-        cut=link_bounds.one_to_all,
+        links=_by_cuts(link_bounds.one_to_all),
         busbw=_all_of_it,
         mpich=mpich.broadcast,
+        p2=("ring", _passed_on),
         nccl=NcclKind(steps=lambda ranks: ranks, tree=False),
     ),
     "reduce_scatter": CollectiveCost(
@@ -250,9 +280,10 @@ COSTS: dict[str, CollectiveCost] = {
         into=_a_share,
         between=_to_all,
         slowest=_over_the_slowest,
-        cut=link_bounds.gathered_by_all,
+        links=_by_cuts(link_bounds.gathered_by_all),
         busbw=_but_its_own,
         mpich=mpich.reduce_scatter,
+        p2=("ring", by.ring_reduce_scatter),
         nccl=NcclKind(steps=lambda ranks: ranks - 1, tree=False),
     ),
     "all_gather": CollectiveCost(
@@ -267,9 +298,10 @@ COSTS: dict[str, CollectiveCost] = {
         into=_the_rest,
         between=_to_all,
         slowest=_over_the_slowest,
-        cut=link_bounds.gathered_by_all,
+        links=_by_cuts(link_bounds.gathered_by_all),
         busbw=_but_its_own,
         mpich=mpich.all_gather,
+        p2=("ring", by.ring_all_gather),
         nccl=NcclKind(steps=lambda ranks: ranks - 1, tree=False),
     ),
     "scatter": CollectiveCost(
@@ -278,10 +310,11 @@ COSTS: dict[str, CollectiveCost] = {
         into=_a_share,
         between=_once,
         slowest=_scattered,
-        cut=link_bounds.gathered_by_one,
+        links=_by_cuts(link_bounds.gathered_by_one),
         busbw=_but_its_own,
         mpich=mpich.rooted,
-        nccl=None,
+        p2=("direct", by.direct_rooted),
+        nccl=by.direct_rooted,
     ),
     "gather": CollectiveCost(
         algorithms={"binomial": by.binomial_gather, "direct": by.direct_rooted},
@@ -289,10 +322,11 @@ COSTS: dict[str, CollectiveCost] = {
         into=_the_rest,
         between=_once,
         slowest=_gathered,
-        cut=link_bounds.gathered_by_one,
+        links=_by_cuts(link_bounds.gathered_by_one),
         busbw=_but_its_own,
         mpich=mpich.rooted,
-        nccl=None,
+        p2=("direct", by.direct_rooted),
+        nccl=by.direct_rooted,
     ),
     "all_to_all": CollectiveCost(
         algorithms={
@@ -304,10 +338,11 @@ COSTS: dict[str, CollectiveCost] = {
         into=_for_each_below,
         between=_each_to_all,
         slowest=_over_the_slowest,
-        cut=None,
+        links=_by_distances,
         busbw=_but_its_own,
         mpich=mpich.all_to_all,
-        nccl=None,
+        p2=("direct", by.direct_exchange),
+        nccl=by.direct_exchange,
     ),
     "permute": CollectiveCost(
         algorithms={},
@@ -315,10 +350,11 @@ COSTS: dict[str, CollectiveCost] = {
         into=_listed,
         between=_listed,
         slowest=_listed,
-        cut=None,
+        links=_listed,
         busbw=_all_of_it,
         mpich=_listed,
-        nccl=None,
+        p2=("direct", _listed),
+        nccl=_listed,
         listed=True,
     ),
 }

@@ -62,7 +62,7 @@ def gathered_by_one(network: Network, children: Sequence[Node], helped: bool) ->
 
 
 def reduced_to_all(network: Network, children: Sequence[Node], helped: bool) -> float:
-    """Return the bound of an all_reduce."""
+    """Return the bound of an all_reduce; of many children, or helped ones, that of a broadcast."""
     if helped or len(children) > MAX_PARTS:
         return one_to_all(network, children, helped)
     return all_reduce_bound(network, children, 1.0)

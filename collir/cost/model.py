@@ -12,14 +12,13 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from collir.cost import nccl
-from collir.cost.algorithms import Estimate, Meter
+from collir.cost.algorithms import Algorithm, Estimate, Meter
 from collir.cost.bounds import Bound, bound
 from collir.cost.collective import Collective
-from collir.cost.collectives import COSTS
+from collir.cost.collectives import COSTS, NcclKind
 from collir.cost.group import CostError, Group
 from collir.cost.permutation import pattern
 from collir.cost.phases import Phase, even, phases_of
-from collir.cost.traffic import Shift
 from collir.layout import Mesh
 
 ModelName = Literal["alpha-beta", "p2", "nccl"]
@@ -100,7 +99,7 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
 
 def step_phases(collective: Collective, model: CostModel, estimate: Estimate) -> tuple[Phase, ...]:
     """What a collective does one after the other, by the estimate that a model gives."""
-    order = "written" if collective.moves else model.order
+    order = "written" if collective.listed else model.order
     group = Group.of(collective.mesh, collective.axes, collective.at_root, order)
     if model.model == "alpha-beta":
         return phases_of(group, estimate.rounds)
@@ -137,13 +136,22 @@ def run(collective: Collective, group: Group, algorithm: str) -> Estimate:
     Raises:
         CostError: the algorithm does not fit the group.
     """
+    return metered(group, COSTS[collective.kind].algorithms[algorithm], collective.size)
+
+
+def metered(group: Group, algorithm: Algorithm, size: float) -> Estimate:
+    """The cost of an algorithm on a full buffer of ``size`` bytes.
+
+    Raises:
+        CostError: the algorithm does not fit the group.
+    """
     meter = Meter(group)
-    COSTS[collective.kind].algorithms[algorithm](meter, collective.size)
+    algorithm(meter, size)
     return meter.estimate
 
 
 def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
-    if collective.moves:  # whose messages are listed in the written order
+    if collective.listed:  # whose messages are listed in the written order
         meter = Meter(Group.of(collective.mesh, collective.axes, collective.at_root))
         meter.round(pattern(collective), collective.size)
         return "direct", meter.estimate
@@ -170,17 +178,13 @@ def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate
 
 def _p2(collective: Collective) -> tuple[str, Estimate]:
     """Bytes over bandwidth: a ring in hardware order; beside P²'s collectives, direct messages."""
-    if collective.moves:
+    if collective.listed:
         name, estimate = _alpha_beta(collective, CostModel())
         group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
         return name, _without_latency(group, estimate)
     group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
-    for name in ("ring", "direct"):
-        if name in COSTS[collective.kind].algorithms:
-            return name, _without_latency(group, run(collective, group, name))
-    meter = Meter(group)  # of what passes all of the buffer on, from rank to rank
-    meter.pipeline(0.0, [(Shift(1), collective.size)])
-    return "ring", _without_latency(group, meter.estimate)
+    name, algorithm = COSTS[collective.kind].p2
+    return name, _without_latency(group, metered(group, algorithm, collective.size))
 
 
 def _without_latency(group: Group, estimate: Estimate) -> Estimate:
@@ -191,10 +195,10 @@ def _without_latency(group: Group, estimate: Estimate) -> Estimate:
 
 def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
-    if collective.moves:
+    if collective.listed:
         _, estimate = _alpha_beta(collective, CostModel())
-    elif (known := COSTS[collective.kind].nccl) is None:
-        estimate = run(collective, group, "direct")
+    elif not isinstance(known := COSTS[collective.kind].nccl, NcclKind):
+        estimate = metered(group, known, collective.size)
     else:
         wanted = model.algorithm if model.algorithm in ("ring", "double_binary_tree") else None
         if wanted == "double_binary_tree" and not known.tree:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collir.cost.collectives import COSTS
+from collir.cost.collectives import COSTS, NcclKind
 from collir.cost.group import CostError, Group
 from collir.machine import Fabric, Level
 
@@ -88,6 +88,12 @@ def latency(
     return (_BASE[algorithm][index] + rest) * _US
 
 
+def _known(kind: str) -> NcclKind:
+    known = COSTS[kind].nccl
+    assert isinstance(known, NcclKind), f"NCCL has no model of {kind}"
+    return known
+
+
 def _bandwidth(algorithm: str, protocol: str, shape: _Shape, kind: str) -> float:
     """Bytes of the full buffer per second."""
     share = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}[protocol]
@@ -96,8 +102,7 @@ def _bandwidth(algorithm: str, protocol: str, shape: _Shape, kind: str) -> float
         bus = min(bus, _LL_MAX.get(shape.nodes, _LL_MAX_MORE))
     if algorithm == "tree":
         return bus / 2
-    known = COSTS[kind].nccl
-    assert known is not None, f"NCCL has no model of {kind}"
+    known = _known(kind)
     return bus * shape.ranks / known.steps(shape.ranks)
 
 
@@ -109,8 +114,7 @@ def estimate(kind: str, group: Group, size: float, algorithm: str | None = None)
     Raises:
         CostError: NCCL does not have the algorithm for this collective.
     """
-    known = COSTS[kind].nccl
-    names = {"ring": "ring"} | ({"double_binary_tree": "tree"} if known and known.tree else {})
+    names = {"ring": "ring"} | ({"double_binary_tree": "tree"} if _known(kind).tree else {})
     if algorithm is not None and algorithm not in names:
         raise CostError(f"NCCL's model has no {algorithm} for {kind}: it has {' and '.join(names)}")
     shape = _shape(group)

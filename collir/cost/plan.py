@@ -61,7 +61,7 @@ def plan(function: FuncOp) -> Plan:
     returned: tuple[SSAValue, ...] = ()
     for op in function.body.ops:
         start = op.place_in_operand(mesh) if isinstance(op, DistOp) else None
-        for operand in op.operands if start is None or not is_free(op, mesh) else ():
+        for operand in op.operands if start is None or _computes(op) else ():
             last_use[owner[operand]] = op
         for result in op.results:
             owner[result] = result if start is None else owner[op.operands[0]]
@@ -92,6 +92,10 @@ def plan(function: FuncOp) -> Plan:
 def _size(value: SSAValue, mesh: Mesh) -> int:
     """The elements that a device holds of a value."""
     return math.prod(dist_type(value).local_shape(mesh))
+
+
+def _computes(op: Operation) -> bool:
+    return isinstance(op, DistOp) and op.kind.computes
 
 
 def is_free(op: Operation, mesh: Mesh) -> bool:

@@ -224,7 +224,7 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
         after = tuple(sorted(number_of[one] for one in makers))
         if is_collective(op):
             does = op_cost(op, mesh, model)
-            waited = "async" not in op.properties
+            waited = not op.is_async
             task = Task(does.phases, stream_of(does.collective), after, waited)
         else:
             does = local_step(op, mesh, where)

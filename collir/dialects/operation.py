@@ -70,7 +70,7 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         Raises:
             LayoutError: the step is not well typed, or there is no such algorithm.
         """
-        return cls.KIND.result_type(mesh, operands, arguments_of(properties))
+        return cls.KIND.result_type(mesh, operands, arguments_of(cls.KIND, properties))
 
     def infer(self) -> DistType:
         """Return what the rule says of this operation where it stands.
@@ -111,7 +111,7 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
     @property
     def arguments(self) -> dict[str, Argument]:
         """The arguments by the names of their parameters."""
-        return arguments_of(self.properties)
+        return arguments_of(self.kind, self.properties)
 
     def integer(self, name: str) -> int:
         """Return an argument that is an integer."""
@@ -175,12 +175,16 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
         None if the result has memory of its own.
         """
-        if not self.operands:
+        if self.kind.is_view:
+            return 0
+        if self.kind.place is None:
             return None
         return self.kind.place(dist_type(self.input).local_shape(mesh), self.arguments)
 
     def fold(self) -> Sequence[SSAValue | Attribute] | None:
         """Return the operand of a step that changes nothing."""
+        if self.kind.identity is None:
+            return None
         x, y = dist_type(self.input), dist_type(self.result)
         return (self.input,) if self.kind.identity(x, y, self.arguments) else None
 
@@ -216,12 +220,16 @@ def attribute_of(kind: ArgumentKind, value: Argument) -> Attribute:
     if kind is ArgumentKind.INTEGER:
         assert isinstance(value, int)
         return IntegerAttr(value, i64)
+    if kind is ArgumentKind.NUMBER:
+        assert isinstance(value, int | float)
+        return NumberAttr(float(value))
     return UnitAttr() if kind is ArgumentKind.FLAG else _ATTRIBUTES[kind](value)
 
 
-def arguments_of(properties: Properties) -> dict[str, Argument]:
-    """Return the arguments that properties hold, by name."""
-    return {name: _argument(attribute) for name, attribute in properties.items()}
+def arguments_of(kind: StepKind, properties: Properties) -> dict[str, Argument]:
+    """Return the arguments of a step that properties hold, by name."""
+    names = (one.name for one in kind.parameters)
+    return {name: _argument(properties[name]) for name in names if name in properties}
 
 
 def _argument(attribute: Attribute) -> Argument:

@@ -1,13 +1,31 @@
 """The dialects, and the operations that a program may name."""
 
+from collections.abc import Mapping
+
 from xdsl.ir import Dialect
 
 from collir.dialects import coll
 from collir.dialects.machine import Machines
 from collir.dialects.operation import DistOp
 
-DIALECTS: list[Dialect] = [Machines, coll.Coll]
+DIALECTS: list[Dialect] = [Machines]
 """The dialects that tools register."""
 
-OPERATIONS: dict[str, type[DistOp]] = {**coll.OPERATIONS}
+OPERATIONS: dict[str, type[DistOp]] = {}
 """The operations on distributed tensors of all dialects, by what they are called in a program."""
+
+
+def register(dialect: Dialect, operations: Mapping[str, type[DistOp]]) -> None:
+    """Add a dialect and its operations.
+
+    Raises:
+        ValueError: an operation of that name is there already, in another dialect.
+    """
+    for name in operations:
+        if name in OPERATIONS:
+            raise ValueError(f"{dialect.name}.{name}: there is {OPERATIONS[name].name} already")
+    DIALECTS.append(dialect)
+    OPERATIONS.update(operations)
+
+
+register(coll.Coll, coll.OPERATIONS)

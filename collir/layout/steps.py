@@ -112,10 +112,14 @@ class StepKind:
         placeholder: whether it stands for steps that are still to be found.
         computes: whether it stands for a computation that takes time and that everything waits for.
         algorithms: the names that ``using`` may give.
-        place: where in the memory of its first operand the result starts, in elements, given what a
-            device holds of the operand, and the arguments; None: it has memory of its own.
+        is_view: whether the result is the memory of the first operand, whatever their shapes.
+        packs: whether the result is the operands one behind the other, along argument ``dim``.
+        place: where in the memory of its operand the result starts, in elements, given what a
+            device holds of the operand, and the arguments; None: it has memory of its own. If not
+            given, it always has, unless it is a view.
         moved: the bytes that are read and written, given the bytes of the operands and the result.
-        identity: whether it changes nothing, given the types of operand and result, and arguments.
+        identity: whether it changes nothing, given the types of operand and result, and arguments;
+            if not given, it never is one.
     """
 
     name: str
@@ -128,9 +132,11 @@ class StepKind:
     placeholder: bool = False
     computes: bool = False
     algorithms: tuple[str, ...] = ()
-    place: Callable[[Shape, Arguments], int | None] = lambda shape, arguments: None
+    is_view: bool = False
+    packs: bool = False
+    place: Callable[[Shape, Arguments], int | None] | None = None
     moved: Callable[[Sequence[int], int], int] = reads_all
-    identity: Callable[[DistType, DistType, Arguments], bool] = lambda x, y, arguments: False
+    identity: Callable[[DistType, DistType, Arguments], bool] | None = None
 
     def result_type(
         self, mesh: Mesh, operands: Sequence[DistType], arguments: Arguments
@@ -192,14 +198,23 @@ class StepKind:
         return "sharded" in (self.before, self.after)
 
     @property
+    def is_searched(self) -> bool:
+        """Whether programs that are searched for may have it: it takes sub-axes on the way from
+        partial to replicated, and needs to be told no more than sub-axes and dimensions."""
+        needed = [one for one in self.parameters if not one.hint]
+        dims = sum(one.kind is ArgumentKind.INTEGER for one in needed)
+        return (
+            self.sends
+            and (self.before, self.after) in _SEARCHED
+            and dims == (2 if self.exchanges else self.ordered)
+            and OVER in needed
+            and len(needed) == dims + 1
+        )
+
+    @property
     def may_be_async(self) -> bool:
         """Whether it need not be waited for, where it says so."""
         return ASYNC in self.parameters
-
-    @property
-    def is_view(self) -> bool:
-        """Whether the result is the operand's memory, whatever its shape, and nothing waits."""
-        return self.place is _at_the_start and not self.computes
 
     @property
     def joins(self) -> bool:
@@ -207,22 +222,29 @@ class StepKind:
         return self.operands != 1 and not self.computes
 
     @property
-    def packs(self) -> bool:
-        """Whether its result is its operands one behind the other, along dimension ``dim``."""
-        return self.moved is copies
-
-    @property
     def maps(self) -> bool:
         """Whether it is a local step on one tensor that changes more than its layout."""
         return self.local and self.operands == 1 and not self.layout_only
 
+
+_SEARCHED: set[tuple[State | None, State | None]] = {
+    ("partial", "replicated"),
+    ("partial", "sharded"),
+    ("partial", "root"),
+    ("root", "replicated"),
+    ("root", "sharded"),
+    ("sharded", "replicated"),
+    ("sharded", "root"),
+    ("sharded", "sharded"),
+}
+"""The ways that searches know."""
 
 STEPS: dict[str, StepKind] = {}
 """The rows of the coll dialect by name, in the order in which they are listed to users."""
 
 
 def row(kind: StepKind, table: dict[str, StepKind] = STEPS) -> StepKind:
-    """Add a row to a table (that of collectives and what goes with them), and return it.
+    """Add a row to a table (``STEPS``, if none is given), and return it.
 
     Raises:
         ValueError: there is one of that name.
@@ -234,8 +256,8 @@ def row(kind: StepKind, table: dict[str, StepKind] = STEPS) -> StepKind:
 
 
 def collectives_from(state: State) -> list[StepKind]:
-    """Return the collectives that take sub-axes out of a state, or shards elsewhere."""
-    return [kind for kind in STEPS.values() if kind.sends and kind.before == state]
+    """Return what searches may take out of a state, or of shards of one dimension to another."""
+    return [kind for kind in STEPS.values() if kind.is_searched and kind.before == state]
 
 
 def step_between(before: State, after: State) -> StepKind | None:
@@ -277,10 +299,6 @@ def local_inverse(kind: StepKind) -> StepKind | None:
 # ---------------------------------------------------------------------------------------------
 # Where results lie
 # ---------------------------------------------------------------------------------------------
-
-
-def _at_the_start(shape: Shape, arguments: Arguments) -> int:
-    return 0
 
 
 def _transposed(shape: Shape, arguments: Arguments) -> int | None:
@@ -442,7 +460,7 @@ KEEP_ROOT = row(
         parameters=(OVER,),
         before="replicated",
         after="root",
-        place=_at_the_start,
+        is_view=True,
     )
 )
 MASK = row(
@@ -459,16 +477,16 @@ SPLIT = row(
         name="split",
         rule=rules.split,
         parameters=(DIM, Parameter("into", "sizes", ArgumentKind.SIZES)),
-        place=_at_the_start,
+        is_view=True,
     )
 )
-MERGE = row(StepKind(name="merge", rule=rules.merge, parameters=(DIM,), place=_at_the_start))
+MERGE = row(StepKind(name="merge", rule=rules.merge, parameters=(DIM,), is_view=True))
 RESHAPE = row(
     StepKind(
         name="reshape",
         rule=rules.reshape,
         parameters=(Parameter("to", "shape", ArgumentKind.SIZES),),
-        place=_at_the_start,
+        is_view=True,
         identity=_same_type,
     )
 )
@@ -514,7 +532,14 @@ CAST = row(
 )
 ADD = row(StepKind(name="add", rule=rules.add, operands=2))
 CONCAT = row(
-    StepKind(name="concat", rule=rules.concat, parameters=(DIM,), operands=None, moved=copies)
+    StepKind(
+        name="concat",
+        rule=rules.concat,
+        parameters=(DIM,),
+        operands=None,
+        packs=True,
+        moved=copies,
+    )
 )
 COMPUTE = row(
     StepKind(
@@ -523,6 +548,6 @@ COMPUTE = row(
         parameters=(Parameter("flops", "flops", ArgumentKind.NUMBER),),
         operands=None,
         computes=True,
-        place=_at_the_start,
+        is_view=True,
     )
 )

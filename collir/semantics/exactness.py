@@ -134,6 +134,9 @@ def roundings(function: FuncOp) -> int:
         mesh.group_size(reduced)
         for op in function.body.ops
         if isinstance(op, DistOp)
-        and (reduced := dist_type(op.input).partial - dist_type(op.result).partial)
+        and (
+            (reduced := dist_type(op.input).partial - dist_type(op.result).partial)
+            or op.mnemonic == "redistribute"
+        )
     )
     return 2 + reductions + len(list(function.body.ops))

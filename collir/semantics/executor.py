@@ -1,6 +1,7 @@
 """Runs functions on the numpy buffers of every device, on xDSL's interpreter."""
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -47,6 +48,7 @@ def memory_needed(function: FuncOp) -> int:
     return sum((dist_type(value).local_bytes(mesh) + _ARRAY) * mesh.devices for value in values)
 
 
+@cache
 def _functions() -> InterpreterFunctions:
     """The steps as xDSL's interpreter takes them."""
     methods = {name: _implementation(name, meaning) for name, meaning in MEANINGS.items()}

@@ -356,7 +356,7 @@ class _Run:
         found = {var for var in meant[0].expr.free if var.kind == "device"}
         found |= {device(self.mesh, axis) for axis in partial}
         devices = sorted(found, key=str)
-        one = Computation(op.flops, tuple(meant), partial)
+        one = Computation(op.number("flops"), tuple(meant), partial)
         name = f"%{hint}" if (hint := op.result.name_hint) else "a computation"
         number = self.computations.number(one, name, [*own, *devices])
         at = tuple(variable(var) for var in (*own, *devices))

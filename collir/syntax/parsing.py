@@ -53,9 +53,10 @@ CLAUSES = {
 def parser() -> Lark:
     grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
     for terminal, words in CLAUSES.items():
-        # `over` is told from a name wherever it stands, so that there is a hint where it is early.
-        priority = 1 if terminal == "AXES_KEYWORD" else 0
-        grammar += f"\n{terminal}.{priority}: /({'|'.join(words)})\\b/"
+        listed = "|".join(words)
+        # A word in quotes is told from a name wherever it stands, so that there is a hint.
+        pattern = f'"{listed}"' if terminal == "AXES_KEYWORD" else f"/({listed})\\b/"
+        grammar += f"\n{terminal}: {pattern}"
     return Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=True, cache=False)
 
 

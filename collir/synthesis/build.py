@@ -296,7 +296,7 @@ class _View:
         """One step; sub-axes with parts of their own become one dimension for it."""
         chain = self.chain
         axes: dict[str, Attribute] = {"axes": AxesAttr(step.axes)}
-        if self.is_chunk and step.does.sends:
+        if self.is_chunk and step.does.may_be_async:
             axes["async"] = UnitAttr()
         if step.does is MASK:
             chain.then(step.kind, **axes, reduction=StringAttr(str(target.reduction)))

@@ -7,7 +7,7 @@ rounding, and integers that wrap around: where a reduction is passed, ``exact`` 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import IntegerAttr, i64
 
@@ -26,7 +26,7 @@ def exact(mover: Form, local: Form, x: DistType, ahead: bool) -> bool:
         x: what the first of the two takes.
         ahead: whether the local step is to come first.
     """
-    return not mover.kind.reduces or EXACT[local.kind.name](x, local.arguments, ahead)
+    return not mover.kind.reduces or HOPS[local.kind.name].exact(x, local.arguments, ahead)
 
 
 # Sums are of floats that round, or of integers that wrap around alike wherever they are scaled.
@@ -59,18 +59,6 @@ def _pad(x: DistType, arguments: Arguments, ahead: bool) -> bool:
 
 def _selects(x: DistType) -> bool:
     return x.reduction in (Reduction.MAX, Reduction.MIN)
-
-
-EXACT: dict[str, Callable[[DistType, Arguments, bool], bool]] = {
-    "cast": _cast,
-    "scale": _scale,
-    "transpose": _always,
-    "split": _always,
-    "merge": _always,
-    "reshape": _always,
-    "pad": _pad,
-}
-"""Whether a local step on one value computes the same before a reduction and behind it."""
 
 
 def before(
@@ -142,7 +130,7 @@ def _tuples(count: int, rank: int) -> Iterator[tuple[int, ...]]:
 
 def _moved_to(local: Form, x: DistType, passed: DistType) -> DistType | None:
     """The layout that a local step would have to take, to give another; None: not known."""
-    return MOVED_TO[local.kind.name](x, passed, local.arguments)
+    return HOPS[local.kind.name].moved_to(x, passed, local.arguments)
 
 
 def _elementwise(x: DistType, passed: DistType, arguments: Arguments) -> DistType:
@@ -159,12 +147,28 @@ def _not_known(x: DistType, passed: DistType, arguments: Arguments) -> None:
     return None
 
 
-MOVED_TO: dict[str, Callable[[DistType, DistType, Arguments], DistType | None]] = {
-    "cast": _elementwise,
-    "scale": _elementwise,
-    "transpose": _transposed,
-    "split": _not_known,
-    "merge": _not_known,
-    "reshape": _not_known,
-    "pad": _not_known,
+@dataclass(frozen=True)
+class Hop:
+    """A local step on one value, where it may change places with one that changes a layout.
+
+    Attributes:
+        exact: whether it computes the same before a reduction and behind it, given what the first
+            of the two takes, its arguments, and whether it is to come first.
+        moved_to: the layout that it has to take to give another, for a permute that comes first
+            then; None: not known.
+    """
+
+    exact: Callable[[DistType, Arguments, bool], bool]
+    moved_to: Callable[[DistType, DistType, Arguments], DistType | None]
+
+
+HOPS: dict[str, Hop] = {
+    "cast": Hop(_cast, _elementwise),
+    "scale": Hop(_scale, _elementwise),
+    "transpose": Hop(_always, _transposed),
+    "split": Hop(_always, _not_known),
+    "merge": Hop(_always, _not_known),
+    "reshape": Hop(_always, _not_known),
+    "pad": Hop(_pad, _not_known),
 }
+"""The local steps on one value that change more than its layout, by name."""

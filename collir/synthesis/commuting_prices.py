@@ -95,7 +95,7 @@ class Form:
     @cached_property
     def arguments(self) -> dict[str, Argument]:
         """The arguments by name."""
-        return arguments_of(self.properties)
+        return arguments_of(self.kind, self.properties)
 
     def put(self, operands: Sequence[SSAValue], result: DistType) -> DistOp:
         """The operation on operands, with a result that is known to be right."""

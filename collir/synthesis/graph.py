@@ -34,7 +34,7 @@ LETTERS: dict[State, str] = {
 
 def _transitions() -> Iterator[tuple[str, tuple[str, str]]]:
     for kind in STEPS.values():
-        if kind.sends and kind.before and kind.after:
+        if kind.is_searched and kind.before and kind.after:
             after = ELSEWHERE if kind.exchanges else LETTERS[kind.after]
             yield kind.name, (LETTERS[kind.before], after)
 

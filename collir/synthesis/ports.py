@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collir.cost.collective import Collective
-from collir.cost.collectives import COSTS
+from collir.cost.collectives import COSTS, NcclKind
 from collir.cost.group import Group
 from collir.cost.model import CostModel, step_estimate
 from collir.layout import Mesh
@@ -29,8 +29,8 @@ def _in_rings(kind: str, model: str) -> bool:
     """Whether a model does a collective in rings always (an all_reduce of NCCL may be a tree)."""
     entry = COSTS[kind]
     if model == "p2":
-        return "ring" in entry.algorithms
-    return model == "nccl" and entry.nccl is not None and not entry.nccl.tree
+        return entry.p2[0] == "ring"
+    return model == "nccl" and isinstance(entry.nccl, NcclKind) and not entry.nccl.tree
 
 
 class Ports:
@@ -170,7 +170,7 @@ class Ports:
         Raises:
             CostError: see ``step_cost``.
         """
-        if not self._symmetric or collective.moves:
+        if not self._symmetric or collective.listed:
             return step_estimate(collective, self._model)[1].time
         group = Group.of(self.mesh, collective.axes, collective.at_root)
         digits = tuple((digit.level, digit.size) for digit in group.digits)

@@ -94,11 +94,30 @@ func @f(%g: f32[24] partial(sum: data)) -> f32[24] on @m {{
 
 
 @pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
-def test_it_has_a_cost_above_its_bound(model: str) -> None:
+@pytest.mark.parametrize("nodes", [2, 3, 8])
+def test_it_has_a_cost_above_its_bound(model: str, nodes: int) -> None:
     program = PROGRAM.replace(" using binomial", "" if model == "nccl" else " using binomial")
-    [cost] = collir.cost(collir.parse(program), model=model)
+    [cost] = collir.cost(
+        collir.parse(
+            program.replace("node[2]", f"node[{nodes}]").replace("node:2", f"node:{nodes}")
+        ),
+        model=model,
+    )
     assert len(cost.steps) == 2
     assert all(step.time >= step.bound > 0 for step in cost.steps)
+
+
+def test_it_may_run_in_chunks() -> None:
+    """What cannot be async is not made so."""
+    module = collir.parse(
+        f"""{MACHINE}
+func @f(%g: f32[1048576] partial(sum: data)) -> f32[1048576] on @m {{
+  %r = reduce_broadcast %g over data
+  return %r
+}}
+"""
+    )
+    collir.run_passes(module, "decompose{chunks=4}", validate=True)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ COSTS["reduce_broadcast"] = replace(
     COSTS["all_reduce"],
     algorithms={"binomial": binomial},
     mpich=mpich.rooted,
+    p2=("binomial", binomial),
     nccl=NcclKind(steps=lambda ranks: 2 * ranks, tree=False),
 )
 

@@ -1,7 +1,7 @@
 """A dialect from outside, of one operation: toy.negate turns the sign of every element.
 
-In collir itself it is a table of rows in layout/, a file of dialects/, and a line in each of the
-two tables of dialects/tables.py. Its operations need rules in the oracles and lines in code
+In collir itself it is a table of rows in layout/, a file of dialects/, and a
+call of register in dialects/tables.py. Its operations need rules in the oracles and lines in code
 targets, as others do; here only the Python targets get one.
 """
 
@@ -24,15 +24,17 @@ row(StepKind(name="negate", rule=negate), ROWS)
 
 OPERATIONS: dict[str, type[DistOp]] = {name: operation("toy", kind) for name, kind in ROWS.items()}
 
-tables.DIALECTS.append(Dialect("toy", [*OPERATIONS.values()]))
-tables.OPERATIONS.update(OPERATIONS)
+tables.register(Dialect("toy", [*OPERATIONS.values()]), OPERATIONS)
 
+from dataclasses import replace  # noqa: E402
 from fractions import Fraction  # noqa: E402
 
+from collir.layout import Reduction  # noqa: E402
 from collir.semantics import symbolic  # noqa: E402
 from collir.semantics.algebra import scaled  # noqa: E402
 from collir.semantics.exactness import GRIDS  # noqa: E402
 from collir.semantics.steps import MEANINGS, Effect, Meaning  # noqa: E402
+from collir.synthesis.commuting_hops import HOPS, Hop  # noqa: E402
 from collir.targets.code.python_text import FunctionText  # noqa: E402
 
 MEANINGS["negate"] = Meaning(
@@ -41,5 +43,9 @@ MEANINGS["negate"] = Meaning(
 GRIDS["negate"] = lambda op, mesh, operands: operands[0]
 symbolic.RULES["negate"] = lambda run, op, xs: symbolic.Value(
     xs[0].shape, xs[0].roots, scaled(xs[0].expr, Fraction(-1))
+)
+HOPS["negate"] = Hop(
+    lambda x, arguments, ahead: x.reduction in (None, Reduction.SUM),
+    lambda x, passed, arguments: replace(x, dims=passed.dims),
 )
 FunctionText.LOCAL["negate"] = lambda self, s: [f"{s.out} = -{s.operand}"]

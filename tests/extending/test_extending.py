@@ -82,8 +82,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (python_text.FunctionText.LOCAL, LOCAL),
         (c_text.LOCAL, COPYING),
         (nccl_text.CudaText.LOCAL, COPYING),
-        (commuting_hops.EXACT, {name for name, kind in STEPS.items() if kind.maps}),
-        (commuting_hops.MOVED_TO, {name for name, kind in STEPS.items() if kind.maps}),
+        (commuting_hops.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
     ],
     ids=lambda one: "",
 )
@@ -130,7 +129,7 @@ SUBJECTS = {
 }
 """Files that are about particular collectives, and why."""
 
-TELLING = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "redistribute")
+TELLING = SENDING - {"reduce", "scatter", "gather", "permute"}
 """The names that are not words of Python or of English for something else."""
 
 
@@ -150,7 +149,7 @@ def test_no_other_file_names_collectives() -> None:
             if folder == "collir" and file.startswith("passes/"):
                 continue
             if file not in TABLES and file not in SUBJECTS:
-                found = _naming(path, TELLING) - {"redistribute"}
+                found = _naming(path, TELLING)
                 assert not found, f"{folder}/{file} names {', '.join(sorted(found))}"
 
 

@@ -273,7 +273,7 @@ class FunctionText(FunctionBase):
 
     def _sent(self, op: DistOp, operand: str, out: str) -> Sent:
         x, y = dist_type(op.input), dist_type(op.result)
-        comm = self.communicator(op) if op.over else ""
+        comm = "" if op.kind is PERMUTE else self.communicator(op)
         at_root = self.names.at_zero(op.over)
         return Sent(op, operand, out, x, y, NCCL_TYPES[x.dtype], comm, at_root)
 

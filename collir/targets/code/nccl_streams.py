@@ -24,7 +24,7 @@ CALLERS = "stream"
 
 def is_async(op: object) -> TypeGuard[DistOp]:
     """Whether an operation is a collective that is not waited for."""
-    return isinstance(op, DistOp) and "async" in op.properties
+    return isinstance(op, DistOp) and op.is_async
 
 
 def levels_of(functions: Iterable[FuncOp]) -> tuple[str, ...]:
