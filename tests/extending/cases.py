@@ -107,6 +107,22 @@ def test_it_has_a_cost_above_its_bound(model: str, nodes: int) -> None:
     assert all(step.time >= step.bound > 0 for step in cost.steps)
 
 
+def test_passes_know_where_it_may_stand() -> None:
+    """A sum may be negated before it is taken; a maximum would become a minimum."""
+    module = collir.parse(
+        f"""{MACHINE}
+func @f(%g: f32[1024] partial(sum: data)) -> f32[1024@data] on @m {{
+  %a = reduce_broadcast %g over data
+  %b = negate %a
+  %r = slice %b over data dim 0
+  return %r
+}}
+"""
+    )
+    collir.run_passes(module, "reorder-by-hierarchy,fuse", validate=True)
+    assert "negate" in collir.emit(module, "coll")
+
+
 def test_it_may_run_in_chunks() -> None:
     """What cannot be async is not made so."""
     module = collir.parse(
