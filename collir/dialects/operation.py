@@ -257,7 +257,7 @@ def operation(dialect: str, kind: StepKind) -> type[DistOp]:
     with types behind it."""
     fields: dict[str, Any] = {
         "name": f"{dialect}.{kind.name}",
-        "__doc__": kind.rule.__doc__,
+        "__doc__": (kind.rule.__doc__ or "").partition("\n")[0],
         "__module__": __name__,
     }
     names = ("inputs",) if kind.operands is None else _NAMES[kind.operands]
