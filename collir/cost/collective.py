@@ -35,7 +35,7 @@ class Collective:
 
     @property
     def listed(self) -> bool:
-        """Whether its messages are listed, as its layouts say who sends what: a permute."""
+        """True for a permute: its layouts say who sends what, so its messages are listed."""
         return COSTS[self.kind].listed
 
     def scaled(self, factor: float) -> "Collective":

@@ -1,4 +1,4 @@
-"""What each collective costs: one entry for every row of the table of steps that sends.
+"""The costs of collectives: one entry for every row of the table of steps that sends.
 
 An entry lists the algorithms, what must be sent whatever the algorithm is, and what the runtimes
 choose. ``size`` is the full buffer in bytes, as ``Collective`` has it; ``parts`` are the children
@@ -41,7 +41,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class NcclKind:
-    """What NCCL's model knows of a collective.
+    """A collective in NCCL's model.
 
     Attributes:
         steps: how many steps a ring of some ranks takes.

@@ -151,11 +151,11 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
     @property
     def is_async(self) -> bool:
-        """Whether it says that it need not be waited for."""
+        """True if the program says that it need not be waited for."""
         return "async" in self.properties
 
     def operand_names(self) -> list[str]:
-        """What a program calls the operands (``the operand`` where one has no name)."""
+        """Return the operands' names in the program (``the operand`` where one has none)."""
         return [f"%{o.name_hint}" if o.name_hint else "the operand" for o in self.operands]
 
     # --- what it does -------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def _argument(attribute: Attribute) -> Argument:
 # ---------------------------------------------------------------------------------------------
 
 _NAMES = {1: ("input",), 2: ("lhs", "rhs")}
-"""What operands are called, by how many there are."""
+"""The names of operands in MLIR's custom form, by how many there are."""
 
 
 def operation(dialect: str, kind: StepKind) -> type[DistOp]:

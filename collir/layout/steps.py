@@ -22,7 +22,7 @@ from collir.layout.types import DistType, State
 
 
 class ArgumentKind(Enum):
-    """What an argument is."""
+    """The kind of an argument: what stands behind the keyword of a clause."""
 
     AXES = auto()
     """Sub-axes in order: a tuple of names."""
@@ -34,7 +34,7 @@ class ArgumentKind(Enum):
     FLAG = auto()
     """Nothing: the keyword alone. True where it is given."""
     TYPE = auto()
-    """A ``DistType``."""
+    """The type of a tensor: a ``DistType``."""
 
 
 Argument = tuple[str, ...] | int | tuple[int, ...] | float | str | DistType

@@ -29,7 +29,7 @@ from collir.targets.code.c_text import (
     size_text,
     variables,
 )
-from collir.targets.code.ranks import axes_text, over
+from collir.targets.code.ranks import axes_text
 
 SIZED = """ *
  * The functions are for values of any size: where the types below have one element, `width` of
@@ -186,7 +186,7 @@ class FunctionBase:
 
     def communicator(self, op: DistOp) -> str:
         """The communicator of the sub-axes that an operation is over."""
-        return f"{self.names.variable}.{self.names.communicators[over(op)]}"
+        return f"{self.names.variable}.{self.names.communicators[op.over]}"
 
     def partner(self, name: str, x: DistType, y: DistType) -> list[str]:
         """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``."""

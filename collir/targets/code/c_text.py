@@ -277,13 +277,12 @@ class Local:
 
 
 Statements = tuple[list[str], set[str]]
-"""The statements of a step, and the runtime sections they need beside those of its dtypes."""
+"""The statements of a step, and the runtime sections they need."""
 
 
 def local_operation(op: DistOp, names: Names) -> Statements:
     """The statements of an operation that sends nothing, and the runtime sections they need."""
-    step = Local.of(op, names, names.size)
-    return LOCAL[op.mnemonic](step)
+    return LOCAL[op.mnemonic](Local.of(op, names, names.size))
 
 
 def _types(s: Local) -> set[str]:

@@ -53,7 +53,7 @@ from collir.targets.code.c_text import (
     size_text,
     store,
 )
-from collir.targets.code.ranks import OverList, outermost, over
+from collir.targets.code.ranks import OverList, outermost
 
 MPI_TYPES = {
     DType.F16: "MPI_UINT16_T",
@@ -282,7 +282,7 @@ class FunctionText(FunctionBase):
     def _taking_part(self, op: DistOp) -> frozenset[str]:
         """The sub-axes on which only coordinate 0 carries out an operation."""
         if op.kind.sends:
-            return dist_type(op.operands[0]).root - frozenset(over(op))
+            return dist_type(op.operands[0]).root - frozenset(op.over)
         return dist_type(op.result).root
 
     def _release(self, op: DistOp) -> list[str]:
@@ -326,7 +326,7 @@ class FunctionText(FunctionBase):
         if "{x}" not in STARTS[op.mnemonic]:  # what is sent lies where it arrives
             x = dist_type(op.operands[0])
             size = self.size(element_count(x, self.mesh) * x.dtype.bytes)
-            lines.append(f"if ({self.names.at_zero(over(op))}) memcpy({out}, {operand}, {size});")
+            lines.append(f"if ({self.names.at_zero(op.over)}) memcpy({out}, {operand}, {size});")
         start = self._start(op, operand, out)
         if not self.size.by_width:
             return [*lines, start]
@@ -361,7 +361,7 @@ class FunctionText(FunctionBase):
             return element_count(y, self.mesh), []
         if op.kind.exchanges:
             shape = list(x.local_shape(self.mesh))
-            shape[op.integer("target")] //= self.mesh.group_size(over(op))
+            shape[op.integer("target")] //= self.mesh.group_size(op.over)
             dims = op.integer("target"), op.integer("source")
         else:
             shape = (x if op.kind.gathers else y).local_shape(self.mesh)
@@ -433,13 +433,13 @@ class FunctionText(FunctionBase):
         x = dist_type(op.operands[0])
         if not op.kind.reduces or x.reduction is not Reduction.AVG:
             return []
-        group = self.mesh.group_size(over(op))
+        group = self.mesh.group_size(op.over)
         number = number_text(group, DType.F32 if x.dtype in AS_BITS else x.dtype)
         value = f"{load(f'{out}[i]', x.dtype)} / {number}"
         count = element_count(dist_type(op.result), self.mesh)
         lines = loop(self.size(count), f"{out}[i] = {store(value, x.dtype)};")
         if op.kind.after == "root":
-            return [f"if ({self.names.at_zero(over(op))})", f"  {lines[0]}"]
+            return [f"if ({self.names.at_zero(op.over)})", f"  {lines[0]}"]
         return lines
 
     def _permute(self, op: DistOp, operand: str, out: str) -> list[str]:
@@ -479,7 +479,7 @@ def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
         for op in function.body.ops:
             if not is_collective(op):
                 continue
-            if axes := over(op):
+            if axes := op.over:
                 lists[axes] = None
             if op.kind.reduces and (custom := custom_op(dist_type(op.input))):
                 operators[custom] = None

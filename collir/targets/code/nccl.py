@@ -48,7 +48,6 @@ from collir.targets.code.emitters import Emitters
 from collir.targets.code.nccl_mesh import Workspace, mesh_names, mesh_text
 from collir.targets.code.nccl_streams import CALLERS, Streams
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES, CudaText
-from collir.targets.code.ranks import over
 
 NCCL_TYPES = {
     DType.F16: "ncclFloat16",
@@ -205,7 +204,7 @@ class FunctionText(FunctionBase):
         out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
         collective = op.kind.sends
-        taking_part = x.root - frozenset(over(op)) if collective else y.root
+        taking_part = x.root - frozenset(op.over) if collective else y.root
         new: list[str] = []
         if self.plan.is_temporary(op.result) and not self.streams.events:
             count = element_count(y, self.mesh)
@@ -339,7 +338,7 @@ class FunctionText(FunctionBase):
         """What makes the blocks along a dimension contiguous, and where they are then."""
         if (rows := math.prod(block[:dim])) == 1:
             return [], operand
-        dtype, group = dist_type(op.result).dtype, self.mesh.group_size(over(op))
+        dtype, group = dist_type(op.result).dtype, self.mesh.group_size(op.over)
         swap = self.cuda.swap("packed", operand, rows, group, math.prod(block[dim:]) * dtype.bytes)
         lines = self._packing("packed", math.prod(block) * group, dtype, only)
         return [*lines, f"if ({only}) {swap}" if only else swap], "packed"
@@ -350,7 +349,7 @@ class FunctionText(FunctionBase):
         """Where blocks along a dimension come in, contiguous, and what puts them in their rows."""
         if (rows := math.prod(block[:dim])) == 1:
             return [], out, []
-        dtype, group = dist_type(op.result).dtype, self.mesh.group_size(over(op))
+        dtype, group = dist_type(op.result).dtype, self.mesh.group_size(op.over)
         swap = self.cuda.swap(out, "coming", group, rows, math.prod(block[dim:]) * dtype.bytes)
         lines = self._packing("coming", math.prod(block) * group, dtype, only)
         return lines, "coming", [f"if ({only}) {swap}" if only else swap]

@@ -38,7 +38,6 @@ from collir.targets.code.mpi_main import (
 from collir.targets.code.nccl import emit_cpp
 from collir.targets.code.nccl_mesh import mesh_names, registered
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES
-from collir.targets.code.ranks import over
 
 _INCLUDES = ("cmath", "cstdio", "cstdlib", "cstring")
 
@@ -199,7 +198,7 @@ def traffic(function: FuncOp) -> tuple[int, float] | None:
         return None
     op, mesh = ops[0], mesh_of(function)
     size = max(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
-    return size, COSTS[op.mnemonic].busbw(mesh.group_size(over(op)) or 1)
+    return size, COSTS[op.mnemonic].busbw(mesh.group_size(op.over) or 1)
 
 
 @dataclass

@@ -14,7 +14,7 @@ from collir.targets.code.c_function import coordinates_text, struct_text
 from collir.targets.code.c_text import MeshNames, comment, size_text
 from collir.targets.code.nccl_streams import events_of, levels_of
 from collir.targets.code.nccl_text import CPP
-from collir.targets.code.ranks import OverList, over
+from collir.targets.code.ranks import OverList
 
 _ALIGNED = 256
 """The bytes that every buffer of a workspace starts at a multiple of, as cudaMalloc's do."""
@@ -202,7 +202,7 @@ def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
         meshes[mesh.name] = mesh
         lists = sent.setdefault(mesh.name, {})
         for op in function.body.ops:
-            if is_collective(op) and (axes := over(op)):
+            if is_collective(op) and (axes := op.over):
                 lists[axes] = None
     return {name: MeshNames.of(mesh, sent[name], words=CPP) for name, mesh in meshes.items()}
 

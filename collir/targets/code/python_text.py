@@ -30,7 +30,7 @@ from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.syntax.writer import step_text
 from collir.targets.code.emitters import Emitters
-from collir.targets.code.ranks import OverList, RankText, axes_text, over
+from collir.targets.code.ranks import OverList, RankText, axes_text
 
 WIDTH = 88
 """Calls that are longer get a line for every argument."""
@@ -413,7 +413,7 @@ class FunctionText(ABC):
         return [*before, f"if {condition}:", *(f"    {line}" for line in lines)]
 
     def _sent(self, op: DistOp, operand: str, out: str) -> Sent:
-        x, y, axes = dist_type(op.input), dist_type(op.result), over(op)
+        x, y, axes = dist_type(op.input), dist_type(op.result), op.over
         before, after = x.local_shape(self.mesh), y.local_shape(self.mesh)
         root, group = self.names.at_zero(axes), self.mesh.group_size(axes)
         new = f"{out} = {self.full(after, y.dtype, None)}"
@@ -424,7 +424,7 @@ class FunctionText(ABC):
         out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
         if op.kind.sends:
-            taking_part = x.root - frozenset(over(op))
+            taking_part = x.root - frozenset(op.over)
             statements = self.COLLECTIVES[op.mnemonic](self, self._sent(op, operands[0], out))
         else:
             taking_part = y.root
@@ -499,14 +499,14 @@ class FunctionText(ABC):
     def _mask(self, s: Local) -> list[str]:
         ones = Reduction(s.op.word("reduction")) is Reduction.PROD
         like = f"{self.lib}.{'ones' if ones else 'zeros'}_like({s.operand})"
-        root = self.names.at_zero(over(s.op))
+        root = self.names.at_zero(s.op.over)
         line = f"{s.out} = {s.operand} if {root} else {like}"
         if len(line) <= WIDTH - 12:
             return [line]
         return [f"if {root}:", f"    {s.out} = {s.operand}", "else:", f"    {s.out} = {like}"]
 
     def _slice(self, s: Local) -> list[str]:
-        dim, index = s.op.integer("dim"), self.names.index_over(over(s.op))
+        dim, index = s.op.integer("dim"), self.names.index_over(s.op.over)
         index = f"({index})" if " " in index else index
         size = s.shape[dim]
         rest = self.rest if dim + 1 < len(s.shape) else ""
@@ -578,7 +578,7 @@ def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText
     for members in by_mesh.values():
         mesh = mesh_of(members[0])
         steps = [op for f in members for op in f.body.ops if is_collective(op)]
-        lists = [over(op) for op in steps if over(op)]
+        lists = [op.over for op in steps if op.over]
         groups = dict.fromkeys(lists if ordered else (by_rank(mesh, axes) for axes in lists))
         sends = any(op.kind is PERMUTE for op in steps)
         found.append((MeshText.of(mesh, members, groups, sends), members))

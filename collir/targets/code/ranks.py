@@ -4,8 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar
 
-from xdsl.ir import Operation
-
 from collir.dialects.operation import DistOp
 from collir.layout import DistType, Mesh
 
@@ -13,14 +11,9 @@ OverList = tuple[str, ...]
 """An ordered list of sub-axes."""
 
 
-def over(op: Operation) -> OverList:
-    """The sub-axes that an operation is over, in order."""
-    return op.over if isinstance(op, DistOp) else ()
-
-
-def outermost(mesh: Mesh, op: Operation) -> str:
+def outermost(mesh: Mesh, op: DistOp) -> str:
     """The name of the outermost level that a collective goes through."""
-    levels = {mesh.by_name[axis].level for axis in over(op)}
+    levels = {mesh.by_name[axis].level for axis in op.over}
     return next((one.name for one in mesh.machine.levels if one.name in levels), "")
 
 
