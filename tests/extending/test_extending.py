@@ -149,7 +149,7 @@ def test_no_other_file_names_collectives() -> None:
                 assert not found, f"{folder}/{file} names {', '.join(sorted(found))}"
 
 
-@pytest.mark.parametrize("file", [*TABLES, *SUBJECTS])
+@pytest.mark.parametrize("file", sorted([*TABLES, *SUBJECTS]))
 def test_files_that_are_listed_name_collectives(file: str) -> None:
     """One that no longer does goes from the list."""
     assert _naming(ROOT / "collir" / file, TELLING)
