@@ -28,13 +28,13 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 run: $(STAMP)
-	$(BIN)/collopt examples/sync_gradients.coll -p 'decompose{algorithm=ring}'
-	$(BIN)/collopt examples/sync_gradients.coll -p 'decompose{algorithm=ring}' -t cost
+	$(BIN)/collopt examples/sync_gradients.coll -p decompose
+	$(BIN)/collopt examples/sync_gradients.coll -p decompose -t cost
 	@mkdir -p build
-	$(BIN)/collopt examples/sync_gradients.coll -p 'decompose{algorithm=ring}' -t 'mpi{main=true}' -o build/sync_gradients.c
+	$(BIN)/collopt examples/sync_gradients.coll -p decompose -t 'mpi{main=true}' -o build/sync_gradients.c
 	$(BIN)/mpicc -O2 build/sync_gradients.c -o build/sync_gradients -lm
 	$(BIN)/mpiexec -n 8 build/sync_gradients
-	$(BIN)/collrun --engine mpi -n 8 -p 'decompose{algorithm=ring}' examples/sync_gradients.coll
+	$(BIN)/collrun --engine mpi -n 8 -p decompose examples/sync_gradients.coll
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -rs -m "not slow" $(AT_ONCE)

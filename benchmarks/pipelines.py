@@ -42,7 +42,7 @@ def search(mesh: Mesh, elements: int, model: CostModel, chunks: int) -> Synthesi
 def measure(machines: int, chunks: int, elements: int, algorithm: str) -> None:
     """Prints what chunks are worth for a size."""
     rng = random.Random(1)
-    model = CostModel(algorithm=algorithm)
+    model = CostModel("alpha-beta", order="written", algorithm=algorithm)
     gains: list[float] = []
     gaps: list[float] = []
     seconds: list[float] = []

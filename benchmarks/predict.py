@@ -67,7 +67,7 @@ def predictions() -> Iterator[str]:
             on_laptop(module)
             resize(module, {largest_dimension(module): elements})
             collir.run_passes(module, f"decompose{{strategy={strategy}}}")
-            model = CostModel(algorithm="runtime")
+            model = CostModel("alpha-beta", order="written", algorithm="runtime")
             predicted = function_cost(functions_of(module)[0], model).time
             seconds = measured(module)
             ratio = f"{predicted / seconds:.2f}"

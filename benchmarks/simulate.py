@@ -81,7 +81,7 @@ def best(work: Callable[[], object]) -> float:
 
 def simulated(module: ModuleOp) -> Simulation:
     """The simulation of a module with one function, run to its end."""
-    (found,) = simulate(module, CostModel(algorithm="ring"))
+    (found,) = simulate(module, CostModel("alpha-beta", order="written", algorithm="ring"))
     assert found.time and found.peak
     return found
 

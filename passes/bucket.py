@@ -62,9 +62,9 @@ class BucketPass(ModulePass):
 
     rule: str = ""
     size: int = 0
-    model: str = "alpha-beta"
-    algorithm: str = "cheapest"
-    order: str = "written"
+    model: str = "auto"
+    algorithm: str = "auto"
+    order: str = "auto"
     limit: int = 60
 
     def __post_init__(self) -> None:

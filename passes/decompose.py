@@ -77,9 +77,9 @@ class DecomposePass(ModulePass):
     name = "decompose"
 
     strategy: str = ""
-    model: str = "alpha-beta"
-    algorithm: str = "cheapest"
-    order: str = "written"
+    model: str = "auto"
+    algorithm: str = "auto"
+    order: str = "auto"
     top: int = 1
     memory: float | int = 0.0
     chunks: int = 1

@@ -52,9 +52,9 @@ class FusePass(ModulePass):
 
     name = "fuse"
 
-    model: str = "alpha-beta"
-    algorithm: str = "cheapest"
-    order: str = "written"
+    model: str = "auto"
+    algorithm: str = "auto"
+    order: str = "auto"
     limit: int = 60
 
     def __post_init__(self) -> None:

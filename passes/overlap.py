@@ -48,9 +48,9 @@ class OverlapPass(ModulePass):
 
     name = "overlap"
 
-    model: str = "alpha-beta"
-    algorithm: str = "cheapest"
-    order: str = "written"
+    model: str = "auto"
+    algorithm: str = "auto"
+    order: str = "auto"
 
     def __post_init__(self) -> None:
         CostModel(self.model, self.algorithm, self.order)

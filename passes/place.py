@@ -43,9 +43,9 @@ class PlacePass(ModulePass):
 
     name = "place"
 
-    model: str = "alpha-beta"
-    algorithm: str = "cheapest"
-    order: str = "written"
+    model: str = "auto"
+    algorithm: str = "auto"
+    order: str = "auto"
     limit: int = 60
     weights: tuple[str, ...] = ()
 

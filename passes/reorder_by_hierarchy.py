@@ -65,9 +65,9 @@ class ReorderByHierarchyPass(ModulePass):
 
     name = "reorder-by-hierarchy"
 
-    model: str = "alpha-beta"
-    algorithm: str = "cheapest"
-    order: str = "written"
+    model: str = "auto"
+    algorithm: str = "auto"
+    order: str = "auto"
     limit: int = 60
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ from collir.synthesis.strategies import Program, Wanted, programs, rewrite, sear
 MACHINES = Path(__file__).parent / "machines"
 SEARCHED = 100
 """How many programs the search gives, beside those of P²."""
-MODEL = CostModel()
+MODEL = CostModel("alpha-beta", order="written")
 
 Steps = tuple[tuple[str, tuple[str, ...]], ...]
 """A program: collectives and their sub-axes."""

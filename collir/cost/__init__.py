@@ -19,9 +19,9 @@ class CostPackage(ModuleType):
     def __call__(
         self,
         module: "ModuleOp",
-        model: str = "alpha-beta",
-        algorithm: str = "cheapest",
-        order: str = "written",
+        model: str = "auto",
+        algorithm: str = "auto",
+        order: str = "auto",
     ) -> "list[FunctionCost]":
         """What every function of a module costs; the options are those of the target ``cost``.
 

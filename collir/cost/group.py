@@ -7,7 +7,7 @@ group stands for all; what the others add is a factor on every port.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from collir.layout import Mesh, SubAxis
@@ -54,10 +54,11 @@ class Group:
             CostError: the mesh is not placed on levels.
         """
         digits = _digits(mesh)
+        machine = _as_seen(mesh.machine, [digits[axis] for axis in axes])
         over = sorted(axes, key=lambda axis: -digits[axis].stride) if order == "hardware" else axes
         beside = (axis for axis in digits if axis not in axes and axis not in at_root)
         return Group(
-            mesh.machine,
+            machine,
             tuple(digits[axis] for axis in over),
             tuple(digits[axis] for axis in beside),
         )
@@ -184,6 +185,18 @@ class Group:
             for digit in reversed(self.digits)
             for bit in range(digit.size.bit_length() - 1)
         )
+
+
+def _as_seen(machine: Machine, digits: Sequence[Digit]) -> Machine:
+    """Return the machine with the links that a group uses on levels of which it has a part."""
+    if not any(level.parts for level in machine.levels):
+        return machine
+    across = [
+        math.prod(digit.size for digit in digits if digit.level == index)
+        for index in range(len(machine.levels))
+    ]
+    seen = (level.for_children(n) for level, n in zip(machine.levels, across, strict=True))
+    return replace(machine, levels=tuple(seen))
 
 
 def _digits(mesh: Mesh) -> dict[str, Digit]:

@@ -1,5 +1,8 @@
 """The cost of one collective under a model: which algorithm, how long, which bytes, which bound.
 
+- ``auto``: as the library that runs the program does it. On machines of GPUs that is ``nccl``; on
+  CPU clusters ``alpha-beta`` with the algorithms of MPICH; on others ``alpha-beta`` with the
+  cheapest ones.
 - ``alpha-beta``: latency + bytes / bandwidth per round (algorithms.py). The algorithm is the one
   the program asks for, else the ``cheapest``, or that of the ``runtime`` (MPICH), or one by name.
 - ``p2``: the bandwidths of P² (Xie et al., MLSys 2022): a ring in hardware order, no latency.
@@ -20,43 +23,93 @@ from collir.cost.group import CostError, Group
 from collir.cost.permutation import pattern
 from collir.cost.phases import Phase, even, phases_of
 from collir.layout import Mesh
+from collir.machine import Machine, Runtime, runtime_of
 
-ModelName = Literal["alpha-beta", "p2", "nccl"]
-Order = Literal["written", "hardware"]
+ModelName = Literal["auto", "alpha-beta", "p2", "nccl"]
+Order = Literal["auto", "written", "hardware"]
+
+AUTO = "auto"
+"""The default of every option: what the library does that runs the program."""
+
+_OWN = {"p2": ("ring",), "nccl": nccl.ALGORITHMS}
+"""The models that have algorithms of their own, and those."""
+
+_LIBRARY = {
+    Runtime.NCCL: ("nccl", AUTO, "as NCCL runs it"),
+    Runtime.MPI: ("alpha-beta", "runtime", "as MPICH runs it"),
+    Runtime.XLA: ("alpha-beta", "cheapest", "with the cheapest algorithms"),
+}
+"""The model, its algorithm, and how reports say it."""
 
 
 @dataclass(frozen=True)
 class CostModel:
     """How to cost.
 
-    ``algorithm`` is ``cheapest``, ``runtime`` or the name of one, for collectives that have it and
-    do not say themselves. ``order`` is that of the ranks in a group: as ``written`` behind
-    ``over`` (the communicators of the emitted code), or that of the ``hardware``. The models ``p2``
-    and ``nccl`` take the hardware's, as NCCL's rings do.
+    ``algorithm`` is ``cheapest``, ``runtime`` (MPICH's choice) or the name of one, for collectives
+    that have it and do not say themselves; ``auto`` is the library's choice, or the cheapest one
+    where ``model`` is ``alpha-beta``. ``order`` is that of the ranks in a group: as ``written``
+    behind ``over`` (the communicators of the emitted code), or that of the ``hardware``; ``auto``
+    is the hardware's where NCCL runs, which lays its rings along the links, and otherwise as
+    written. The models ``p2`` and ``nccl`` always take the hardware's.
 
     Raises:
         ValueError: an unknown model, algorithm or order.
     """
 
-    model: str = "alpha-beta"
-    algorithm: str = "cheapest"
-    order: str = "written"
+    model: str = AUTO
+    algorithm: str = AUTO
+    order: str = AUTO
 
     def __post_init__(self) -> None:
-        names = sorted({name for each in COSTS.values() for name in each.algorithms})
+        names = {name for each in COSTS.values() for name in each.algorithms} | {*nccl.ALGORITHMS}
         for what, value, known in (
             ("model", self.model, list(get_args(ModelName))),
-            ("algorithm", self.algorithm, ["cheapest", "runtime", *names]),
+            ("algorithm", self.algorithm, [AUTO, "cheapest", "runtime", *sorted(names)]),
             ("order", self.order, list(get_args(Order))),
         ):
             if value not in known:
                 raise ValueError(f"{what} is one of {', '.join(known)}, not '{value}'")
-        fixed = {"p2": ("ring",), "nccl": ("ring", "double_binary_tree")}.get(self.model)
-        if fixed and self.algorithm not in ("cheapest", "runtime", *fixed):
+        own = _OWN.get(self.model)
+        if own and self.algorithm not in (AUTO, "cheapest", "runtime", *own):
             raise ValueError(
-                f"the model {self.model} has no algorithm but {' and '.join(fixed)}, so none is "
+                f"the model {self.model} has no algorithm but {' and '.join(own)}, so none is "
                 f"'{self.algorithm}'"
             )
+
+    def on(self, machine: Machine, algorithm: str | None = None) -> "CostModel":
+        """Return the model without ``auto``, for a machine.
+
+        ``algorithm`` is the one that a step asks for: where NCCL does not have it, ``auto`` costs
+        the step by ``alpha-beta``.
+        """
+        return _on(self, machine, algorithm)
+
+    def how(self, machine: Machine) -> str:
+        """Return how programs are costed on a machine, as reports say it."""
+        if (self.model, self.algorithm) == (AUTO, AUTO):
+            unsaid = "" if any(level.fabric for level in machine.levels) else ", fabric not said"
+            return _LIBRARY[runtime_of(machine)][2] + unsaid
+        model = self.on(machine)
+        named = "" if model.model == "p2" or self.algorithm == AUTO else f", {model.algorithm}"
+        return f"by {model.model}{named}"
+
+
+@lru_cache(maxsize=4096)
+def _on(model: CostModel, machine: Machine, asked: str | None) -> CostModel:
+    runtime = runtime_of(machine)
+    name, algorithm = model.model, model.algorithm
+    if name == AUTO:
+        name, choice, _ = _LIBRARY[runtime]
+        algorithm = choice if algorithm == AUTO else algorithm
+        if name == "nccl" and not {algorithm, asked or AUTO} <= {AUTO, "runtime", *nccl.ALGORITHMS}:
+            name = "alpha-beta"
+    if name == "alpha-beta" and algorithm == AUTO:
+        algorithm = "cheapest"
+    order = model.order
+    if order == AUTO:
+        order = "written" if name == "alpha-beta" and runtime is not Runtime.NCCL else "hardware"
+    return CostModel(name, algorithm, order)
 
 
 @dataclass(frozen=True)
@@ -85,13 +138,15 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
     Raises:
         CostError: the mesh is not placed on levels, or an algorithm does not fit the group.
     """
+    model = model.on(collective.mesh.machine, collective.algorithm)
     name, estimate = step_estimate(collective, model)
     if not math.isfinite(estimate.time):
         raise CostError("this takes longer than any number says")
     if model.model == "alpha-beta":
         own, shared = (lowest.time for lowest in _bounds(collective))
     else:  # which know ports only, and have latencies of their own
-        plain = replace(collective, mesh=_switched(collective.mesh))
+        group = Group.of(collective.mesh, collective.axes, collective.at_root)
+        plain = replace(collective, mesh=_switched(collective.mesh, nccl.advantage(group)))
         own, shared = (lowest.bandwidth for lowest in _bounds(plain))
     phases = step_phases(collective, model, estimate)
     return StepCost(collective, name, estimate.time, estimate.port_bytes, own, shared, phases)
@@ -99,6 +154,7 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
 
 def step_phases(collective: Collective, model: CostModel, estimate: Estimate) -> tuple[Phase, ...]:
     """What a collective does one after the other, by the estimate that a model gives."""
+    model = model.on(collective.mesh.machine, collective.algorithm)
     order = "written" if collective.listed else model.order
     group = Group.of(collective.mesh, collective.axes, collective.at_root, order)
     if model.model == "alpha-beta":
@@ -112,6 +168,7 @@ def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Estima
     Raises:
         CostError: see ``step_cost``.
     """
+    model = model.on(collective.mesh.machine, collective.algorithm)
     if model.model == "alpha-beta":
         return _alpha_beta(collective, model)
     return _p2(collective) if model.model == "p2" else _nccl(collective, model)
@@ -124,9 +181,15 @@ def _bounds(collective: Collective) -> tuple[Bound, Bound]:
 
 
 @lru_cache(maxsize=64)
-def _switched(mesh: Mesh) -> Mesh:
-    """The mesh on a machine whose levels are all switches that carry what their ports do."""
-    levels = (one.switched for one in mesh.machine.levels)
+def _switched(mesh: Mesh, reducing: float = 0.0) -> Mesh:
+    """The mesh on a machine whose levels are all switches that carry what their ports do, or
+    what counts as much: ``reducing`` times the bandwidth at which they reduce."""
+    levels = (
+        one.switched
+        if one.ports
+        else replace(one.switched, port=max(one.port, reducing * (one.nvls or 0.0)))
+        for one in mesh.machine.levels
+    )
     return replace(mesh, machine=replace(mesh.machine, levels=tuple(levels)))
 
 
@@ -176,10 +239,13 @@ def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate
     return best, found[best]
 
 
+_PLAIN = CostModel("alpha-beta", "cheapest", "written")
+
+
 def _p2(collective: Collective) -> tuple[str, Estimate]:
     """Bytes over bandwidth: a ring in hardware order; beside P²'s collectives, direct messages."""
     if collective.listed:
-        name, estimate = _alpha_beta(collective, CostModel())
+        name, estimate = _alpha_beta(collective, _PLAIN)
         group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
         return name, _without_latency(group, estimate)
     group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
@@ -196,16 +262,16 @@ def _without_latency(group: Group, estimate: Estimate) -> Estimate:
 def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
     if collective.listed:
-        _, estimate = _alpha_beta(collective, CostModel())
+        _, estimate = _alpha_beta(collective, _PLAIN)
     elif not isinstance(known := COSTS[collective.kind].nccl, NcclKind):
         estimate = metered(group, known, collective.size)
     else:
-        wanted = model.algorithm if model.algorithm in ("ring", "double_binary_tree") else None
-        if wanted == "double_binary_tree" and not known.tree:
+        wanted = model.algorithm if model.algorithm in nccl.ALGORITHMS else None
+        if wanted and not nccl.has(collective.kind, wanted):
             wanted = None
         wanted = collective.algorithm or wanted
         found = nccl.estimate(collective.kind, group, collective.size, wanted)
-        if found.algorithm.startswith("double"):
+        if not found.algorithm.startswith(nccl.RING):
             switched = Group.of(_switched(collective.mesh), collective.axes, collective.at_root)
             ports = run(collective, switched, "double_binary_tree").port_bytes
         else:

@@ -34,7 +34,7 @@ from xdsl.traits import SymbolOpInterface, SymbolTable
 from xdsl.utils.exceptions import VerifyException
 
 from collir.layout import Axis, Factor, Mesh, MeshError
-from collir.machine import Device, Fabric, Level, LinkKind, Machine, MachineError
+from collir.machine import Device, Fabric, Level, LinkKind, Machine, MachineError, PartLinks
 
 MESH_ATTRIBUTE = "coll.mesh"
 """The attribute of a ``func.func`` that names the mesh its tensors are distributed over."""
@@ -86,11 +86,23 @@ class TrailingDefaults(ParametrizedAttribute):
 
 
 @irdl_attr_definition
+class PartAttr(ParametrizedAttribute):
+    """The links of groups that extend over some of the children of a level only."""
+
+    name = "machine.part"
+
+    children: IntAttr = param_def()
+    port: NumberAttr = param_def()
+    kind: StringAttr = param_def()
+
+
+@irdl_attr_definition
 class LevelAttr(TrailingDefaults):
     """One level.
 
     ``size_from`` names the parameter its size comes from, or is empty; so is ``fabric`` where it is
-    not known. ``ports``, ``shape`` and ``links`` are empty where the level has none.
+    not known. ``ports``, ``shape``, ``links`` and ``parts`` are empty, and ``nvls`` is 0, where the
+    level has none.
     """
 
     name = "machine.level"
@@ -101,6 +113,8 @@ class LevelAttr(TrailingDefaults):
         ArrayAttr[Attribute](()),
         ArrayAttr[Attribute](()),
         ArrayAttr[Attribute](()),
+        ArrayAttr[Attribute](()),
+        NumberAttr(0.0),
     )
 
     level_name: StringAttr = param_def()
@@ -115,6 +129,8 @@ class LevelAttr(TrailingDefaults):
     ports: ArrayAttr[NumberAttr] = param_def()
     shape: ArrayAttr[IntAttr] = param_def()
     links: ArrayAttr[ArrayAttr[IntAttr]] = param_def()
+    parts: ArrayAttr[PartAttr] = param_def()
+    nvls: NumberAttr = param_def()
 
     @staticmethod
     def of(level: Level, size_from: str = "") -> "LevelAttr":
@@ -132,6 +148,11 @@ class LevelAttr(TrailingDefaults):
             ArrayAttr(map(NumberAttr, level.ports or ())),
             ArrayAttr(map(IntAttr, level.shape or ())),
             ArrayAttr(ArrayAttr(map(IntAttr, row)) for row in level.links or ()),
+            ArrayAttr(
+                PartAttr(IntAttr(one.children), NumberAttr(one.port), StringAttr(one.kind.value))
+                for one in level.parts
+            ),
+            NumberAttr(level.nvls or 0.0),
         )
 
     def value(self) -> Level:
@@ -140,8 +161,9 @@ class LevelAttr(TrailingDefaults):
         Raises:
             MachineError: a level that cannot exist, an unknown kind or fabric.
         """
-        if self.kind.data not in list(LinkKind):
-            raise MachineError(f"'{self.kind.data}' is not a kind of link")
+        for kind in (self.kind, *(part.kind for part in self.parts)):
+            if kind.data not in list(LinkKind):
+                raise MachineError(f"'{kind.data}' is not a kind of link")
         if self.fabric.data and self.fabric.data not in list(Fabric):
             raise MachineError(f"'{self.fabric.data}' is not a fabric")
         return Level(
@@ -156,6 +178,11 @@ class LevelAttr(TrailingDefaults):
             tuple(port.data for port in self.ports) or None,
             tuple(size.data for size in self.shape) or None,
             tuple(tuple(count.data for count in row) for row in self.links) or None,
+            tuple(
+                PartLinks(one.children.data, one.port.data, LinkKind(one.kind.data))
+                for one in self.parts
+            ),
+            self.nvls.data or None,
         )
 
 
@@ -428,6 +455,7 @@ Machines = Dialect(
     [
         NumberAttr,
         LevelAttr,
+        PartAttr,
         RateAttr,
         DeviceAttr,
         ParameterAttr,

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import pairwise
 
 MAX_DEVICES = 2**31 - 1
 """The most devices a machine may have: ranks are C ints in MPI and NCCL."""
@@ -60,6 +61,10 @@ class Fabric(StrEnum):
     NVLINK = "nvlink"
     PCI = "pci"
     NETWORK = "network"
+    MEMORY = "memory"
+    """Memory that the processes of a host share."""
+    ICI = "ici"
+    """Links from chip to chip, as between TPUs."""
 
 
 def _check_positive(what: str, value: float) -> None:
@@ -77,6 +82,35 @@ Matrix = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
+class PartLinks:
+    """The links of groups that extend over some of the children of a level only.
+
+    Attributes:
+        children: the most children of such a group.
+        port: the bandwidth of each child's port for it, in bytes/second; of a bus, of all together.
+        kind: a switch or a bus.
+
+    Raises:
+        MachineError: fewer than 2 children, a bandwidth below 0.001 B/s, another kind.
+    """
+
+    children: int
+    port: float
+    kind: LinkKind = LinkKind.SWITCH
+
+    def __post_init__(self) -> None:
+        if self.children < 2:
+            raise MachineError(f"a part of a level has 2 children or more, not {self.children}")
+        _check_positive("the port bandwidth of a part", self.port)
+        if self.port < 1e-3:
+            raise MachineError(
+                f"the port bandwidth of a part must be at least 0.001 B/s, not {self.port:g}"
+            )
+        if self.kind not in (LinkKind.SWITCH, LinkKind.BUS):
+            raise MachineError(f"the links of a part are a switch or a bus, not a {self.kind}")
+
+
+@dataclass(frozen=True)
 class Level:
     """One level of a machine.
 
@@ -91,10 +125,15 @@ class Level:
     ``rails`` is the number of links a port consists of: the devices below a child are dealt out to
     them in blocks of consecutive ranks, and each uses its own.
     ``fabric`` is what the links are made of, where that is known.
+    ``parts`` are the links of groups that extend over some of the children only, fewest first:
+    the first entry with enough children counts, and beyond the last the level itself.
+    ``nvls`` is the bandwidth in bytes/second at which the switch reduces and multicasts (NVLink
+    SHARP), as nccl-tests report it for an all_reduce (busbw).
 
     Raises:
         MachineError: a size or a number of rails below 1, a bandwidth below 0.001 B/s, a
-            negative latency, a taper below 1; ports, a shape or links that do not fit.
+            negative latency, a taper below 1; ports, a shape, links or parts that do not fit;
+            NVLS on links other than a switch.
     """
 
     name: str
@@ -108,6 +147,8 @@ class Level:
     ports: tuple[float, ...] | None = None
     shape: tuple[int, ...] | None = None
     links: Matrix | None = None
+    parts: tuple[PartLinks, ...] = ()
+    nvls: float | None = None
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -132,6 +173,44 @@ class Level:
         self._check_ports()
         self._check_shape()
         self._check_links()
+        self._check_parts()
+
+    def _check_parts(self) -> None:
+        where = f"level '{self.name}'"
+        for before, part in pairwise((None, *self.parts)):
+            assert part
+            if before and part.children <= before.children:
+                raise MachineError(
+                    f"the parts of {where} must be in the order of their children, each once"
+                )
+            if part.children >= self.size:
+                raise MachineError(
+                    f"a part of {where} has {part.children} children, and the level has "
+                    f"{self.size}: a part is smaller than the whole"
+                )
+        if self.nvls is not None:
+            _check_positive(f"the NVLS bandwidth of {where}", self.nvls)
+            if self.kind is not LinkKind.SWITCH:
+                raise MachineError(f"{where} is a {self.kind}: only a switch reduces (nvls)")
+
+    @property
+    def fastest(self) -> float:
+        """The most bytes/second that any group gets through a port, or that count as much.
+
+        An all_reduce of n ranks counts 2 (n-1)/n of its bytes, and in a switch that reduces those
+        of the ranks below it, 3 or more.
+        """
+        return max(self.port, 1.5 * (self.nvls or 0.0), *(part.port for part in self.parts))
+
+    def for_children(self, count: int) -> "Level":
+        """Return the level as a group sees it that extends over so many of its children."""
+        if count == self.size or count == 1:
+            return self
+        part = next((one for one in self.parts if count <= one.children), None)
+        if part is None:
+            return self
+        seen = replace(self.switched, port=part.port, ports=None, parts=(), nvls=None)
+        return replace(seen, kind=part.kind)
 
     def _check_ports(self) -> None:
         if self.ports is None:
@@ -241,6 +320,9 @@ class Level:
         """
         if size == self.size:
             return self
+        if size > 1 and (seen := self.for_children(size)) is not self:
+            kept = tuple(part for part in self.parts if part.children < size)
+            return replace(seen, size=size, parts=kept)
         ports = self.ports and self.ports[:size]
         alone = size == 1 and self.kind in (LinkKind.TORUS, LinkKind.LINKS)
         return replace(
@@ -252,12 +334,14 @@ class Level:
             kind=LinkKind.SWITCH if alone else self.kind,
             shape=None if alone else self.shape,
             links=None if alone else self.links,
+            parts=tuple(part for part in self.parts if part.children < size),
         )
 
     @property
     def switched(self) -> "Level":
-        """The same with a switch that carries all that its ports do."""
-        return replace(self, kind=LinkKind.SWITCH, taper=1.0, shape=None, links=None)
+        """The same with a switch that carries all that its ports do, and such parts."""
+        parts = tuple(replace(part, kind=LinkKind.SWITCH) for part in self.parts)
+        return replace(self, kind=LinkKind.SWITCH, taper=1.0, shape=None, links=None, parts=parts)
 
 
 def _count(number: int, one: str, more: str = "") -> str:

@@ -18,7 +18,7 @@ from collir.dialects.machine import (
     ReferenceAttr,
     parameter_list,
 )
-from collir.machine import Device, Fabric, Level, LinkKind, MachineError
+from collir.machine import Device, Fabric, Level, LinkKind, MachineError, PartLinks
 from collir.syntax.diagnostics import DiagnosticError, Sources, note
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import Node, decode, parse
@@ -29,14 +29,31 @@ PRESETS = Path(__file__).parent.parent / "machine" / "presets"
 
 Machines = dict[str, tuple[MachineOp, Token]]
 
-_QUANTITIES = {"port": Quantity.BANDWIDTH, "latency": Quantity.TIME}
+_QUANTITIES = {
+    "port": Quantity.BANDWIDTH,
+    "latency": Quantity.TIME,
+    "part": Quantity.BANDWIDTH,
+    "nvls": Quantity.BANDWIDTH,
+}
+_PART = "`part[4] = 16 GB/s bus`"
 _WORDS: dict[str, type[LinkKind] | type[Fabric]] = {"kind": LinkKind, "fabric": Fabric}
 _NUMBERS = ("taper", "rails")
 _LISTS = {
     "shape": "its dimensions, as in `shape = 4 x 4`",
     "links": "a matrix such as `links = [[0, 2], [2, 0]]`",
 }
-_SETTINGS = ("port", "latency", "kind", "shape", "links", "taper", "rails", "fabric")
+_SETTINGS = (
+    "port",
+    "latency",
+    "kind",
+    "shape",
+    "links",
+    "taper",
+    "rails",
+    "fabric",
+    "nvls",
+    "part",
+)
 
 
 def _is_token(value: object) -> bool:
@@ -174,12 +191,16 @@ class MachineLowering(Lowering):
             self.error(size_token, f"the machine has no parameter '{size_token}'{hint}")
             size = None
         found: dict[str, Any] = {}
+        parts: list[PartLinks | None] = []
         for setting in settings:
+            if setting.data == "part":
+                parts.append(self.part(*setting.children))
+                continue
             key, value = setting.children
             if str(key) in found:
                 self.error(key, f"'{key}' is set twice")
             found[str(key)] = self.setting(key, value)
-        if size is None or None in found.values():
+        if size is None or None in found.values() or None in parts:
             return None
         for needed, example in (("port", "port = 8 GB/s"), ("latency", "latency = 20 us")):
             if needed not in found:
@@ -195,11 +216,28 @@ class MachineLowering(Lowering):
             found["ports"] = found["port"]
             found["port"] = max(found["ports"])
         try:
-            level = Level(str(name), size, **found)
+            level = Level(str(name), size, **found, parts=tuple(filter(None, parts)))
         except MachineError as error:
             self.error(size_token if size < 1 else name, str(error))
             return None
         return LevelAttr.of(level, size_from)
+
+    def part(self, key: Token, count: Token, port: Node, word: Token | None) -> PartLinks | None:
+        """The links of a part of a level; None after an error."""
+        if str(key) != "part":
+            self.error(key, f"only `part` takes a number in brackets, as in {_PART}, not '{key}'")
+            return None
+        children, bandwidth = self.integer(count), self.needed_quantity(key, port)
+        if word is not None and str(word) not in (LinkKind.SWITCH, LinkKind.BUS):
+            self.error(word, f"'{word}' is not how a part is linked: use switch or bus")
+            return None
+        if children is None or bandwidth is None:
+            return None
+        try:
+            return PartLinks(children, bandwidth, LinkKind(word or LinkKind.SWITCH))
+        except MachineError as error:
+            self.error(count, str(error))
+            return None
 
     def setting(self, key: Token, value: Node) -> object:
         """The value of a setting of a level; None after an error."""
@@ -226,6 +264,8 @@ class MachineLowering(Lowering):
         elif key not in _QUANTITIES:
             hint = self.suggest(key, _SETTINGS)
             self.error(key, f"a level has no '{key}': it has {', '.join(_SETTINGS)}{hint}")
+        elif key == "part":
+            self.error(key, f"part needs the most children of such a group, as in {_PART}")
         elif key == "port" and _is_tree(value, "list") and value.children:
             ports = [self.needed_quantity(key, port) for port in value.children]
             return None if None in ports else tuple(ports)

@@ -169,6 +169,12 @@ def level_text(level: LevelAttr) -> str:
         settings["rails"] = str(level.rails.data)
     if level.fabric.data:
         settings["fabric"] = level.fabric.data
+    if level.nvls.data:
+        settings["nvls"] = Quantity.BANDWIDTH.format(level.nvls.data)
+    for part in level.parts:
+        kind = "" if part.kind.data == LinkKind.SWITCH else f" {part.kind.data}"
+        port = Quantity.BANDWIDTH.format(part.port.data)
+        settings[f"part[{part.children.data}]"] = f"{port}{kind}"
     if level.links.data:
         rows = [f"[{', '.join(str(count.data) for count in row)}]" for row in level.links]
         between = ", " if len(rows) <= _ROWS else ",\n    "

@@ -123,7 +123,7 @@ class Demand:
         }
         stays = [("partial", "partial", False), ("sharded", "sharded", False)]
         self.inert = frozenset(axis for axis, change in self.changes.items() if change in stays)
-        self._with_latency = model.model == "alpha-beta"
+        self._with_latency = model.on(mesh.machine).model == "alpha-beta"
         self._reduced = self._having("partial", "replicated")
         self._summed = self._having("partial", "sharded", "root")
         self._gathered = self._having("sharded", "replicated")
@@ -154,7 +154,7 @@ class Demand:
         """
         distinct = room.span(self._distinct)
         per_byte = [
-            distinct.size // most / level.port
+            distinct.size // most / level.fastest
             for most, level in zip(distinct.most[1:], room.levels, strict=True)
         ]
         latency = room.latency(room.span(self._crossed)) if self._with_latency else 0.0

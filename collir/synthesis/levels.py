@@ -11,10 +11,9 @@ from math import prod
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
-from collir.cost.nccl import fabrics
 from collir.dialects.machine import LevelAttr, MachineOp, MeshOp
 from collir.layout import Axis, Factor, Mesh
-from collir.machine import Level, LinkKind, Machine
+from collir.machine import Level, LinkKind, Machine, fabrics
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.synthesis.meshes import Names, change
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collir.cost import nccl
 from collir.cost.collective import Collective
 from collir.cost.collectives import COSTS, NcclKind
 from collir.cost.group import Group
@@ -51,14 +52,16 @@ class Ports:
         self._size = [digit.size for digit in group.digits]
         self._stride = [digit.stride for digit in group.digits]
         self.levels = used
-        self.per_byte = [1 / group.levels[index].port for index in used]
-        own = {"p2": 0.0, "nccl": _NCCL_BASE}.get(model.model)
+        self.per_byte = [1 / group.levels[index].fastest for index in used]
+        concrete = model.on(mesh.machine)
+        own = {"p2": 0.0, "nccl": _NCCL_BASE}.get(concrete.model)
         self.latency = [group.latencies[index] if own is None else own for index in used]
         self._model = model
+        self._name = concrete.model
         kinds = {level.kind for level in group.levels}
         told_apart = any(level.rails > 1 or level.ports for level in group.levels)
         self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not told_apart
-        self._as_written = model.model == "alpha-beta" and model.order == "written"
+        self._as_written = (concrete.model, concrete.order) == ("alpha-beta", "written")
         self._empty: dict[tuple[str, int], float] = {}
         self._inner: dict[int, tuple[int, ...]] = {}
         self._sizes: dict[int, int] = {}
@@ -107,7 +110,7 @@ class Ports:
         ``parts`` are the children of a level over which a group of ``ranks`` extends. Rings of n
         ranks send (n-1)/n.
         """
-        if _in_rings(kind, self._model.model):
+        if _in_rings(kind, self._name):
             parts = ranks
         return COSTS[kind].into(1.0, parts, ranks / parts, False, False)
 
@@ -142,15 +145,12 @@ class Ports:
         Whatever reaches n children of a level one by one, or by doubling, goes through their ports
         lg n times or more.
         """
-        if self._model.model == "p2":
+        if self._name == "p2":
             return 0.0
         known = self._empty.get((kind, group))
         if known is None:
-            if self._model.model == "nccl":
-                found = step_estimate(
-                    Collective(kind, self.mesh, self.axes(group), 0.0), self._model
-                )
-                known = found[1].time
+            if self._name == "nccl":
+                known = nccl.least_latency(kind, Group.of(self.mesh, self.axes(group)))
             else:
                 inner = self.inner(group)
                 outer = [self.size(group), *inner[:-1]]

@@ -235,9 +235,9 @@ def unknown_target(name: str, targets: Iterable[str]) -> str:
 
 def simulate(
     module: ModuleOp,
-    model: str = "alpha-beta",
-    algorithm: str = "cheapest",
-    order: str = "written",
+    model: str = "auto",
+    algorithm: str = "auto",
+    order: str = "auto",
 ) -> "list[Simulation]":
     """What every function of a module does over time: spans, critical path, memory; in order.
 

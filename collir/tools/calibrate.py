@@ -39,7 +39,7 @@ from collir.tools.foreign import read_foreign
 from collir.tools.machine import preset
 from collir.tools.shell import BAD_INPUT, write_whole
 
-MAX_POINTS = 500
+MAX_POINTS = 2000
 """Times of one fit: on machines of several levels more take minutes, and say no more."""
 
 MAX_RANKS = 256
@@ -65,13 +65,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--save", metavar="FILE", help="write what --run measured")
     parser.add_argument("--machine", dest="name", metavar="NAME", help="which machine of the file")
-    parser.add_argument("--model", default="alpha-beta", help="alpha-beta (default), nccl or p2")
+    parser.add_argument(
+        "--model", help="auto (default: nccl on machines of GPUs), nccl, alpha-beta or p2"
+    )
     parser.add_argument(
         "--algorithm",
-        help="how the collectives ran: cheapest (default), runtime (MPICH's; default of --run), or "
-        "one by name",
+        help="how the collectives ran: auto (default: the library's choice), cheapest, runtime "
+        "(MPICH's), or one by name",
     )
-    parser.add_argument("--order", default="written", help="of ranks: written or hardware")
+    parser.add_argument("--order", help="of ranks: auto, written or hardware")
     parser.add_argument("--least", type=int, default=1, metavar="BYTES", help="leave out smaller")
     parser.add_argument("--most", type=int, metavar="BYTES", help="leave out larger buffers")
     parser.add_argument(
@@ -149,9 +151,10 @@ def _check_scipy() -> None:
 
 
 def _model(options: argparse.Namespace) -> CostModel:
-    default = "runtime" if options.run else "cheapest"
+    default = ("alpha-beta", "runtime", "written") if options.run else ("auto", "auto", "auto")
+    said = (options.model, options.algorithm, options.order)
     try:
-        return CostModel(options.model, options.algorithm or default, options.order)
+        return CostModel(*(one or other for one, other in zip(said, default, strict=True)))
     except ValueError as error:
         raise UsageError(str(error)) from error
 

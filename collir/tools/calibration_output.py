@@ -184,6 +184,8 @@ def _commented(text: str, fit: Calibration) -> Iterator[str]:
     for line in text.split("\n"):
         if match := re.match(r"  level (\w+)\[", line):
             each = [(what, f"{match[1]}.{what.lower()}") for what in ("Port", "Latency")]
+            parts = [name for name in known if name.startswith(f"{match[1]}.part[")]
+            each += [(name.rpartition(".")[2].capitalize(), name) for name in parts]
             about = [_source(what, known[name]) for what, name in each if name in known]
             yield from comment(" ".join(about), "  ")
         elif line.startswith("  device {") and "reduction" in known:

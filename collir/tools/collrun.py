@@ -363,7 +363,7 @@ def _check_mpi(module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> 
 
 def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:
     """A measured time beside what the cost model says of the machine in the file."""
-    model = CostModel(algorithm="runtime")
+    model = CostModel("alpha-beta", "runtime", "written")
     measured = f"best of {repeats}: {seconds_text(seconds)} measured"
     try:
         predicted = function_cost(function, model).time

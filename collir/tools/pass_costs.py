@@ -24,7 +24,7 @@ class FunctionAt:
     """What a function costs at one stage, by simulation.
 
     Attributes:
-        where: its mesh, machine and number of devices, as a report names them.
+        where: its mesh, machine and number of devices, and how it is costed, as a report says it.
         time: seconds.
         outermost: bytes through the busiest port of the outermost level with several children, of
             all its collectives together.
@@ -47,7 +47,8 @@ class FunctionAt:
         level = next((i for i, one in enumerate(machine.levels) if one.size > 1), 0)
         sent = [step.sent for step in found.steps if step.sent]
         return FunctionAt(
-            f"@{mesh.name} (@{machine.name}, {mesh.devices} devices)",
+            f"@{mesh.name} (@{machine.name}, {mesh.devices} devices), costed "
+            f"{found.model.how(machine)}",
             found.time,
             sum(step.port_bytes[level] for step in sent),
             machine.levels[level].name,
@@ -127,7 +128,7 @@ class PassCosts:
             sizes = [bytes_text(figure.outermost), bytes_text(figure.peak)]
             rows.append([done, seconds_text(figure.time), change, *sizes, str(figure.collectives)])
             before = figure.time
-        title = f"@{name}{where}, model {_model_text(self.model)}:"
+        title = f"@{name}{where}:"
         lines = [title, *(f"  {line}" for line in table(head, rows, left=1))]
         return [*lines, *(f"  {line}" for line in _reasons(figures))]
 
@@ -165,17 +166,6 @@ def _signed(seconds: float) -> str:
     if abs(seconds) < 5e-13:
         return "0"
     return seconds_text(seconds) if seconds > 0 else f"-{seconds_text(-seconds)}"
-
-
-def _model_text(model: CostModel) -> str:
-    """A model and those of its options that are not the default."""
-    plain = CostModel(model.model)
-    options = [
-        f"{name}={value}"
-        for name, value in (("algorithm", model.algorithm), ("order", model.order))
-        if value != getattr(plain, name)
-    ]
-    return f"{model.model}{{{' '.join(options)}}}" if options else model.model
 
 
 def _reasons(figures: Sequence[tuple[str, Figure]]) -> list[str]:

@@ -62,9 +62,9 @@ def one_level(p: int, **settings: object) -> Mesh:
     return Mesh("m", machine, (Axis.placed("data", [Factor("gpu", p)]),))
 
 
-def two_levels(nodes: int, gpus: int, **fabric: Fabric) -> Mesh:
-    node = Level("node", nodes, 25e9, 20e-6, fabric=fabric.get("node"))
-    gpu = Level("gpu", gpus, 300e9, 3e-6, fabric=fabric.get("gpu"))
+def two_levels(nodes: int, gpus: int, hop: float = 14e-6, **fabric: Fabric) -> Mesh:
+    node = Level("node", nodes, 25e9, hop, fabric=fabric.get("node"))
+    gpu = Level("gpu", gpus, 300e9, 3.4e-6, fabric=fabric.get("gpu"))
     data = Axis.placed("data", [Factor("node", nodes), Factor("gpu", gpus)])
     return Mesh("m", Machine("two", (node, gpu)), (data,))
 
@@ -178,12 +178,15 @@ def test_the_program_chooses_then_the_runtime_or_the_cheapest() -> None:
         Collective("all_reduce", mesh, axes, N),
     )
     asked = Collective("all_reduce", mesh, axes, N, algorithm="direct")
-    runtime = CostModel(algorithm="runtime")
+    runtime = CostModel("alpha-beta", order="written", algorithm="runtime")
     assert step_cost(small, runtime).algorithm == "recursive_doubling"
     assert step_cost(large, runtime).algorithm == "halving_doubling"
     assert step_cost(asked, runtime).algorithm == "direct"
-    assert step_cost(large, CostModel(algorithm="ring")).algorithm == "ring"
-    cheapest = step_cost(large, CostModel())
+    assert (
+        step_cost(large, CostModel("alpha-beta", order="written", algorithm="ring")).algorithm
+        == "ring"
+    )
+    cheapest = step_cost(large, CostModel("alpha-beta", order="written"))
     assert cheapest.time == min(estimate(mesh, "all_reduce", n) for n in ALGORITHMS["all_reduce"])
 
 
@@ -206,18 +209,18 @@ def test_every_model_costs_every_collective(model: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("ranks", "algorithm", "times"),
     [
-        (8, "ring", (15.0, 40.6, 56.0)),
-        (8, "tree", (15.2, 31.5, 64.4)),
-        (16, "ring", (40.0, 75.2, 131.6)),
-        (16, "tree", (25.2, 48.5, 92.4)),
-        (32, "ring", (78.8, 144.4, 282.8)),
-        (32, "tree", (35.2, 65.5, 120.4)),
+        (8, nccl.RING, (15.0, 40.6, 56.0)),
+        (8, nccl.TREE, (15.2, 31.5, 64.4)),
+        (16, nccl.RING, (40.0, 75.2, 131.6)),
+        (16, nccl.TREE, (25.2, 48.5, 92.4)),
+        (32, nccl.RING, (78.8, 144.4, 282.8)),
+        (32, nccl.TREE, (35.2, 65.5, 120.4)),
     ],
 )
 def test_latencies_of_nccl(ranks: int, algorithm: str, times: tuple[float, ...]) -> None:
     """Check values for eight GPUs per node on Intel hosts, in microseconds."""
     for protocol, expected in zip(("LL", "LL128", "Simple"), times, strict=True):
-        found = nccl.latency(algorithm, protocol, ranks, ranks // 8, Fabric.NVLINK, "all_reduce")
+        found = nccl.latency(algorithm, protocol, "all_reduce", ranks, ranks // 8, Fabric.NVLINK)
         assert found * 1e6 == pytest.approx(expected, abs=0.05)
 
 
@@ -231,7 +234,7 @@ def test_nccl_takes_trees_for_small_and_rings_for_large_buffers() -> None:
 
 def test_nccl_asks_the_fabric_what_a_node_is() -> None:
     """Two levels of NVLink are one node."""
-    apart, together = two_levels(2, 8), two_levels(2, 8, node=Fabric.NVLINK)
+    apart, together = two_levels(2, 8), two_levels(2, 8, 3.4e-6, node=Fabric.NVLINK)
     axes = ("data.node", "data.gpu")
     two = nccl.estimate("all_reduce", Group.of(apart, axes), 8.0)
     assert two.time * 1e6 == pytest.approx(25.2, abs=0.01)

@@ -165,7 +165,7 @@ def test_rounds_take_what_messages_take_that_wait_for_each_other(kind: str, name
         step, jobs = found
         rules = Rules(barriers=True, per_byte=per_byte(mesh))
         (end,) = run(Network(mesh.machine), jobs, rules)
-        assert close(step_cost(step, CostModel()).time, end)
+        assert close(step_cost(step, CostModel("alpha-beta", order="written")).time, end)
         compared += 1
     assert compared >= 10 or kind == "reduce_scatter"
 
@@ -180,7 +180,7 @@ def test_rounds_come_in_the_order_in_which_they_are_sent(kind: str, name: str) -
         if found is None:
             continue
         step, (job,) = found
-        cost = step_cost(step, CostModel())
+        cost = step_cost(step, CostModel("alpha-beta", order="written"))
         ends = [0.0, *accumulate(phase.time for phase in cost.phases)]
         rules = Rules(barriers=True, per_byte=per_byte(mesh))
         for count in range(1, len(job.rounds)):
@@ -202,7 +202,7 @@ def test_where_ranks_do_alike_they_need_not_wait_for_each_other(
             continue
         step, jobs = found
         (end,) = run(Network(mesh.machine), jobs, Rules(sends_on=sends_on))
-        assert close(step_cost(step, CostModel()).time, end)
+        assert close(step_cost(step, CostModel("alpha-beta", order="written")).time, end)
         compared += 1
     assert compared >= 10
 
@@ -219,7 +219,7 @@ def test_rings_on_one_level(kind: str) -> None:
         step = Collective(kind, mesh, axes, 1e6, algorithm="ring")
         jobs = [Job.of(found, groups(mesh, axes), 1e6)]
         (end,) = run(Network(mesh.machine), jobs, Rules(per_byte=per_byte(mesh)))
-        assert close(step_cost(step, CostModel()).time, end)
+        assert close(step_cost(step, CostModel("alpha-beta", order="written")).time, end)
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "reduce_scatter", "all_gather"])
@@ -234,7 +234,7 @@ def test_rings_through_several_levels_are_never_slower_than_the_formula(kind: st
         step, jobs = found
         rules = Rules(sends_on=True, per_byte=per_byte(mesh))
         end = max(run(Network(mesh.machine), jobs, rules))
-        time = step_cost(step, CostModel()).time
+        time = step_cost(step, CostModel("alpha-beta", order="written")).time
         assert end * (1 - 1e-9) <= time <= 2 * end
 
 
@@ -259,7 +259,9 @@ def test_two_that_are_alike_share_evenly(kind: str, name: str) -> None:
         assert found is not None
         steps = [Collective(kind, mesh, (f"{a}.l0",), 1e6, algorithm=name) for a in "ab"]
         tasks = [
-            Task(step_cost(step, CostModel()).phases, stream, (), False)
+            Task(
+                step_cost(step, CostModel("alpha-beta", order="written")).phases, stream, (), False
+            )
             for stream, step in enumerate(steps)
         ]
         jobs = [Job.of(found, groups(mesh, step.axes), 1e6) for step in steps]
@@ -273,7 +275,11 @@ def both_ends(mesh: Mesh, *steps: tuple[str, str, tuple[str, ...], float]) -> li
     jobs: list[Job] = []
     for stream, (kind, name, axes, size) in enumerate(steps):
         step = Collective(kind, mesh, axes, size, algorithm=name)
-        tasks.append(Task(step_cost(step, CostModel()).phases, stream, (), False))
+        tasks.append(
+            Task(
+                step_cost(step, CostModel("alpha-beta", order="written")).phases, stream, (), False
+            )
+        )
         members = groups(mesh, axes)
         found = moves(kind, name, len(members[0]))
         assert found is not None
@@ -350,7 +356,10 @@ def test_without_barriers_and_beside_others_times_are_near() -> None:
                 break
             size = rng.choice([1e4, 1e5, 1e6, 1e7])
             try:
-                cost = step_cost(Collective(kind, mesh, axes, size, algorithm=name), CostModel())
+                cost = step_cost(
+                    Collective(kind, mesh, axes, size, algorithm=name),
+                    CostModel("alpha-beta", order="written"),
+                )
             except CostError:
                 break
             tasks.append(Task(cost.phases, stream, (), False))

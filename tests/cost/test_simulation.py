@@ -26,7 +26,7 @@ from collir.dialects.machine import NumberAttr
 from collir.layout import Mesh
 from collir.machine import MAX_DEVICES
 
-MODELS = [CostModel("alpha-beta"), CostModel("p2"), CostModel("nccl")]
+MODELS = [CostModel("alpha-beta", order="written"), CostModel("p2"), CostModel("nccl")]
 
 
 def close(one: float, other: float) -> bool:
@@ -38,7 +38,7 @@ def one_of(text: str, passes: str = "") -> Simulation:
     module = collir.parse(text)
     if passes:
         collir.run_passes(module, passes)
-    (found,) = simulate(module)
+    (found,) = simulate(module, CostModel("alpha-beta", order="written"))
     return found
 
 
@@ -57,7 +57,7 @@ def test_phases_take_what_the_closed_form_says(
         for size in (1.0, 1e6):
             collective = Collective(kind, mesh, axes, size, root, algorithm=name)
             try:
-                expected = step_cost(collective, CostModel())
+                expected = step_cost(collective, CostModel("alpha-beta", order="written"))
             except CostError:
                 continue
             pieces: list[Piece] = []
@@ -79,7 +79,10 @@ def test_two_at_the_same_time_share_what_they_use(
     mesh, axes, root = step
     for name in ALGORITHMS[kind]:
         try:
-            one = step_cost(Collective(kind, mesh, axes, 1e6, root, algorithm=name), CostModel())
+            one = step_cost(
+                Collective(kind, mesh, axes, 1e6, root, algorithm=name),
+                CostModel("alpha-beta", order="written"),
+            )
         except CostError:
             continue
         tasks = [Task(one.phases, stream, (), False) for stream in (0, 1)]

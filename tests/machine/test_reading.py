@@ -4,6 +4,7 @@ import random
 import string
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 from itertools import pairwise, product
 from math import prod
@@ -40,7 +41,7 @@ HERE = Path(__file__).parent / "topologies"
 FILES = sorted(HERE.iterdir())
 
 SWITCH, RING, FULL, BUS, _, LINKS = LinkKind
-NVLINK, PCI, NETWORK = Fabric
+NVLINK, PCI, NETWORK, MEMORY = Fabric.NVLINK, Fabric.PCI, Fabric.NETWORK, Fabric.MEMORY
 
 Row = tuple[str, int, float, LinkKind, int, Fabric | None]
 
@@ -109,22 +110,22 @@ EXPECTED: dict[str, tuple[str, list[Row]]] = {
         "hwloc",
         [
             ("node", 1, 25e9, SWITCH, 1, NETWORK),
-            ("socket", 2, 144e9, SWITCH, 1, PCI),
-            ("numa", 2, 102.4e9, SWITCH, 1, PCI),
-            ("l3", 4, 102.4e9, SWITCH, 1, PCI),
-            ("core", 4, 102.4e9, BUS, 1, PCI),
+            ("socket", 2, 144e9, SWITCH, 1, MEMORY),
+            ("numa", 2, 102.4e9, SWITCH, 1, MEMORY),
+            ("l3", 4, 102.4e9, SWITCH, 1, MEMORY),
+            ("core", 4, 102.4e9, BUS, 1, MEMORY),
         ],
     ),
     "xeon_hwloc1.xml": (
         "hwloc",
-        [("socket", 2, 144e9, SWITCH, 1, PCI), ("core", 8, 102.4e9, BUS, 1, PCI)],
+        [("socket", 2, 144e9, SWITCH, 1, MEMORY), ("core", 8, 102.4e9, BUS, 1, MEMORY)],
     ),
     "uneven_hwloc.xml": (
         "hwloc",
         [
-            ("socket", 2, 144e9, SWITCH, 1, PCI),
-            ("l3", 2, 102.4e9, SWITCH, 1, PCI),
-            ("core", 3, 102.4e9, BUS, 1, PCI),
+            ("socket", 2, 144e9, SWITCH, 1, MEMORY),
+            ("l3", 2, 102.4e9, SWITCH, 1, MEMORY),
+            ("core", 3, 102.4e9, BUS, 1, MEMORY),
         ],
     ),
 }
@@ -218,15 +219,12 @@ def test_every_number_has_its_source_in_a_comment(path: Path) -> None:
 
 
 def test_a_dgx_a100_is_the_one_that_ships() -> None:
+    """But for what was fitted: the file says what the links are nominally."""
     for name in ("dgx_a100.txt", "dgx_a100_nccl.xml"):
-        outer, inner = read(text_of(name)).machine("m").levels
-        ours = preset("dgx_a100").op.value().levels
-        for found, shipped in zip((outer, inner), ours, strict=True):
-            assert (found.port, found.latency, found.rails) == (
-                shipped.port,
-                shipped.latency,
-                shipped.rails,
-            )
+        node, gpu = read(text_of(name)).machine("m").levels
+        ours, fitted = preset("dgx_a100").op.value().levels
+        assert (node.port, node.latency, node.rails) == (ours.port, ours.latency, ours.rails)
+        assert gpu == replace(fitted, port=300e9, latency=3.4e-6)
 
 
 def test_the_memory_of_a_host_is_dealt_out_to_its_cores() -> None:

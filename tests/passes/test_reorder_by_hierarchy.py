@@ -266,11 +266,11 @@ def layers_take(count: int, seconds: float) -> None:
         assert last is not None
         results.append(last)
     module = module_of([mesh], [builder.function(results)])
-    before = simulate(module, CostModel())[0].time
+    before = simulate(module, CostModel("alpha-beta", order="written"))[0].time
     start = time.process_time()
     collir.run_passes(module, PASS)
     assert time.process_time() - start < seconds
-    assert simulate(module, CostModel())[0].time < before / 10
+    assert simulate(module, CostModel("alpha-beta", order="written"))[0].time < before / 10
 
 
 @given(rng=RANDOM)

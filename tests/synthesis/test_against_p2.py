@@ -27,7 +27,11 @@ Hierarchy = tuple[int, ...]
 Written = tuple[str, tuple[str, ...], frozenset[str]]
 """A collective, its levels, and those of which only the first devices take part."""
 
-MODELS = (CostModel("p2"), CostModel("alpha-beta", order="hardware"), CostModel("alpha-beta"))
+MODELS = (
+    CostModel("p2"),
+    CostModel("alpha-beta", order="hardware"),
+    CostModel("alpha-beta", order="written"),
+)
 
 
 def hierarchies(levels: int, devices: int = 16) -> list[Hierarchy]:

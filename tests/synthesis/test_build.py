@@ -330,7 +330,7 @@ def test_redistributions_over_many_sub_axes_end_in_time(
     always something."""
     text = f"{MANY}func @f(%x: {source}) -> {target} on @m {{\n"
     before = read(f"{text}  %r = redistribute %x to {target}\n  return %r\n}}\n")
-    wanted = Wanted(CostModel(), seconds=float(limit))
+    wanted = Wanted(CostModel("alpha-beta", order="written"), seconds=float(limit))
     after = before.clone()
     synthesised(after, wanted)
     verify(after)

@@ -45,7 +45,7 @@ SIZE = 16
 
 
 def prices_on(mesh: Mesh) -> Prices:
-    return Prices(mesh, Wanted(CostModel()))
+    return Prices(mesh, Wanted(CostModel("alpha-beta", order="written")))
 
 
 PRICES = prices_on(MESH)
@@ -243,7 +243,7 @@ def test_steps_cost_what_they_do_in_a_simulation(rng: random.Random) -> None:
         assert builder.try_op(form.op, [builder.values[-1]], dict(form.properties)) is not None
     module = module_of([mesh], [builder.function(builder.values[-1:])])
     try:
-        [simulated] = simulate(module, CostModel())
+        [simulated] = simulate(module, CostModel("alpha-beta", order="written"))
     except DiagnosticError:
         assert grid.price is None
         return

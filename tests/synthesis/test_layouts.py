@@ -19,7 +19,7 @@ from collir.synthesis.paths import Node, cheapest
 MODELS = (
     CostModel("p2"),
     CostModel("nccl"),
-    CostModel("alpha-beta"),
+    CostModel("alpha-beta", order="written"),
     CostModel("alpha-beta", order="hardware"),
 )
 
@@ -193,7 +193,7 @@ def test_permutes_from_two_layouts_to_one_are_two() -> None:
         DistType(DType.F32, (Dim(2**16, order), Dim(8)))
         for order in (("x.a", "x.b", "y.b"), ("y.b", "x.b", "x.a"), ("x.a", "y.b", "x.b"))
     )
-    model = CostModel("alpha-beta")
+    model = CostModel("alpha-beta", order="written")
     alone = [paid(LayoutPaths(mesh, x, to, model), x, to) for x in (near, far)]
     paths = LayoutPaths(mesh, near, to, model)
     assert [paid(paths, x, to) for x in (near, far)] == pytest.approx(alone)

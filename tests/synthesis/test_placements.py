@@ -135,7 +135,7 @@ def test_the_best_placement_is_the_cheapest_one_written_by_hand(
 def test_the_larger_reduction_gets_the_faster_links() -> None:
     module = read(TWO)
     [op] = unplaced(module)
-    found = best_placements(module, op, CostModel())
+    found = best_placements(module, op, CostModel("alpha-beta", order="written"))
     assert found.count == 3 and found.proven
     assert [one.matrix for one in found.found] == [
         ((1, 4), (4, 1)),
@@ -148,7 +148,7 @@ def test_a_limit_of_time_returns_the_best_so_far_and_says_so() -> None:
     text = TWO.replace("node[4]", "node[64]").replace("gpu[4]", "gpu[64]")
     module = read(text.replace("data = 4, model = 4", "data = 64, model = 8, more = 8"))
     [op] = unplaced(module)
-    found = best_placements(module, op, CostModel(), seconds=0.05)
+    found = best_placements(module, op, CostModel("alpha-beta", order="written"), seconds=0.05)
     assert not found.proven
     assert found.count > len(found.found) > 0
 
@@ -158,20 +158,22 @@ def test_placements_that_an_algorithm_does_not_fit_are_left_out() -> None:
     ring = TWO.replace("3 us }", "3 us, kind = ring }")
     module = read(ring.replace("over data", "over data using binary_tree"))
     [op] = unplaced(module)
-    found = best_placements(module, op, CostModel())
+    found = best_placements(module, op, CostModel("alpha-beta", order="written"))
     assert [one.matrix for one in found.found] == [((4, 1), (1, 4))]
     both = ring.replace("20 us }", "20 us, kind = ring }")
     module = read(both.replace("over data", "over data using binary_tree"))
     [op] = unplaced(module)
     with pytest.raises(collir.DiagnosticError, match="trees are not costed"):
-        best_placements(module, op, CostModel())
+        best_placements(module, op, CostModel("alpha-beta", order="written"))
 
 
 def test_what_has_no_cost_is_left_out_at_the_end_of_the_time_too() -> None:
     ring = TWO.replace("3 us }", "3 us, kind = ring }")
     module = read(ring.replace("over data", "over data using binary_tree"))
     [op] = unplaced(module)
-    search = Matrices(functions_on(module, "m"), op.value(), CostModel(), {})
+    search = Matrices(
+        functions_on(module, "m"), op.value(), CostModel("alpha-beta", order="written"), {}
+    )
 
     def visit(node: Partial) -> None:
         search.bound(node)
@@ -187,8 +189,10 @@ def test_what_has_no_cost_is_left_out_at_the_end_of_the_time_too() -> None:
 def test_weights_say_how_often_a_function_runs() -> None:
     module = read(TWO)
     [op] = unplaced(module)
-    plain = best_placements(module, op, CostModel())
-    heavy = best_placements(module, op, CostModel(), weights={"acts": 1000.0})
+    plain = best_placements(module, op, CostModel("alpha-beta", order="written"))
+    heavy = best_placements(
+        module, op, CostModel("alpha-beta", order="written"), weights={"acts": 1000.0}
+    )
     assert [one.matrix for one in heavy.found] != [one.matrix for one in plain.found]
     assert heavy.found[0].matrix == ((4, 1), (1, 4))
     for one in heavy.found:
@@ -200,7 +204,7 @@ def test_a_smaller_mesh_gets_the_best_part_of_its_machine() -> None:
     text = text.replace("64@model", "96@model")
     module = read(text)
     [op] = unplaced(module)
-    found = best_placements(module, op, CostModel())
+    found = best_placements(module, op, CostModel("alpha-beta", order="written"))
     parts = {tuple(level.size for level in one.mesh.machine.levels) for one in found.found}
     assert parts == {(2, 3), (3, 2)} and found.count == 2
     after = run_passes(read(text), "place")

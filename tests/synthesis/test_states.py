@@ -21,9 +21,9 @@ CHANGES = ("PR", "PR", "PS", "PM", "MR", "MS", "SR", "SM", "RR", "RS", "RM", "PP
 MODELS = (
     CostModel("p2"),
     CostModel("nccl"),
-    CostModel("alpha-beta"),
-    CostModel("alpha-beta"),
-    CostModel("alpha-beta", "runtime"),
+    CostModel("alpha-beta", order="written"),
+    CostModel("alpha-beta", order="written"),
+    CostModel("alpha-beta", "runtime", "written"),
     CostModel("alpha-beta", order="hardware"),
 )
 
@@ -179,7 +179,11 @@ def test_the_first_of_many_are_the_cheapest(rng: random.Random) -> None:
 # around by one device passes fewer ports.
 
 
-PLAIN = (CostModel("p2"), CostModel("alpha-beta"), CostModel("alpha-beta", order="hardware"))
+PLAIN = (
+    CostModel("p2"),
+    CostModel("alpha-beta", order="written"),
+    CostModel("alpha-beta", order="hardware"),
+)
 
 
 def better_elsewhere(case: Case, fixed: str) -> float:

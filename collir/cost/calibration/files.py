@@ -5,11 +5,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from collir.cost.calibration import nccl_tests, osu, own
+from collir.cost.calibration import csv_times, nccl_tests, osu, own
 from collir.cost.calibration.tables import Part, Table, Tables, collective, mesh_over
 from collir.cost.calibration.values import Sample
-from collir.cost.nccl import fabrics
-from collir.machine import Fabric, Machine
+from collir.machine import Fabric, Machine, fabrics
 from collir.machine.reading import Place, ReadError
 
 
@@ -25,6 +24,7 @@ class Format:
 FORMATS = {
     "collir": Format("collir's own", own.read, re.compile(rf"^{re.escape(own.TITLE)}", re.M)),
     "nccl-tests": Format("nccl-tests'", nccl_tests.read, nccl_tests.MARK),
+    "csv": Format("comma-separated", csv_times.read, csv_times.HEADER),
     "osu": Format("the OSU micro-benchmarks'", osu.read, osu.TITLE),
 }
 """Name -> format."""

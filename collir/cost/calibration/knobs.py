@@ -24,11 +24,13 @@ class Knob:
     """The port or the latency of a level (0 is outermost), or the reduction of the device.
 
     Where the children of a level have ports of their own, the port is the largest of them.
+    ``part`` says of which of the level's parts the port is; None: of the level itself.
     """
 
     name: str
     what: str
     level: int = -1
+    part: int | None = None
 
     def said(self, machine: Machine) -> float:
         """As the machine says it: seconds, or bytes per second."""
@@ -36,6 +38,8 @@ class Knob:
             assert machine.device and machine.device.reduction
             return machine.device.reduction
         level = machine.levels[self.level]
+        if self.part is not None:
+            return level.parts[self.part].port
         return level.latency if self.what == "latency" else level.port
 
     def read(self, machine: Machine) -> float:
@@ -55,6 +59,10 @@ def knobs_of(machine: Machine) -> list[Knob]:
     found: list[Knob] = []
     for index, level in enumerate(machine.levels):
         if level.size > 1:
+            found += [
+                Knob(f"{level.name}.part[{part.children}]", "port", index, place)
+                for place, part in enumerate(level.parts)
+            ]
             found += [Knob(f"{level.name}.{what}", what, index) for what in ("port", "latency")]
     if machine.device and machine.device.reduction:
         found.append(Knob("reduction", "reduction"))
@@ -77,9 +85,18 @@ def saying(machine: Machine, knobs: Sequence[Knob], values: Sequence[float]) -> 
             device = replace(device, reduction=value)
         elif knob.what == "latency":
             levels[knob.level] = replace(levels[knob.level], latency=value)
+        elif knob.part is not None:
+            levels[knob.level] = _with_part(levels[knob.level], knob.part, value)
         else:
             levels[knob.level] = _with_port(levels[knob.level], value)
     return replace(machine, levels=tuple(levels), device=device)
+
+
+def _with_part(level: Level, place: int, port: float) -> Level:
+    """Return the level with this as the port of one of its parts."""
+    parts = list(level.parts)
+    parts[place] = replace(parts[place], port=port)
+    return replace(level, parts=tuple(parts))
 
 
 def _with_port(level: Level, port: float) -> Level:

@@ -17,7 +17,7 @@ HEADER = re.compile(r"^.{0,80}?#[ \t]+size[ \t]+count[ \t]+type\b", re.MULTILINE
 MARK = re.compile(rf"{HEADER.pattern}|^.{{0,80}}?# nThread \d", re.MULTILINE)
 """What only these programs print."""
 
-_KINDS = {
+KINDS = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",
     "reduce_scatter": "reduce_scatter",
@@ -27,6 +27,7 @@ _KINDS = {
     "gather": "gather",
     "scatter": "scatter",
 }
+"""The collectives by the names of the programs."""
 _OTHERS = ("sendrecv", "hypercube", "alltoallv", "bisection")
 _PROGRAM = re.compile(r"(?<![A-Za-z_])([a-z_]+)_perf(?:_mpi)?\b")
 _PREFIX = re.compile(r"^\s*(?:\d+:(?=\s)|\[\d+,\d+\]<std(?:out|err)>:)\s?")
@@ -38,8 +39,8 @@ _TIMES = ("time", "cputime")
 
 def kind_of(text: str) -> str | None:
     """The collective of the program that a text mentions last; empty if it measures none."""
-    named = [name for name in _PROGRAM.findall(text) if name in _KINDS or name in _OTHERS]
-    return _KINDS.get(named[-1], "") if named else None
+    named = [name for name in _PROGRAM.findall(text) if name in KINDS or name in _OTHERS]
+    return KINDS.get(named[-1], "") if named else None
 
 
 @dataclass

@@ -102,7 +102,11 @@ class Problem:
         for number, one in enumerate(collectives):
             mesh = meshes.get(id(one.mesh))
             if mesh is None:
-                mesh = meshes[id(one.mesh)] = replace(one.mesh, machine=machine)
+                own = one.mesh.machine
+                each = zip(machine.levels, own.levels, strict=True)
+                levels = tuple(level.first(there.size) for level, there in each)
+                mesh = replace(one.mesh, machine=replace(own, levels=levels, device=machine.device))
+                meshes[id(one.mesh)] = mesh
             try:
                 found.append(step_estimate(replace(one, mesh=mesh), self.model)[1].time)
             except CostError as error:

@@ -134,7 +134,7 @@ def _levels(
             port, latency, what = assumed.MEMORY, assumed.CORE_LATENCY, "through shared memory"
         found.append(
             Described(
-                Level(name, size, port, latency, kind, fabric=Fabric.PCI),
+                Level(name, size, port, latency, kind, fabric=Fabric.MEMORY),
                 (
                     f"Size: from line {line} on.",
                     f"Port and latency: assumed, {what} as of cpu_cluster.",

@@ -10,10 +10,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
 import collir
-from collir.cost.nccl import fabrics
 from collir.dialects.machine import MeshOp
 from collir.layout import Mesh, SubAxis
-from collir.machine import Fabric
+from collir.machine import Fabric, fabrics
 from collir.syntax.diagnostics import DiagnosticError
 from collir.targets.code.python_text import comment
 from collir.targets.code.ranks import axes_text

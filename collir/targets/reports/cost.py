@@ -25,9 +25,9 @@ from collir.targets.reports.text import (
 class CostingTarget(Target):
     """The options of every target that costs."""
 
-    model: str = "alpha-beta"
-    algorithm: str = "cheapest"
-    order: str = "written"
+    model: str = "auto"
+    algorithm: str = "auto"
+    order: str = "auto"
 
     def __post_init__(self) -> None:
         self.cost_model()
@@ -45,9 +45,12 @@ class CostingTarget(Target):
 class CostTarget(CostingTarget):
     """What every collective costs: time, bytes through each level's busiest port, and the bound.
 
-    model: `alpha-beta` (latency and bandwidth), `p2` (bandwidth only, as in P²), `nccl` (NCCL's
-    own). algorithm, where a step names none: `cheapest`, `runtime` (MPICH's choice), or a name.
-    order: of the ranks in a group: as `written` behind `over`, or that of the `hardware`.
+    model: `auto` (that of the library which runs the program: NCCL on GPUs, MPICH on CPUs),
+    `alpha-beta` (latency and bandwidth), `p2` (bandwidth only, as in P²), `nccl` (NCCL's own).
+    algorithm, where a step names none: `auto` (the library's choice), `cheapest`, `runtime`
+    (MPICH's choice), or a name.
+    order: of the ranks in a group: as `written` behind `over`, or that of the `hardware`; `auto` is
+    the hardware's on GPUs, as NCCL lays its rings.
     """
 
     name = "cost"
@@ -76,7 +79,8 @@ def title_of(found: FunctionCost | Simulation) -> str:
         f"@{found.name} on @{found.mesh.name} (@{machine.name}, {found.mesh.devices} devices): "
         f"{seconds_text(found.time)}, bound {seconds_text(found.bound)}"
     )
-    return title + (f" ({ratio_text(found.time, found.bound)})" if found.bound else "")
+    title += f" ({ratio_text(found.time, found.bound)})" if found.bound else ""
+    return f"{title}, costed {found.model.how(machine)}"
 
 
 def cost_table(found: FunctionCost) -> list[str]:
@@ -131,7 +135,8 @@ def cost_json(found: FunctionCost) -> dict[str, Any]:
         "name": found.name,
         "machine": found.mesh.machine.name,
         "mesh": found.mesh.name,
-        "model": found.model.model,
+        "model": found.model.on(found.mesh.machine).model,
+        "costed": found.model.how(found.mesh.machine),
         "time_s": found.time,
         "bound_s": found.bound,
         "steps": [

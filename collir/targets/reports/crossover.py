@@ -139,7 +139,9 @@ def report(candidates: Sequence[Candidate]) -> list[str]:
     lines = table(["bytes/rank", *(one.name for one in candidates), "fastest"], rows, left=0)
     until = [f"from {bytes_text(at)} {one.name}" for at, one in changes[1:]]
     programs = [f"{one.name}: {one.program}" for one in candidates if one.program]
-    return [*lines, "", f"fastest: {', '.join([changes[0][1].name, *until])}", *programs]
+    first = candidates[0].cost
+    how = f"costed {first.model.how(first.mesh.machine)}"
+    return [*lines, "", f"fastest: {', '.join([changes[0][1].name, *until])}; {how}", *programs]
 
 
 def plot(candidates: Sequence[Candidate]) -> str:

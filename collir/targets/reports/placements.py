@@ -7,6 +7,7 @@ from typing import IO, Any
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
+from collir.cost.model import CostModel
 from collir.layout import Mesh
 from collir.syntax.diagnostics import DiagnosticError
 from collir.synthesis.meshes import unplaced
@@ -69,7 +70,11 @@ class PlacementsTarget(PlacingTarget):
     name = "placements"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        output.write("\n".join("\n".join(_lines(one)) + "\n" for one in self.found(module)))
+        output.write(
+            "\n".join(
+                "\n".join(_lines(one, self.cost_model())) + "\n" for one in self.found(module)
+            )
+        )
 
 
 @dataclass(frozen=True)
@@ -80,12 +85,16 @@ class PlacementsJsonTarget(PlacingTarget):
     name = "placements-json"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        rows = [_json(one) for placements in self.found(module) for one in placements.found]
+        rows = [
+            _json(one, self.cost_model())
+            for placements in self.found(module)
+            for one in placements.found
+        ]
         json.dump(rows, output, indent=2)
         output.write("\n")
 
 
-def _lines(placements: Placements) -> list[str]:
+def _lines(placements: Placements, model: CostModel) -> list[str]:
     first = placements.found[0] if placements.found else None
     seen = ""
     if not placements.proven:
@@ -98,6 +107,7 @@ def _lines(placements: Placements) -> list[str]:
     title = f"mesh @{placements.name}: {many}{seen}"
     if first is None:
         return [title]
+    title += f", costed {model.how(first.mesh.machine)}"
     head = ["placement", *(f"@{name}" for name in first.functions), "time", "", "of bound"]
     rows = [
         [
@@ -120,11 +130,12 @@ def placement_text(mesh: Mesh) -> str:
     )
 
 
-def _json(placement: Placement) -> dict[str, Any]:
+def _json(placement: Placement, model: CostModel) -> dict[str, Any]:
     return {
         "mesh": placement.mesh.name,
         "matrix": [list(row) for row in placement.matrix],
         "functions": placement.functions,
         "time_s": placement.time,
         "bound_s": placement.bound,
+        "costed": model.how(placement.mesh.machine),
     }

@@ -117,7 +117,8 @@ def simulation_json(found: Simulation) -> dict[str, Any]:
         "machine": found.mesh.machine.name,
         "mesh": found.mesh.name,
         "devices": found.mesh.devices,
-        "model": found.model.model,
+        "model": found.model.on(found.mesh.machine).model,
+        "costed": found.model.how(found.mesh.machine),
         "time_s": found.time,
         "bound_s": found.bound,
         "busy_s": [

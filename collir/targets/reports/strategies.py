@@ -136,7 +136,9 @@ class StrategiesTarget(StrategiesBase):
     name = "strategies"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        tables = ["\n".join(_lines(one, self.top)) + "\n" for one in self.found(module)]
+        tables = [
+            "\n".join(_lines(one, self.top, self.cost_model())) + "\n" for one in self.found(module)
+        ]
         what = ALL_REDUCE.name if self.method == "enumerate" else "collective"
         output.write("\n".join(tables) or f"there is no {what}\n")
 
@@ -148,7 +150,11 @@ class StrategiesJsonTarget(StrategiesBase):
     name = "strategies-json"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        json.dump([_json(one, self.top) for one in self.found(module)], output, indent=2)
+        json.dump(
+            [_json(one, self.top, self.cost_model()) for one in self.found(module)],
+            output,
+            indent=2,
+        )
         output.write("\n")
 
 
@@ -159,7 +165,7 @@ def _baseline(op: DistOp, model: CostModel) -> StepCost:
         raise DiagnosticError.at(op, str(error)) from error
 
 
-def _lines(found: Strategies, top: int) -> list[str]:
+def _lines(found: Strategies, top: int, model: CostModel) -> list[str]:
     mesh, baseline = mesh_of(found.op), found.baseline
     if baseline is None:
         what = f"{found.op.mnemonic} to {dist_type(found.op.result).text(mesh)}"
@@ -167,7 +173,8 @@ def _lines(found: Strategies, top: int) -> list[str]:
         what = f"{found.op.mnemonic} over {', '.join(mesh.short(baseline.collective.axes))}"
     many = "" if found.count is None else f" {found.count} candidate{'s' * (found.count != 1)},"
     one = "" if baseline is None else f" as one step {seconds_text(baseline.time)},"
-    title = f"@{found.function}: {what}:{many}{one} bound {seconds_text(found.bound)}"
+    how = model.how(mesh.machine)
+    title = f"@{found.function}: {what}:{many}{one} bound {seconds_text(found.bound)}, costed {how}"
     if not found.proven:
         title += "; not all of them looked at in the time given"
     if not found.candidates:
@@ -220,7 +227,7 @@ def _texts(candidate: Candidate) -> Iterator[str]:
         yield text
 
 
-def _json(found: Strategies, top: int) -> dict[str, Any]:
+def _json(found: Strategies, top: int, model: CostModel) -> dict[str, Any]:
     listed = found.candidates[:top]
     return {
         "function": found.function,
@@ -229,6 +236,7 @@ def _json(found: Strategies, top: int) -> dict[str, Any]:
         "candidates": [_candidate_json(found.op, one) for one in listed],
         "baseline_s": None if found.baseline is None else found.baseline.time,
         "bound_s": found.bound,
+        "costed": model.how(mesh_of(found.op).machine),
         "proven": found.proven,
     }
 
