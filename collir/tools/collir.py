@@ -35,6 +35,12 @@ def _machine() -> Command:
     return machine
 
 
+def _new() -> Command:
+    from collir.tools import new
+
+    return new
+
+
 def _search() -> Command:
     from collir.tools import search
 
@@ -42,6 +48,7 @@ def _search() -> Command:
 
 
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
+    "new": ("a program to start from, for a cluster of yours", _new),
     "machine": ("the machines that ship with collir, or that others describe", _machine),
     "calibrate": ("machines fitted to measurements", _calibrate),
     "search": ("exact search of trees", _search),
