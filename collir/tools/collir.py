@@ -48,8 +48,8 @@ def _search() -> Command:
 
 
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
-    "new": ("a program to start from, for a cluster of yours", _new),
     "machine": ("the machines that ship with collir, or that others describe", _machine),
+    "new": ("a program to start from, for a cluster of yours", _new),
     "calibrate": ("machines fitted to measurements", _calibrate),
     "search": ("exact search of trees", _search),
 }
