@@ -47,8 +47,16 @@ from collir.tools.api import (
     verify_after,
 )
 from collir.tools.expected import check_expected
+from collir.tools.functions import keep_functions
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
-from collir.tools.pass_pages import XDSL_PASSES, pass_page, pipeline_page, summary
+from collir.tools.pass_pages import (
+    XDSL_PASSES,
+    XDSL_TARGETS,
+    pass_page,
+    pipeline_page,
+    summary,
+    target_page,
+)
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
 
 _DESCRIPTION = """\
@@ -137,6 +145,18 @@ class CollOpt(xDSLOptMain):
             help="print what a pass or a pipeline does and its options",
         )
         arg_parser.add_argument(
+            "--help-target",
+            metavar="TARGET",
+            help="print what a target prints and its options",
+        )
+        arg_parser.add_argument(
+            "--function",
+            metavar="NAME",
+            action="append",
+            default=[],
+            help="read this function only; may be given several times (default: all)",
+        )
+        arg_parser.add_argument(
             "--cost-between-passes",
             action="store_true",
             help="print what each function costs after each pass, and what each pass saved, on "
@@ -164,7 +184,7 @@ class CollOpt(xDSLOptMain):
         lines += [f"  {name:<14} {one.summary}" for name, one in PIPELINES.items()]
         lines += ["", "targets:"]
         lines += [f"  {name:<14} {summary(factory())}" for name, factory in TARGETS.items()]
-        lines += ["  mlir           The module in MLIR's syntax.", ""]
+        lines += [*(f"  {name:<14} {text}" for name, text in XDSL_TARGETS.items()), ""]
         return "\n".join(lines)
 
     def _target(self, text: str) -> str:
@@ -180,7 +200,7 @@ class CollOpt(xDSLOptMain):
     # --- the pipeline -----------------------------------------------------------------------
 
     def setup_pipeline(self):
-        if self.args.help_pass:
+        if self.args.help_pass or self.args.help_target:
             return
         try:
             found = pass_pipeline(self.args.passes, self.available_passes)
@@ -268,12 +288,17 @@ class CollOpt(xDSLOptMain):
         self, chunk: IO[bytes], file_extension: str, start_offset: int = 0
     ) -> ModuleOp | None:
         self._line_offset = start_offset
-        return super().parse_chunk(chunk, file_extension, start_offset)
+        module = super().parse_chunk(chunk, file_extension, start_offset)
+        if module is not None:
+            keep_functions(module, self.args.function)
+        return module
 
     def run(self) -> int:
         """Reads, runs and prints; the exit status."""
         if self.args.help_pass:
             return self._help_pass()
+        if self.args.help_target:
+            return self._help_target()
         target = self._checked_target()
         try:
             chunks, language = self.prepare_input()
@@ -339,6 +364,16 @@ class CollOpt(xDSLOptMain):
         if name not in self.available_passes:
             raise usage_error(ValueError(f"Unrecognized passes: ['{name}']"), self.available_passes)
         sys.stdout.write(pass_page(self.available_passes[name]()))
+        return 0
+
+    def _help_target(self) -> int:
+        name = self.args.help_target
+        if name not in self.available_targets:
+            raise UsageError(unknown_target(name, self.available_targets))
+        factory = self.available_targets[name]
+        if inspect.signature(factory).parameters:
+            raise UsageError(f"xDSL's target {name} is of an old kind: it has no options")
+        sys.stdout.write(target_page(cast(Callable[[], type[Target]], factory)()))
         return 0
 
     def _checked_target(self) -> str:

@@ -1,10 +1,15 @@
-"""What the command and the documentation say of a pass, and of a pipeline."""
+"""What the command and the documentation say of a pass, of a pipeline and of a target."""
 
+import ast
 import inspect
 from collections.abc import Iterable
-from textwrap import wrap
+from dataclasses import MISSING, fields
+from itertools import pairwise
+from textwrap import dedent, wrap
 
 from xdsl.passes import ModulePass, PassOptionInfo, get_pass_option_infos
+from xdsl.utils.hints import type_repr
+from xdsl.utils.target import Target
 
 from collir.passes.pipelines import Known, Pipeline, options_of
 
@@ -13,6 +18,9 @@ XDSL_PASSES = {
     "dce": "Drop operations whose results nothing uses.",
 }
 """Those of xDSL's passes that are of use here, with what they do."""
+
+XDSL_TARGETS = {"mlir": "The module in MLIR's syntax."}
+"""Those of xDSL's targets that are of use here, with what they print."""
 
 
 def summary(item: type) -> str:
@@ -32,6 +40,48 @@ def pass_page(found: type[ModulePass]) -> str:
     else:
         lines.append("It has no options.")
     return "\n".join(lines) + "\n"
+
+
+def target_page(found: type[Target]) -> str:
+    """Return the page of a target: its docstring, and each option with its own."""
+    own = "" if found.__doc__ == _signature_doc(found) else inspect.cleandoc(found.__doc__ or "")
+    lines = [f"{found.name}: {XDSL_TARGETS.get(found.name) or own}".rstrip(), ""]
+    about = field_docs(found)
+    for number, field in enumerate(fields(found)):
+        default = None if field.default is MISSING else str(field.default).lower()
+        info = PassOptionInfo(field.name, type_repr(field.type).strip("'"), default)
+        lines += [*(["Options:"] if number == 0 else []), f"  {_option(info)}"]
+        said = about.get(field.name, "")
+        indent = " " * 6
+        lines += wrap(said, 100, initial_indent=indent, subsequent_indent=indent)
+    if not fields(found):
+        lines.append("It has no options.")
+    return "\n".join(lines) + "\n"
+
+
+def _signature_doc(found: type) -> str:
+    """Return the docstring that a dataclass without one is given."""
+    return f"{found.__name__}{inspect.signature(found)}".replace(" -> None", "")
+
+
+def field_docs(found: type) -> dict[str, str]:
+    """Return what the string after each field of a class, or of a class above it, says."""
+    about: dict[str, str] = {}
+    for each in reversed(found.__mro__[:-1]):
+        if not issubclass(each, Target) or each is Target:
+            continue
+        (tree,) = ast.parse(dedent(inspect.getsource(each))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, string in pairwise(tree.body):
+            match field, string:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str() as text)),
+                ):
+                    about[name] = " ".join(text.split())
+                case _:
+                    pass
+    return about
 
 
 def pipeline_page(pipeline: Pipeline, known: Known) -> str:

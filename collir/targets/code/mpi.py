@@ -1,13 +1,4 @@
-"""C for MPI 3.0 and C99: one function per ``func``, communicators made once.
-
-The communicator of an ordered list of sub-axes is an ``MPI_Comm_split`` of the mesh: its colour is
-the rank without its coordinates on the list, its key the mixed-radix index over the list, so ranks
-inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes part.
-Dimensions other than the first are packed, so that every block is contiguous.
-
-An ``async`` collective is started, and waited for before its result is used; what is packed, or too
-large for one call, is not. With ``sized=true`` functions are for values of any size.
-"""
+"""C for MPI 3.0 and C99: one function per ``func``, communicators made once."""
 
 import math
 from collections import Counter
@@ -562,13 +553,24 @@ def emit_c(
 
 @dataclass(frozen=True)
 class MpiTarget(Target):
-    """C for MPI: a function per func, communicators made once; with main, one that runs itself;
-    with sized, functions for values of any size, which choose among those that take their place."""
+    """C for MPI 3.0 and C99: one function per `func`, communicators made once.
+
+    The communicator of an ordered list of sub-axes is an `MPI_Comm_split` of the mesh: its colour
+    is the rank without its coordinates on the list, its key the mixed-radix index over the list, so
+    ranks inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes
+    part. Dimensions other than the first are packed, so that every block is contiguous.
+
+    An `async` collective is started, and waited for before its result is used; what is packed, or
+    too large for one call, is not. With `sized=true` functions are for values of any size.
+    """
 
     name = "mpi"
 
     main: bool = False
+    """Print a program with a main that runs each function, checks it and times it."""
     sized: bool = False
+    """Print functions for values of any size, which choose among those that are written for larger
+    values."""
 
     def __post_init__(self) -> None:
         if self.main and self.sized:

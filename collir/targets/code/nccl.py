@@ -1,14 +1,4 @@
-"""C++17 for NCCL and CUDA: one function per ``func`` on device buffers and a stream.
-
-The communicator of an ordered list of sub-axes is an ``ncclCommSplit`` of the mesh: its colour is
-the rank without its coordinates on the list, its key the mixed-radix index over the list, so ranks
-inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes part.
-Dimensions other than the first are packed, so that every block is contiguous. Sends and receives
-that have to progress together are in one group. An ``async`` collective runs on a stream of the
-outermost level it goes through, and events join these with the caller's. With ``sized=true``
-functions are for values of any size. What computes is a kernel, and needs nvcc; a file without
-kernels is for any C++ compiler.
-"""
+"""C++17 for NCCL and CUDA: one function per ``func`` on device buffers and a stream."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -523,16 +513,29 @@ def _includes(cuda: CudaText, types: set[DType], more: Iterable[str]) -> Sequenc
 
 @dataclass(frozen=True)
 class NcclTarget(Target):
-    """C++ for NCCL: a function per func on device buffers; with main, one that runs itself: its
-    ranks are processes of MPI, or threads of one process; temporaries can be symmetric memory; with
-    sized, functions for values of any size, which choose among those that take their place."""
+    """C++17 for NCCL and CUDA: one function per `func` on device buffers and a stream.
+
+    The communicator of an ordered list of sub-axes is an `ncclCommSplit` of the mesh: its colour is
+    the rank without its coordinates on the list, its key the mixed-radix index over the list, so
+    ranks inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes
+    part. Dimensions other than the first are packed, so that every block is contiguous. Sends and
+    receives that have to progress together are in one group. An `async` collective runs on a stream
+    of the outermost level it goes through, and events join these with the caller's. With
+    `sized=true` functions are for values of any size. What computes is a kernel, and needs nvcc; a
+    file without kernels is for any C++ compiler.
+    """
 
     name = "nccl"
 
     main: bool = False
+    """Print a program with a main that runs each function, checks it and times it."""
     processes: bool = True
+    """The ranks of the main are processes of MPI; otherwise threads of one process."""
     symmetric: bool = False
+    """Put temporaries into symmetric memory, registered with NCCL."""
     sized: bool = False
+    """Print functions for values of any size, which choose among those that are written for larger
+    values."""
 
     def __post_init__(self) -> None:
         if self.main and self.sized:

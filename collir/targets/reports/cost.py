@@ -26,8 +26,13 @@ class CostingTarget(Target):
     """The options of every target that costs."""
 
     model: str = "alpha-beta"
+    """The cost model: `alpha-beta` (latency and bandwidth), `p2` (bandwidth only, as in P²) or
+    `nccl` (NCCL's own)."""
     algorithm: str = "cheapest"
+    """The algorithm of the steps that name none: `cheapest`, `runtime` (MPICH's choice), or the
+    name of one."""
     order: str = "written"
+    """The order of the ranks in a group: as `written` behind `over`, or that of the `hardware`."""
 
     def __post_init__(self) -> None:
         self.cost_model()
@@ -43,12 +48,7 @@ class CostingTarget(Target):
 
 @dataclass(frozen=True)
 class CostTarget(CostingTarget):
-    """What every collective costs: time, bytes through each level's busiest port, and the bound.
-
-    model: `alpha-beta` (latency and bandwidth), `p2` (bandwidth only, as in P²), `nccl` (NCCL's
-    own). algorithm, where a step names none: `cheapest`, `runtime` (MPICH's choice), or a name.
-    order: of the ranks in a group: as `written` behind `over`, or that of the `hardware`.
-    """
+    """What every collective costs: time, bytes through each level's busiest port, and the bound."""
 
     name = "cost"
 

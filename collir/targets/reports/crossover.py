@@ -54,16 +54,15 @@ class CrossoverTarget(CostingTarget):
 
     The size is that of a function's largest argument or result on one rank, and all buffers grow
     with it. Functions without collectives are left out.
-    strategies: of `decompose`, tried on each function, and `searched`: those that a search finds
-    for some of the sizes; all, if the file has one function only.
-    svg: print a plot (needs matplotlib: `pip install 'collir[plot]'`).
-    model, algorithm, order: as of the target cost.
     """
 
     name = "crossover"
 
     strategies: tuple[str, ...] = ()
+    """Strategies of `decompose` that are tried on each function, and `searched`: the programs that
+    a search finds for some of the sizes. By default all, if the file has one function only."""
     svg: bool = False
+    """Print a plot (needs matplotlib: `pip install 'collir[plot]'`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
