@@ -8,6 +8,7 @@ from typing import Protocol
 
 import collir
 from collir.syntax.diagnostics import Sources
+from collir.tools import completion
 from collir.tools.api import UsageError
 from collir.tools.shell import Arguments, run_tool
 
@@ -65,12 +66,14 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
         command.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
         if name == chosen:
             load().configure(command)
+    completion.complete(parser)
     return parser
 
 
 def _run(given: Sequence[str]) -> int:
-    chosen = next((word for word in given if not word.startswith("-")), None)
-    if chosen is not None and chosen not in COMMANDS:
+    words = completion.typed_words() if completion.asked() else given
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    if chosen is not None and chosen not in COMMANDS and not completion.asked():
         close = difflib.get_close_matches(chosen, COMMANDS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(COMMANDS)}"
         raise UsageError(f"there is no command '{chosen}'; {hint}")

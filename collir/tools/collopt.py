@@ -38,6 +38,7 @@ from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
+from collir.tools import completion
 from collir.tools.api import (
     UsageError,
     pass_pipeline,
@@ -170,9 +171,25 @@ class CollOpt(xDSLOptMain):
         arg_parser.add_argument(
             "--debug", action="store_true", help="show the traceback of an internal error"
         )
+        self._complete(arg_parser)
         plain_help = arg_parser.format_help
         # The list needs the docstrings, so the passes are imported only for --help.
         arg_parser.format_help = lambda: plain_help() + self._catalogue()  # type: ignore
+
+    def _complete(self, arg_parser: argparse.ArgumentParser) -> None:
+        """Answer a shell that asks for completions."""
+        passes = completion.pass_list(self.available_passes)
+        targets = completion.specifications(self.available_targets, self._target_class)
+        completion.complete(
+            arg_parser, passes=passes, help_pass=passes, target=targets, help_target=targets
+        )
+
+    def _target_class(self, name: str) -> type[Target] | None:
+        """Return the class of a target; None if it is one of xDSL's old kind."""
+        factory = self.available_targets[name]
+        if inspect.signature(factory).parameters:
+            return None
+        return cast(Callable[[], type[Target]], factory)()
 
     def _catalogue(self) -> str:
         others = sorted(set(self.available_passes) - set(PASSES))
@@ -370,21 +387,20 @@ class CollOpt(xDSLOptMain):
         name = self.args.help_target
         if name not in self.available_targets:
             raise UsageError(unknown_target(name, self.available_targets))
-        factory = self.available_targets[name]
-        if inspect.signature(factory).parameters:
+        found = self._target_class(name)
+        if found is None:
             raise UsageError(f"xDSL's target {name} is of an old kind: it has no options")
-        sys.stdout.write(target_page(cast(Callable[[], type[Target]], factory)()))
+        sys.stdout.write(target_page(found))
         return 0
 
     def _checked_target(self) -> str:
         """The name of the target; its options are checked before anything is read."""
         spec = parse_spec(self.args.target)
-        factory = self.available_targets[spec.name]
-        if not inspect.signature(factory).parameters:  # not one of xDSL's old kind
-            try:
-                cast(Callable[[], type[Target]], factory)().from_spec(spec)
-            except (ValueError, ImportError) as error:
-                raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
+        try:
+            if found := self._target_class(spec.name):
+                found.from_spec(spec)
+        except (ValueError, ImportError) as error:
+            raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
         return spec.name
 
     def _printed(self, module: ModuleOp, target: str) -> str:

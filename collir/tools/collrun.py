@@ -33,7 +33,7 @@ from collir.semantics.meaning import meaning
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.syntax.mlir import check_programs, functions_of
 from collir.targets.reports.text import seconds_text
-from collir.tools import api
+from collir.tools import api, completion
 from collir.tools.functions import keep_functions
 from collir.tools.resize import dimensions, largest_dimension, resize
 from collir.tools.shell import BAD_INPUT, Arguments, run_tool
@@ -91,6 +91,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks of internal errors")
     parser.add_argument("--version", action="version", version=f"collrun {collir.__version__}")
+    if completion.asked():
+        completion.complete(parser, passes=completion.pass_list(api.known_passes()))
     return parser
 
 
