@@ -59,6 +59,12 @@ from collir.tools.pass_pages import (
     target_page,
 )
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
+from collir.tools.universe import (
+    known_dialects,
+    known_passes,
+    known_targets,
+    of_other_packages,
+)
 
 _DESCRIPTION = """\
 Reads a module (.coll or .mlir), runs passes over it, and prints it for a target.
@@ -75,11 +81,8 @@ class CollOpt(xDSLOptMain):
     # --- what there is ----------------------------------------------------------------------
 
     def register_all_dialects(self):
-        from collir.dialects.tables import DIALECTS
-
-        super().register_all_dialects()
-        for dialect in DIALECTS:
-            self.ctx.register_dialect(dialect.name, lambda dialect=dialect: dialect)
+        for name, factory in known_dialects().items():
+            self.ctx.register_dialect(name, factory)
 
     def register_all_frontends(self):
         super().register_all_frontends()
@@ -95,13 +98,10 @@ class CollOpt(xDSLOptMain):
         )
 
     def register_all_passes(self):
-        super().register_all_passes()
-        for name, factory in PASSES.items():
-            self.register_pass(name, factory)
+        self.available_passes |= known_passes()
 
     def register_all_targets(self):
-        super().register_all_targets()
-        self.available_targets |= TARGETS
+        self.available_targets |= known_targets()
 
     def register_all_arguments(self, arg_parser: argparse.ArgumentParser):
         super().register_all_arguments(arg_parser)
@@ -192,9 +192,11 @@ class CollOpt(xDSLOptMain):
         return cast(Callable[[], type[Target]], factory)()
 
     def _catalogue(self) -> str:
-        others = sorted(set(self.available_passes) - set(PASSES))
+        added = of_other_packages()
+        others = set(self.available_passes) - set(PASSES) - set(added)
         lines = ["", "passes:"]
         lines += [f"  {name:<14} {summary(factory())}" for name, factory in PASSES.items()]
+        lines += [f"  {name:<14} {summary(factory())}" for name, factory in added.items()]
         lines += [f"  {name:<14} {text}" for name, text in XDSL_PASSES.items()]
         lines += [f"  and {len(others) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
         lines += ["pipelines, each in place of its passes:"]

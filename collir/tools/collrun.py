@@ -92,7 +92,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show tracebacks of internal errors")
     parser.add_argument("--version", action="version", version=f"collrun {collir.__version__}")
     if completion.asked():
-        completion.complete(parser, passes=completion.pass_list(api.known_passes()))
+        from collir.tools.universe import known_passes
+
+        completion.complete(parser, passes=completion.pass_list(known_passes()))
     return parser
 
 

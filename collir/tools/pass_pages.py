@@ -2,8 +2,9 @@
 
 import ast
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, fields
+from functools import cache
 from itertools import pairwise
 from textwrap import dedent, wrap
 
@@ -29,33 +30,39 @@ def summary(item: type) -> str:
 
 
 def pass_page(found: type[ModulePass]) -> str:
-    """The page of a pass: its module's docstring and its options."""
+    """Return the page of a pass: its module's docstring and its options."""
     module = inspect.getmodule(found)
     own = inspect.cleandoc(found.__doc__ or "")  # xDSL's passes may inherit one that says nothing
     text = (module and inspect.getdoc(module)) or XDSL_PASSES.get(found.name) or own
-    lines = [f"{found.name}: {text}".rstrip(), ""]
-    if options := get_pass_option_infos(found):
-        lines.append("Options:")
-        lines += [f"  {_option(option)}" for option in options]
-    else:
-        lines.append("It has no options.")
-    return "\n".join(lines) + "\n"
+    return _page(found, text, get_pass_option_infos(found))
 
 
 def target_page(found: type[Target]) -> str:
-    """Return the page of a target: its docstring, and each option with its own."""
+    """Return the page of a target: its docstring and its options."""
     own = "" if found.__doc__ == _signature_doc(found) else inspect.cleandoc(found.__doc__ or "")
-    lines = [f"{found.name}: {XDSL_TARGETS.get(found.name) or own}".rstrip(), ""]
+    options = [
+        PassOptionInfo(
+            field.name,
+            type_repr(field.type).strip("'"),
+            None if field.default is MISSING else str(field.default).lower(),
+        )
+        for field in fields(found)
+    ]
+    return _page(found, XDSL_TARGETS.get(found.name) or own, options)
+
+
+def _page(
+    found: type[ModulePass] | type[Target], text: str, options: Sequence[PassOptionInfo]
+) -> str:
+    """Return a page: a name, a text, and each option with the docstring of its field."""
     about = field_docs(found)
-    for number, field in enumerate(fields(found)):
-        default = None if field.default is MISSING else str(field.default).lower()
-        info = PassOptionInfo(field.name, type_repr(field.type).strip("'"), default)
-        lines += [*(["Options:"] if number == 0 else []), f"  {_option(info)}"]
-        said = about.get(field.name, "")
+    lines = [f"{found.name}: {text}".rstrip(), ""]
+    lines.append("Options:" if options else "It has no options.")
+    for option in options:
         indent = " " * 6
+        said = about.get(option.name, "")
+        lines.append(f"  {_option(option)}")
         lines += wrap(said, 100, initial_indent=indent, subsequent_indent=indent)
-    if not fields(found):
-        lines.append("It has no options.")
     return "\n".join(lines) + "\n"
 
 
@@ -64,11 +71,12 @@ def _signature_doc(found: type) -> str:
     return f"{found.__name__}{inspect.signature(found)}".replace(" -> None", "")
 
 
+@cache
 def field_docs(found: type) -> dict[str, str]:
     """Return what the string after each field of a class, or of a class above it, says."""
     about: dict[str, str] = {}
     for each in reversed(found.__mro__[:-1]):
-        if not issubclass(each, Target) or each is Target:
+        if not issubclass(each, Target | ModulePass) or each in (Target, ModulePass):
             continue
         (tree,) = ast.parse(dedent(inspect.getsource(each))).body
         assert isinstance(tree, ast.ClassDef)

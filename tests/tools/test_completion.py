@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from collir.targets.table import TARGETS
-from collir.tools import api, completion
+from collir.tools import completion
+from collir.tools.universe import known_passes
 
 pytest.importorskip("argcomplete")
 
@@ -62,7 +63,7 @@ def test_shells_are_offered(line: str, expected: list[str], tmp_path: Path) -> N
     ],
 )
 def test_lists_of_passes(typed: str, expected: list[str]) -> None:
-    assert completion.pass_list(api.known_passes())(prefix=typed) == expected
+    assert completion.pass_list(known_passes())(prefix=typed) == expected
 
 
 def test_options_of_every_target_are_offered() -> None:
