@@ -35,6 +35,7 @@ from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, rend
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
+from collir.syntax.remarks import heard_by
 from collir.syntax.writer import settle_names, write
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
@@ -240,7 +241,7 @@ class CollOpt(xDSLOptMain):
                 verify_after(previous, module)
         if self.args.validate_passes:
             for message in validate_after(previous, self._before, module) if previous else ():
-                self._remark(message)
+                self._hear(Diagnostic(message, severity="remark"))
             self._before = module.clone()
         if self._costs:
             self._costs.measure(previous.name if previous else WRITTEN, module)
@@ -257,11 +258,12 @@ class CollOpt(xDSLOptMain):
     _before: ModuleOp
     _emitted: list[Diagnostic] | None = None  # what --verify-diagnostics compares
 
-    def _remark(self, message: str) -> None:
-        if self._emitted is None:
-            sys.stderr.write(f"collopt: remark: {message}\n")
-        else:
-            self._emitted.append(Diagnostic(message, severity="remark"))
+    def _hear(self, remark: Diagnostic) -> None:
+        """Prints a remark, in a line."""
+        if self._emitted is not None:
+            self._emitted.append(remark)
+            return
+        sys.stderr.write(f"{remark.position or 'collopt'}: remark: {remark.message}\n")
 
     _costs: PassCosts | None = None
 
@@ -270,7 +272,8 @@ class CollOpt(xDSLOptMain):
         if self.args.cost_between_passes:
             self._costs = PassCosts(model_of(self.pipeline.passes))
         try:
-            super().apply_passes(prog)
+            with heard_by(self._hear):
+                super().apply_passes(prog)
         finally:
             if self._costs:
                 sys.stderr.write(self._costs.text)
