@@ -30,6 +30,12 @@ def _calibrate() -> Command:
     return calibrate
 
 
+def _compare() -> Command:
+    from collir.tools import compare
+
+    return compare
+
+
 def _machine() -> Command:
     from collir.tools import machine
 
@@ -52,6 +58,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "machine": ("the machines that ship with collir, or that others describe", _machine),
     "new": ("a program to start from, for a cluster of yours", _new),
     "calibrate": ("machines fitted to measurements", _calibrate),
+    "compare": ("measured times beside predicted ones", _compare),
     "search": ("exact search of trees", _search),
 }
 """Name -> what it is about, and a function that imports it: only what is asked for is imported."""
