@@ -78,7 +78,10 @@ def field_docs(found: type) -> dict[str, str]:
     for each in reversed(found.__mro__[:-1]):
         if not issubclass(each, Target | ModulePass) or each in (Target, ModulePass):
             continue
-        (tree,) = ast.parse(dedent(inspect.getsource(each))).body
+        try:
+            (tree,) = ast.parse(dedent(inspect.getsource(each))).body
+        except OSError:  # a class of which there is no source
+            continue
         assert isinstance(tree, ast.ClassDef)
         for field, string in pairwise(tree.body):
             match field, string:

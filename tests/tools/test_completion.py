@@ -38,10 +38,8 @@ def offered(line: str, folder: Path) -> list[str]:
     [
         ("collopt -p place,decompo", ["place,decompose"]),
         ("collopt -t crosso", ["crossover"]),
-        ("collopt --help-ta", ["--help-target"]),
         ("collrun --engine ", ["numpy", "mpi"]),
         ("collrun x.coll -p dd", ["ddp"]),
-        ("collir mach", ["machine"]),
         ("collir machine gcp", ["gcp_a2", "gcp_v100x8"]),
         ("collir new --gpu h", ["h100", "h200"]),
     ],

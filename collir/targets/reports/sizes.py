@@ -5,11 +5,12 @@ import math
 import re
 from dataclasses import dataclass
 from statistics import fmean
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
+from xdsl.utils.arg_spec import ArgSpec
 
 import collir
 from collir.cost.calibration.nccl_tests import program_of
@@ -98,10 +99,10 @@ class SizingTarget(CostingTarget):
     """The options of both targets."""
 
     begin: int | str = 8
-    """The smallest size, such as 8 or 1KiB (`-b` of nccl-tests): bytes of a function's largest
-    argument or result on one rank. All buffers of the function grow with it."""
+    """The smallest size, such as 8 or 1KiB (`-b` of nccl-tests, also `from`): bytes of a function's
+    largest argument or result on one rank. All buffers of the function grow with it."""
     end: int | str = "8GiB"
-    """The largest size (`-e` of nccl-tests)."""
+    """The largest size (`-e` of nccl-tests, also `to`)."""
     factor: float | int = 2
     """How many times as large each size is as the one before (`-f` of nccl-tests)."""
 
@@ -113,6 +114,14 @@ class SizingTarget(CostingTarget):
             raise ValueError("factor is more than 1")
         if len(self.sizes()) > MOST_ROWS:
             raise ValueError(f"these are more than {MOST_ROWS} sizes: take a larger factor")
+
+    @classmethod
+    def from_spec(cls, spec: ArgSpec) -> Self:
+        """Return the target of a specification; `from` and `to` are other words for two options."""
+        words = {"from": "begin", "to": "end"}  # a field cannot have a keyword's name
+        return super().from_spec(
+            ArgSpec(spec.name, {words.get(name, name): x for name, x in spec.parameters.items()})
+        )
 
     def sizes(self) -> tuple[int, ...]:
         """Return the sizes, smallest first; one more than ``MOST_ROWS`` at most."""
