@@ -1,6 +1,7 @@
 """Packages for xDSL: xdsl-opt knows what collir adds, and collopt what others add."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,12 +37,20 @@ def run(
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package of examples/plugin, as pip installs it."""
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of examples/plugin: pip and lit write into it."""
+    folder = tmp_path_factory.mktemp("source") / "plugin"
+    shutil.copytree(ROOT / "examples" / "plugin", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(plugin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with that package, as pip installs it."""
     folder = tmp_path_factory.mktemp("installed")
     options = "--quiet --no-index --no-deps --no-build-isolation --target"
     command = [sys.executable, "-m", "pip", "install", *options.split(), str(folder)]
-    subprocess.run([*command, str(ROOT / "examples" / "plugin")], check=True, capture_output=True)
+    subprocess.run([*command, str(plugin)], check=True, capture_output=True)
     return folder
 
 
@@ -55,8 +64,8 @@ def test_xdsl_opt_knows_our_dialects_passes_and_targets(tmp_path: Path) -> None:
     assert "reduce_scatter %g over data.gpu dim 0" in ours.stdout
 
 
-def test_collopt_knows_the_pass_of_another_package(installed: Path) -> None:
-    run("lit", "-v", str(ROOT / "examples" / "plugin"), folder=installed)
+def test_collopt_knows_the_pass_of_another_package(plugin: Path, installed: Path) -> None:
+    run("lit", "-v", str(plugin), folder=installed)
     listed = run("collopt", "--help", folder=installed).stdout
     assert "  split-all-reduce Split large all_reduces" in listed
 
