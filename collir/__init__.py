@@ -1,14 +1,18 @@
 """collir: a compiler for distributed communication.
 
 The functions of ``collir.tools.api`` are here too: ``parse``, ``run_passes``, ``cost``,
-``simulate``, ``pass_costs``, ``emit``.
+``simulate``, ``pass_costs``, ``emit``; and what makes programs in Python: ``module_of`` and
+``FunctionBuilder``.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import collir.search as search
     from collir.cost import CostPackage
+    from collir.dialects.builders import FunctionBuilder as FunctionBuilder
+    from collir.dialects.builders import module_of as module_of
     from collir.syntax.diagnostics import DiagnosticError as DiagnosticError
     from collir.tools.api import UsageError as UsageError
     from collir.tools.api import emit as emit
@@ -21,31 +25,39 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_API = ("UsageError", "emit", "parse", "pass_costs", "run_passes", "simulate")
-
 __all__ = [
     "DiagnosticError",
+    "FunctionBuilder",
     "UsageError",
     "__version__",
     "cost",
     "emit",
+    "module_of",
     "parse",
     "pass_costs",
     "run_passes",
+    "search",
     "simulate",
 ]
 
+_PACKAGES = ("cost", "search")
+
+_MODULES = {
+    "DiagnosticError": "collir.syntax.diagnostics",
+    "FunctionBuilder": "collir.dialects.builders",
+    "module_of": "collir.dialects.builders",
+}
+"""Where names are that are not of the API's module."""
+
 
 def __getattr__(name: str) -> object:
-    """Imports what is asked for only then: `import collir` stays cheap."""
-    if name in _API:
-        from collir.tools import api
-
-        return getattr(api, name)
-    if name == "cost":
-        return importlib.import_module("collir.cost")
-    if name == "DiagnosticError":
-        from collir.syntax.diagnostics import DiagnosticError
-
-        return DiagnosticError
+    """Import what is asked for only then: `import collir` stays cheap."""
+    if name in _PACKAGES:
+        return importlib.import_module(f"collir.{name}")
+    if name in __all__:
+        return getattr(importlib.import_module(_MODULES.get(name, "collir.tools.api")), name)
     raise AttributeError(f"module 'collir' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

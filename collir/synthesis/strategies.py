@@ -31,6 +31,7 @@ from collir.layout.steps import (
 from collir.syntax.alternatives import FOR, FROM
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
+from collir.syntax.remarks import remark
 from collir.synthesis.build import build
 from collir.synthesis.search import Synthesis, synthesise
 from collir.synthesis.steps import Candidate, Pipeline, Step
@@ -420,4 +421,20 @@ def rewrite(function: FuncOp, picked: Programs, listener: PatternRewriterListene
     """
     for op, program in zip(searched_in(function), picked, strict=True):
         if program is not None:
+            if listener is not None:  # otherwise it is a trial
+                _tell_of_copies(op, program)
             put(op, program, listener)
+
+
+def _tell_of_copies(op: DistOp, program: Program) -> None:
+    """Remark that a program goes over sub-axes along which devices hold copies of the operand.
+
+    Where these differ, against the types, such a program computes a mixture of them.
+    """
+    mesh = mesh_of(op)
+    named = {*dist_type(op.input).axes, *dist_type(op.result).axes}
+    used = {axis for step in program.steps for axis in step.axes} - named
+    if used:
+        (operand, *_), axes = op.operand_names(), ", ".join(mesh.short(mesh.ordered(used)))
+        same = f"{operand} is the same on every coordinate of {axes}"
+        remark(op, f"the program in its place uses that {same}")

@@ -29,6 +29,8 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "rankfile": _in("launch.rankfile", "RankfileTarget"),
     "simulate": _in("reports.simulate", "SimulateTarget"),
     "simulate-json": _in("reports.simulate", "SimulateJsonTarget"),
+    "sizes": _in("reports.sizes", "SizesTarget"),
+    "sizes-json": _in("reports.sizes", "SizesJsonTarget"),
     "strategies": _in("reports.strategies", "StrategiesTarget"),
     "strategies-json": _in("reports.strategies", "StrategiesJsonTarget"),
     "torch": _in("code.torch", "TorchTarget"),

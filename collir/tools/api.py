@@ -61,16 +61,12 @@ def usage_error(error: BaseException, passes: Iterable[str] = ()) -> UsageError:
 
 @cache
 def context() -> Context:
-    """A context that knows the dialects of collir, and all of xDSL's."""
-    from xdsl.universe import Universe
-
-    from collir.dialects.tables import DIALECTS
+    """A context that knows the dialects of collir, of xDSL and of other packages."""
+    from collir.tools.universe import known_dialects
 
     ctx = Context()
-    for name, factory in Universe.get_multiverse().all_dialects.items():
+    for name, factory in known_dialects().items():
         ctx.register_dialect(name, factory)
-    for dialect in DIALECTS:
-        ctx.register_dialect(dialect.name, lambda dialect=dialect: dialect)
     return ctx
 
 
@@ -108,25 +104,20 @@ def read_text(path: Path) -> str:
         raise DiagnosticError(Diagnostic(f"cannot read {path}: {reason}")) from error
 
 
-def known_passes() -> Known:
-    """All passes by name: ours, and those of xDSL."""
-    from xdsl.universe import Universe
-
-    return Universe.get_multiverse().all_passes | PASSES
-
-
 def pass_pipeline(passes: str, known: Known | None = None) -> PassPipeline:
     """The passes of a specification such as ``"canonicalize,decompose{strategy=flat}"``.
 
     A pipeline in it, such as ``ddp``, is replaced by its passes.
 
     Args:
-        known: the passes that there are; ours and those of xDSL if not given.
+        known: the passes that there are; those of collir, xDSL and other packages if not given.
 
     Raises:
         UsageError: a pass that does not exist, or an option it does not have.
     """
     if known is None:
+        from collir.tools.universe import known_passes
+
         known = known_passes()
     try:
         specs = expanded(passes, known)
@@ -259,9 +250,9 @@ def emit(module: ModuleOp, target: str = "coll") -> str:
         UsageError: a target that does not exist, or an option it does not have.
         DiagnosticError: the target cannot print this module.
     """
-    from xdsl.universe import Universe
+    from collir.tools.universe import known_targets
 
-    known = Universe.get_multiverse().all_targets | TARGETS
+    known = known_targets()
     try:
         spec = parse_spec(target)
         if spec.name not in known:

@@ -6,37 +6,24 @@ docs/calibration.md has examples, and says what is fitted and how.
 import argparse
 import json
 import math
-import re
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-from collir.cost.calibration import CalibrationError, Sample, calibrate
-from collir.cost.calibration import files as measurements
-from collir.cost.calibration.files import samples
+from collir.cost.calibration import CalibrationError, calibrate
 from collir.cost.calibration.problem import scipy
-from collir.cost.calibration.tables import KINDS, Part, parts
 from collir.cost.model import CostModel
 from collir.dialects.machine import MachineOp
 from collir.machine import Machine
-from collir.machine.reading import MAX_BYTES, Place, ReadError, Remark
 from collir.syntax.diagnostics import (
-    MAX_ERRORS,
     Diagnostic,
     DiagnosticError,
     Position,
     Sources,
-    note,
-    render,
     render_all,
 )
-from collir.tools import api
 from collir.tools.api import UsageError
 from collir.tools.calibration_output import Result, as_json, machine_text, report
-from collir.tools.foreign import read_foreign
-from collir.tools.machine import preset
+from collir.tools.measured import Given, Text, file_given, machine_named, read, samples_of
 from collir.tools.shell import BAD_INPUT, write_whole
 
 MAX_POINTS = 2000
@@ -112,17 +99,17 @@ def _run(options: argparse.Namespace, sources: Sources) -> None:
     if not options.run and (options.save or options.seconds is not None):
         raise UsageError("--save and --seconds go with --run")
     model = _model(options)
-    given = [_given(text) for text in options.files]
-    op = _machine(options.machine, options.name, sources)
+    chosen = [file_given(text) for text in options.files]
+    op = machine_named(options.machine, options.name, sources)
     machine = op.value()
     _check_scipy()
     texts = [_measured(machine, options)] if options.run else []
-    texts += [_read(one, sources) for one in given]
+    texts += [read(one, sources) for one in chosen]
     most = math.inf if options.most is None else options.most
     found = [
         sample
         for one in texts
-        for sample in _samples(machine, one, sources)
+        for sample in samples_of(machine, one, sources)
         if options.least <= sample.collective.size <= most
     ]
     if len(found) > MAX_POINTS:
@@ -157,96 +144,6 @@ def _model(options: argparse.Namespace) -> CostModel:
         return CostModel(*(one or other for one, other in zip(said, default, strict=True)))
     except ValueError as error:
         raise UsageError(str(error)) from error
-
-
-# --- what is read ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Given:
-    """A file to read, and what is said of it."""
-
-    file: str
-    over: tuple[Part, ...] = ()
-    kind: str | None = None
-
-
-@dataclass(frozen=True)
-class Text:
-    """What a file says; ``given`` is what was said of it."""
-
-    file: str
-    text: str
-    given: Given
-
-
-_SETTING = re.compile(r",(over|collective)=([^,]*)$")
-
-
-def _given(text: str) -> Given:
-    """``FILE,over=node:2,collective=all_reduce``."""
-    over: tuple[Part, ...] = ()
-    kind: str | None = None
-    file = text
-    while match := _SETTING.search(file):
-        file = file[: match.start()]
-        if match[1] == "over":
-            try:
-                over = parts(match[2], Place(1))
-            except ReadError as error:
-                raise UsageError(f"--from {text}: {error.message}") from error
-        elif match[2] in KINDS:
-            kind = match[2]
-        else:
-            raise UsageError(
-                f"--from {text}: there is no collective '{match[2]}'; there is {', '.join(KINDS)}"
-            )
-    return Given(file, over, kind)
-
-
-def _machine(text: str, name: str | None, sources: Sources) -> MachineOp:
-    """The machine of a file, or one that ships with collir."""
-    if text.startswith("@"):
-        return preset(text.removeprefix("@")).op
-    module = api.parse(Path(text), sources=sources)
-    found = [op for op in module.ops if isinstance(op, MachineOp)]
-    if name is not None:
-        found = [op for op in found if op.sym_name.data == name.removeprefix("@")]
-    if not found:
-        missing = f" @{name.removeprefix('@')}" if name is not None else ""
-        raise DiagnosticError(Diagnostic(f"{text} has no machine{missing} to calibrate"))
-    if len(found) > 1:
-        first, second = found[:2]
-        other = note(f"@{first.sym_name.data} is here", Position.of(first))
-        names = ", ".join(f"@{op.sym_name.data}" for op in found)
-        message = f"the file has {len(found)} machines: {names}; --machine NAME says which"
-        raise DiagnosticError(Diagnostic(message, Position.of(second), (other,)))
-    return found[0]
-
-
-def _read(given: Given, sources: Sources) -> Text:
-    shown, text = read_foreign(given.file, MAX_BYTES, "cut out the tables", sources)
-    return Text(shown, text.replace("\r\n", "\n"), given)
-
-
-def _samples(machine: Machine, one: Text, sources: Sources) -> list[Sample]:
-    """The times of a file; what is left out of it is said on stderr."""
-    try:
-        found = measurements.read(one.text, one.given.kind, one.file)
-        made = samples(machine, found, one.file, one.given.over)
-    except ReadError as error:
-        position = Position(one.file, error.place.line, error.place.column)
-        raise DiagnosticError(Diagnostic(error.message, position)) from error
-    _warn(one.file, found.remarks, sources)
-    return made
-
-
-def _warn(file: str, remarks: Sequence[Remark], sources: Sources) -> None:
-    for remark in remarks[:MAX_ERRORS]:
-        position = Position(file, remark.place.line, remark.place.column)
-        sys.stderr.write(render(Diagnostic(remark.message, position, severity="warning"), sources))
-    if len(remarks) > MAX_ERRORS:
-        sys.stderr.write(f"{len(remarks) - MAX_ERRORS} more warnings are not shown\n")
 
 
 def _measured(machine: Machine, options: argparse.Namespace) -> Text:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import collir
 from collir.syntax.diagnostics import Sources
+from collir.tools import completion
 from collir.tools.api import UsageError
 from collir.tools.shell import Arguments, run_tool
 
@@ -29,10 +30,22 @@ def _calibrate() -> Command:
     return calibrate
 
 
+def _compare() -> Command:
+    from collir.tools import compare
+
+    return compare
+
+
 def _machine() -> Command:
     from collir.tools import machine
 
     return machine
+
+
+def _new() -> Command:
+    from collir.tools import new
+
+    return new
 
 
 def _search() -> Command:
@@ -43,7 +56,9 @@ def _search() -> Command:
 
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "machine": ("the machines that ship with collir, or that others describe", _machine),
+    "new": ("a program to start from, for a cluster of yours", _new),
     "calibrate": ("machines fitted to measurements", _calibrate),
+    "compare": ("measured times beside predicted ones", _compare),
     "search": ("exact search of trees", _search),
 }
 """Name -> what it is about, and a function that imports it: only what is asked for is imported."""
@@ -58,12 +73,14 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
         command.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
         if name == chosen:
             load().configure(command)
+    completion.complete(parser)
     return parser
 
 
 def _run(given: Sequence[str]) -> int:
-    chosen = next((word for word in given if not word.startswith("-")), None)
-    if chosen is not None and chosen not in COMMANDS:
+    words = completion.typed_words() if completion.asked() else given
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    if chosen is not None and chosen not in COMMANDS and not completion.asked():
         close = difflib.get_close_matches(chosen, COMMANDS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(COMMANDS)}"
         raise UsageError(f"there is no command '{chosen}'; {hint}")

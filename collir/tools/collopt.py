@@ -35,9 +35,11 @@ from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, rend
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
+from collir.syntax.remarks import heard_by
 from collir.syntax.writer import settle_names, write
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
+from collir.tools import completion
 from collir.tools.api import (
     UsageError,
     pass_pipeline,
@@ -47,9 +49,23 @@ from collir.tools.api import (
     verify_after,
 )
 from collir.tools.expected import check_expected
+from collir.tools.functions import keep_functions
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
-from collir.tools.pass_pages import XDSL_PASSES, pass_page, pipeline_page, summary
+from collir.tools.pass_pages import (
+    XDSL_PASSES,
+    XDSL_TARGETS,
+    pass_page,
+    pipeline_page,
+    summary,
+    target_page,
+)
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
+from collir.tools.universe import (
+    known_dialects,
+    known_passes,
+    known_targets,
+    of_other_packages,
+)
 
 _DESCRIPTION = """\
 Reads a module (.coll or .mlir), runs passes over it, and prints it for a target.
@@ -66,11 +82,8 @@ class CollOpt(xDSLOptMain):
     # --- what there is ----------------------------------------------------------------------
 
     def register_all_dialects(self):
-        from collir.dialects.tables import DIALECTS
-
-        super().register_all_dialects()
-        for dialect in DIALECTS:
-            self.ctx.register_dialect(dialect.name, lambda dialect=dialect: dialect)
+        for name, factory in known_dialects().items():
+            self.ctx.register_dialect(name, factory)
 
     def register_all_frontends(self):
         super().register_all_frontends()
@@ -86,13 +99,10 @@ class CollOpt(xDSLOptMain):
         )
 
     def register_all_passes(self):
-        super().register_all_passes()
-        for name, factory in PASSES.items():
-            self.register_pass(name, factory)
+        self.available_passes |= known_passes()
 
     def register_all_targets(self):
-        super().register_all_targets()
-        self.available_targets |= TARGETS
+        self.available_targets |= known_targets()
 
     def register_all_arguments(self, arg_parser: argparse.ArgumentParser):
         super().register_all_arguments(arg_parser)
@@ -137,6 +147,18 @@ class CollOpt(xDSLOptMain):
             help="print what a pass or a pipeline does and its options",
         )
         arg_parser.add_argument(
+            "--help-target",
+            metavar="TARGET",
+            help="print what a target prints and its options",
+        )
+        arg_parser.add_argument(
+            "--function",
+            metavar="NAME",
+            action="append",
+            default=[],
+            help="read this function only; may be given several times (default: all)",
+        )
+        arg_parser.add_argument(
             "--cost-between-passes",
             action="store_true",
             help="print what each function costs after each pass, and what each pass saved, on "
@@ -150,21 +172,39 @@ class CollOpt(xDSLOptMain):
         arg_parser.add_argument(
             "--debug", action="store_true", help="show the traceback of an internal error"
         )
+        self._complete(arg_parser)
         plain_help = arg_parser.format_help
         # The list needs the docstrings, so the passes are imported only for --help.
         arg_parser.format_help = lambda: plain_help() + self._catalogue()  # type: ignore
 
+    def _complete(self, arg_parser: argparse.ArgumentParser) -> None:
+        """Answer a shell that asks for completions."""
+        passes = completion.pass_list(self.available_passes)
+        targets = completion.specifications(self.available_targets, self._target_class)
+        completion.complete(
+            arg_parser, passes=passes, help_pass=passes, target=targets, help_target=targets
+        )
+
+    def _target_class(self, name: str) -> type[Target] | None:
+        """Return the class of a target; None if it is one of xDSL's old kind."""
+        factory = self.available_targets[name]
+        if inspect.signature(factory).parameters:
+            return None
+        return cast(Callable[[], type[Target]], factory)()
+
     def _catalogue(self) -> str:
-        others = sorted(set(self.available_passes) - set(PASSES))
+        added = of_other_packages()
+        others = set(self.available_passes) - set(PASSES) - set(added)
         lines = ["", "passes:"]
         lines += [f"  {name:<14} {summary(factory())}" for name, factory in PASSES.items()]
+        lines += [f"  {name:<14} {summary(factory())}" for name, factory in added.items()]
         lines += [f"  {name:<14} {text}" for name, text in XDSL_PASSES.items()]
         lines += [f"  and {len(others) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
         lines += ["pipelines, each in place of its passes:"]
         lines += [f"  {name:<14} {one.summary}" for name, one in PIPELINES.items()]
         lines += ["", "targets:"]
         lines += [f"  {name:<14} {summary(factory())}" for name, factory in TARGETS.items()]
-        lines += ["  mlir           The module in MLIR's syntax.", ""]
+        lines += [*(f"  {name:<14} {text}" for name, text in XDSL_TARGETS.items()), ""]
         return "\n".join(lines)
 
     def _target(self, text: str) -> str:
@@ -180,7 +220,7 @@ class CollOpt(xDSLOptMain):
     # --- the pipeline -----------------------------------------------------------------------
 
     def setup_pipeline(self):
-        if self.args.help_pass:
+        if self.args.help_pass or self.args.help_target:
             return
         try:
             found = pass_pipeline(self.args.passes, self.available_passes)
@@ -201,7 +241,7 @@ class CollOpt(xDSLOptMain):
                 verify_after(previous, module)
         if self.args.validate_passes:
             for message in validate_after(previous, self._before, module) if previous else ():
-                self._remark(message)
+                self._hear(Diagnostic(message, severity="remark"))
             self._before = module.clone()
         if self._costs:
             self._costs.measure(previous.name if previous else WRITTEN, module)
@@ -218,11 +258,12 @@ class CollOpt(xDSLOptMain):
     _before: ModuleOp
     _emitted: list[Diagnostic] | None = None  # what --verify-diagnostics compares
 
-    def _remark(self, message: str) -> None:
-        if self._emitted is None:
-            sys.stderr.write(f"collopt: remark: {message}\n")
-        else:
-            self._emitted.append(Diagnostic(message, severity="remark"))
+    def _hear(self, remark: Diagnostic) -> None:
+        """Prints a remark, in a line."""
+        if self._emitted is not None:
+            self._emitted.append(remark)
+            return
+        sys.stderr.write(f"{remark.position or 'collopt'}: remark: {remark.message}\n")
 
     _costs: PassCosts | None = None
 
@@ -231,7 +272,8 @@ class CollOpt(xDSLOptMain):
         if self.args.cost_between_passes:
             self._costs = PassCosts(model_of(self.pipeline.passes))
         try:
-            super().apply_passes(prog)
+            with heard_by(self._hear):
+                super().apply_passes(prog)
         finally:
             if self._costs:
                 sys.stderr.write(self._costs.text)
@@ -268,12 +310,17 @@ class CollOpt(xDSLOptMain):
         self, chunk: IO[bytes], file_extension: str, start_offset: int = 0
     ) -> ModuleOp | None:
         self._line_offset = start_offset
-        return super().parse_chunk(chunk, file_extension, start_offset)
+        module = super().parse_chunk(chunk, file_extension, start_offset)
+        if module is not None:
+            keep_functions(module, self.args.function)
+        return module
 
     def run(self) -> int:
         """Reads, runs and prints; the exit status."""
         if self.args.help_pass:
             return self._help_pass()
+        if self.args.help_target:
+            return self._help_target()
         target = self._checked_target()
         try:
             chunks, language = self.prepare_input()
@@ -341,15 +388,24 @@ class CollOpt(xDSLOptMain):
         sys.stdout.write(pass_page(self.available_passes[name]()))
         return 0
 
+    def _help_target(self) -> int:
+        name = self.args.help_target
+        if name not in self.available_targets:
+            raise UsageError(unknown_target(name, self.available_targets))
+        found = self._target_class(name)
+        if found is None:
+            raise UsageError(f"xDSL's target {name} is of an old kind: it has no options")
+        sys.stdout.write(target_page(found))
+        return 0
+
     def _checked_target(self) -> str:
         """The name of the target; its options are checked before anything is read."""
         spec = parse_spec(self.args.target)
-        factory = self.available_targets[spec.name]
-        if not inspect.signature(factory).parameters:  # not one of xDSL's old kind
-            try:
-                cast(Callable[[], type[Target]], factory)().from_spec(spec)
-            except (ValueError, ImportError) as error:
-                raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
+        try:
+            if found := self._target_class(spec.name):
+                found.from_spec(spec)
+        except (ValueError, ImportError) as error:
+            raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
         return spec.name
 
     def _printed(self, module: ModuleOp, target: str) -> str:

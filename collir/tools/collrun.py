@@ -33,7 +33,8 @@ from collir.semantics.meaning import meaning
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.syntax.mlir import check_programs, functions_of
 from collir.targets.reports.text import seconds_text
-from collir.tools import api
+from collir.tools import api, completion
+from collir.tools.functions import keep_functions
 from collir.tools.resize import dimensions, largest_dimension, resize
 from collir.tools.shell import BAD_INPUT, Arguments, run_tool
 
@@ -51,7 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("file", type=Path, help="a .coll or .mlir file")
     parser.add_argument("--engine", choices=["numpy", "mpi"], default="numpy")
-    parser.add_argument("--function", metavar="NAME", help="run this one only (default: all)")
+    parser.add_argument(
+        "--function",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="run this one only; may be given several times (default: all)",
+    )
     parser.add_argument("-p", "--passes", default="", help="passes to run first, as for collopt")
     parser.add_argument(
         "-n", type=int, metavar="RANKS", help="run the functions on meshes of this many devices"
@@ -84,6 +91,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks of internal errors")
     parser.add_argument("--version", action="version", version=f"collrun {collir.__version__}")
+    if completion.asked():
+        from collir.tools.universe import known_passes
+
+        completion.complete(parser, passes=completion.pass_list(known_passes()))
     return parser
 
 
@@ -130,6 +141,7 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     if options.time and (options.engine != "mpi" or options.repeats < 1):
         raise api.UsageError("--time is for --engine mpi, and needs --repeats of at least 1")
     module = api.parse(options.file, sources=sources)
+    keep_functions(module, options.function)
     _set_sizes(module, options.set_size)
     api.run_passes(module, options.passes)
     functions = _chosen(module, options)
@@ -162,12 +174,6 @@ def _set_sizes(module: ModuleOp, given: Sequence[str]) -> None:
 
 def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
     functions = functions_of(module)
-    if options.function:
-        name = options.function.removeprefix("@")
-        names = [f.sym_name.data for f in functions]
-        if name not in names:
-            raise api.UsageError(f"there is no function @{name} (there are {', '.join(names)})")
-        functions = [f for f in functions if f.sym_name.data == name]
     if not functions:
         raise DiagnosticError(Diagnostic(f"{options.file} has no functions to run"))
     check_programs(functions, "cannot be run", redistributions=options.engine == "numpy")

@@ -27,6 +27,7 @@ from collir.syntax.reader import read
 from collir.syntax.units import Quantity
 from collir.syntax.writer import level_text
 from collir.tools.api import UsageError, read_text
+from collir.tools.completion import listed
 from collir.tools.foreign import comment, read_foreign
 from collir.tools.shell import BAD_INPUT
 
@@ -107,7 +108,8 @@ def _is_file(name: str) -> bool:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    parser.add_argument("name", nargs="?", help="print the file of this one")
+    name = parser.add_argument("name", nargs="?", help="print the file of this one")
+    setattr(name, "completer", listed(shipped))  # noqa: B010 - what argcomplete looks for
     parser.add_argument("--list", action="store_true", help="all of them, a line each")
     parser.add_argument("--json", action="store_true", help="for programs; in SI units")
     parser.add_argument(

@@ -1,10 +1,16 @@
-"""What the command and the documentation say of a pass, and of a pipeline."""
+"""What the command and the documentation say of a pass, of a pipeline and of a target."""
 
+import ast
 import inspect
-from collections.abc import Iterable
-from textwrap import wrap
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, fields
+from functools import cache
+from itertools import pairwise
+from textwrap import dedent, wrap
 
 from xdsl.passes import ModulePass, PassOptionInfo, get_pass_option_infos
+from xdsl.utils.hints import type_repr
+from xdsl.utils.target import Target
 
 from collir.passes.pipelines import Known, Pipeline, options_of
 
@@ -14,6 +20,9 @@ XDSL_PASSES = {
 }
 """Those of xDSL's passes that are of use here, with what they do."""
 
+XDSL_TARGETS = {"mlir": "The module in MLIR's syntax."}
+"""Those of xDSL's targets that are of use here, with what they print."""
+
 
 def summary(item: type) -> str:
     """The first line of a docstring."""
@@ -21,17 +30,69 @@ def summary(item: type) -> str:
 
 
 def pass_page(found: type[ModulePass]) -> str:
-    """The page of a pass: its module's docstring and its options."""
+    """Return the page of a pass: its module's docstring and its options."""
     module = inspect.getmodule(found)
     own = inspect.cleandoc(found.__doc__ or "")  # xDSL's passes may inherit one that says nothing
     text = (module and inspect.getdoc(module)) or XDSL_PASSES.get(found.name) or own
+    return _page(found, text, get_pass_option_infos(found))
+
+
+def target_page(found: type[Target]) -> str:
+    """Return the page of a target: its docstring and its options."""
+    own = "" if found.__doc__ == _signature_doc(found) else inspect.cleandoc(found.__doc__ or "")
+    options = [
+        PassOptionInfo(
+            field.name,
+            type_repr(field.type).strip("'"),
+            None if field.default is MISSING else str(field.default).lower(),
+        )
+        for field in fields(found)
+    ]
+    return _page(found, XDSL_TARGETS.get(found.name) or own, options)
+
+
+def _page(
+    found: type[ModulePass] | type[Target], text: str, options: Sequence[PassOptionInfo]
+) -> str:
+    """Return a page: a name, a text, and each option with the docstring of its field."""
+    about = field_docs(found)
     lines = [f"{found.name}: {text}".rstrip(), ""]
-    if options := get_pass_option_infos(found):
-        lines.append("Options:")
-        lines += [f"  {_option(option)}" for option in options]
-    else:
-        lines.append("It has no options.")
+    lines.append("Options:" if options else "It has no options.")
+    for option in options:
+        indent = " " * 6
+        said = about.get(option.name, "")
+        lines.append(f"  {_option(option)}")
+        lines += wrap(said, 100, initial_indent=indent, subsequent_indent=indent)
     return "\n".join(lines) + "\n"
+
+
+def _signature_doc(found: type) -> str:
+    """Return the docstring that a dataclass without one is given."""
+    return f"{found.__name__}{inspect.signature(found)}".replace(" -> None", "")
+
+
+@cache
+def field_docs(found: type) -> dict[str, str]:
+    """Return what the string after each field of a class, or of a class above it, says."""
+    about: dict[str, str] = {}
+    for each in reversed(found.__mro__[:-1]):
+        if not issubclass(each, Target | ModulePass) or each in (Target, ModulePass):
+            continue
+        try:
+            (tree,) = ast.parse(dedent(inspect.getsource(each))).body
+        except OSError:  # a class of which there is no source
+            continue
+        assert isinstance(tree, ast.ClassDef)
+        for field, string in pairwise(tree.body):
+            match field, string:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str() as text)),
+                ):
+                    about[name] = " ".join(text.split())
+                case _:
+                    pass
+    return about
 
 
 def pipeline_page(pipeline: Pipeline, known: Known) -> str:

@@ -3,10 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// As sync.c says at its beginning.
-int m_init(MPI_Comm comm);
-void m_finalize(void);
-int sync_gradients(const float *g, float *r);
+#include "sync.h"
 
 enum { WEIGHTS = 1048576, STEPS = 20 };
 

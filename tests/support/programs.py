@@ -9,17 +9,15 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 from topologies import kinds_of, some_level
-from xdsl.dialects.builtin import ArrayAttr, IntegerAttr, ModuleOp, StringAttr, SymbolRefAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from collir.dialects import coll
+from collir.dialects.builders import machine_op, mesh_op
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import (
     MESH_ATTRIBUTE,
-    AxisAttr,
-    DeviceAttr,
-    LevelAttr,
     MachineOp,
     MeshOp,
     NumberAttr,
@@ -246,23 +244,7 @@ def permutes(mesh: Mesh, x: DistType) -> Iterator[Move]:
 
 def mesh_ops(mesh: Mesh) -> list[MachineOp | MeshOp]:
     """The operations that declare a mesh and its machine."""
-    machine: dict[str, Attribute] = {
-        "sym_name": StringAttr(mesh.machine.name),
-        "levels": ArrayAttr([LevelAttr.of(level) for level in mesh.machine.levels]),
-    }
-    if mesh.machine.device:
-        machine["device"] = DeviceAttr.of(mesh.machine.device)
-    axes = ArrayAttr([AxisAttr.of(axis) for axis in mesh.axes])
-    return [
-        MachineOp.create(properties=machine),
-        MeshOp.create(
-            properties={
-                "sym_name": StringAttr(mesh.name),
-                "machine": SymbolRefAttr(mesh.machine.name),
-                "axes": axes,
-            }
-        ),
-    ]
+    return [machine_op(mesh.machine), mesh_op(mesh)]
 
 
 class FunctionBuilder:

@@ -1,5 +1,7 @@
 """The Python API mirrors the tools."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +47,13 @@ def test_a_wrong_target_is_a_usage_error(target: str) -> None:
 def test_an_unknown_attribute_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError):
         getattr(collir, "nothing")  # noqa: B009
+
+
+def test_packages_are_there_without_importing_them_and_listed() -> None:
+    code = (
+        "import collir; assert set(collir.__all__) <= set(dir(collir)); "
+        "found = [getattr(collir, name) for name in collir.__all__]; "
+        "print(collir.search.optimise.__name__, collir.cost.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "optimise collir.cost\n"

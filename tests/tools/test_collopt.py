@@ -1,12 +1,15 @@
 """collopt as a command: help, usage errors, input and output."""
 
 import os
+import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from collir.targets.table import TARGETS
 from collir.tools import collopt
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +40,24 @@ def test_help_pass_prints_the_docstring_and_the_options(
     assert "Horovod" not in page
     assert "%0 = reduce_scatter %g over data.gpu dim 0" in page
     assert "strategy: str" in page
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_help_target_says_what_each_option_is(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = TARGETS[name]()
+    assert collopt.main(["--help-target", name]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"{name}: .*\.", lines[0]), "the first line is a sentence"
+    for field in fields(target):
+        index = next(i for i, line in enumerate(lines) if line.startswith(f"  {field.name}: "))
+        assert re.match(r" {6}[A-Z]", lines[index + 1]), f"what is {field.name}?"
+
+
+def test_help_target_knows_the_targets_of_xdsl(capsys: pytest.CaptureFixture[str]) -> None:
+    assert collopt.main(["--help-target", "mlir"]) == 0
+    assert capsys.readouterr().out.startswith("mlir: The module in MLIR's syntax.\n\nOptions:\n")
 
 
 @pytest.mark.parametrize(

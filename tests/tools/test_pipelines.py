@@ -16,8 +16,9 @@ from collir.semantics import validation
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.tools import collopt
-from collir.tools.api import known_passes, pass_pipeline
+from collir.tools.api import pass_pipeline
 from collir.tools.pass_costs import FunctionAt
+from collir.tools.universe import known_passes
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "sync_gradients.coll"

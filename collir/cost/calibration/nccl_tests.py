@@ -28,6 +28,14 @@ KINDS = {
     "scatter": "scatter",
 }
 """The collectives by the names of the programs."""
+
+
+def program_of(kind: str) -> str:
+    """Return the program that measures a collective; where there is none, its own name."""
+    names = (f"{name}_perf" for name, measured in KINDS.items() if measured == kind)
+    return next(names, kind)
+
+
 _OTHERS = ("sendrecv", "hypercube", "alltoallv", "bisection")
 _PROGRAM = re.compile(r"(?<![A-Za-z_])([a-z_]+)_perf(?:_mpi)?\b")
 _PREFIX = re.compile(r"^\s*(?:\d+:(?=\s)|\[\d+,\d+\]<std(?:out|err)>:)\s?")

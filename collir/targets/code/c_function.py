@@ -38,6 +38,14 @@ SIZED = """ *
 """
 """What the header of code for values of any size says of it."""
 
+LINKAGE = 'extern "C" '
+"""What C++ has before functions that C may call."""
+
+DECLARATIONS = (
+    " *\n * This file declares the functions; the same without `header=true` defines them."
+)
+"""What the comment of a header says of it."""
+
 
 @cache
 def sections(file: str) -> dict[str, tuple[tuple[str, ...], str]]:
@@ -229,3 +237,21 @@ def check_names(
             taken[name] = what
     if errors:
         raise DiagnosticError([d for error in errors for d in error.diagnostics])
+
+
+def header_text(
+    about: str, includes: Iterable[str], meshes: Iterable[str], functions: Iterable[tuple[str, str]]
+) -> str:
+    """Return a header that C and C++ include, with what an emitted file defines.
+
+    Args:
+        about: the comment it begins with.
+        meshes: the declarations of the functions of the meshes.
+        functions: of each function a comment about its buffers, and its declaration.
+    """
+    lines = [about, "#pragma once", "", *(f"#include <{name}>" for name in includes), ""]
+    lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", "", *meshes]
+    for said, declaration in functions:
+        lines += ["", said, f"{declaration.removeprefix(LINKAGE)};"]
+    lines += ["", "#ifdef __cplusplus", "}", "#endif"]
+    return "\n".join(lines) + "\n"

@@ -1,13 +1,4 @@
-"""C for MPI 3.0 and C99: one function per ``func``, communicators made once.
-
-The communicator of an ordered list of sub-axes is an ``MPI_Comm_split`` of the mesh: its colour is
-the rank without its coordinates on the list, its key the mixed-radix index over the list, so ranks
-inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes part.
-Dimensions other than the first are packed, so that every block is contiguous.
-
-An ``async`` collective is started, and waited for before its result is used; what is packed, or too
-large for one call, is not. With ``sized=true`` functions are for values of any size.
-"""
+"""C for MPI 3.0 and C99: one function per ``func``, communicators made once."""
 
 import math
 from collections import Counter
@@ -32,10 +23,12 @@ from collir.layout.steps import PAD, PERMUTE
 from collir.syntax.alternatives import alternatives
 from collir.syntax.mlir import check_programs, functions_of
 from collir.targets.code.c_function import (
+    DECLARATIONS,
     SIZED,
     FunctionBase,
     check_names,
     coordinates_text,
+    header_text,
     runtime,
     struct_text,
 )
@@ -495,6 +488,7 @@ _HEADER = """/* Written by collir {version}: C99 and MPI 3.0.
  */"""
 
 _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdlib.h", "string.h")
+_HEADER_INCLUDES = ("mpi.h", "stddef.h", "stdint.h")
 
 
 def emit_c(
@@ -503,12 +497,14 @@ def emit_c(
     includes: Iterable[str] = _INCLUDES,
     sections: Iterable[str] = (),
     sized: bool = False,
+    header: bool = False,
 ) -> str:
     """The C of all functions of a module; those in ``static`` are for this file only.
 
     Args:
         sections: of the runtime, to be there in any case.
         sized: whether functions take a width, and choose by it.
+        header: whether to print declarations instead, for C and C++.
 
     Raises:
         DiagnosticError: names that C cannot have, operations that are not collectives.
@@ -537,6 +533,12 @@ def emit_c(
     waiting = ["sched.h"] if "compute_for" in needs else []
     interface = [f"int  {names.mesh.name}_init(MPI_Comm comm);" for names in needed]
     interface += [f"void {names.mesh.name}_finalize(void);" for names in needed]
+    if header:
+        about = _HEADER.format(
+            version=collir.__version__, sized=SIZED if sized else "", interface=DECLARATIONS
+        )
+        declared_texts = [(text.comment(), text.signature()) for text in texts]
+        return header_text(about, _HEADER_INCLUDES, interface, declared_texts)
     interface += [f"{t.signature().replace('int ', 'int  ', 1)};" for t in texts if not t.static]
     lines = [
         _HEADER.format(
@@ -562,19 +564,37 @@ def emit_c(
 
 @dataclass(frozen=True)
 class MpiTarget(Target):
-    """C for MPI: a function per func, communicators made once; with main, one that runs itself;
-    with sized, functions for values of any size, which choose among those that take their place."""
+    """C for MPI 3.0 and C99: one function per `func`, communicators made once.
+
+    The communicator of an ordered list of sub-axes is an `MPI_Comm_split` of the mesh: its colour
+    is the rank without its coordinates on the list, its key the mixed-radix index over the list, so
+    ranks inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes
+    part. Dimensions other than the first are packed, so that every block is contiguous.
+
+    An `async` collective is started, and waited for before its result is used; what is packed, or
+    too large for one call, is not. With `sized=true` functions are for values of any size.
+    """
 
     name = "mpi"
 
     main: bool = False
+    """Print a program with a main that runs each function, checks it and times it."""
     sized: bool = False
+    """Print functions for values of any size, which choose among those that are written for larger
+    values."""
+    header: bool = False
+    """Print the header of the file instead: declarations for C and C++ programs to include."""
 
     def __post_init__(self) -> None:
         if self.main and self.sized:
             raise ValueError("main runs functions on values as large as their types: not sized")
+        if self.main and self.header:
+            raise ValueError("a program with a main has no header: leave out main")
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         from collir.targets.code.mpi_main import emit_with_main
 
-        output.write(emit_with_main(module) if self.main else emit_c(module, sized=self.sized))
+        if self.main:
+            output.write(emit_with_main(module))
+        else:
+            output.write(emit_c(module, sized=self.sized, header=self.header))

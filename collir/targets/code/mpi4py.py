@@ -1,13 +1,4 @@
-"""Python for mpi4py: a class per mesh, with a method per ``func`` on numpy arrays.
-
-The class makes the communicators once: that of an ordered list of sub-axes is a ``Split`` of the
-mesh, its colour the rank without its coordinates on the list, its key the mixed-radix index over
-the list, so ranks inside are in the order of the sub-axes. Arguments are checked; results are new
-arrays, and None where a rank holds nothing. Other arrays than numpy's are passed to MPI as they
-are, by DLPack or ``__cuda_array_interface__``: their library has to have the Python array API and
-arrays that can be written, and MPI has to be built for their device. MPI knows no f16 and bf16:
-these are numpy's only, and are reduced in Python. Counts above 2^31 - 1 need an MPI 4.
-"""
+"""Python for mpi4py: a class per mesh, with a method per ``func`` on numpy arrays."""
 
 import math
 from collections.abc import Sequence
@@ -374,7 +365,17 @@ with its own arrays:"""
 
 @dataclass(frozen=True)
 class Mpi4pyTarget(Target):
-    """Python for mpi4py: a class per mesh, a method per func on numpy arrays."""
+    """Python for mpi4py: a class per mesh, with a method per `func` on numpy arrays.
+
+    The class makes the communicators once: that of an ordered list of sub-axes is a `Split` of the
+    mesh, its colour the rank without its coordinates on the list, its key the mixed-radix index
+    over the list, so ranks inside are in the order of the sub-axes. Arguments are checked; results
+    are new arrays, and None where a rank holds nothing. Other arrays than numpy's are passed to MPI
+    as they are, by DLPack or `__cuda_array_interface__`: their library has to have the Python array
+    API and arrays that can be written, and MPI has to be built for their device. MPI knows no f16
+    and bf16: these are numpy's only, and are reduced in Python. Counts above 2^31 - 1 need an MPI
+    4.
+    """
 
     name = "mpi4py"
 

@@ -1,14 +1,4 @@
-"""C++17 for NCCL and CUDA: one function per ``func`` on device buffers and a stream.
-
-The communicator of an ordered list of sub-axes is an ``ncclCommSplit`` of the mesh: its colour is
-the rank without its coordinates on the list, its key the mixed-radix index over the list, so ranks
-inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes part.
-Dimensions other than the first are packed, so that every block is contiguous. Sends and receives
-that have to progress together are in one group. An ``async`` collective runs on a stream of the
-outermost level it goes through, and events join these with the caller's. With ``sized=true``
-functions are for values of any size. What computes is a kernel, and needs nvcc; a file without
-kernels is for any C++ compiler.
-"""
+"""C++17 for NCCL and CUDA: one function per ``func`` on device buffers and a stream."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -32,9 +22,12 @@ from collir.syntax.alternatives import alternatives
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.targets.code.c_function import (
+    DECLARATIONS,
+    LINKAGE,
     SIZED,
     FunctionBase,
     check_names,
+    header_text,
     runtime,
 )
 from collir.targets.code.c_text import (
@@ -126,7 +119,7 @@ class FunctionText(FunctionBase):
         prefix = "static " if self.static else ""
         width = ["size_t width"] if self.size.by_width else []
         parameters = ", ".join([*inputs, *outputs, *width, "cudaStream_t stream"])
-        return f"{prefix}ncclResult_t {self.function.sym_name.data}({parameters})"
+        return f"{prefix or LINKAGE}ncclResult_t {self.function.sym_name.data}({parameters})"
 
     def text(self) -> list[str]:
         """The whole function with a comment that says what it is in ``.coll``."""
@@ -428,6 +421,7 @@ _SYMMETRIC = """ *
 """
 
 _WITH_KERNELS = "It has kernels: compile it with nvcc."
+_IS_HEADER = "It is a header."
 _WITHOUT_KERNELS = "It has no kernels: any C++\n * compiler will do."
 
 
@@ -437,12 +431,14 @@ def emit_cpp(
     includes: Iterable[str] = (),
     symmetric: bool = False,
     sized: bool = False,
+    header: bool = False,
 ) -> str:
     """The C++ of all functions of a module; those in ``static`` are for this file only.
 
     Args:
         symmetric: whether temporaries are symmetric memory.
         sized: whether functions take a width, and choose by it.
+        header: whether to print declarations instead.
 
     Raises:
         DiagnosticError: names that C++ cannot have, operations that are not collectives.
@@ -484,16 +480,23 @@ def emit_cpp(
         cuda.needs.add("symmetric")
     types = {dist_type(value).dtype for text in texts for value in text.plan.owner}
     interface = [line for mesh in meshes.values() for line in mesh.interface()]
-    interface += [f"{text.signature()};" for text in texts if not text.static]
+    declared = [f"{text.signature().removeprefix(LINKAGE)};" for text in texts if not text.static]
+    about = _HEADER.format(
+        version=collir.__version__,
+        least="2.28" if symmetric else "2.18",
+        or_newer=" or newer",
+        compiler=_IS_HEADER if header else _WITH_KERNELS if cuda.kernels else _WITHOUT_KERNELS,
+        symmetric=(_SYMMETRIC if symmetric else "") + (SIZED if sized else ""),
+        interface=DECLARATIONS
+        if header
+        else "\n".join(f" *   {line}" for line in (*interface, *declared)),
+    )
+    if header:
+        included = [_IN_C.get(name, name) for name in _includes(CudaText(), types, ())]
+        declared_texts = [(text.comment(), text.signature()) for text in texts]
+        return header_text(about, included, interface, declared_texts)
     lines = [
-        _HEADER.format(
-            version=collir.__version__,
-            least="2.28" if symmetric else "2.18",
-            or_newer=" or newer",
-            compiler=_WITH_KERNELS if cuda.kernels else _WITHOUT_KERNELS,
-            symmetric=(_SYMMETRIC if symmetric else "") + (SIZED if sized else ""),
-            interface="\n".join(f" *   {line}" for line in interface),
-        ),
+        about,
         *(f"#include <{name}>" for name in _includes(cuda, types, includes)),
         "",
         "\n\n".join(runtime("nccl_runtime.cu", cuda.needs)),
@@ -506,6 +509,10 @@ def emit_cpp(
     for part in [*(mesh.text() for mesh in meshes.values()), declared, *bodies]:
         lines += [short for line in part for short in _wrapped(line)]
     return "\n".join(lines)
+
+
+_IN_C = {"cstddef": "stddef.h", "cstdint": "stdint.h"}
+"""What C calls headers of C++."""
 
 
 def _includes(cuda: CudaText, types: set[DType], more: Iterable[str]) -> Sequence[str]:
@@ -523,18 +530,35 @@ def _includes(cuda: CudaText, types: set[DType], more: Iterable[str]) -> Sequenc
 
 @dataclass(frozen=True)
 class NcclTarget(Target):
-    """C++ for NCCL: a function per func on device buffers; with main, one that runs itself: its
-    ranks are processes of MPI, or threads of one process; temporaries can be symmetric memory; with
-    sized, functions for values of any size, which choose among those that take their place."""
+    """C++17 for NCCL and CUDA: one function per `func` on device buffers and a stream.
+
+    The communicator of an ordered list of sub-axes is an `ncclCommSplit` of the mesh: its colour is
+    the rank without its coordinates on the list, its key the mixed-radix index over the list, so
+    ranks inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes
+    part. Dimensions other than the first are packed, so that every block is contiguous. Sends and
+    receives that have to progress together are in one group. An `async` collective runs on a stream
+    of the outermost level it goes through, and events join these with the caller's. With
+    `sized=true` functions are for values of any size. What computes is a kernel, and needs nvcc; a
+    file without kernels is for any C++ compiler.
+    """
 
     name = "nccl"
 
     main: bool = False
+    """Print a program with a main that runs each function, checks it and times it."""
     processes: bool = True
+    """The ranks of the main are processes of MPI; otherwise threads of one process."""
     symmetric: bool = False
+    """Put temporaries into symmetric memory, registered with NCCL."""
     sized: bool = False
+    """Print functions for values of any size, which choose among those that are written for larger
+    values."""
+    header: bool = False
+    """Print the header of the file instead: declarations for programs to include."""
 
     def __post_init__(self) -> None:
+        if self.header and (self.main or self.symmetric):
+            raise ValueError("programs with a main or symmetric memory have no header")
         if self.main and self.sized:
             raise ValueError("main runs functions on values as large as their types: not sized")
         if self.symmetric and self.sized:
@@ -546,4 +570,6 @@ class NcclTarget(Target):
         if self.main:
             output.write(emit_with_main(module, self.processes, self.symmetric))
         else:
-            output.write(emit_cpp(module, symmetric=self.symmetric, sized=self.sized))
+            output.write(
+                emit_cpp(module, symmetric=self.symmetric, sized=self.sized, header=self.header)
+            )

@@ -10,7 +10,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.layout import Mesh
 from collir.layout.steps import PERMUTE
-from collir.targets.code.c_function import coordinates_text, struct_text
+from collir.targets.code.c_function import LINKAGE, coordinates_text, struct_text
 from collir.targets.code.c_text import MeshNames, comment, size_text
 from collir.targets.code.nccl_streams import events_of, levels_of
 from collir.targets.code.nccl_text import CPP
@@ -95,7 +95,7 @@ class MeshText:
         if self.workspace is not None:
             lines += self._alloc_text()
         lines += [
-            f"ncclResult_t {mesh.name}_init(ncclComm_t comm)",
+            f"{LINKAGE}ncclResult_t {mesh.name}_init(ncclComm_t comm)",
             "{",
             "  int size = 0;",
             f"  {variable} = {{}};",
@@ -132,8 +132,9 @@ class MeshText:
             " * free such memory in the same order, of the same size. */",
         ]
         for verb, parameter, argument in [("alloc", ", size_t bytes", ", bytes"), ("free", "", "")]:
+            name = f"{self.names.mesh.name}_{verb}"
             lines += [
-                f"ncclResult_t {self.names.mesh.name}_{verb}({self._memory()} *memory{parameter})",
+                f"{LINKAGE}ncclResult_t {name}({self._memory()} *memory{parameter})",
                 "{",
                 f"  const ncclComm_t comms[] = {{{listed}}};",
                 f"  return symmetric_{verb}(memory{argument}, comms);",
@@ -146,7 +147,11 @@ class MeshText:
         name, variable = self.names.mesh.name, self.names.variable
         made = [f"{variable}.{one}" for one in self.names.communicators.values()]
         lines = ["/* Frees what NAME_init made, also where that failed. */".replace("NAME", name)]
-        lines += [f"ncclResult_t {name}_finalize()", "{", "  ncclResult_t err = ncclSuccess;"]
+        lines += [
+            f"{LINKAGE}ncclResult_t {name}_finalize()",
+            "{",
+            "  ncclResult_t err = ncclSuccess;",
+        ]
         if made or self.workspace is not None:
             lines.append("  ncclResult_t one;")
         if self.workspace is not None:
@@ -172,7 +177,7 @@ class MeshText:
         abort += [f"        {one} = NULL;" for one in made]
         return [
             "/* Waits for the stream. Where a communicator fails, aborts those of the mesh. */",
-            f"ncclResult_t {name}_synchronize(cudaStream_t stream)",
+            f"{LINKAGE}ncclResult_t {name}_synchronize(cudaStream_t stream)",
             "{",
             "  cudaError_t cuda;",
             "  do {",

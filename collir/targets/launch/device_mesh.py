@@ -1,11 +1,4 @@
-"""Python for torch.distributed: a function per mesh, that makes a `DeviceMesh` with its axes.
-
-The mesh has the ranks in the order of the placement, under the names of the axes. Ranks are
-numbered by hardware, those of a host one behind the other, as torchrun does and lists with
-`order=hardware`. Along an axis ranks ascend: in its group, a rank is the coordinate on the axis.
-
-- `mesh`: which one. By default a function is printed for every mesh.
-"""
+"""Python for torch.distributed: a function per mesh, that makes a `DeviceMesh` with its axes."""
 
 from dataclasses import dataclass
 from typing import IO
@@ -29,7 +22,13 @@ _TORCH = Framework(
 
 @dataclass(frozen=True)
 class DeviceMeshTarget(PythonMeshTarget):
-    """Python for torch.distributed: a DeviceMesh per placed mesh, its ranks in order."""
+    """Python for torch.distributed: a function per mesh, that makes a `DeviceMesh` with its axes.
+
+    The mesh has the ranks in the order of the placement, under the names of the axes. Ranks are
+    numbered by hardware, those of a host one behind the other, as torchrun does and lists with
+    `order=hardware`. Along an axis ranks ascend: in its group, a rank is the coordinate on the
+    axis.
+    """
 
     name = "device-mesh"
 

@@ -1,22 +1,4 @@
-"""A hostfile of SLURM: the host of every rank, a line each, by the placement of a mesh.
-
-`SLURM_HOSTFILE=FILE srun -n N --distribution=arbitrary PROGRAM` starts rank r on the host of line
-r. For programs that number their ranks along the mesh: axes as declared, the last one fastest.
-With `order=hardware` rank r is device r instead, for programs that place the axes themselves, such
-as what `mpi`, `nccl`, `torch` and `device-mesh` print.
-
-On a host, local ranks count the ranks. Where these are not in the order of the devices, which
-takes a host of several levels, a comment has the devices in the order of local ranks: the
-CUDA_VISIBLE_DEVICES of all ranks, or the list behind `--cpu-bind=map_cpu:`.
-
-- `mesh`: which one, if there are several.
-- `order`: of the ranks, `mesh` or `hardware`.
-- `host`: the level whose children are the hosts, or the machine's name if it is one host. By
-  default the innermost level that is a network. A level without `fabric` is one unless it is
-  innermost.
-- `hosts`: names, in the order of the devices, as SLURM lists them: `a,b` or `"n[00-15],m[1-4]"`;
-  in a job `"$SLURM_JOB_NODELIST"`. By default node0, node1 and so on.
-"""
+"""A hostfile of SLURM: the host of every rank, a line each, by the placement of a mesh."""
 
 from dataclasses import dataclass
 from typing import IO
@@ -29,7 +11,17 @@ from collir.targets.launch.ranks import RanksTarget
 
 @dataclass(frozen=True)
 class HostfileTarget(RanksTarget):
-    """A hostfile of SLURM: the host of every rank of a placed mesh, for arbitrary distribution."""
+    """A hostfile of SLURM: the host of every rank, a line each, by the placement of a mesh.
+
+    `SLURM_HOSTFILE=FILE srun -n N --distribution=arbitrary PROGRAM` starts rank r on the host of
+    line r. For programs that number their ranks along the mesh: axes as declared, the last one
+    fastest. With `order=hardware` rank r is device r instead, for programs that place the axes
+    themselves, such as what `mpi`, `nccl`, `torch` and `device-mesh` print.
+
+    On a host, local ranks count the ranks. Where these are not in the order of the devices, which
+    takes a host of several levels, a comment has the devices in the order of local ranks: the
+    CUDA_VISIBLE_DEVICES of all ranks, or the list behind `--cpu-bind=map_cpu:`.
+    """
 
     name = "hostfile"
     WHAT = "hostfile"

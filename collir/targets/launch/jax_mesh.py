@@ -1,12 +1,4 @@
-"""Python for JAX: a function per mesh, that makes a `jax.sharding.Mesh` with its axes.
-
-The mesh has the devices in the order of the placement, so that shardings by its axes send over the
-links that it says. Processes are numbered by hardware: `jax.devices()` then is in hardware order,
-those of a host one behind the other. Where it is not, as on some TPUs, the function takes a list of
-the devices in that order.
-
-- `mesh`: which one. By default a function is printed for every mesh.
-"""
+"""Python for JAX: a function per mesh, that makes a `jax.sharding.Mesh` with its axes."""
 
 from dataclasses import dataclass
 from typing import IO
@@ -30,7 +22,13 @@ _JAX = Framework(
 
 @dataclass(frozen=True)
 class JaxMeshTarget(PythonMeshTarget):
-    """Python for JAX: a jax.sharding.Mesh per placed mesh, its devices in order."""
+    """Python for JAX: a function per mesh, that makes a `jax.sharding.Mesh` with its axes.
+
+    The mesh has the devices in the order of the placement, so that shardings by its axes send over
+    the links that it says. Processes are numbered by hardware: `jax.devices()` then is in hardware
+    order, those of a host one behind the other. Where it is not, as on some TPUs, the function
+    takes a list of the devices in that order.
+    """
 
     name = "jax-mesh"
 

@@ -26,6 +26,7 @@ class PythonMeshTarget(Target):
     """The option of all targets that print meshes."""
 
     mesh: str = ""
+    """The mesh to print a function for. By default one is printed for every mesh."""
 
 
 @dataclass(frozen=True)

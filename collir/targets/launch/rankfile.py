@@ -1,25 +1,4 @@
-"""A rankfile of Open MPI: the host and the cores of every rank, by the placement of a mesh.
-
-For programs that number their ranks along the mesh: axes as declared, the last one fastest. Every
-axis then lives on the levels that the placement says, and the program need not know. With
-`order=hardware` rank r is device r instead, for programs that place the axes themselves, such as
-what `mpi`, `nccl`, `torch` and `device-mesh` print.
-
-Device i of a host is its core i, or with `cores=c` the c cores from i * c on. GPUs are mostly
-chosen by local rank, which counts ranks and not cores. Where the two differ, which takes a host of
-several levels, a comment has the devices in the order of local ranks: the CUDA_VISIBLE_DEVICES of
-all ranks.
-
-- `mesh`: which one, if there are several.
-- `order`: of the ranks, `mesh` or `hardware`.
-- `host`: the level whose children are the hosts, or the machine's name if it is one host. By
-  default the innermost level that is a network. A level without `fabric` is one unless it is
-  innermost.
-- `hosts`: names, in the order of the devices, as SLURM lists them: `a,b` or `"n[00-15],m[1-4]"`.
-  By default the hosts of the allocation in their order, `+n0`, `+n1` and so on; Open MPI 4 has
-  these only under a resource manager.
-- `cores`: of each rank.
-"""
+"""A rankfile of Open MPI: the host and the cores of every rank, by the placement of a mesh."""
 
 from dataclasses import dataclass
 from typing import IO
@@ -32,12 +11,24 @@ from collir.targets.launch.ranks import RanksTarget
 
 @dataclass(frozen=True)
 class RankfileTarget(RanksTarget):
-    """A rankfile of Open MPI: the host and the cores of every rank of a placed mesh."""
+    """A rankfile of Open MPI: the host and the cores of every rank, by the placement of a mesh.
+
+    For programs that number their ranks along the mesh: axes as declared, the last one fastest.
+    Every axis then lives on the levels that the placement says, and the program need not know. With
+    `order=hardware` rank r is device r instead, for programs that place the axes themselves, such
+    as what `mpi`, `nccl`, `torch` and `device-mesh` print.
+
+    Device i of a host is its core i, or with `cores=c` the c cores from i * c on. GPUs are mostly
+    chosen by local rank, which counts ranks and not cores. Where the two differ, which takes a host
+    of several levels, a comment has the devices in the order of local ranks: the
+    CUDA_VISIBLE_DEVICES of all ranks.
+    """
 
     name = "rankfile"
     WHAT = "rankfile"
 
     cores: int = 1
+    """The number of cores of each rank."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -136,9 +136,18 @@ class RanksTarget(Target):
     """What the list is, in messages."""
 
     mesh: str = ""
+    """The mesh whose ranks are listed, if there are several."""
     order: str = "mesh"
+    """The order of the ranks: that of the `mesh` or of the `hardware`."""
     host: str = ""
+    """The level whose children are the hosts, or the machine's name if it is one host. By default
+    the innermost level that is a network: a level without `fabric` counts as a network, except the
+    innermost."""
     hosts: tuple[str, ...] = ()
+    """Names of the hosts, in the order of the devices, as SLURM lists them: `a,b` or
+    `"n[00-15],m[1-4]"`; in a job of SLURM `"$SLURM_JOB_NODELIST"`. By default a hostfile has node0,
+    node1 and so on, and a rankfile the hosts of the allocation in their order, `+n0`, `+n1` and so
+    on; Open MPI 4 has these only under a resource manager."""
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:

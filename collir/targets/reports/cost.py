@@ -26,8 +26,14 @@ class CostingTarget(Target):
     """The options of every target that costs."""
 
     model: str = "auto"
+    """The cost model: `auto` (that of the library which runs the program: NCCL on GPUs, MPICH on
+    CPUs), `alpha-beta` (latency and bandwidth), `p2` (bandwidth only, as in P²) or `nccl`."""
     algorithm: str = "auto"
+    """The algorithm of the steps that name none: `auto` (the library's choice; of `alpha-beta`, the
+    cheapest), `cheapest`, `runtime` (MPICH's choice), or the name of one."""
     order: str = "auto"
+    """The order of the ranks in a group: as `written` behind `over`, or that of the `hardware`;
+    `auto` is the hardware's on GPUs, as NCCL lays its rings."""
 
     def __post_init__(self) -> None:
         self.cost_model()
@@ -43,15 +49,7 @@ class CostingTarget(Target):
 
 @dataclass(frozen=True)
 class CostTarget(CostingTarget):
-    """What every collective costs: time, bytes through each level's busiest port, and the bound.
-
-    model: `auto` (that of the library which runs the program: NCCL on GPUs, MPICH on CPUs),
-    `alpha-beta` (latency and bandwidth), `p2` (bandwidth only, as in P²), `nccl` (NCCL's own).
-    algorithm, where a step names none: `auto` (the library's choice), `cheapest`, `runtime`
-    (MPICH's choice), or a name.
-    order: of the ranks in a group: as `written` behind `over`, or that of the `hardware`; `auto` is
-    the hardware's on GPUs, as NCCL lays its rings.
-    """
+    """What every collective costs: time, bytes through each level's busiest port, and the bound."""
 
     name = "cost"
 

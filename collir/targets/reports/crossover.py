@@ -6,6 +6,7 @@ from typing import IO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 
 from collir.cost.group import CostError
 from collir.cost.plan import plan
@@ -48,22 +49,27 @@ class Candidate:
         return self.cost.scaled(size / self.base).time
 
 
+def largest_buffer(function: FuncOp) -> int:
+    """Return the bytes of a function's largest argument or result on one rank; 1 without any."""
+    values = (*function.args, *plan(function).returned)
+    return max((dist_type(x).local_bytes(mesh_of(function)) for x in values), default=1)
+
+
 @dataclass(frozen=True)
 class CrossoverTarget(CostingTarget):
     """Which function is fastest for buffers of 1 KB to 10 GB, and where the fastest changes.
 
     The size is that of a function's largest argument or result on one rank, and all buffers grow
     with it. Functions without collectives are left out.
-    strategies: of `decompose`, tried on each function, and `searched`: those that a search finds
-    for some of the sizes; all, if the file has one function only.
-    svg: print a plot (needs matplotlib: `pip install 'collir[plot]'`).
-    model, algorithm, order: as of the target cost.
     """
 
     name = "crossover"
 
     strategies: tuple[str, ...] = ()
+    """Strategies of `decompose` that are tried on each function, and `searched`: the programs that
+    a search finds for some of the sizes. By default all, if the file has one function only."""
     svg: bool = False
+    """Print a plot (needs matplotlib: `pip install 'collir[plot]'`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,13 +86,7 @@ class CrossoverTarget(CostingTarget):
         one = len(functions) == 1 and mesh_of(functions[0]).placed
         others = [name for name in (*STRATEGIES, SEARCHED) if name != "flat" and one]
         strategies = self.strategies or ("flat", *others)
-        bases = [
-            max(
-                (dist_type(a).local_bytes(mesh_of(f)) for a in (*f.args, *plan(f).returned)),
-                default=1,
-            )
-            for f in functions
-        ]
+        bases = [largest_buffer(function) for function in functions]
         found: list[Candidate] = []
         for strategy in strategies:
             if strategy == SEARCHED:

@@ -42,13 +42,12 @@ class ExplainTarget(CostingTarget):
     cheapest programs for the collectives (as `decompose` finds them) or for several in a row (as
     `fuse` does), another placement of the mesh with its cheapest programs (as `place` finds it,
     where all functions on it name whole axes only), and what a byte takes in larger buffers.
-    limit: seconds for each search, for programs and for placements; 0: none.
-    model, algorithm, order: as of the target cost.
     """
 
     name = "explain"
 
     limit: int = 10
+    """Seconds for each search, for programs and for placements; 0: no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

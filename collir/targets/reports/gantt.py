@@ -18,7 +18,6 @@ class GanttTarget(CostingTarget):
     A lane for each stream: those of the levels of the machine, and that of a device by itself.
     Steps of the critical path have a black edge. Below: how much of each port, link and
     interconnect is in use, and the memory that a device holds.
-    model, algorithm, order: as of the target cost.
     """
 
     name = "gantt"

@@ -25,8 +25,11 @@ class PlacingTarget(CostingTarget):
     """The options of both targets."""
 
     top: int = 10
+    """How many placements to show."""
     limit: int = 60
+    """Seconds for each mesh, after which the best so far are shown; 0: no limit."""
     weights: tuple[str, ...] = ()
+    """How often functions run, such as `weights="activations:32"`; once, if not said."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,15 +59,11 @@ class PlacingTarget(CostingTarget):
 
 @dataclass(frozen=True)
 class PlacementsTarget(PlacingTarget):
-    """The placements of every mesh that has none, best first, with what its functions take, and
-    how many times as long as any programs take there at least.
+    """Where the axes of a mesh should live: the placements of every mesh that has none, best first.
 
+    Beside each is what the functions take there, and how many times their lower bound that is.
     Every collective is costed under the cheapest program for it on that placement. A mesh that is
     smaller than its machine is placed on every part of it that has as many devices.
-    top: how many to show.
-    limit: seconds for each mesh, after which the best so far are shown; 0: none.
-    weights: how often functions run, such as `weights="activations:32"`; once, if not said.
-    model, algorithm, order: as of the target cost.
     """
 
     name = "placements"
@@ -79,8 +78,7 @@ class PlacementsTarget(PlacingTarget):
 
 @dataclass(frozen=True)
 class PlacementsJsonTarget(PlacingTarget):
-    """The placements as JSON: mesh, matrix, seconds of every function, their sum, and
-    a bound of it; best first."""
+    """The placements as JSON: mesh, matrix, seconds of every function, their sum and its bound."""
 
     name = "placements-json"
 

@@ -25,7 +25,6 @@ class SimulateTarget(CostingTarget):
     Steps that send nothing but move bytes are in it too; they take the time of these on a device
     that says how fast its memory is. `*` marks the critical path. Below: how long each level is
     kept busy, and the most memory that a device holds.
-    model, algorithm, order: as of the target cost.
     """
 
     name = "simulate"

@@ -53,13 +53,24 @@ class StrategiesBase(CostingTarget):
     """The options of both targets."""
 
     method: str = "shortest"
+    """The programs to look for: `shortest`, the cheapest of any length, for every collective and
+    redistribution; or `enumerate`, all programs of P² up to a size, for every all_reduce."""
     top: int = 10
+    """How many programs to show."""
     memory: float | int = 0.0
+    """The bytes that operand and result of a step may take together, as a multiple of those of the
+    whole operation; 0: any number."""
     front: bool = False
+    """Show only programs such that no other one is cheaper and needs no more memory."""
     chunks: int = 1
+    """The largest number of chunks that a program may run in."""
     limit: int = 60
+    """Seconds for each search; 0: no limit."""
     size: int = 5
+    """The largest number of steps, with `method=enumerate`."""
     reading: str = Reading.MASTER_ALL_REDUCE.value
+    """The reading of P²'s rules, with `method=enumerate`: `master-all-reduce`, `literal` or
+    `no-master`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,17 +132,7 @@ class StrategiesBase(CostingTarget):
 
 @dataclass(frozen=True)
 class StrategiesTarget(StrategiesBase):
-    """Sequences of steps for every collective of a placed mesh, cheapest first.
-
-    method: `shortest`, the cheapest of all programs of any length, for every collective and
-    redistribution; or `enumerate`, all programs of P² up to a size, for every all_reduce.
-    top: how many to show.
-    memory: what operand and result of a step may take together, as a multiple of what those of the
-    whole do; 0: anything. front: only those than which none is cheaper and needs no more memory.
-    chunks: in how many a program may run at most. limit: seconds for each search; 0: none.
-    size: steps, at most. reading: of P²'s rules: `master-all-reduce`, `literal`, `no-master`.
-    model, algorithm, order: as of the target cost.
-    """
+    """Sequences of steps for every collective of a placed mesh, cheapest first."""
 
     name = "strategies"
 

@@ -23,7 +23,6 @@ class TraceTarget(CostingTarget):
     (waiting for messages, sending, reducing), and how much of its ports and links is in use; one
     for a device, with the steps that send nothing and the memory it holds. Functions have processes
     of their own, and all start at 0.
-    model, algorithm, order: as of the target cost.
     """
 
     name = "trace"

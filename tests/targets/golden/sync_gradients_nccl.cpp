@@ -56,7 +56,7 @@ static thread_local struct {
   ncclComm_t over_data_node; /* ranks that differ in data.node only */
 } mesh_m;
 
-ncclResult_t m_init(ncclComm_t comm)
+extern "C" ncclResult_t m_init(ncclComm_t comm)
 {
   int size = 0;
   mesh_m = {};
@@ -74,7 +74,7 @@ ncclResult_t m_init(ncclComm_t comm)
 }
 
 /* Frees what m_init made, also where that failed. */
-ncclResult_t m_finalize()
+extern "C" ncclResult_t m_finalize()
 {
   ncclResult_t err = ncclSuccess;
   ncclResult_t one;
@@ -85,7 +85,7 @@ ncclResult_t m_finalize()
 }
 
 /* Waits for the stream. Where a communicator fails, aborts those of the mesh. */
-ncclResult_t m_synchronize(cudaStream_t stream)
+extern "C" ncclResult_t m_synchronize(cudaStream_t stream)
 {
   cudaError_t cuda;
   do {
@@ -108,7 +108,7 @@ ncclResult_t m_synchronize(cudaStream_t stream)
 
 /* g[1048576] is f32[1048576] partial(sum: data);
  * r[1048576] is f32[1048576]. */
-ncclResult_t sync_gradients(const float *g, float *r, cudaStream_t stream)
+extern "C" ncclResult_t sync_gradients(const float *g, float *r, cudaStream_t stream)
 {
   device_memory<float> v0(stream);
   device_memory<float> v1(stream);

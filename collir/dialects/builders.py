@@ -1,0 +1,178 @@
+"""Programs from Python values: modules of machines and meshes, and functions step by step."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import cast
+
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, SymbolRefAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.traits import SymbolTable
+
+from collir.dialects.machine import (
+    MESH_ATTRIBUTE,
+    AxisAttr,
+    DeviceAttr,
+    LevelAttr,
+    MachineOp,
+    MeshOp,
+)
+from collir.dialects.operation import attribute_of
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import DistTensorType
+from collir.layout import DistType, LayoutError, Mesh, check_type
+from collir.layout.steps import Argument, ArgumentKind, Parameter, StepKind
+from collir.machine import Machine
+
+
+def machine_op(machine: Machine) -> MachineOp:
+    """Return the operation that declares a machine."""
+    properties: dict[str, Attribute] = {
+        "sym_name": StringAttr(machine.name),
+        "levels": ArrayAttr(map(LevelAttr.of, machine.levels)),
+    }
+    if machine.device:
+        properties["device"] = DeviceAttr.of(machine.device)
+    return MachineOp.create(properties=properties)
+
+
+def mesh_op(mesh: Mesh) -> MeshOp:
+    """Return the operation that declares a mesh on its machine."""
+    properties: dict[str, Attribute] = {
+        "sym_name": StringAttr(mesh.name),
+        "machine": SymbolRefAttr(mesh.machine.name),
+        "axes": ArrayAttr(map(AxisAttr.of, mesh.axes)),
+    }
+    return MeshOp.create(properties=properties)
+
+
+def module_of(*meshes: Mesh) -> ModuleOp:
+    """Return a module that declares meshes and their machines, for functions to be added."""
+    machines = dict.fromkeys(mesh.machine for mesh in meshes)
+    return ModuleOp([*map(machine_op, machines), *map(mesh_op, meshes)])
+
+
+class FunctionBuilder:
+    """A function on a mesh of a module, in the making.
+
+    It has a method for each operation of the language, with operands first, and arguments named as
+    in ``.coll``: ``f.reduce_scatter(g, over="data.gpu", dim=0)``. Where the name is a keyword of
+    Python, a ``_`` follows (``async_=True``). ``over`` takes a sub-axis, an axis, or a list of
+    these. Each returns its result, whose type is inferred; ``name`` is what ``.coll`` calls it.
+
+    Raises:
+        KeyError: the module has no such mesh.
+    """
+
+    def __init__(self, module: ModuleOp, mesh: str, name: str):
+        found = SymbolTable.lookup_symbol(module, mesh)
+        if not isinstance(found, MeshOp):
+            raise KeyError(f"the module has no mesh @{mesh}")
+        self.mesh = found.value()
+        self._module = module
+        self._name = name
+        self._block = Block()
+
+    def axes(self, *names: str) -> tuple[str, ...]:
+        """Return sub-axes in order; the name of an axis stands for all of its own.
+
+        Raises:
+            ValueError: the mesh has no such axis.
+        """
+        found: list[str] = []
+        for name in names:
+            subs = (name,) if name in self.mesh.by_name else self.mesh.of_axis.get(name, ())
+            if not subs:
+                known = ", ".join([*self.mesh.of_axis, *self.mesh.by_name])
+                raise ValueError(f"mesh @{self.mesh.name} has no axis {name} (there are {known})")
+            found += subs
+        return tuple(found)
+
+    def argument(self, name: str, x: DistType) -> SSAValue:
+        """Add an argument, and return it.
+
+        Raises:
+            ValueError: there is no such type on the mesh.
+        """
+        try:
+            check_type(self.mesh, x)
+        except LayoutError as error:
+            raise ValueError(error.text(())) from error
+        value = self._block.insert_arg(DistTensorType(x), len(self._block.args))
+        value.name_hint = name
+        return value
+
+    def __getattr__(self, operation: str) -> Callable[..., SSAValue]:
+        if operation not in OPERATIONS:
+            raise AttributeError(f"there is no operation '{operation}'")
+        return partial(self.step, operation)
+
+    def __dir__(self) -> Iterable[str]:
+        return [*super().__dir__(), *OPERATIONS]
+
+    def step(
+        self, operation: str, *operands: SSAValue, name: str | None = None, **arguments: object
+    ) -> SSAValue:
+        """Add an operation, and return its result.
+
+        Raises:
+            ValueError: the step is not well typed.
+            TypeError: an argument is missing, or there is no such argument.
+        """
+        made = OPERATIONS[operation]
+        properties = self._properties(made.KIND, arguments)
+        try:
+            op = made.make(self.mesh, *operands, **properties)
+        except LayoutError as error:
+            names = [f"%{x.name_hint}" if x.name_hint else "the operand" for x in operands]
+            raise ValueError(error.text(names)) from error
+        self._block.add_op(op)
+        op.result.name_hint = name
+        return op.result
+
+    def _properties(self, kind: StepKind, given: dict[str, object]) -> dict[str, Attribute]:
+        named = {key.removesuffix("_"): value for key, value in given.items()}
+        properties: dict[str, Attribute] = {}
+        for one in kind.parameters:
+            value = named.pop(one.keyword, one.default)
+            if value is not None and value is not False:
+                properties[one.name] = attribute_of(one.kind, self._value(one, value))
+            elif one.required:
+                raise TypeError(f"{kind.name} needs {one.keyword}=")
+        if named:
+            known = ", ".join(one.keyword for one in kind.parameters) or "none"
+            raise TypeError(f"{kind.name} has no argument {next(iter(named))} (there are {known})")
+        return properties
+
+    def _value(self, one: Parameter, value: object) -> Argument:
+        """Return an argument as its attribute holds it: whole axes as their sub-axes."""
+        match one.kind, value:
+            case ArgumentKind.AXES, str():
+                return self.axes(value)
+            case ArgumentKind.AXES, list() | tuple():
+                return self.axes(*cast("Sequence[str]", value))
+            case ArgumentKind.SIZES, list() | tuple():
+                return tuple(cast("Sequence[int]", value))
+            case ArgumentKind.NAME, str():
+                return str(value)
+            case ArgumentKind.INTEGER | ArgumentKind.NUMBER, int():
+                return value
+            case ArgumentKind.NUMBER, float():
+                return value
+            case ArgumentKind.TYPE, DistType():
+                return value
+            case ArgumentKind.FLAG, True:
+                return True
+            case _:
+                raise TypeError(f"{one.keyword}={value!r}: {one.kind.name.lower()} is wanted here")
+
+    def results(self, *values: SSAValue) -> FuncOp:
+        """Return values from the function, and add it to the module."""
+        self._block.add_op(ReturnOp(*values))
+        inputs = [argument.type for argument in self._block.args]
+        function = FuncOp(
+            self._name, (inputs, [value.type for value in values]), Region(self._block)
+        )
+        function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
+        self._module.body.block.add_op(function)
+        return function

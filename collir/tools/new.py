@@ -1,0 +1,235 @@
+"""A program to start from, for the cluster that the options describe: ``collir new``."""
+
+import argparse
+import math
+import re
+import shlex
+import sys
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+from collir.dialects.machine import LevelAttr
+from collir.machine import Fabric, Level, LinkKind, Machine, MachineError
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.syntax.units import Quantity, plain
+from collir.syntax.writer import level_text
+from collir.tools.api import UsageError
+from collir.tools.foreign import comment
+from collir.tools.machine import preset
+from collir.tools.shell import write_whole
+
+GPUS = {
+    "v100": "dgx1_v100",
+    "a100": "dgx_a100",
+    "h100": "dgx_h100",
+    "h200": "dgx_h200",
+    "b200": "dgx_b200",
+}
+"""Kind of GPU -> the shipped machine that its numbers, and their sources, are taken from."""
+CPU = "cpu_cluster"
+"""The shipped machine of CPUs."""
+
+_ELEMENTS = 2**26
+"""Roughly how many elements of a value each device holds."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    number = _positive
+    parser.add_argument("--nodes", metavar="N", type=number, default=2, help="default: 2")
+    parser.add_argument("--gpus", metavar="N", type=number, help="of each node (default: 8)")
+    parser.add_argument("--gpu", choices=list(GPUS), help="kind of GPU (default: h100)")
+    parser.add_argument("--cpus", metavar="N", type=number, help="without GPUs: sockets of a node")
+    parser.add_argument("--cores", metavar="N", type=number, help="without GPUs: of each socket")
+    parser.add_argument(
+        "--nic", metavar="[N x]RATE", help="of each node, such as 8x400Gb or 25GB/s (default: "
+        "those of NVIDIA's DGX; for CPUs 200Gb)",
+    )  # fmt: skip
+    parser.add_argument("--name", default="cluster", help="of the machine (default: cluster)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the program; return the exit status."""
+    if options.output is None:
+        sys.stdout.write(program(options, f"{options.name}.coll"))
+        return 0
+    text = program(options, options.output)
+    if Path(options.output).is_file() and not options.force:
+        message = f"{options.output} exists: overwrite it with --force, or choose another name"
+        raise DiagnosticError(Diagnostic(message))
+    write_whole(options.output, text)
+    return 0
+
+
+def _positive(text: str) -> int:
+    if not re.fullmatch(r"[0-9]+", text) or not 1 <= int(text) < 2**31:
+        raise argparse.ArgumentTypeError(f"'{text}' is not an integer of at least 1")
+    return int(text)
+
+
+def program(options: argparse.Namespace, file: str) -> str:
+    """Return the text of the program, whose comments call it ``file``.
+
+    Raises:
+        UsageError: the options do not describe a machine.
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*", options.name, re.ASCII):
+        raise UsageError(f"'{options.name}' is not a name: letters, digits and _, no digit first")
+    on_cpus = options.cpus is not None or options.cores is not None
+    if on_cpus and (options.gpus is not None or options.gpu is not None):
+        raise UsageError("--cpus and --cores are for machines without GPUs")
+    source = CPU if on_cpus else GPUS[options.gpu or "h100"]
+    shipped = preset(source)
+    machine = shipped.op.value()
+    given = (options.cpus, options.cores) if on_cpus else (options.gpus,)
+    sizes = [size or level.size for size, level in zip(given, machine.levels[1:], strict=True)]
+    inner = [_of_size(level, size) for level, size in zip(machine.levels[1:], sizes, strict=True)]
+    if not on_cpus:
+        inner = [replace(level, fabric=Fabric.NVLINK) for level in inner]
+    below = math.prod(sizes)
+    outer = machine.levels[0]
+    count, rate = _adapters(options.nic) if options.nic else (outer.rails, outer.port / outer.rails)
+    node = replace(
+        outer,
+        size=options.nodes,
+        port=count * rate,
+        rails=math.gcd(count, below),  # of a GPU's adapters, or of those that GPUs share
+        fabric=Fabric.NETWORK,
+    )
+    try:
+        devices = Machine(options.name, (node, *inner)).devices
+    except MachineError as error:
+        raise UsageError(str(error)) from None
+    if devices == 1:
+        raise UsageError("the machine has a single device: nothing has to be sent")
+    bits = f"{plain(Decimal(repr(rate * 8)) / 10**9)} Gbit/s"
+    sources = _sources(shipped.text)
+    latency = sources["node"].get("Latency", "")
+    lines = [
+        f"// {_described(options.nodes, sizes, options.gpu or 'h100', on_cpus)}",
+        f"// From @{source}, which `collir machine {source}` prints.",
+        "//",
+        *_commands(file if file.isprintable() else f"{options.name}.coll", on_cpus),
+        f"machine @{options.name} {{",
+        *_device(shipped.text),
+        *comment(
+            f"Port: {count} x {bits}, the line rate of the adapters of a node. {latency}", "  "
+        ),
+        f"  {level_text(LevelAttr.of(node))}",
+    ]
+    for level in inner:
+        said = sources[level.name]
+        kept = [text for label, text in said.items() if label != "Links" or level.links]
+        lines += [*comment(" ".join(kept), "  "), f"  {level_text(LevelAttr.of(level))}"]
+    lines += ["}", "", *_functions(options.name, options.nodes, below)]
+    return "\n".join(lines) + "\n"
+
+
+def _of_size(level: Level, size: int) -> Level:
+    """Return a level with another number of children; links are those of the first number."""
+    if size == level.size or level.links is None:
+        return replace(level, size=size)
+    return replace(level, size=size, links=None, kind=LinkKind.SWITCH)
+
+
+def _adapters(text: str) -> tuple[int, float]:
+    """Return the number of adapters and the bytes per second of each, of ``8x400Gb``."""
+    found = re.fullmatch(r"(?:([0-9]+)\s*x\s*)?([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+(?:/s)?)", text)
+    unit = re.sub(r"(ps|/s)?$", "/s", found[3], count=1) if found else ""
+    if not found or unit not in Quantity.BANDWIDTH.units:
+        raise UsageError(f"--nic {text}: write a number of adapters and a rate, such as 8x400Gb")
+    count, rate = int(found[1] or 1), Quantity.BANDWIDTH.parse(found[2], unit)
+    if count < 1 or rate <= 0:
+        raise UsageError(f"--nic {text}: at least one adapter that sends is needed")
+    return count, rate
+
+
+# --- the parts of a shipped machine ---------------------------------------------------------------
+
+
+def _device(text: str) -> list[str]:
+    """Return the lines of the device of a machine, with the comment that has their sources."""
+    found = re.search(r"(?:  //[^\n]*\n)*  device \{\n.*?\n  \}", text, re.DOTALL)
+    assert found
+    return found[0].splitlines()
+
+
+def _sources(text: str) -> dict[str, dict[str, str]]:
+    """Return for each level what the comment before it says of its ``Port``, ``Latency``..."""
+    found: dict[str, dict[str, str]] = {}
+    for said, name in re.findall(r"((?:  //[^\n]*\n)*)  level (\w+)", text):
+        words = " ".join(re.findall(r"//\s*(.*)", said))
+        parts = re.split(r"(?=\b(?:Port|Links|Latency): )", words)
+        found[name] = {part.partition(":")[0]: part.strip() for part in parts if part.strip()}
+    return found
+
+
+# --- what is written around it --------------------------------------------------------------------
+
+
+def _described(nodes: int, sizes: list[int], gpu: str, on_cpus: bool) -> str:
+    if not on_cpus:
+        return f"{_counted(nodes, 'node')} of {_counted(sizes[0], gpu.upper())}."
+    cpus, cores = sizes
+    return f"{_counted(nodes, 'node')} of {_counted(cpus, 'CPU')} with {_counted(cores, 'core')}."
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _commands(file: str, on_cpus: bool) -> list[str]:
+    """Return comments with commands for the program in a file."""
+    target, suffix = ("mpi", ".c") if on_cpus else ("nccl", ".cu")
+    code = shlex.quote(f"{file.removesuffix('.coll')}{suffix}")
+    file = shlex.quote(file)
+    commands = {
+        "Where should the axes of the mesh live?": f"-t placements {file}",
+        "The cheapest programs there:": f"-p place,decompose {file}",
+        "What do they cost, step by step?": f"-p place,decompose -t cost {file}",
+        f"Code for {target.upper()}, with a main:": (
+            f"-p place,decompose -t '{target}{{main=true}}' {file} -o {code}"
+        ),
+    }
+    return [
+        line
+        for about, arguments in commands.items()
+        for line in (f"// {about}", f"//   collopt {arguments}")
+    ]
+
+
+def _functions(machine: str, nodes: int, below: int) -> list[str]:
+    """Return a mesh and functions over each of its axes; an axis of size 1 has no use."""
+    axes = {name: size for name, size in (("data", nodes), ("model", below)) if size > 1}
+    if len(axes) == 1:
+        axes = {"data": nodes * below}
+    data, model = axes["data"], axes.get("model", 1)
+    each = math.ceil(_ELEMENTS / data) * data
+    weights = f"f32[{each * model}{'@model' if model > 1 else ''}]"
+    lines = [
+        "// Two axes of parallelism; `place` decides on which levels they live."
+        if model > 1
+        else "// One axis of parallelism.",
+        f"mesh @m on @{machine} {{ {', '.join(f'{n} = {s}' for n, s in axes.items())} }}",
+        "",
+        "// Data parallelism: each device has a gradient of the weights that it holds, for its own",
+        "// part of the batch; all want the sum.",
+        f"func @sync_gradients(%g: {weights} partial(sum: data)) -> {weights} on @m {{",
+        "  %r = all_reduce %g over data",
+        "  return %r",
+        "}",
+    ]
+    if model > 1:
+        rows = f"{4096 * data}@data, 8192"
+        lines += [
+            "",
+            "// Tensor parallelism: each device of a group has a partial product of the same rows.",
+            f"func @sum_products(%y: bf16[{rows}] partial(sum: model)) -> bf16[{rows}] on @m {{",
+            "  %r = all_reduce %y over model",
+            "  return %r",
+            "}",
+        ]
+    return lines

@@ -1,0 +1,63 @@
+"""What is installed: the dialects, passes and targets of collir, of xDSL and of other packages.
+
+Packages say what they add by an entry point of the group ``xdsl.universe``. That of collir is
+``COLLIR``, so that xdsl-opt knows what collopt knows, but for the language ``.coll``.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from xdsl.ir import Dialect
+from xdsl.passes import ModulePass
+from xdsl.transforms import get_all_passes
+from xdsl.universe import Universe
+from xdsl.utils.target import Target
+
+from collir.dialects.tables import DIALECTS
+from collir.passes.table import PASSES
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.targets.table import TARGETS
+
+_OF_XDSL = get_all_passes()
+
+COLLIR = Universe(
+    all_dialects={dialect.name: lambda dialect=dialect: dialect for dialect in DIALECTS},
+    all_passes={name: made for name, made in PASSES.items() if name not in _OF_XDSL},
+    all_targets=dict(TARGETS),
+)
+"""What collir adds to xDSL: xdsl-opt has a ``canonicalize`` of its own already."""
+
+
+@cache
+def _installed() -> Universe:
+    """Return what all packages add, xDSL's own included.
+
+    Raises:
+        DiagnosticError: one of them cannot be loaded, or two add something of the same name.
+    """
+    try:
+        return Universe.get_multiverse()
+    except Exception as error:  # whatever others do when they are imported
+        message = f"a package for xDSL cannot be loaded: {type(error).__name__}: {error}"
+        raise DiagnosticError(Diagnostic(message)) from error
+
+
+def known_dialects() -> Mapping[str, Callable[[], Dialect]]:
+    """Return all dialects by name."""
+    ours = {dialect.name: lambda dialect=dialect: dialect for dialect in DIALECTS}
+    return {**_installed().all_dialects, **ours}
+
+
+def of_other_packages() -> Mapping[str, Callable[[], type[ModulePass]]]:
+    """Return the passes that neither collir nor xDSL itself has."""
+    return {n: made for n, made in known_passes().items() if n not in {**_OF_XDSL, **PASSES}}
+
+
+def known_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
+    """Return all passes by name; where collir and xDSL have one of a name, that of collir."""
+    return {**_installed().all_passes, **PASSES}
+
+
+def known_targets() -> Mapping[str, Callable[[], type[Target]]]:
+    """Return all targets by name."""
+    return {**_installed().all_targets, **TARGETS}

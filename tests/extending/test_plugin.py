@@ -1,0 +1,92 @@
+"""Packages for xDSL: xdsl-opt knows what collir adds, and collopt what others add."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "sync_gradients.coll"
+BROKEN = {
+    "missing": ("nothing_of_this_name:UNIVERSE", "ModuleNotFoundError: No module named"),
+    "twice": (
+        "collir.tools.universe:COLLIR",
+        "Duplicate definition of machine in ['collir', 'twice']",
+    ),
+}
+
+
+def run(
+    tool: str, *arguments: str, folder: Path, status: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with the packages of a folder installed."""
+    bin_ = Path(sys.executable).parent
+    done = subprocess.run(
+        [str(bin_ / tool), *arguments],
+        env={**os.environ, "PYTHONPATH": str(folder), "PATH": f"{bin_}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of examples/plugin: pip and lit write into it."""
+    folder = tmp_path_factory.mktemp("source") / "plugin"
+    shutil.copytree(ROOT / "examples" / "plugin", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(plugin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with that package, as pip installs it."""
+    folder = tmp_path_factory.mktemp("installed")
+    options = "--quiet --no-index --no-deps --no-build-isolation --target"
+    command = [sys.executable, "-m", "pip", "install", *options.split(), str(folder)]
+    subprocess.run([*command, str(plugin)], check=True, capture_output=True)
+    return folder
+
+
+def test_xdsl_opt_knows_our_dialects_passes_and_targets(tmp_path: Path) -> None:
+    module = tmp_path / "module.mlir"
+    module.write_text(run("collopt", str(EXAMPLE), "-t", "mlir", folder=tmp_path).stdout)
+    passes = "decompose{strategy=rs-ar-ag},canonicalize"
+    done = run("xdsl-opt", str(module), "-p", passes, "-t", "coll", folder=tmp_path)
+    ours = run("collopt", str(EXAMPLE), "-p", passes, folder=tmp_path)
+    assert done.stdout == ours.stdout
+    assert "reduce_scatter %g over data.gpu dim 0" in ours.stdout
+
+
+def test_collopt_knows_the_pass_of_another_package(plugin: Path, installed: Path) -> None:
+    run("lit", "-v", str(plugin), folder=installed)
+    listed = run("collopt", "--help", folder=installed).stdout
+    assert "  split-all-reduce Split large all_reduces" in listed
+
+
+def test_so_does_the_api(installed: Path) -> None:
+    code = (
+        "import collir, pathlib; module = collir.parse(pathlib.Path('{}')); "
+        "collir.run_passes(module, 'split-all-reduce', validate=True); print(collir.emit(module))"
+    )
+    done = run("python", "-c", code.format(EXAMPLE), folder=installed)
+    assert "all_gather" in done.stdout
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_package_that_cannot_be_loaded_is_named(name: str, tmp_path: Path) -> None:
+    entry, message = BROKEN[name]
+    info = tmp_path / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[xdsl.universe]\n{name} = {entry}\n")
+    done = run("collopt", str(EXAMPLE), folder=tmp_path, status=1)
+    assert done.stderr.startswith("error: a package for xDSL cannot be loaded: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
