@@ -102,7 +102,7 @@ def _on(model: CostModel, machine: Machine, asked: str | None) -> CostModel:
     if name == AUTO:
         name, choice, _ = _LIBRARY[runtime]
         algorithm = choice if algorithm == AUTO else algorithm
-        if name == "nccl" and not {algorithm, asked or AUTO} <= {AUTO, "runtime", *nccl.ALGORITHMS}:
+        if name == "nccl" and not {algorithm, asked or AUTO} <= {AUTO, *nccl.ALGORITHMS}:
             name = "alpha-beta"
     if name == "alpha-beta" and algorithm == AUTO:
         algorithm = "cheapest"

@@ -187,10 +187,11 @@ def _per_byte(algorithm: str, protocol: str, shape: _Shape, kind: str) -> tuple[
         turns = _known(kind).steps(shape.ranks) / shape.ranks
         time = turns * max(shape.ring / share, least)
         return time, time
-    between = _BETWEEN.get(shape.nodes, _BETWEEN_MORE) * shape.between
+    times = _BETWEEN.get(shape.nodes, _BETWEEN_MORE)
+    between = times * shape.between
     if algorithm == TREE:
         share = _tree_share(protocol, shape.nodes)
-        passes = 2 if shape.below > 1 else 0
+        passes = 2 if shape.below > 1 else times
         inside = passes * shape.inside / (share * _TREE_EFFICIENCY)
         expected = 2 * max(shape.ring / (share * _TREE_EFFICIENCY), least)
         return expected, max(inside, between / share, 2 * least)

@@ -71,7 +71,7 @@ def test_rates_ratios_and_tables() -> None:
 
 def test_the_json_form() -> None:
     """By hand: on a NIC that 8 groups share, a ring of 8 ranks sends 8 * 2 * 7/8 buffers."""
-    found = json.loads(collir.emit(collir.parse(SYNC), "cost-json"))
+    found = json.loads(collir.emit(collir.parse(SYNC), "cost-json{model=alpha-beta}"))
     flat, steps, nothing = found["functions"]
     assert (flat["name"], flat["machine"], flat["mesh"]) == ("flat", "a100x4", "m")
     (step,) = flat["steps"]
@@ -105,7 +105,10 @@ def test_the_python_api_the_table_and_the_json_agree() -> None:
 def test_the_order_of_ranks_is_an_option() -> None:
     text = SYNC.replace("over data using", "over data.gpu, data.node using")
     module = collir.parse(text)
-    written, hardware = (collir.cost(module, order=o)[0].time for o in ("written", "hardware"))
+    written, hardware = (
+        collir.cost(module, model="alpha-beta", order=order)[0].time
+        for order in ("written", "hardware")
+    )
     assert written == pytest.approx(2 * hardware, rel=1e-3)
 
 
@@ -135,14 +138,16 @@ def test_crossover_of_strategies_says_where_the_fastest_changes() -> None:
 def test_crossover_shows_the_programs_that_a_search_finds_for_some_size() -> None:
     """Small buffers are reduced in fewer steps than large ones; each program is best somewhere."""
     text = SYNC.partition("func @steps")[0].replace(" using ring", "")
-    lines = collir.emit(collir.parse(text), "crossover{algorithm=ring}").splitlines()
+    lines = collir.emit(
+        collir.parse(text), "crossover{model=alpha-beta algorithm=ring}"
+    ).splitlines()
     columns = [f"best {number}" for number in range(1, 9) if f"best {number}" in lines[0]]
     programs = [line for line in lines if line.startswith("best ")]
     assert columns and [line.partition(":")[0] for line in programs] == columns
     assert all(sum(line.endswith(name) for line in lines) >= 1 for name in columns)
     size = next(size for size, line in zip(SIZES, lines[1:], strict=False) if "best 1" in line)
     sized = collir.parse(text.replace("536870912", str(int(size) // 4)))
-    after = collir.run_passes(sized, "decompose{algorithm=ring}")
+    after = collir.run_passes(sized, "decompose{model=alpha-beta algorithm=ring}")
     kinds = [op.name.partition(".")[2] for op in after.walk() if op.name.startswith("coll.")]
     [program] = [line for line in programs if line.startswith("best 1:")]
     assert [step.split()[0] for step in program.removeprefix("best 1: ").split("; ")] == kinds

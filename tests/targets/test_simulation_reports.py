@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import collir
+from collir.cost.model import CostModel
 from collir.cost.simulation import Simulation, simulate
 from collir.targets.reports.text import seconds_text
 
@@ -149,8 +150,8 @@ def line_of(said: str, what: str) -> str:
     ],
 )
 def test_what_would_help_is_what_the_better_machine_takes(what: str, old: str, new: str) -> None:
-    said = emitted("explain").split("\n\n")[0]
-    better = simulate(collir.parse(TEXT.replace(old, new)))[0].time
+    said = emitted("explain{model=alpha-beta}").split("\n\n")[0]
+    better = simulate(collir.parse(TEXT.replace(old, new)), CostModel("alpha-beta"))[0].time
     assert line_of(said, what) == seconds_text(better)
 
 

@@ -79,10 +79,12 @@ def test_json_is_in_si_units(capsys: pytest.CaptureFixture[str]) -> None:
         "kind": "switch",
         "taper": 1.0,
         "rails": 8,
-        "fabric": None,
+        "fabric": "network",
         "ports": None,
         "shape": None,
         "links": None,
+        "parts": [],
+        "nvls": None,
     }
     assert found["device"]["compute"]["bf16"] == 312e12
     assert found["device"]["memory"] == 40e9
