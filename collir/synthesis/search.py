@@ -110,10 +110,10 @@ def synthesise(
             break
         share = every.padding_in(number) / number
         chunk = StatePaths(mesh, source, target, model, scale=scale * share)
-        in_chunks += pipelined(
-            chunk, number, None if seconds is None else max(0.0, end - monotonic())
-        )
-    in_chunks.sort(key=_order)
+        left = None if seconds is None else max(0.0, end - monotonic())
+        worst = in_chunks[top - 1].time if len(in_chunks) >= top else math.inf
+        in_chunks += pipelined(chunk, number, left, worst)
+        in_chunks.sort(key=_order)
     both = sorted([*listed[:top], *in_chunks[:top]], key=_order)
     return Synthesis(tuple(both), count, least, proven)
 
