@@ -24,8 +24,9 @@ from collir.cost.collective import Collective
 from collir.cost.model import StepCost, step_estimate, step_phases
 from collir.cost.program import stream_of
 from collir.cost.schedule import Task, schedule
-from collir.search import Problem, k_best
-from collir.synthesis.paths import Edge, candidate_of
+from collir.search import Problem
+from collir.synthesis.paths import Edge, Found, candidate_of
+from collir.synthesis.searching import best_of
 from collir.synthesis.states import StatePaths
 from collir.synthesis.steps import Candidate, Pipeline, Step
 
@@ -169,26 +170,21 @@ class Pipelines(Problem[Node]):
 
 def pipelined(
     paths: StatePaths, chunks: int, seconds: float | None = None, better_than: float = math.inf
-) -> list[Candidate]:
+) -> Found:
     """The best programs on a number of chunks, scheduled.
 
     Args:
         paths: of the value of one chunk.
         better_than: seconds; a program that takes as long by ``least_on`` is not scheduled.
     """
-    outcome = k_best(
-        Pipelines(paths, chunks),
-        TRIED,
-        order="best-first",
-        time_limit=seconds,
-        progress=False,
-    )
+    outcome = best_of(Pipelines(paths, chunks), TRIED, seconds, order="best-first")
     found = (candidate_of(paths, solution.node) for solution in outcome.solutions)
-    return [
+    scheduled = (
         in_chunks(one, chunks)
         for one in found
         if one.costs and least_on(one.costs, chunks) * (1 - _ROUNDED) < better_than
-    ]
+    )
+    return Found(tuple(scheduled), outcome.statistics.reason)
 
 
 def least_on(costs: Sequence[StepCost], chunks: int) -> float:

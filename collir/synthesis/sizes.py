@@ -15,7 +15,16 @@ from collir.syntax.alternatives import FOR, FROM, alternatives, place_of
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.crossings import crossings
-from collir.synthesis.strategies import Programs, Wanted, choices_in, copies, rewrite, searched_in
+from collir.synthesis.strategies import (
+    Kept,
+    Programs,
+    Wanted,
+    choices_in,
+    copies,
+    rewrite,
+    searched_in,
+    unplaced_in,
+)
 
 
 def by_size(function: FuncOp, wanted: Wanted, scales: Iterable[float]) -> list[Programs]:
@@ -29,7 +38,7 @@ def by_size(function: FuncOp, wanted: Wanted, scales: Iterable[float]) -> list[P
     """
     found: dict[Programs, None] = {}
     for scale in scales:
-        each = [one[0][1] for one in choices_in(function, replace(wanted, scale=scale))]
+        each = [one.listed[0][1] for one in choices_in(function, replace(wanted, scale=scale))]
         found.setdefault(tuple(each))
     return list(found)
 
@@ -64,7 +73,7 @@ class _Choice:
 
 def for_sizes(
     module: ModuleOp, wanted: Wanted, up_to: int, listener: PatternRewriterListener | None = None
-) -> None:
+) -> list[Kept]:
     """Rewrites every function by the programs that are cheapest for values as large as their types
     say, and keeps those that are cheapest for larger ones as functions that take its place. One of
     which others take the place already is left as it is, and so are they.
@@ -72,14 +81,19 @@ def for_sizes(
     Args:
         up_to: how many times as large values may be.
 
+    Returns: what stays as it is written, where that may not be expected.
+
     Raises:
         DiagnosticError: see ``programs``.
     """
     scales = [*(2.0**power for power in range(math.ceil(math.log2(up_to)))), float(up_to)]
     known = alternatives(module)
+    kept: list[Kept] = []
     with meshes_remembered():
         for number, function in enumerate(functions_of(module)):
             stands = function.sym_name.data not in known and not place_of(function)
+            if stands:
+                kept += unplaced_in(function)
             if not (stands and searched_in(function)):
                 continue
             found: list[_Choice] = []
@@ -96,4 +110,9 @@ def for_sizes(
                 copy.attributes[FOR] = SymbolRefAttr(function.sym_name.data)
                 copy.attributes[FROM] = IntegerAttr(least, i64)
                 rewrite(copy, picked, listener)
+            for index, op in enumerate(searched_in(function)):
+                if all(one.picked[index] is None for one in found):
+                    why = f"no program is faster, for values up to {up_to} times as large either"
+                    kept.append(Kept(op, f"this {op.mnemonic}", why))
             rewrite(function, first.picked, listener)
+    return kept

@@ -2,6 +2,7 @@
 best that a search finds."""
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -31,8 +32,10 @@ from collir.layout.steps import (
 from collir.syntax.alternatives import FOR, FROM
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
+from collir.syntax.units import seconds_text
 from collir.synthesis.build import build
 from collir.synthesis.search import Synthesis, synthesise
+from collir.synthesis.searching import cut_off
 from collir.synthesis.steps import Candidate, Pipeline, Step
 from collir.synthesis.trials import trial
 
@@ -97,14 +100,17 @@ _PROGRAMS: dict[str, Callable[[list[Axes]], Program]] = {
 
 def decompose(
     module: ModuleOp, strategy: str, listener: PatternRewriterListener | None = None
-) -> None:
+) -> list["Kept"]:
     """Rewrites every all_reduce over several levels by a strategy, in place.
+
+    Returns: what stays as it is written, where that may not be expected.
 
     Raises:
         DiagnosticError: a tensor so large that no padding fits.
     """
+    kept: list[Kept] = []
     if strategy == "flat":
-        return
+        return kept
     for function in functions_of(module):
         for op in list(function.body.ops):
             if not isinstance(op, DistOp) or op.kind is not ALL_REDUCE:
@@ -113,6 +119,11 @@ def decompose(
             levels = axes_by_level(mesh, op.over) if mesh.placed else []
             if len(levels) > 1:  # without levels there is no hierarchy
                 put(op, _PROGRAMS[strategy](levels), listener)
+            elif mesh.placed:
+                why = f"it is over one level, and {strategy} is for several"
+                kept.append(Kept(op, f"this {op.mnemonic}", why))
+        kept += unplaced_in(function)
+    return kept
 
 
 def put(op: DistOp, program: Program, listener: PatternRewriterListener | None) -> None:
@@ -199,7 +210,7 @@ def programs(op: DistOp, wanted: Wanted) -> Synthesis:
     if wanted.memory is not None:
         memory = wanted.memory * (source.local_bytes(mesh) + target.local_bytes(mesh))
     try:
-        return synthesise(
+        found = synthesise(
             mesh,
             source,
             target,
@@ -213,6 +224,9 @@ def programs(op: DistOp, wanted: Wanted) -> Synthesis:
         )
     except (CostError, LayoutError) as error:
         raise DiagnosticError.at(op, str(error)) from error
+    if found.ended:
+        cut_off(op, f"programs of this {op.mnemonic}", found.ended, wanted.seconds, found.gap)
+    return found
 
 
 def front(op: DistOp, wanted: Wanted) -> list[Candidate]:
@@ -238,44 +252,108 @@ def front(op: DistOp, wanted: Wanted) -> list[Candidate]:
     return found
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What stays as it is written, and why, in words."""
+
+    op: Operation
+    what: str
+    why: str
+
+
 def synthesised(
     module: ModuleOp, wanted: Wanted, listener: PatternRewriterListener | None = None
-) -> None:
+) -> list[Kept]:
     """Rewrites every collective and redistribution by the cheapest program, in place.
 
     What no program beats stays as it is written, and so does what is on no levels. Of ``top``
     programs for a function, those behind the best one become functions of their own, ``@f_2`` and
     so on; where it has several collectives they are the best combinations.
 
+    Returns: what stays as it is written, where that may not be expected.
+
     Raises:
         DiagnosticError: a redistribution is on no levels or has no program; see ``programs``.
     """
+    kept: list[Kept] = []
     with meshes_remembered():
         for function in functions_of(module):
-            found = choices_in(function, wanted)
+            kept += unplaced_in(function)
+            each = choices_in(function, wanted)
+            kept += unbeaten(function, each, wanted)
+            found = [one.listed for one in each]
             combined = list(_combined([[time for time, _ in one] for one in found], wanted.top))
             if not combined:
                 continue
             others = copies(module, function, len(combined) - 1)
             for copy, combination in zip((function, *others), combined, strict=True):
-                _rewrite_if_it_pays(copy, _picked(found, combination), wanted, listener)
+                picked = _picked(found, combination)
+                if not _rewritten_if_it_pays(copy, picked, wanted, listener) and any(picked):
+                    kept.append(Kept(copy, f"@{copy.sym_name.data}", _LATER))
+    return kept
 
 
-def _rewrite_if_it_pays(
+_LATER = (
+    "the programs that are the cheapest alone keep others waiting, so that all of it takes longer"
+)
+
+
+def unplaced_in(function: FuncOp) -> list[Kept]:
+    """The function, if it has collectives that could become others if its mesh were on levels."""
+    if (mesh := mesh_of(function)).placed or not any(map(searched, function.body.ops)):
+        return []
+    return [
+        Kept(
+            function,
+            f"@{function.sym_name.data}",
+            f"mesh @{mesh.name} is not on levels: -p place,decompose chooses some",
+        )
+    ]
+
+
+def unbeaten(function: FuncOp, found: Sequence["Choices"], wanted: Wanted) -> list[Kept]:
+    """The operations of a function that no program beats; one for all that are alike."""
+    mesh, alike = mesh_of(function), Counter(map(id, found))
+    kept: list[Kept] = []
+    for op, one in zip(searched_in(function), found, strict=True):
+        time, program = one.listed[0]
+        if program is not None or id(one) not in alike:
+            continue
+        more = alike.pop(id(one)) - 1
+        try:
+            step = collective_of(op, mesh).scaled(wanted.scale)
+            least = step_cost(step, wanted.model).shared_bound
+        except CostError:  # of which no program has one either
+            continue
+        over = f" over {', '.join(mesh.short(step.axes))}" if step.axes else ""
+        what = f"this {op.mnemonic}{over}{f' and {more} like it' if more else ''}"
+        why = (
+            "no faster program was found before the search was cut off"
+            if one.ended
+            else f"no sequence of steps is faster than {seconds_text(time)} (proven; lower bound "
+            f"{seconds_text(least)})"
+        )
+        kept.append(Kept(op, what, why))
+    return kept
+
+
+def _rewritten_if_it_pays(
     function: FuncOp, picked: "Programs", wanted: Wanted, listener: PatternRewriterListener | None
-) -> None:
-    """Rewrites a function; where steps are under way at the same time, only if all of it is no
-    slower then: what is cheaper alone may keep others waiting."""
+) -> bool:
+    """Whether a function was rewritten; where steps are under way at the same time, only if all of
+    it is no slower then: what is cheaper alone may keep others waiting."""
     under_way = any("async" in op.properties for op in function.body.ops)
     if not under_way or any(map(is_placeholder, function.body.ops)):
         rewrite(function, picked, listener)
-        return
+        return True
     before = simulated(function, wanted.model).time
     with trial(function) as copy:
         rewrite(copy, picked, None)
         after = simulated(copy, wanted.model).time
     if after <= before * (1 + TIE):
         rewrite(function, picked, listener)
+        return True
+    return False
 
 
 def copies(module: ModuleOp, function: FuncOp, count: int) -> list[FuncOp]:
@@ -316,11 +394,20 @@ def why_none(found: Synthesis, limited: bool) -> str:
 Choice = tuple[float, Program | None]
 """Seconds, and the program; None: the operation stays as it is."""
 
+
+@dataclass(frozen=True)
+class Choices:
+    """The best programs for an operation, best first, and why the search was cut off, or ""."""
+
+    listed: list[Choice]
+    ended: str
+
+
 Programs = tuple[Program | None, ...]
 """A choice for every operation of a function that has one."""
 
 
-def choices(op: DistOp, wanted: Wanted) -> list[Choice]:
+def choices(op: DistOp, wanted: Wanted) -> Choices:
     """The best programs for an operation, best first; among them what it is itself.
 
     Raises:
@@ -339,26 +426,26 @@ def choices(op: DistOp, wanted: Wanted) -> list[Choice]:
     if op.kind.placeholder:
         if not listed:
             raise DiagnosticError.at(op, why_none(found, wanted.memory is not None))
-        return listed
+        return Choices(listed, found.ended)
     try:
         step = collective_of(op, mesh_of(op)).scaled(wanted.scale)
         own = step_cost(step, wanted.model).time
     except CostError:  # but others may have one
-        return listed or [(0.0, None)]
+        return Choices(listed or [(0.0, None)], found.ended)
     better = [one for one in listed if one[0] < own * (1 - TIE)]
     others = [one for one in listed[len(better) :] if not _same(op, one[1])]
-    return [*better, (own, None), *others][: wanted.top]
+    return Choices([*better, (own, None), *others][: wanted.top], found.ended)
 
 
-def choices_in(function: FuncOp, wanted: Wanted) -> list[list[Choice]]:
+def choices_in(function: FuncOp, wanted: Wanted) -> list[Choices]:
     """The best programs for every operation of a function that may have others. Those that are
     alike, as in the layers of a model, are searched once.
 
     Raises:
         DiagnosticError: see ``choices``.
     """
-    known: dict[Hashable, list[Choice]] = {}
-    found: list[list[Choice]] = []
+    known: dict[Hashable, Choices] = {}
+    found: list[Choices] = []
     for op in searched_in(function):
         alike = (op.name, frozenset(op.properties.items()), op.operands[0].type, op.result.type)
         if alike not in known:

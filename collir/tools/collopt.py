@@ -31,11 +31,20 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 import collir
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
+from collir.syntax.diagnostics import (
+    MAX_ERRORS,
+    Diagnostic,
+    DiagnosticError,
+    Sources,
+    render_all,
+    shown,
+)
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
+from collir.syntax.remarks import heard_by
 from collir.syntax.writer import settle_names, write
+from collir.synthesis.searching import session
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
 from collir.tools.api import (
@@ -201,7 +210,7 @@ class CollOpt(xDSLOptMain):
                 verify_after(previous, module)
         if self.args.validate_passes:
             for message in validate_after(previous, self._before, module) if previous else ():
-                self._remark(message)
+                self._hear(Diagnostic(message, severity="remark"))
             self._before = module.clone()
         if self._costs:
             self._costs.measure(previous.name if previous else WRITTEN, module)
@@ -218,11 +227,16 @@ class CollOpt(xDSLOptMain):
     _before: ModuleOp
     _emitted: list[Diagnostic] | None = None  # what --verify-diagnostics compares
 
-    def _remark(self, message: str) -> None:
-        if self._emitted is None:
-            sys.stderr.write(f"collopt: remark: {message}\n")
-        else:
-            self._emitted.append(Diagnostic(message, severity="remark"))
+    def _hear(self, remark: Diagnostic) -> None:
+        """Prints a remark, in a line."""
+        if self._emitted is not None:
+            self._emitted.append(remark)
+            return
+        self._heard += 1
+        if self._heard <= MAX_ERRORS:
+            sys.stderr.write(f"{remark.position or 'collopt'}: remark: {shown(remark.message)}\n")
+
+    _heard = 0
 
     _costs: PassCosts | None = None
 
@@ -287,7 +301,8 @@ class CollOpt(xDSLOptMain):
                 output.write("// -----\n")
             try:
                 convert = self._verified if self.args.verify_diagnostics else self._converted
-                output.write(convert(chunk, language, offset, target))
+                with heard_by(self._hear), session():
+                    output.write(convert(chunk, language, offset, target))
             except DiagnosticError as error:
                 report = output if self.args.parsing_diagnostics else failed
                 report.write(render_all(error.diagnostics, self.sources))
@@ -298,6 +313,8 @@ class CollOpt(xDSLOptMain):
                 raise DiagnosticError(Diagnostic(str(error).partition("\n\n")[0])) from error
             finally:
                 chunk.close()
+        if self._heard > MAX_ERRORS:
+            sys.stderr.write(f"{self._heard - MAX_ERRORS} more remarks are not shown\n")
         if failed.getvalue():
             sys.stderr.write(failed.getvalue())
             return BAD_INPUT

@@ -219,7 +219,7 @@ def test_every_step_of_every_chunk_is_written_once_and_in_its_order(rng: random.
     starts."""
     case = random_case(rng)
     chunks = rng.choice([2, 3, 4])
-    for one in pipelined(case.paths(chunks), chunks):
+    for one in pipelined(case.paths(chunks), chunks).candidates:
         assert one.pipeline is not None
         assert sorted(one.pipeline.order) == [
             (chunk, place) for chunk in range(chunks) for place in range(len(one.steps))

@@ -4,9 +4,11 @@ Nothing applies to the state in which everybody has everything, so a program is 
 reaches a state from which the goal is out of reach) exactly if it ends there.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from math import prod
+from time import monotonic
 
 from collir.synthesis.p2.dsl import (
     Collective,
@@ -69,13 +71,19 @@ def shrunk(hierarchy: Sequence[int]) -> Hierarchy:
 class Enumerator:
     """The valid programs on a hierarchy; what is found out about a state is kept.
 
+    Once ``monotonic()`` is greater than ``until``, a ``TimeoutError`` is raised.
+
     Its memory grows with the cube of the number of devices (some 50 MB for 512 of them); ``shrunk``
     hierarchies do with less.
     """
 
     def __init__(
-        self, hierarchy: Sequence[int], reading: Reading = Reading.MASTER_ALL_REDUCE
+        self,
+        hierarchy: Sequence[int],
+        reading: Reading = Reading.MASTER_ALL_REDUCE,
+        until: float = math.inf,
     ) -> None:
+        self.until = until
         self.hierarchy = tuple(hierarchy)
         devices = prod(self.hierarchy)
         self._chunks = Chunks(devices)
@@ -109,6 +117,8 @@ class Enumerator:
             return found
         new: list[tuple[Instruction, State]] = []
         for instruction, groups in self._steps:
+            if monotonic() > self.until:
+                raise TimeoutError("the programs were not all found in the time given")
             after = self._chunks.step(state, instruction.collective, groups)
             if after is not None:
                 new.append((instruction, after))
@@ -138,7 +148,14 @@ class Enumerator:
 
 
 def programs(
-    hierarchy: Sequence[int], size: int = 5, reading: Reading = Reading.MASTER_ALL_REDUCE
+    hierarchy: Sequence[int],
+    size: int = 5,
+    reading: Reading = Reading.MASTER_ALL_REDUCE,
+    until: float = math.inf,
 ) -> Iterator[Program]:
-    """All valid programs of at most ``size`` steps on a hierarchy, shorter ones first."""
-    return Enumerator(hierarchy, reading).programs(size)
+    """All valid programs of at most ``size`` steps on a hierarchy, shorter ones first.
+
+    Raises:
+        TimeoutError: ``monotonic()`` is greater than ``until``.
+    """
+    return Enumerator(hierarchy, reading, until).programs(size)

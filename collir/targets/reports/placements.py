@@ -11,6 +11,7 @@ from collir.layout import Mesh
 from collir.syntax.diagnostics import DiagnosticError
 from collir.synthesis.meshes import unplaced
 from collir.synthesis.placements import Placement, Placements, best_placements
+from collir.synthesis.searching import searching
 from collir.synthesis.weights import weights_of
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import ratio_text, seconds_text, table
@@ -25,12 +26,13 @@ class PlacingTarget(CostingTarget):
 
     top: int = 10
     limit: int = 60
+    workers: int = 1
     weights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.top < 1 or self.limit < 0:
-            raise ValueError("top is 1 or more, limit 0 (none) or more seconds")
+        if min(self.top, self.workers) < 1 or self.limit < 0:
+            raise ValueError("top and workers are 1 or more, limit is 0 (none) or more seconds")
 
     def found(self, module: ModuleOp) -> list[Placements]:
         """The best placements of every mesh that has none.
@@ -47,10 +49,11 @@ class PlacingTarget(CostingTarget):
             )
         model = self.cost_model()
         weights = weights_of(self.weights, module)
-        return [
-            best_placements(module, op, model, self.top, float(self.limit) or None, weights)
-            for op in meshes
-        ]
+        with searching(self.workers):
+            return [
+                best_placements(module, op, model, self.top, float(self.limit) or None, weights)
+                for op in meshes
+            ]
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class PlacementsTarget(PlacingTarget):
     smaller than its machine is placed on every part of it that has as many devices.
     top: how many to show.
     limit: seconds for each mesh, after which the best so far are shown; 0: none.
+    workers: processes for a search that takes long.
     weights: how often functions run, such as `weights="activations:32"`; once, if not said.
     model, algorithm, order: as of the target cost.
     """
@@ -74,13 +78,17 @@ class PlacementsTarget(PlacingTarget):
 
 @dataclass(frozen=True)
 class PlacementsJsonTarget(PlacingTarget):
-    """The placements as JSON: mesh, matrix, seconds of every function, their sum, and
-    a bound of it; best first."""
+    """The placements as JSON: mesh, matrix, seconds of every function, their sum, and a bound of
+    it; best first. Of all placements of the mesh each entry says how many there are (`count`), how
+    many were costed, whether the first is proven to be the best, and what may be missing: `ended`,
+    why the search was cut off, and `gap`, how much less than the first another may take at most, as
+    a part of it.
+    """
 
     name = "placements-json"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        rows = [_json(one) for placements in self.found(module) for one in placements.found]
+        rows = [_json(one, all_) for all_ in self.found(module) for one in all_.found]
         json.dump(rows, output, indent=2)
         output.write("\n")
 
@@ -120,11 +128,19 @@ def placement_text(mesh: Mesh) -> str:
     )
 
 
-def _json(placement: Placement) -> dict[str, Any]:
+def ending(found: Any) -> dict[str, Any]:
+    """What a search has not looked at, of what has an end and a gap."""
+    return {"proven": not found.ended, "ended": found.ended or None, "gap": found.gap}
+
+
+def _json(placement: Placement, among: Placements) -> dict[str, Any]:
     return {
         "mesh": placement.mesh.name,
         "matrix": [list(row) for row in placement.matrix],
         "functions": placement.functions,
         "time_s": placement.time,
         "bound_s": placement.bound,
+        "count": among.count,
+        "costed": among.costed,
+        **ending(among),
     }

@@ -1,0 +1,37 @@
+"""What is told to the user beside a result: remarks, to whoever listens."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from xdsl.ir import Operation, SSAValue
+
+from collir.syntax.diagnostics import Diagnostic, Position
+
+Listener = Callable[[Diagnostic], None]
+
+_listener: ContextVar[Listener | None] = ContextVar("_listener", default=None)
+
+
+def remark(item: Operation | SSAValue, message: str) -> None:
+    """Tells something about an operation or a value; nobody, if nobody listens."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(Diagnostic(message, Position.of(item), severity="remark"))
+
+
+@contextmanager
+def heard_by(listener: Listener) -> Generator[None]:
+    """What is remarked in here is told to a listener, the same only once."""
+    told: set[Diagnostic] = set()
+
+    def once(found: Diagnostic) -> None:
+        if found not in told:
+            told.add(found)
+            listener(found)
+
+    token = _listener.set(once)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
