@@ -22,11 +22,10 @@ from collir.dialects.machine import MESH_ATTRIBUTE, MeshOp
 from collir.dialects.operation import DistOp
 from collir.layout import DistType, Mesh
 from collir.layout.numbers import divisors
-from collir.layout.steps import OVER
 from collir.machine import Level, LinkKind
 from collir.search import Optimum, Problem
 from collir.search.plan import Order
-from collir.syntax.diagnostics import DiagnosticError
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.synthesis.demand import Demand, Room, Rows
 from collir.synthesis.meshes import placed, renamed_type
@@ -34,7 +33,6 @@ from collir.synthesis.p2.matrices import Matrix, count, rows
 from collir.synthesis.search import synthesise
 from collir.synthesis.searching import TIME, best_of, cut_off, gap_of, interrupted, workers
 from collir.synthesis.states import StatePaths
-from collir.synthesis.strategies import searched
 
 
 @dataclass(frozen=True)
@@ -297,12 +295,10 @@ class Matrices(Problem[Partial]):
         return sum(self._weights[name] * self._bounded(one, mesh) for name, one in self._demands)
 
     def _bounded(self, demand: Demand, mesh: Mesh) -> float:
-        over = None
-        if OVER in demand.op.kind.parameters:
-            over = tuple(sub for axis in demand.op.over for sub in mesh.of_axis[axis])
-        if over == () or demand.op.kind.placeholder:
+        over = _over(demand, mesh)
+        if over == () or demand.placeholder:
             return 0.0
-        step = collective(demand.op.mnemonic, mesh, *_renamed(demand, mesh), over)
+        step = collective(demand.name, mesh, *_renamed(demand, mesh), over)
         try:
             return step_cost(step, self._model).shared_bound
         except CostError:
@@ -333,9 +329,8 @@ class Matrices(Problem[Partial]):
         """Seconds of an operation, infinite if it has no cost on a mesh; and whether that is
         proven."""
         source, target = _renamed(demand, mesh)
-        op = demand.op
         try:
-            if searched(op):
+            if demand.searched:
                 seconds = max(0.1, min(self.each, self.until - monotonic()))
                 if math.isinf(seconds):
                     seconds = None
@@ -345,14 +340,22 @@ class Matrices(Problem[Partial]):
                 if not found.proven:
                     return math.inf, False
                 raise CostError("none of the programs for this has a cost")
-            over = tuple(sub for axis in op.over for sub in mesh.of_axis[axis])
+            over = _over(demand, mesh)
             if not over:
                 return 0.0, True
-            step = collective(op.mnemonic, mesh, source, target, over, op.word("algorithm"))
+            step = collective(demand.name, mesh, source, target, over, demand.algorithm)
             return step_cost(step, self._model).time, True
         except CostError as error:
-            self.refused = self.refused or DiagnosticError.at(op, str(error))
+            refused = DiagnosticError(Diagnostic(str(error), demand.position))
+            self.refused = self.refused or refused
             return math.inf, True
+
+
+def _over(demand: Demand, mesh: Mesh) -> tuple[str, ...] | None:
+    """The sub-axes that an operation names on a placement; None if it names none."""
+    if demand.over is None:
+        return None
+    return tuple(sub for axis in demand.over for sub in mesh.of_axis[axis])
 
 
 def _renamed(demand: Demand, mesh: Mesh) -> tuple[DistType, DistType]:
