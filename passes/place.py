@@ -10,7 +10,8 @@ levels: the best part of the machine, which becomes a machine beside it.
 Why: which axis lives on which links decides what its collectives cost, by factors of 10 and more
 where links differ as much.
 
-When not: meshes that are placed are left as they are; a remark says so.
+When not: meshes that are placed are left as they are, and a remark says so; with ``again``, those
+with functions that name parts of axes (``over data.gpu``).
 
     mesh @m on @cluster { data = 2, model = 4 }
 becomes, where model has the more to send,
@@ -32,6 +33,7 @@ from collir.syntax.remarks import remark
 from collir.synthesis.meshes import place, unplaced
 from collir.synthesis.placements import best_placements
 from collir.synthesis.searching import searching
+from collir.synthesis.unplacing import unplace
 from collir.synthesis.weights import weights_of
 
 
@@ -42,6 +44,7 @@ class PlacePass(ModulePass):
     model, algorithm, order: of the costs, as of the target cost.
     limit: seconds for each mesh; 0: none. workers: processes for a search that takes long.
     weights: how often functions run, such as `weights="activations:32"`; once, if not said.
+    again: whether meshes on levels are placed anew, where their functions name whole axes only.
     """
 
     name = "place"
@@ -51,6 +54,7 @@ class PlacePass(ModulePass):
     order: str = "written"
     limit: int = 60
     workers: int = 1
+    again: bool = False
     weights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -64,7 +68,10 @@ class PlacePass(ModulePass):
         for mesh in (one for one in op.ops if isinstance(one, MeshOp)):
             if mesh.value().placed:
                 what = f"{self.name} leaves mesh @{mesh.sym_name.data} where it is, on levels"
-                remark(mesh, f"{what}: axes of which only the sizes are written are placed")
+                if not self.again:
+                    remark(mesh, f"{what}: {self.name}{{again=true}} places it anew")
+                elif (named := unplace(op, mesh)) is not None:
+                    remark(mesh, f"{what}: @{named.sym_name.data} names parts of its axes")
         for mesh in unplaced(op):
             with searching(self.workers):
                 found = best_placements(op, mesh, model, 1, float(self.limit) or None, weights)

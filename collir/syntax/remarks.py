@@ -10,6 +10,9 @@ from collir.syntax.diagnostics import Diagnostic, Position
 
 Listener = Callable[[Diagnostic], None]
 
+passes_run: ContextVar[str] = ContextVar("passes_run", default="")
+"""The passes that have been run on what is looked at, as they are written behind ``-p``."""
+
 _listener: ContextVar[Listener | None] = ContextVar("_listener", default=None)
 
 

@@ -42,7 +42,7 @@ from collir.syntax.diagnostics import (
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
-from collir.syntax.remarks import heard_by
+from collir.syntax.remarks import heard_by, passes_run
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.searching import session
 from collir.targets.reports.text import seconds_text
@@ -372,6 +372,7 @@ class CollOpt(xDSLOptMain):
     def _printed(self, module: ModuleOp, target: str) -> str:
         if target == "mlir":
             settle_names(module)
+        passes_run.set(self.args.passes)
         try:
             text = self.output_resulting_program(module).rstrip("\n")
         except Exception as error:
