@@ -132,9 +132,7 @@ class Matrices(Problem[Partial]):
         self._names = [function.sym_name.data for function in functions]
         self._weights = {name: weights.get(name, 1.0) for name in self._names}
         self.parts = list(_parts(mesh.machine.levels, mesh.devices))
-        kinds = {level.kind for level in mesh.machine.levels}
-        told_apart = any(level.rails > 1 or level.ports for level in mesh.machine.levels)
-        self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not told_apart
+        self._symmetric = mesh.machine.symmetric
         self._known: dict[object, Known] = {}
         self._bounds: dict[Partial, float] = {}
         self.costed: dict[Matrix, Placement | None] = {}

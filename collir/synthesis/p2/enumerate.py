@@ -7,6 +7,7 @@ reaches a state from which the goal is out of reach) exactly if it ends there.
 import math
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from math import prod
 from time import monotonic
 
@@ -159,3 +160,34 @@ def programs(
         TimeoutError: ``monotonic()`` is greater than ``until``.
     """
     return Enumerator(hierarchy, reading, until).programs(size)
+
+
+@lru_cache(maxsize=64)
+def _found(hierarchy: Hierarchy, size: int, reading: Reading) -> list[Program]:
+    """Filled by ``known_programs``; empty until then."""
+    return []
+
+
+def known_programs(
+    hierarchy: Sequence[int], size: int, reading: Reading, until: float
+) -> Iterator[Program]:
+    """All valid programs, as of ``programs``; of hierarchies with the same ones found once.
+
+    Raises:
+        TimeoutError: ``monotonic()`` is greater than ``until``.
+    """
+    small = shrunk(hierarchy)
+    kept = _found(small, size, reading)
+    if kept:
+        yield from kept
+        return
+    found: list[Program] = []
+    for program in programs(small, size, reading, until):
+        found.append(program)
+        yield program
+    kept[:] = found
+
+
+def forget() -> None:
+    """Forgets the programs that were found, for measurements."""
+    _found.cache_clear()
