@@ -117,6 +117,12 @@ def workers() -> int:
     return 1 if shared is None else shared.workers
 
 
+def under_way() -> bool:
+    """Whether a search has begun and not ended."""
+    shared = _session.get()
+    return shared is not None and shared.under_way > 0
+
+
 def interrupted() -> bool:
     """Whether the user has asked that searches end."""
     shared = _session.get()

@@ -32,6 +32,7 @@ from collir.layout.steps import (
 from collir.syntax.alternatives import FOR, FROM
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
+from collir.syntax.remarks import doing
 from collir.syntax.units import seconds_text
 from collir.synthesis.build import build
 from collir.synthesis.search import Synthesis, synthesise
@@ -446,7 +447,9 @@ def choices_in(function: FuncOp, wanted: Wanted) -> list[Choices]:
     """
     known: dict[Hashable, Choices] = {}
     found: list[Choices] = []
-    for op in searched_in(function):
+    every = searched_in(function)
+    for number, op in enumerate(every):
+        doing(f"{op.mnemonic} {number + 1} of {len(every)} in @{function.sym_name.data}")
         alike = (op.name, frozenset(op.properties.items()), op.operands[0].type, op.result.type)
         if alike not in known:
             known[alike] = choices(op, wanted)

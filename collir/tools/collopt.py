@@ -42,7 +42,7 @@ from collir.syntax.diagnostics import (
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
-from collir.syntax.remarks import heard_by, passes_run
+from collir.syntax.remarks import doing, heard_by, passes_run
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.searching import session
 from collir.targets.reports.text import seconds_text
@@ -59,6 +59,7 @@ from collir.tools.expected import check_expected
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
 from collir.tools.pass_pages import XDSL_PASSES, pass_page, pipeline_page, summary
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
+from collir.tools.ticker import Ticker
 
 _DESCRIPTION = """\
 Reads a module (.coll or .mlir), runs passes over it, and prints it for a target.
@@ -70,6 +71,7 @@ class CollOpt(xDSLOptMain):
 
     def __init__(self, args: Sequence[str] | None = None, sources: Sources | None = None):
         self.sources = sources or Sources()
+        self._ticker = Ticker(lambda: ": ".join(filter(None, (self._at or "reads", doing()))))
         super().__init__(_DESCRIPTION, args)
 
     # --- what there is ----------------------------------------------------------------------
@@ -221,8 +223,15 @@ class CollOpt(xDSLOptMain):
                 print("\n")
             else:
                 print(write(module))
+        self._does(following.name if following else "")
         self._started = time.perf_counter()
 
+    def _does(self, what: str) -> None:
+        """Says which pass or target has begun."""
+        self._at = what
+        doing("")
+
+    _at = ""
     _started = 0.0
     _before: ModuleOp
     _emitted: list[Diagnostic] | None = None  # what --verify-diagnostics compares
@@ -233,6 +242,7 @@ class CollOpt(xDSLOptMain):
             self._emitted.append(remark)
             return
         self._heard += 1
+        self._ticker.clear()
         if self._heard <= MAX_ERRORS:
             sys.stderr.write(f"{remark.position or 'collopt'}: remark: {shown(remark.message)}\n")
 
@@ -301,7 +311,7 @@ class CollOpt(xDSLOptMain):
                 output.write("// -----\n")
             try:
                 convert = self._verified if self.args.verify_diagnostics else self._converted
-                with heard_by(self._hear), session():
+                with heard_by(self._hear), session(), self._ticker.ticking():
                     output.write(convert(chunk, language, offset, target))
             except DiagnosticError as error:
                 report = output if self.args.parsing_diagnostics else failed
@@ -373,6 +383,7 @@ class CollOpt(xDSLOptMain):
         if target == "mlir":
             settle_names(module)
         passes_run.set(self.args.passes)
+        self._does(f"-t {target}")
         try:
             text = self.output_resulting_program(module).rstrip("\n")
         except Exception as error:

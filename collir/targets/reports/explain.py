@@ -15,7 +15,7 @@ from collir.cost.whatif import LARGER, Change, improvements, per_byte
 from collir.dialects.machine import MeshOp
 from collir.layout import Mesh
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.syntax.remarks import passes_run
+from collir.syntax.remarks import doing, passes_run
 from collir.synthesis.fusion import TIE, fused
 from collir.synthesis.meshes import place
 from collir.synthesis.placements import best_placements, functions_on
@@ -62,16 +62,19 @@ class ExplainTarget(CostingTarget):
             raise ValueError("limit is 0 (none) or more seconds")
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        doing("simulates")
         found = simulate(module, self.cost_model())
         where = next(filter(None, map(Position.of, module.ops)), None)
         file = where.file if where else ""
         whole, in_chunks = (self._programs(module.clone(), chunks) for chunks in (1, CHUNKS))
+        doing("looks for fewer steps")
         together = self._fused(module.clone())
         elsewhere = {
             op.sym_name.data: self._elsewhere(module, op.value(), whole)
             for op in module.ops
             if isinstance(op, MeshOp) and op.value().placed
         }
+        doing("simulates better machines")
         blocks: list[list[str]] = []
         for one in found:
             decompose = self._pass("decompose")
