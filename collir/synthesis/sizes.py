@@ -1,7 +1,7 @@
 """Programs for values of several sizes: small ones need few steps, large ones few bytes."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, SymbolRefAttr, i64
@@ -11,6 +11,7 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 from collir.cost.group import CostError
 from collir.cost.program import FunctionCost, function_cost
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp
 from collir.syntax.alternatives import FOR, FROM, alternatives, place_of
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
@@ -19,6 +20,7 @@ from collir.synthesis.strategies import (
     Kept,
     Programs,
     Wanted,
+    alike,
     choices_in,
     copies,
     rewrite,
@@ -110,9 +112,11 @@ def for_sizes(
                 copy.attributes[FOR] = SymbolRefAttr(function.sym_name.data)
                 copy.attributes[FROM] = IntegerAttr(least, i64)
                 rewrite(copy, picked, listener)
+            same: dict[Hashable, DistOp] = {}
             for index, op in enumerate(searched_in(function)):
                 if all(one.picked[index] is None for one in found):
-                    why = f"no program is faster, for values up to {up_to} times as large either"
-                    kept.append(Kept(op, f"this {op.mnemonic}", why))
+                    same.setdefault(alike(op), op)
+            why = f"no program is faster, for values up to {up_to} times as large either"
+            kept += [Kept(op, f"this {op.mnemonic}", why) for op in same.values()]
             rewrite(function, first.picked, listener)
     return kept

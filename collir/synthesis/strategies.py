@@ -314,13 +314,13 @@ def unplaced_in(function: FuncOp) -> list[Kept]:
 
 def unbeaten(function: FuncOp, found: Sequence["Choices"], wanted: Wanted) -> list[Kept]:
     """The operations of a function that no program beats; one for all that are alike."""
-    mesh, alike = mesh_of(function), Counter(map(id, found))
+    mesh, left = mesh_of(function), Counter(map(id, found))
     kept: list[Kept] = []
     for op, one in zip(searched_in(function), found, strict=True):
         time, program = one.listed[0]
-        if program is not None or id(one) not in alike:
+        if program is not None or id(one) not in left:
             continue
-        more = alike.pop(id(one)) - 1
+        more = left.pop(id(one)) - 1
         try:
             step = collective_of(op, mesh).scaled(wanted.scale)
             least = step_cost(step, wanted.model).shared_bound
@@ -438,6 +438,11 @@ def choices(op: DistOp, wanted: Wanted) -> Choices:
     return Choices([*better, (own, None), *others][: wanted.top], found.ended)
 
 
+def alike(op: DistOp) -> Hashable:
+    """What operations share for which the same programs are the best."""
+    return op.name, frozenset(op.properties.items()), op.operands[0].type, op.result.type
+
+
 def choices_in(function: FuncOp, wanted: Wanted) -> list[Choices]:
     """The best programs for every operation of a function that may have others. Those that are
     alike, as in the layers of a model, are searched once.
@@ -450,10 +455,9 @@ def choices_in(function: FuncOp, wanted: Wanted) -> list[Choices]:
     every = searched_in(function)
     for number, op in enumerate(every):
         doing(f"{op.mnemonic} {number + 1} of {len(every)} in @{function.sym_name.data}")
-        alike = (op.name, frozenset(op.properties.items()), op.operands[0].type, op.result.type)
-        if alike not in known:
-            known[alike] = choices(op, wanted)
-        found.append(known[alike])
+        if alike(op) not in known:
+            known[alike(op)] = choices(op, wanted)
+        found.append(known[alike(op)])
     return found
 
 

@@ -19,7 +19,7 @@ class Ticker:
     without. A search that is under way has a line of its own."""
 
     def __init__(self, doing: Callable[[], str]):
-        self._doing = doing
+        self.doing = doing
         self._started = time.monotonic()
         self._width = 0
 
@@ -30,7 +30,7 @@ class Ticker:
         if not (main and sys.stderr.isatty() and hasattr(signal, "setitimer")):
             yield
             return
-        before = signal.signal(signal.SIGALRM, self._tick)
+        before = signal.signal(signal.SIGALRM, self.tick)
         signal.setitimer(signal.ITIMER_REAL, EVERY, EVERY)
         try:
             yield
@@ -39,10 +39,11 @@ class Ticker:
             signal.signal(signal.SIGALRM, before)
             self.clear()
 
-    def _tick(self, number: int, frame: FrameType | None) -> None:
+    def tick(self, number: int, frame: FrameType | None) -> None:
+        """Writes the line anew."""
         if under_way():
             return
-        line = f"{time.monotonic() - self._started:.0f} s  {self._doing()}"
+        line = f"{time.monotonic() - self._started:.0f} s  {self.doing()}"
         sys.stderr.write(f"\r{line.ljust(self._width)}")
         sys.stderr.flush()
         self._width = len(line)

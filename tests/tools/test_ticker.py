@@ -24,14 +24,14 @@ def test_a_pass_that_takes_long_is_named_on_a_terminal(
             time.sleep(0.005)
 
     shown: list[str] = []
-    writing = ticker.Ticker._tick
+    writing = ticker.Ticker.tick
 
     def tick(self: ticker.Ticker, *arguments: Any) -> None:
         writing(self, *arguments)
-        shown.append(self._doing())
+        shown.append(self.doing())
 
     monkeypatch.setattr(OverlapPass, "apply", slow)
-    monkeypatch.setattr(ticker.Ticker, "_tick", tick)
+    monkeypatch.setattr(ticker.Ticker, "tick", tick)
     monkeypatch.setattr(ticker, "EVERY", 0.01)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     assert main([EXAMPLE, "-p", "overlap"]) == 0
