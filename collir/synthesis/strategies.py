@@ -230,27 +230,30 @@ def programs(op: DistOp, wanted: Wanted) -> Synthesis:
     return found
 
 
-def front(op: DistOp, wanted: Wanted) -> list[Candidate]:
+def front(op: DistOp, wanted: Wanted) -> tuple[list[Candidate], str]:
     """The programs than which none is cheaper and needs no more memory, cheapest first.
 
     Each is the cheapest one that needs less than the one before: memory is what operand and result
     of a step take together, at most.
 
+    Returns: the programs; and why a search was cut off, so that others may be missing, or "".
+
     Raises:
         DiagnosticError: see ``programs``.
     """
-    mesh = mesh_of(op)
+    mesh, ended = mesh_of(op), ""
     ends = sum(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
     found: list[Candidate] = []
     while len(found) < wanted.top:
         below = wanted.memory if not found else found[-1].memory / ends * (1 - 1e-9)
-        better = programs(op, replace(wanted, memory=below, top=1)).candidates
+        outcome = programs(op, replace(wanted, memory=below, top=1))
+        better, ended = outcome.candidates, ended or outcome.ended
         if not better:
             break
         if found and better[0].time <= found[-1].time * (1 + 1e-9):
             found.pop()
         found.append(better[0])
-    return found
+    return found, ended
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,9 @@ class StrategiesBase(CostingTarget):
         )
         found = programs(op, wanted)
         if self.front:
-            found = replace(found, candidates=tuple(front(op, wanted)))
+            listed, ended = front(op, wanted)
+            gap = None if ended else found.gap
+            found = replace(found, candidates=tuple(listed), ended=ended or found.ended, gap=gap)
         bound = found.least if baseline is None else baseline.shared_bound
         return Strategies(
             function,
