@@ -2,7 +2,6 @@
 best that a search finds."""
 
 import heapq
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -316,27 +315,29 @@ def unplaced_in(function: FuncOp) -> list[Kept]:
 
 
 def unbeaten(function: FuncOp, found: Sequence["Choices"], wanted: Wanted) -> list[Kept]:
-    """The operations of a function that no program beats; one for all that are alike."""
-    mesh, left = mesh_of(function), Counter(map(id, found))
+    """The operations of a function that no program beats, as one, at the first of them; and those
+    for which none was found in time."""
+    both = list(zip(searched_in(function), found, strict=True))
     kept: list[Kept] = []
-    for op, one in zip(searched_in(function), found, strict=True):
-        time, program = one.listed[0]
-        if program is not None or id(one) not in left:
+    for cut in (False, True):
+        alone = [(op, one) for op, one in both if one.keeps and bool(one.ended) is cut]
+        if not alone:
             continue
-        more = left.pop(id(one)) - 1
-        try:
-            step = collective_of(op, mesh).scaled(wanted.scale)
-            least = step_cost(step, wanted.model).shared_bound
-        except CostError:  # of which no program has one either
-            continue
-        over = f" over {', '.join(mesh.short(step.axes))}" if step.axes else ""
-        what = f"this {op.mnemonic}{over}{f' and {more} like it' if more else ''}"
-        why = (
-            "no faster program was found before the search was cut off"
-            if one.ended
-            else f"no sequence of steps is faster than {seconds_text(time)} (proven; lower bound "
-            f"{seconds_text(least)})"
-        )
+        op, one = alone[0]
+        step = collective_of(op, mesh_of(op)).scaled(wanted.scale)
+        what = f"this {op.mnemonic}"
+        if step.axes:
+            what += f" over {', '.join(step.mesh.short(step.axes))}"
+        if len(alone) > 1:
+            what += f" and {len(alone) - 1} more of @{function.sym_name.data}"
+        if cut:
+            why = "no faster program was found before the search was cut off"
+        elif len(alone) > 1:
+            why = "no sequence of steps is faster (proven)"
+        else:
+            time = seconds_text(one.listed[0][0])
+            least = seconds_text(step_cost(step, wanted.model).shared_bound)
+            why = f"no sequence of steps is faster than {time} (proven; lower bound {least})"
         kept.append(Kept(op, what, why))
     return kept
 
@@ -405,6 +406,12 @@ class Choices:
 
     listed: list[Choice]
     ended: str
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the operation as it is written is the best, and has a cost."""
+        time, program = self.listed[0]
+        return program is None and time > 0
 
 
 Programs = tuple[Program | None, ...]
