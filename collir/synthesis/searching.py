@@ -9,13 +9,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from xdsl.ir import Operation
 
-from collir.search import Optimum, Problem, k_best
-from collir.search.plan import Order
 from collir.syntax.remarks import remark
+
+if TYPE_CHECKING:
+    from collir.search import Optimum, Problem
+    from collir.search.plan import Order
 
 Node = TypeVar("Node")
 
@@ -74,17 +76,19 @@ def searching(workers: int) -> Generator[None]:
 
 
 def best_of(
-    problem: Problem[Node],
+    problem: "Problem[Node]",
     k: int,
     seconds: float | None = None,
     better_than: float | None = None,
-    order: Order = "depth-first",
-) -> Optimum[Node]:
+    order: "Order" = "depth-first",
+) -> "Optimum[Node]":
     """The ``k`` best solutions; after some seconds, or once the user has asked, the best so far.
 
     A search inside another one uses one worker, and shows no progress. So does one in a program
     with threads, where processes cannot be forked.
     """
+    from collir.search import k_best  # which takes long to import, and the tools import this
+
     shared = _session.get() or Session()
     if shared.interrupted:
         seconds = _GRACE if seconds is None else min(seconds, _GRACE)
