@@ -94,6 +94,7 @@ def best_of(
         seconds = _GRACE if seconds is None else min(seconds, _GRACE)
     inside = shared.under_way > 0
     shared.under_way += 1
+    token = _session.set(shared)
     try:
         found = k_best(
             problem,
@@ -105,6 +106,7 @@ def best_of(
             progress=False if inside else None,
         )
     finally:
+        _session.reset(token)
         shared.under_way -= 1
     if found.statistics.reason == INTERRUPTED:
         shared.interrupted = True
