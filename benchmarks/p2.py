@@ -28,9 +28,10 @@ from collir.cost.model import CostModel, StepCost, step_cost
 from collir.dialects.machine import MachineOp
 from collir.layout import Axis, Dim, DistType, DType, Mesh, Reduction
 from collir.syntax.reader import read
-from collir.synthesis import graph, ports
+from collir.synthesis import candidates, graph, ports
 from collir.synthesis.candidates import Candidate, enumerated
 from collir.synthesis.meshes import placed
+from collir.synthesis.p2 import enumerate as enumeration
 from collir.synthesis.p2 import lower
 from collir.synthesis.p2.enumerate import programs
 from collir.synthesis.p2.matrices import Matrix
@@ -596,6 +597,8 @@ def _forget() -> None:
     ports.ports_of.cache_clear()
     ports.forget_times()
     graph.graph.cache_clear()
+    candidates.forget()
+    enumeration.forget()
     gc.collect()
 
 

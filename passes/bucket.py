@@ -45,7 +45,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
+from collir.syntax.remarks import remark
 from collir.synthesis.bucketing import RULES, bucketed, by_size, up_to
+from collir.synthesis.searching import searching
 from collir.synthesis.strategies import Wanted
 
 
@@ -55,7 +57,7 @@ class BucketPass(ModulePass):
 
     rule: earliest, ddp or xla; none: the best of these, or no buckets at all. size: bytes, of the
     rules that have a size. model, algorithm, order: of the costs, as of the target cost. limit:
-    seconds for each search of a program; 0: none.
+    seconds for each search of a program; 0: none. workers: processes for one that takes long.
     """
 
     name = "bucket"
@@ -66,12 +68,13 @@ class BucketPass(ModulePass):
     algorithm: str = "auto"
     order: str = "auto"
     limit: int = 60
+    workers: int = 1
 
     def __post_init__(self) -> None:
         if self.rule and self.rule not in RULES:
             raise ValueError(f"rule is one of {', '.join(RULES)}, not '{self.rule}'")
-        if self.size < 0 or self.limit < 0:
-            raise ValueError("size and limit are 0 or more")
+        if self.size < 0 or self.limit < 0 or self.workers < 1:
+            raise ValueError("size and limit are 0 or more, workers is 1 or more")
         if self.size and self.rule not in ("ddp", "xla"):
             raise ValueError("size is that of rule=ddp or rule=xla")
         CostModel(self.model, self.algorithm, self.order)
@@ -80,4 +83,7 @@ class BucketPass(ModulePass):
         sized = {"ddp": by_size, "xla": up_to}
         rule = sized[self.rule](self.size) if self.size else RULES.get(self.rule)
         model = CostModel(self.model, self.algorithm, self.order)
-        bucketed(op, Wanted(model, seconds=float(self.limit) or None), rule)
+        with searching(self.workers):
+            kept = bucketed(op, Wanted(model, seconds=float(self.limit) or None), rule)
+        for function, why in kept:
+            remark(function, f"{self.name} keeps @{function.sym_name.data}: {why}")

@@ -37,7 +37,8 @@ With ``top``, the best alternatives of each function are kept as functions behin
 so on, for ``-t crossover``.
 
 When not: a collective that says what algorithm it is (``using``), or on a mesh that is not placed
-on levels. A collective that no program beats stays as it is written. Redistributions in which the
+on levels. A collective that no program beats stays as it is written, and a remark says so.
+Redistributions in which the
 order of shards matters never run in chunks.
 
 Cost: never more than before under the model; what is packed for a step that is not on a leading
@@ -57,8 +58,10 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
+from collir.syntax.remarks import remark
+from collir.synthesis.searching import searching
 from collir.synthesis.sizes import for_sizes
-from collir.synthesis.strategies import STRATEGIES, Wanted, decompose, synthesised
+from collir.synthesis.strategies import STRATEGIES, Kept, Wanted, decompose, synthesised
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class DecomposePass(ModulePass):
     whole do; 0: anything. chunks: in how many a program may run at most, so that levels work at the
     same time; the search chooses. up_to: how many times as large as their types say values may be:
     the programs that are best for larger ones are kept as functions that take the function's place.
-    limit: seconds for each search; 0: none.
+    limit: seconds for each search; 0: none. workers: processes for a search that takes long.
     """
 
     name = "decompose"
@@ -85,10 +88,13 @@ class DecomposePass(ModulePass):
     chunks: int = 1
     up_to: int = 1
     limit: int = 60
+    workers: int = 1
 
     def __post_init__(self) -> None:
         if self.strategy and self.strategy not in STRATEGIES:
             raise ValueError(f"strategy is one of {', '.join(STRATEGIES)}, not '{self.strategy}'")
+        if self.workers < 1:
+            raise ValueError("workers is 1 or more")
         if min(self.top, self.chunks, self.up_to) < 1 or self.memory < 0 or self.limit < 0:
             raise ValueError("top, chunks and up_to are 1 or more, memory and limit are 0 or more")
         for name, given in [
@@ -106,9 +112,12 @@ class DecomposePass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for one in self._decomposed(op):
+            remark(one.op, f"{self.name} keeps {one.what}: {one.why}")
+
+    def _decomposed(self, op: ModuleOp) -> list[Kept]:
         if self.strategy:
-            decompose(op, self.strategy, keep_locations())
-            return
+            return decompose(op, self.strategy, keep_locations())
         model = CostModel(self.model, self.algorithm, self.order)
         wanted = Wanted(
             model,
@@ -117,7 +126,7 @@ class DecomposePass(ModulePass):
             float(self.limit) or None,
             chunks=self.chunks,
         )
-        if self.up_to > 1:
-            for_sizes(op, wanted, self.up_to, keep_locations())
-        else:
-            synthesised(op, wanted, keep_locations())
+        with searching(self.workers):
+            if self.up_to > 1:
+                return for_sizes(op, wanted, self.up_to, keep_locations())
+            return synthesised(op, wanted, keep_locations())

@@ -36,6 +36,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
+from collir.syntax.remarks import remark
 from collir.synthesis.overlapping import overlapped
 
 
@@ -56,4 +57,5 @@ class OverlapPass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        overlapped(op, CostModel(self.model, self.algorithm, self.order))
+        for function, why in overlapped(op, CostModel(self.model, self.algorithm, self.order)):
+            remark(function, f"{self.name} keeps @{function.sym_name.data}: {why}")

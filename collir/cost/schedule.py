@@ -10,6 +10,7 @@ share ports and links: where a port is full, all messages that it slows down are
 its events do, not what its time or its devices are.
 """
 
+import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -202,27 +203,42 @@ class _Ready:
 
     def __init__(self, tasks: Sequence[Task], spans: Sequence[Span]):
         self.tasks, self.spans = tasks, spans
-        self.waiting = list(range(len(tasks)))
+        self.left = len(tasks)
+        self.under_way: list[int] = []
+        self.missing = [len(task.after) for task in tasks]
+        self.users: dict[int, list[int]] = {}
+        self.ready: dict[int, list[int]] = {}  # on each stream, those written first in front
+        for number, task in enumerate(tasks):
+            for one in task.after:
+                self.users.setdefault(one, []).append(number)
+            if not task.after:
+                self._is_ready(number)
 
     def __bool__(self) -> bool:
-        return bool(self.waiting)
+        return self.left > 0
+
+    def _is_ready(self, number: int) -> None:
+        heapq.heappush(self.ready.setdefault(self.tasks[number].stream, []), number)
 
     def startable(self, running: Iterable[int], now: float) -> list[int]:
         """What can start now; it is taken to."""
-        streams = {self.tasks[number].stream for number in running}
+        for number in [one for one in self.under_way if self.spans[one][1] <= now]:
+            self.under_way.remove(number)
+            for user in self.users.get(number, ()):
+                self.missing[user] -= 1
+                if not self.missing[user]:
+                    self._is_ready(user)
+        busy = {self.tasks[number].stream for number in running}
         found: list[int] = []
         if any(self.tasks[number].waited for number in running):
             return found
-        for number in self.waiting:
-            task = self.tasks[number]
-            there = all(self.spans[one][1] <= now for one in task.after)
-            if there and task.stream not in streams:
-                found.append(number)
-                streams.add(task.stream)
-                if task.waited:
-                    break
-        for number in found:
-            self.waiting.remove(number)
+        first = [queue for stream, queue in self.ready.items() if queue and stream not in busy]
+        for queue in sorted(first):
+            found.append(heapq.heappop(queue))
+            if self.tasks[found[-1]].waited:
+                break
+        self.under_way += found
+        self.left -= len(found)
         return found
 
 

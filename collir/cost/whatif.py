@@ -15,10 +15,11 @@ LARGER = 10.0
 
 @dataclass(frozen=True)
 class Change:
-    """What is changed, and what the function then takes; seconds."""
+    """What is changed, and what the function then takes; seconds. ``passes`` do it, if they can."""
 
     what: str
     time: float
+    passes: str = ""
 
 
 def improvements(simulation: Simulation) -> list[Change]:

@@ -421,6 +421,15 @@ class Machine:
         """The number of devices: the product of the levels' sizes."""
         return product(level.size for level in self.levels)
 
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether all children of a level are alike, and none is nearer to another than to a third:
+        so that the cost of a step depends on how many devices of each level take part alone."""
+        return all(
+            level.kind in (LinkKind.SWITCH, LinkKind.BUS) and level.rails == 1 and not level.ports
+            for level in self.levels
+        )
+
     def level(self, name: str) -> Level | None:
         """The level of this name, if there is one."""
         return next((level for level in self.levels if level.name == name), None)

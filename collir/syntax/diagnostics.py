@@ -119,7 +119,7 @@ def _snippet(line: str, column: int) -> str:
     return f"{shown}\n{before}^{tail}"
 
 
-def _shown(message: str) -> str:
+def shown(message: str) -> str:
     """A message in one line, without the middle of a name or type of thousands of characters."""
     if len(message) > MAX_MESSAGE:
         message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 2 :]}"
@@ -130,7 +130,7 @@ def _shown(message: str) -> str:
 def render(diagnostic: Diagnostic, sources: Sources) -> str:
     """A diagnostic with its source line, its caret and its notes, ending in a newline."""
     where = f"{diagnostic.position}: " if diagnostic.position else ""
-    text = f"{where}{diagnostic.severity}: {_shown(diagnostic.message)}\n"
+    text = f"{where}{diagnostic.severity}: {shown(diagnostic.message)}\n"
     if diagnostic.position and (line := sources.line(diagnostic.position)) is not None:
         text += _snippet(line, diagnostic.position.column) + "\n"
     return text + "".join(render(n, sources) for n in diagnostic.notes)

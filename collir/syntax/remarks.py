@@ -10,6 +10,19 @@ from collir.syntax.diagnostics import Diagnostic, Position
 
 Listener = Callable[[Diagnostic], None]
 
+passes_run: ContextVar[str] = ContextVar("passes_run", default="")
+"""The passes that have been run on what is looked at, as they are written behind ``-p``."""
+
+_doing: ContextVar[str] = ContextVar("_doing", default="")
+
+
+def doing(what: str | None = None) -> str:
+    """What is being done, for a line that shows how far a command is; sets it, if it is given."""
+    if what is not None:
+        _doing.set(what)
+    return _doing.get()
+
+
 _listener: ContextVar[Listener | None] = ContextVar("_listener", default=None)
 
 

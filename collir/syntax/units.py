@@ -79,3 +79,18 @@ def plain(number: Decimal) -> str:
     text = f"{number.normalize():f}"
     short = len(text) <= 25 and ("." in text or float(text) == int(text))
     return text if short else str(number.normalize())
+
+
+def digits(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    if value >= 999.5:
+        return f"{value:.0f}"
+    return f"{value:#.3g}".rstrip(".") if value else "0"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time such as ``12.3 us``."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size * 0.9995:
+            return f"{digits(seconds / size)} {unit}"
+    return f"{digits(seconds * 1e9)} ns"

@@ -39,6 +39,7 @@ from collir.syntax.mlir import functions_of
 from collir.synthesis.ordering import Steps, Work, work_of, write_in_order
 from collir.synthesis.overlapping import checked, fits, sends
 from collir.synthesis.packing import kind_of, packed
+from collir.synthesis.searching import told_together
 from collir.synthesis.strategies import TIE, Wanted, programs, searched
 from collir.synthesis.trials import trial
 
@@ -162,20 +163,33 @@ RULES: dict[str, Rule] = {
 # ---------------------------------------------------------------------------------------------
 
 
-def bucketed(module: ModuleOp, wanted: Wanted, rule: Rule | None = None) -> None:
+def bucketed(
+    module: ModuleOp, wanted: Wanted, rule: Rule | None = None
+) -> list[tuple[FuncOp, str]]:
     """Packs the collectives of every function by a rule, in place; without one by the best of
     ``RULES``, where that pays.
+
+    Returns: the functions that are not looked at, or not packed by a rule that was given, and why.
 
     Raises:
         DiagnosticError: a mesh that is not on levels, a step without a cost, a function that needs
             more memory than a device has; no function is changed then.
     """
     with meshes_remembered():
-        functions = [one for one in functions_of(module) if sends(one) and not _wishes(one)]
+        sending = [one for one in functions_of(module) if sends(one)]
+        functions = [one for one in sending if not _wishes(one)]
+        kept = [(one, _WISHES) for one in sending if _wishes(one)]
         for function in functions:
             checked(function, wanted.model)
         for function in functions:
-            _Bucketing(function, wanted).by(rule)
+            with told_together(function, f"buckets of @{function.sym_name.data}"):
+                if not _Bucketing(function, wanted).by(rule):
+                    kept.append((function, _TOO_LARGE))
+    return kept
+
+
+_WISHES = "its redistribute has no cost before decompose"
+_TOO_LARGE = "in the buckets of this rule it needs more memory than a device has"
 
 
 @dataclass
@@ -186,15 +200,18 @@ class _Bucketing:
     wanted: Wanted
     known: dict[Hashable, Steps] = field(default_factory=dict[Hashable, Steps])
 
-    def by(self, rule: Rule | None) -> None:
-        """Packs by a rule, or by the best of all; not to what does not fit into a device."""
+    def by(self, rule: Rule | None) -> bool:
+        """Packs by a rule, or by the best of all; False: what a rule gives fits into no device."""
         chosen = self._best() if rule is None else rule
-        if chosen is not None and (rule is None or self._fits(chosen)):
+        if chosen is not None:
+            if rule is not None and not self._fits(chosen):
+                return False
             self._pack(self.function, chosen)
+        return True
 
     def _fits(self, rule: Rule) -> bool:
         with trial(self.function) as copy:
-            return self._pack(copy, rule) and fits(simulated(copy, self.wanted.model))
+            return not self._pack(copy, rule) or fits(simulated(copy, self.wanted.model))
 
     def _best(self) -> Rule | None:
         """The rule that is the fastest on a schedule, and no slower as it is; None: none pays."""

@@ -28,6 +28,7 @@ from collir.synthesis.commuting_joins import Joined, earlier, later
 from collir.synthesis.commuting_prices import TIE, Form, Prices
 from collir.synthesis.commuting_threads import Grid, Placed, thread_to, threads
 from collir.synthesis.fusion import moving
+from collir.synthesis.searching import told_together
 from collir.synthesis.strategies import Wanted
 
 Rule = Callable[[Prices, DistOp], Joined | None]
@@ -56,7 +57,8 @@ def reordered(
                 continue
             if mesh not in prices:
                 prices[mesh] = Prices(mesh, wanted)
-            _reordered(function, prices[mesh], listener)
+            with told_together(function, f"a better order of steps in @{function.sym_name.data}"):
+                _reordered(function, prices[mesh], listener)
 
 
 def _reordered(function: FuncOp, prices: Prices, listener: PatternRewriterListener | None) -> None:

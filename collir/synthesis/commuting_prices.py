@@ -23,6 +23,7 @@ from collir.layout.steps import Argument, StepKind
 from collir.synthesis.build import build
 from collir.synthesis.layouts import LayoutPaths
 from collir.synthesis.search import synthesise
+from collir.synthesis.searching import TIME, note_cut_off
 from collir.synthesis.states import StatePaths, fits
 from collir.synthesis.steps import Step
 from collir.synthesis.strategies import TIE, Wanted
@@ -222,12 +223,16 @@ class Prices:
             return Run(source, target, (), NOTHING)
         seconds = min(self._left, self._each)
         if seconds <= 0:
+            note_cut_off(TIME, self.wanted.seconds)
             return None
         start = monotonic()
         try:
             model = self.wanted.model
             limit = None if math.isinf(seconds) else seconds
-            found = synthesise(self.mesh, source, target, model, seconds=limit).candidates
+            searched = synthesise(self.mesh, source, target, model, seconds=limit)
+            if searched.ended:
+                note_cut_off(searched.ended, self.wanted.seconds)
+            found = searched.candidates
             return self._built(source, target, found[0].steps) if found else None
         except (CostError, LayoutError):
             return None

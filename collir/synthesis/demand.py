@@ -16,7 +16,9 @@ from collir.cost.model import CostModel
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
+from collir.layout.steps import OVER
 from collir.machine import Level
+from collir.syntax.diagnostics import Position
 from collir.synthesis.states import fits
 from collir.synthesis.strategies import searched
 
@@ -102,9 +104,13 @@ class Room:
 
 
 class Demand:
-    """An operation on a mesh without a placement.
+    """An operation on a mesh without a placement; it can be sent to another process.
 
     Attributes:
+        name: of the operation, and ``position`` where it stands.
+        over: the axes that it names; None if it names none.
+        searched, placeholder: whether other programs may take its place, or have to.
+        algorithm: the one that it names, or "".
         changes: the states of every axis at both ends, and whether it goes to another dimension.
         inert: the axes over which the value stays split as it is, so that all that counts is how
             much of each level the others leave to them.
@@ -114,9 +120,12 @@ class Demand:
 
     def __init__(self, op: DistOp, mesh: Mesh, model: CostModel):
         x, y = dist_type(op.operands[0]), dist_type(op.result)
-        self.op, self.source, self.target = op, x, y
+        self.name, self.source, self.target, self.position = op.mnemonic, x, y, Position.of(op)
+        self.over = op.over if OVER in op.kind.parameters else None
+        self.searched, self.placeholder = searched(op), op.kind.placeholder
+        self.algorithm = op.word("algorithm") if "algorithm" in op.properties else ""
         self._fits = fits(x, y)
-        self.ordered = not (searched(op) and self._fits)
+        self.ordered = not (self.searched and self._fits)
         self.changes = {
             axis: (x.state_of(axis), y.state_of(axis), x.dim_of(axis) != y.dim_of(axis))
             for axis in mesh.by_name

@@ -25,6 +25,7 @@ from collir.layout import LayoutError, Mesh
 from collir.layout.steps import ADD, REDISTRIBUTE
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
+from collir.synthesis.searching import told_together
 from collir.synthesis.strategies import TIE, Wanted, choices, put
 
 
@@ -40,9 +41,10 @@ def fused(
     with meshes_remembered():
         for function in functions_of(module):
             fusion = _Fusion(function, wanted, listener)
-            fusion.chains()
-            fusion.add_before()
-            fusion.chains()
+            with told_together(function, f"fewer steps in @{function.sym_name.data}"):
+                fusion.chains()
+                fusion.add_before()
+                fusion.chains()
 
 
 class _Fusion:
@@ -114,7 +116,7 @@ class _Fusion:
         whole.location = last.location
         self.function.body.block.insert_op_before(whole, last)
         try:
-            time, program = choices(whole, self.wanted)[0]
+            time, program = choices(whole, self.wanted).listed[0]
         except DiagnosticError:  # on no levels, or too many sub-axes to search
             self._erase([whole])
             return
@@ -133,7 +135,7 @@ class _Fusion:
             CostError: it has no cost.
         """
         if op.kind.placeholder:
-            return choices(op, self.wanted)[0][0]
+            return choices(op, self.wanted).listed[0][0]
         if op.kind.local:
             return 0.0
         return step_cost(collective_of(op, self.mesh), self.wanted.model).time

@@ -14,27 +14,38 @@ from collir.dialects.machine import meshes_remembered
 from collir.dialects.operation import DistOp, is_collective
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
+from collir.syntax.units import seconds_text
 from collir.synthesis.ordering import Work, work_of, write_in_order
 from collir.synthesis.strategies import TIE, placed_mesh
 from collir.synthesis.trials import trial
 
 
-def overlapped(module: ModuleOp, model: CostModel) -> None:
+def overlapped(module: ModuleOp, model: CostModel) -> list[tuple[FuncOp, str]]:
     """Lets the collectives of every function run beside what does not need them, in place; where
     that is no faster, or takes more memory than a device has, the function stays as it is.
+
+    Returns: the functions that would be faster in another order, and why they do not have it.
 
     Raises:
         DiagnosticError: a mesh that is not on levels, a step without a cost, a function that needs
             more memory than a device has; no function is changed then.
     """
+    kept: list[tuple[FuncOp, str]] = []
     with meshes_remembered():
         functions = [one for one in functions_of(module) if sends(one)]
         before = [checked(function, model) for function in functions]
         for function, now in zip(functions, before, strict=True):
             work = work_of(function, model)
             time, order = work.best()
-            if time < now.time * (1 - TIE) and _fits_then(function, work, order, now):
+            if time >= now.time * (1 - TIE):
+                continue
+            if _fits_then(function, work, order, now):
                 rewrite(function, work, order)
+            else:
+                text = f"the order that takes {seconds_text(time)} instead of "
+                text += f"{seconds_text(now.time)} needs more memory than a device has"
+                kept.append((function, text))
+    return kept
 
 
 def sends(function: FuncOp) -> bool:

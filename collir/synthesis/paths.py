@@ -16,8 +16,9 @@ from collir.cost.group import CostError
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.layout import DistType
 from collir.layout.steps import STEPS
-from collir.search import Problem, k_best
+from collir.search import Problem
 from collir.synthesis.ports import Ports
+from collir.synthesis.searching import best_of
 from collir.synthesis.steps import Candidate, Step
 
 State = TypeVar("State", bound=Hashable)
@@ -198,29 +199,30 @@ class Found:
     """The cheapest programs, best first.
 
     Attributes:
-        proven: whether these are the best ones.
+        ended: why the search was cut off, so that there may be better ones; or "".
+        bound: seconds that no program takes less than; None: none is known.
     """
 
     candidates: tuple[Candidate, ...]
-    proven: bool
+    ended: str
+    bound: float | None = None
 
 
 def cheapest(paths: Paths[Any], top: int = 1, seconds: float | None = None) -> Found:
     """The cheapest programs; after some seconds the best so far."""
     known = paths.known()
-    outcome = k_best(
+    outcome = best_of(
         paths,
         top,
+        seconds,
         better_than=known.time * (1 + TIE) if known and top == 1 else None,
         order="best-first",
-        time_limit=seconds,
-        progress=False,
     )
     candidates = [candidate_of(paths, solution.node) for solution in outcome.solutions]
     if known and len(candidates) < top and all(one.steps != known.steps for one in candidates):
         candidates.append(known)
         candidates.sort(key=lambda one: one.time)
-    return Found(tuple(candidates), outcome.status in ("optimal", "infeasible"))
+    return Found(tuple(candidates), outcome.statistics.reason, outcome.bound)
 
 
 def candidate_of(paths: Paths[Any], node: Any) -> Candidate:

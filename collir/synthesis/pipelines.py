@@ -14,6 +14,7 @@ port are not neighbours, so what is claimed is how far a program is from ``least
 take on the busiest port by any program, on any number of chunks.
 """
 
+import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import add
@@ -23,13 +24,17 @@ from collir.cost.collective import Collective
 from collir.cost.model import StepCost, step_estimate, step_phases
 from collir.cost.program import stream_of
 from collir.cost.schedule import Task, schedule
-from collir.search import Problem, k_best
-from collir.synthesis.paths import Edge, candidate_of
+from collir.search import Problem
+from collir.synthesis.paths import Edge, Found, candidate_of
+from collir.synthesis.searching import best_of
 from collir.synthesis.states import StatePaths
 from collir.synthesis.steps import Candidate, Pipeline, Step
 
 TRIED = 3
 """How many of the best programs of a number of chunks are scheduled."""
+
+_ROUNDED = 1e-9
+"""By how much the times of a schedule may be rounded, as a part of them."""
 
 
 def chunk_counts(most: int, units: int) -> list[int]:
@@ -163,21 +168,37 @@ class Pipelines(Problem[Node]):
         return id(self)
 
 
-def pipelined(paths: StatePaths, chunks: int, seconds: float | None = None) -> list[Candidate]:
+def pipelined(
+    paths: StatePaths, chunks: int, seconds: float | None = None, better_than: float = math.inf
+) -> Found:
     """The best programs on a number of chunks, scheduled.
 
     Args:
         paths: of the value of one chunk.
+        better_than: seconds; a program that takes as long by ``least_on`` is not scheduled.
     """
-    outcome = k_best(
-        Pipelines(paths, chunks),
-        TRIED,
-        order="best-first",
-        time_limit=seconds,
-        progress=False,
-    )
+    outcome = best_of(Pipelines(paths, chunks), TRIED, seconds, order="best-first")
     found = (candidate_of(paths, solution.node) for solution in outcome.solutions)
-    return [in_chunks(one, chunks) for one in found if one.costs]
+    scheduled = (
+        in_chunks(one, chunks)
+        for one in found
+        if one.costs and least_on(one.costs, chunks) * (1 - _ROUNDED) < better_than
+    )
+    return Found(tuple(scheduled), outcome.statistics.reason)
+
+
+def least_on(costs: Sequence[StepCost], chunks: int) -> float:
+    """Seconds that no schedule of steps on chunks takes less than: a stream does one step after the
+    other, what the first chunk does before comes before, and what the last does after behind."""
+    tasks = _tasks(costs, 1)
+    least = 0.0
+    for stream in {task.stream for task in tasks}:
+        places = [place for place, task in enumerate(tasks) if task.stream == stream]
+        busy = sum(tasks[place].time for place in places)
+        before = sum(task.time for task in tasks[: places[0]])
+        behind = sum(task.time for task in tasks[places[-1] + 1 :])
+        least = max(least, before + chunks * busy + behind)
+    return least
 
 
 def in_chunks(candidate: Candidate, chunks: int) -> Candidate:

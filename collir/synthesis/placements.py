@@ -22,17 +22,17 @@ from collir.dialects.machine import MESH_ATTRIBUTE, MeshOp
 from collir.dialects.operation import DistOp
 from collir.layout import DistType, Mesh
 from collir.layout.numbers import divisors
-from collir.layout.steps import OVER
 from collir.machine import Level, LinkKind
-from collir.search import Optimum, Problem, k_best
-from collir.syntax.diagnostics import DiagnosticError
+from collir.search import Optimum, Problem
+from collir.search.plan import Order
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.synthesis.demand import Demand, Room, Rows
 from collir.synthesis.meshes import placed, renamed_type
 from collir.synthesis.p2.matrices import Matrix, count, rows
 from collir.synthesis.search import synthesise
+from collir.synthesis.searching import TIME, best_of, cut_off, gap_of, interrupted, workers
 from collir.synthesis.states import StatePaths
-from collir.synthesis.strategies import searched
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,23 @@ class Placements:
     Attributes:
         found: best first.
         count: how many the mesh has.
-        proven: whether these are the best.
-        gap: how much better than the first one another may be, relative to it; None: not known.
+        costed: how many of these were costed with their cheapest programs; the others are no
+            better by their bounds, if that is proven.
+        ended: why the search was cut off, so that there may be better ones; or "".
+        gap: how much less than the first one another may take, as a part of it; None: not known.
     """
 
     name: str
     found: tuple[Placement, ...]
     count: int
-    proven: bool
+    costed: int
+    ended: str
     gap: float | None
+
+    @property
+    def proven(self) -> bool:
+        """Whether these are the best."""
+        return not self.ended
 
 
 class Partial(NamedTuple):
@@ -124,15 +132,14 @@ class Matrices(Problem[Partial]):
         self._names = [function.sym_name.data for function in functions]
         self._weights = {name: weights.get(name, 1.0) for name in self._names}
         self.parts = list(_parts(mesh.machine.levels, mesh.devices))
-        kinds = {level.kind for level in mesh.machine.levels}
-        told_apart = any(level.rails > 1 or level.ports for level in mesh.machine.levels)
-        self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not told_apart
+        self._symmetric = mesh.machine.symmetric
         self._known: dict[object, Known] = {}
         self._bounds: dict[Partial, float] = {}
         self.costed: dict[Matrix, Placement | None] = {}
         self.refused: DiagnosticError | None = None
         self.unproven = math.inf
         self.until = math.inf
+        self.each = _EACH
 
     def root(self) -> Partial:
         """No level has factors."""
@@ -210,6 +217,11 @@ class Matrices(Problem[Partial]):
             time = self.objective(node)
             best = min(best, math.inf if time is None else time)
 
+    def take_over(self, node: Partial) -> None:
+        """Costs a whole matrix that another process has costed."""
+        while node.columns not in self.costed and self._look(node):
+            self.objective(node)
+
     def _now(self, node: Partial) -> float:
         """Seconds that a whole matrix takes at least, as far as is known by now."""
         found = self._all_known(node, self._room(node))
@@ -281,12 +293,10 @@ class Matrices(Problem[Partial]):
         return sum(self._weights[name] * self._bounded(one, mesh) for name, one in self._demands)
 
     def _bounded(self, demand: Demand, mesh: Mesh) -> float:
-        over = None
-        if OVER in demand.op.kind.parameters:
-            over = tuple(sub for axis in demand.op.over for sub in mesh.of_axis[axis])
-        if over == () or demand.op.kind.placeholder:
+        over = _over(demand, mesh)
+        if over == () or demand.placeholder:
             return 0.0
-        step = collective(demand.op.mnemonic, mesh, *_renamed(demand, mesh), over)
+        step = collective(demand.name, mesh, *_renamed(demand, mesh), over)
         try:
             return step_cost(step, self._model).shared_bound
         except CostError:
@@ -317,24 +327,33 @@ class Matrices(Problem[Partial]):
         """Seconds of an operation, infinite if it has no cost on a mesh; and whether that is
         proven."""
         source, target = _renamed(demand, mesh)
-        op = demand.op
         try:
-            if searched(op):
-                seconds = max(0.1, min(_EACH, self.until - monotonic()))
+            if demand.searched:
+                seconds = max(0.1, min(self.each, self.until - monotonic()))
+                if math.isinf(seconds):
+                    seconds = None
                 found = synthesise(mesh, source, target, self._model, seconds=seconds)
                 if found.candidates:
                     return found.candidates[0].time, found.proven
                 if not found.proven:
                     return math.inf, False
                 raise CostError("none of the programs for this has a cost")
-            over = tuple(sub for axis in op.over for sub in mesh.of_axis[axis])
+            over = _over(demand, mesh)
             if not over:
                 return 0.0, True
-            step = collective(op.mnemonic, mesh, source, target, over, op.word("algorithm"))
+            step = collective(demand.name, mesh, source, target, over, demand.algorithm)
             return step_cost(step, self._model).time, True
         except CostError as error:
-            self.refused = self.refused or DiagnosticError.at(op, str(error))
+            refused = DiagnosticError(Diagnostic(str(error), demand.position))
+            self.refused = self.refused or refused
             return math.inf, True
+
+
+def _over(demand: Demand, mesh: Mesh) -> tuple[str, ...] | None:
+    """The sub-axes that an operation names on a placement; None if it names none."""
+    if demand.over is None:
+        return None
+    return tuple(sub for axis in demand.over for sub in mesh.of_axis[axis])
 
 
 def _renamed(demand: Demand, mesh: Mesh) -> tuple[DistType, DistType]:
@@ -361,8 +380,6 @@ _ABOUT = 0.05
 
 _EACH = 5.0
 """Seconds for the program of one operation on one placement."""
-
-_ENDED = ("optimal", "infeasible")
 
 
 def _parts(levels: tuple[Level, ...], devices: int) -> Iterator[tuple[int, ...]]:
@@ -417,37 +434,58 @@ def best_placements(
         raise DiagnosticError.at(op, _no_part(mesh))
     sizes = [axis.size for axis in mesh.axes]
     number = sum(count(part, sizes) for part in search.parts)
+    if workers() > 1:  # a process does not hear which programs another one has not found
+        search.each = math.inf
     ended, bound = _searched(search, top, seconds)
+    if not ended and search.unproven < math.inf:
+        ended = TIME
     if search.refused and not any(search.costed.values()):
         raise search.refused
     costed = sorted(filter(None, search.costed.values()), key=lambda one: one.time)
-    proven = ended and math.isinf(search.unproven)
-    gap = 0.0 if proven else None
-    if costed and costed[0].time and bound and not proven:
-        gap = max(0.0, 1 - bound / costed[0].time)
-    found = (replace(one, bound=search.bounded(one.mesh)) for one in costed[:top])
-    return Placements(mesh.name, tuple(found), number, proven, gap)
+    gap = gap_of(costed[0].time if costed else None, bound) if ended else 0.0
+    if ended:
+        cut_off(op, f"placements of mesh @{mesh.name}", ended, seconds, gap)
+    found = tuple(replace(one, bound=search.bounded(one.mesh)) for one in costed[:top])
+    return Placements(mesh.name, found, number, len(search.costed), ended, gap)
 
 
-def _searched(search: Matrices, top: int, seconds: float | None) -> tuple[bool, float]:
-    """Whether the search has ended, and seconds that no placement takes less than; 0: not known."""
+def _searched(search: Matrices, top: int, seconds: float | None) -> tuple[str, float]:
+    """Why the search was cut off, or "", and seconds that no placement takes less than; 0: not
+    known."""
     if seconds is None:
-        outcome = k_best(search, top, order="best-first", progress=False)
-        return outcome.status in _ENDED, _least_of(search, outcome)
+        outcome = _best(search, top, None, order="best-first")
+        if outcome.statistics.reason:
+            search.until = monotonic()
+            search.finish()
+        return outcome.statistics.reason, _least_of(search, outcome)
     search.until = monotonic() + seconds
     # Depth first finds some soon, best first finds what bounds them
-    outcome = k_best(search, top, time_limit=seconds * _DIVE, progress=False)
+    outcome = _best(search, top, seconds * _DIVE)
     bound = 0.0
     for share in (1 - _FINISH, 1.0):
         left = search.until - monotonic()
-        if outcome.status in _ENDED or (bound and left <= 0):
+        if not outcome.statistics.reason or (bound and left <= 0):
             break
         limit = max(0.0, left * share)
-        outcome = k_best(search, top, order="best-first", time_limit=limit, progress=False)
+        outcome = _best(search, top, limit, order="best-first")
         bound = max(bound, _least_of(search, outcome))
-        if outcome.status not in _ENDED:
+        if interrupted():
+            search.until = monotonic()
+        if outcome.statistics.reason:
             search.finish()
-    return outcome.status in _ENDED, min(bound, search.unproven)
+    return outcome.statistics.reason, min(bound, search.unproven)
+
+
+def _best(
+    search: Matrices, top: int, seconds: float | None, order: Order = "depth-first"
+) -> Optimum[Partial]:
+    """What a search has found, with its costs here; if it has found nothing, of one more matrix."""
+    outcome = best_of(search, top, seconds, order=order)
+    for solution in outcome.solutions:
+        search.take_over(solution.node)
+    if workers() > 1 and not outcome.solutions:
+        search.finish()
+    return outcome
 
 
 def _least_of(search: Matrices, outcome: Optimum[Partial]) -> float:

@@ -1,7 +1,7 @@
 """The cheapest programs between two layouts: which graph to search, and what it finds."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from time import monotonic
@@ -9,8 +9,9 @@ from time import monotonic
 from collir.cost.model import CostModel, step_cost
 from collir.layout import DistType, Mesh, rules
 from collir.synthesis.layouts import LayoutPaths
-from collir.synthesis.paths import cheapest
+from collir.synthesis.paths import Found, cheapest
 from collir.synthesis.pipelines import chunk_counts, pipelined
+from collir.synthesis.searching import TIME, gap_of
 from collir.synthesis.states import StatePaths, fits
 from collir.synthesis.steps import Candidate, Step, scattered
 
@@ -25,13 +26,20 @@ class Synthesis:
     Attributes:
         count: how many programs the graph has; None if they are not counted.
         least: seconds that no program of the graph takes less than, from its bytes and latencies.
-        proven: whether the search ended, so that these are the best (in chunks: by a formula).
+        ended: why the search was cut off, so that there may be better ones; or "".
+        gap: how much less than the best another may take, as a part of it; None: not known.
     """
 
     candidates: tuple[Candidate, ...]
     count: int | None
     least: float
-    proven: bool
+    ended: str
+    gap: float | None
+
+    @property
+    def proven(self) -> bool:
+        """Whether these are the best (in chunks: by a formula)."""
+        return not self.ended
 
 
 def synthesise(
@@ -69,7 +77,7 @@ def synthesise(
     if not fits(source, target):
         paths = LayoutPaths(mesh, source, target, model, memory, scale)
         found = cheapest(paths, top, seconds)
-        return Synthesis(found.candidates, None, paths.root().bound, found.proven)
+        return _synthesis(found.candidates, None, paths.root().bound, [found])
 
     def among(between: Iterable[str] | None) -> StatePaths:
         axes = None if between is None else frozenset(between)
@@ -80,17 +88,16 @@ def synthesise(
     end = math.inf if seconds is None else monotonic() + seconds
     results = [cheapest(every, top, seconds)]
     least = every.root().bound
-    proven = results[0].proven
+    cut = ""
     for axes in _smaller(every.between) if every.padding > 1 + NEGLIGIBLE else ():
         if monotonic() > end:
-            proven = False
+            cut = TIME
             break
         paths = among(axes)
         results.append(
             cheapest(paths, top, None if seconds is None else max(0.0, end - monotonic()))
         )
         least = min(least, paths.root().bound)
-        proven &= results[-1].proven
     by_steps: dict[tuple[Step, ...], Candidate] = {}
     for one in (one for found in results for one in found.candidates):
         known = by_steps.get(one.steps)
@@ -101,21 +108,37 @@ def synthesise(
         listed = [_padded(every, one, model) for one in listed]
     listed.sort(key=_order)
     in_chunks: list[Candidate] = []
+    piped: list[Found] = []
     counts = chunk_counts(chunks, every.most_chunks())
     if counts:
         least = min(least, max(every.busy_left()[every.start()], default=0.0))
     for number in counts:
         if monotonic() > end:
-            proven = False
+            cut = TIME
             break
         share = every.padding_in(number) / number
         chunk = StatePaths(mesh, source, target, model, scale=scale * share)
-        in_chunks += pipelined(
-            chunk, number, None if seconds is None else max(0.0, end - monotonic())
-        )
-    in_chunks.sort(key=_order)
+        left = None if seconds is None else max(0.0, end - monotonic())
+        worst = in_chunks[top - 1].time if len(in_chunks) >= top else math.inf
+        piped.append(pipelined(chunk, number, left, worst))
+        in_chunks = sorted([*in_chunks, *piped[-1].candidates], key=_order)
     both = sorted([*listed[:top], *in_chunks[:top]], key=_order)
-    return Synthesis(tuple(both), count, least, proven)
+    return _synthesis(both, count, least, [*results, *piped], cut)
+
+
+def _synthesis(
+    listed: Sequence[Candidate],
+    count: int | None,
+    least: float,
+    searches: Sequence[Found],
+    cut: str = "",
+) -> Synthesis:
+    """What searches have found; ``cut`` says why others were left out."""
+    ended = next(filter(None, (one.ended for one in searches)), cut)
+    bounds = [least if cut or one.bound is None else one.bound for one in searches]
+    best = listed[0].time if listed else None
+    gap = gap_of(best, max(least, min(bounds))) if ended else 0.0
+    return Synthesis(tuple(listed), count, least, ended, gap)
 
 
 def _padded(paths: StatePaths, found: Candidate, model: CostModel) -> Candidate:

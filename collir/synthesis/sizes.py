@@ -1,7 +1,7 @@
 """Programs for values of several sizes: small ones need few steps, large ones few bytes."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, SymbolRefAttr, i64
@@ -11,11 +11,22 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 from collir.cost.group import CostError
 from collir.cost.program import FunctionCost, function_cost
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp
 from collir.syntax.alternatives import FOR, FROM, alternatives, place_of
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.synthesis.crossings import crossings
-from collir.synthesis.strategies import Programs, Wanted, choices_in, copies, rewrite, searched_in
+from collir.synthesis.strategies import (
+    Kept,
+    Programs,
+    Wanted,
+    alike,
+    choices_in,
+    copies,
+    rewrite,
+    searched_in,
+    unplaced_in,
+)
 
 
 def by_size(function: FuncOp, wanted: Wanted, scales: Iterable[float]) -> list[Programs]:
@@ -29,7 +40,7 @@ def by_size(function: FuncOp, wanted: Wanted, scales: Iterable[float]) -> list[P
     """
     found: dict[Programs, None] = {}
     for scale in scales:
-        each = [one[0][1] for one in choices_in(function, replace(wanted, scale=scale))]
+        each = [one.listed[0][1] for one in choices_in(function, replace(wanted, scale=scale))]
         found.setdefault(tuple(each))
     return list(found)
 
@@ -64,7 +75,7 @@ class _Choice:
 
 def for_sizes(
     module: ModuleOp, wanted: Wanted, up_to: int, listener: PatternRewriterListener | None = None
-) -> None:
+) -> list[Kept]:
     """Rewrites every function by the programs that are cheapest for values as large as their types
     say, and keeps those that are cheapest for larger ones as functions that take its place. One of
     which others take the place already is left as it is, and so are they.
@@ -72,14 +83,19 @@ def for_sizes(
     Args:
         up_to: how many times as large values may be.
 
+    Returns: what stays as it is written, where that may not be expected.
+
     Raises:
         DiagnosticError: see ``programs``.
     """
     scales = [*(2.0**power for power in range(math.ceil(math.log2(up_to)))), float(up_to)]
     known = alternatives(module)
+    kept: list[Kept] = []
     with meshes_remembered():
         for number, function in enumerate(functions_of(module)):
             stands = function.sym_name.data not in known and not place_of(function)
+            if stands:
+                kept += unplaced_in(function)
             if not (stands and searched_in(function)):
                 continue
             found: list[_Choice] = []
@@ -96,4 +112,11 @@ def for_sizes(
                 copy.attributes[FOR] = SymbolRefAttr(function.sym_name.data)
                 copy.attributes[FROM] = IntegerAttr(least, i64)
                 rewrite(copy, picked, listener)
+            same: dict[Hashable, DistOp] = {}
+            for index, op in enumerate(searched_in(function)):
+                if all(one.picked[index] is None for one in found):
+                    same.setdefault(alike(op), op)
+            why = f"no program is faster, for values up to {up_to} times as large either"
+            kept += [Kept(op, f"this {op.mnemonic}", why) for op in same.values()]
             rewrite(function, first.picked, listener)
+    return kept

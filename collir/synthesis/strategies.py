@@ -31,9 +31,11 @@ from collir.layout.steps import (
 from collir.syntax.alternatives import FOR, FROM
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import functions_of
-from collir.syntax.remarks import remark
+from collir.syntax.remarks import doing, remark
+from collir.syntax.units import seconds_text
 from collir.synthesis.build import build
 from collir.synthesis.search import Synthesis, synthesise
+from collir.synthesis.searching import cut_off
 from collir.synthesis.steps import Candidate, Pipeline, Step
 from collir.synthesis.trials import trial
 
@@ -98,14 +100,17 @@ _PROGRAMS: dict[str, Callable[[list[Axes]], Program]] = {
 
 def decompose(
     module: ModuleOp, strategy: str, listener: PatternRewriterListener | None = None
-) -> None:
+) -> list["Kept"]:
     """Rewrites every all_reduce over several levels by a strategy, in place.
+
+    Returns: what stays as it is written, where that may not be expected.
 
     Raises:
         DiagnosticError: a tensor so large that no padding fits.
     """
+    kept: list[Kept] = []
     if strategy == "flat":
-        return
+        return kept
     for function in functions_of(module):
         for op in list(function.body.ops):
             if not isinstance(op, DistOp) or op.kind is not ALL_REDUCE:
@@ -114,6 +119,11 @@ def decompose(
             levels = axes_by_level(mesh, op.over) if mesh.placed else []
             if len(levels) > 1:  # without levels there is no hierarchy
                 put(op, _PROGRAMS[strategy](levels), listener)
+            elif mesh.placed:
+                why = f"it is over one level, and {strategy} is for several"
+                kept.append(Kept(op, f"this {op.mnemonic}", why))
+        kept += unplaced_in(function)
+    return kept
 
 
 def put(op: DistOp, program: Program, listener: PatternRewriterListener | None) -> None:
@@ -200,7 +210,7 @@ def programs(op: DistOp, wanted: Wanted) -> Synthesis:
     if wanted.memory is not None:
         memory = wanted.memory * (source.local_bytes(mesh) + target.local_bytes(mesh))
     try:
-        return synthesise(
+        found = synthesise(
             mesh,
             source,
             target,
@@ -214,69 +224,141 @@ def programs(op: DistOp, wanted: Wanted) -> Synthesis:
         )
     except (CostError, LayoutError) as error:
         raise DiagnosticError.at(op, str(error)) from error
+    if found.ended:
+        cut_off(op, f"programs of this {op.mnemonic}", found.ended, wanted.seconds, found.gap)
+    return found
 
 
-def front(op: DistOp, wanted: Wanted) -> list[Candidate]:
+def front(op: DistOp, wanted: Wanted) -> tuple[list[Candidate], str]:
     """The programs than which none is cheaper and needs no more memory, cheapest first.
 
     Each is the cheapest one that needs less than the one before: memory is what operand and result
     of a step take together, at most.
 
+    Returns: the programs; and why a search was cut off, so that others may be missing, or "".
+
     Raises:
         DiagnosticError: see ``programs``.
     """
-    mesh = mesh_of(op)
+    mesh, ended = mesh_of(op), ""
     ends = sum(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
     found: list[Candidate] = []
     while len(found) < wanted.top:
         below = wanted.memory if not found else found[-1].memory / ends * (1 - 1e-9)
-        better = programs(op, replace(wanted, memory=below, top=1)).candidates
+        outcome = programs(op, replace(wanted, memory=below, top=1))
+        better, ended = outcome.candidates, ended or outcome.ended
         if not better:
             break
         if found and better[0].time <= found[-1].time * (1 + 1e-9):
             found.pop()
         found.append(better[0])
-    return found
+    return found, ended
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What stays as it is written, and why, in words."""
+
+    op: Operation
+    what: str
+    why: str
 
 
 def synthesised(
     module: ModuleOp, wanted: Wanted, listener: PatternRewriterListener | None = None
-) -> None:
+) -> list[Kept]:
     """Rewrites every collective and redistribution by the cheapest program, in place.
 
     What no program beats stays as it is written, and so does what is on no levels. Of ``top``
     programs for a function, those behind the best one become functions of their own, ``@f_2`` and
     so on; where it has several collectives they are the best combinations.
 
+    Returns: what stays as it is written, where that may not be expected.
+
     Raises:
         DiagnosticError: a redistribution is on no levels or has no program; see ``programs``.
     """
+    kept: list[Kept] = []
     with meshes_remembered():
         for function in functions_of(module):
-            found = choices_in(function, wanted)
+            kept += unplaced_in(function)
+            each = choices_in(function, wanted)
+            kept += unbeaten(function, each, wanted)
+            found = [one.listed for one in each]
             combined = list(_combined([[time for time, _ in one] for one in found], wanted.top))
             if not combined:
                 continue
             others = copies(module, function, len(combined) - 1)
             for copy, combination in zip((function, *others), combined, strict=True):
-                _rewrite_if_it_pays(copy, _picked(found, combination), wanted, listener)
+                picked = _picked(found, combination)
+                if not _rewritten_if_it_pays(copy, picked, wanted, listener) and any(picked):
+                    kept.append(Kept(copy, f"@{copy.sym_name.data}", _LATER))
+    return kept
 
 
-def _rewrite_if_it_pays(
+_LATER = (
+    "the programs that are the cheapest alone keep others waiting, so that all of it takes longer"
+)
+
+
+def unplaced_in(function: FuncOp) -> list[Kept]:
+    """The function, if it has collectives that could become others if its mesh were on levels."""
+    if (mesh := mesh_of(function)).placed or not any(map(searched, function.body.ops)):
+        return []
+    return [
+        Kept(
+            function,
+            f"@{function.sym_name.data}",
+            f"mesh @{mesh.name} is not on levels: -p place,decompose chooses some",
+        )
+    ]
+
+
+def unbeaten(function: FuncOp, found: Sequence["Choices"], wanted: Wanted) -> list[Kept]:
+    """The operations of a function that no program beats, as one, at the first of them; and those
+    for which none was found in time."""
+    both = list(zip(searched_in(function), found, strict=True))
+    kept: list[Kept] = []
+    for cut in (False, True):
+        alone = [(op, one) for op, one in both if one.keeps and bool(one.ended) is cut]
+        if not alone:
+            continue
+        op, one = alone[0]
+        step = collective_of(op, mesh_of(op)).scaled(wanted.scale)
+        what = f"this {op.mnemonic}"
+        if step.axes:
+            what += f" over {', '.join(step.mesh.short(step.axes))}"
+        if len(alone) > 1:
+            what += f" and {len(alone) - 1} more of @{function.sym_name.data}"
+        if cut:
+            why = "no faster program was found before the search was cut off"
+        elif len(alone) > 1:
+            why = "no sequence of steps is faster (proven)"
+        else:
+            time = seconds_text(one.listed[0][0])
+            least = seconds_text(step_cost(step, wanted.model).shared_bound)
+            why = f"no sequence of steps is faster than {time} (proven; lower bound {least})"
+        kept.append(Kept(op, what, why))
+    return kept
+
+
+def _rewritten_if_it_pays(
     function: FuncOp, picked: "Programs", wanted: Wanted, listener: PatternRewriterListener | None
-) -> None:
-    """Rewrites a function; where steps are under way at the same time, only if all of it is no
-    slower then: what is cheaper alone may keep others waiting."""
+) -> bool:
+    """Whether a function was rewritten; where steps are under way at the same time, only if all of
+    it is no slower then: what is cheaper alone may keep others waiting."""
     under_way = any("async" in op.properties for op in function.body.ops)
     if not under_way or any(map(is_placeholder, function.body.ops)):
         rewrite(function, picked, listener)
-        return
+        return True
     before = simulated(function, wanted.model).time
     with trial(function) as copy:
         rewrite(copy, picked, None)
         after = simulated(copy, wanted.model).time
     if after <= before * (1 + TIE):
         rewrite(function, picked, listener)
+        return True
+    return False
 
 
 def copies(module: ModuleOp, function: FuncOp, count: int) -> list[FuncOp]:
@@ -317,11 +399,26 @@ def why_none(found: Synthesis, limited: bool) -> str:
 Choice = tuple[float, Program | None]
 """Seconds, and the program; None: the operation stays as it is."""
 
+
+@dataclass(frozen=True)
+class Choices:
+    """The best programs for an operation, best first, and why the search was cut off, or ""."""
+
+    listed: list[Choice]
+    ended: str
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the operation as it is written is the best, and has a cost."""
+        time, program = self.listed[0]
+        return program is None and time > 0
+
+
 Programs = tuple[Program | None, ...]
 """A choice for every operation of a function that has one."""
 
 
-def choices(op: DistOp, wanted: Wanted) -> list[Choice]:
+def choices(op: DistOp, wanted: Wanted) -> Choices:
     """The best programs for an operation, best first; among them what it is itself.
 
     Raises:
@@ -340,31 +437,37 @@ def choices(op: DistOp, wanted: Wanted) -> list[Choice]:
     if op.kind.placeholder:
         if not listed:
             raise DiagnosticError.at(op, why_none(found, wanted.memory is not None))
-        return listed
+        return Choices(listed, found.ended)
     try:
         step = collective_of(op, mesh_of(op)).scaled(wanted.scale)
         own = step_cost(step, wanted.model).time
     except CostError:  # but others may have one
-        return listed or [(0.0, None)]
+        return Choices(listed or [(0.0, None)], found.ended)
     better = [one for one in listed if one[0] < own * (1 - TIE)]
     others = [one for one in listed[len(better) :] if not _same(op, one[1])]
-    return [*better, (own, None), *others][: wanted.top]
+    return Choices([*better, (own, None), *others][: wanted.top], found.ended)
 
 
-def choices_in(function: FuncOp, wanted: Wanted) -> list[list[Choice]]:
+def alike(op: DistOp) -> Hashable:
+    """What operations share for which the same programs are the best."""
+    return op.name, frozenset(op.properties.items()), op.operands[0].type, op.result.type
+
+
+def choices_in(function: FuncOp, wanted: Wanted) -> list[Choices]:
     """The best programs for every operation of a function that may have others. Those that are
     alike, as in the layers of a model, are searched once.
 
     Raises:
         DiagnosticError: see ``choices``.
     """
-    known: dict[Hashable, list[Choice]] = {}
-    found: list[list[Choice]] = []
-    for op in searched_in(function):
-        alike = (op.name, frozenset(op.properties.items()), op.operands[0].type, op.result.type)
-        if alike not in known:
-            known[alike] = choices(op, wanted)
-        found.append(known[alike])
+    known: dict[Hashable, Choices] = {}
+    found: list[Choices] = []
+    every = searched_in(function)
+    for number, op in enumerate(every):
+        doing(f"{op.mnemonic} {number + 1} of {len(every)} in @{function.sym_name.data}")
+        if alike(op) not in known:
+            known[alike(op)] = choices(op, wanted)
+        found.append(known[alike(op)])
     return found
 
 

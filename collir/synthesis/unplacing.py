@@ -23,14 +23,21 @@ def unplaced_copy(module: ModuleOp, mesh: Mesh) -> tuple[ModuleOp, MeshOp] | Non
     names a part of an axis."""
     copy = module.clone()
     op = next(o for o in copy.ops if isinstance(o, MeshOp) and o.sym_name.data == mesh.name)
-    listed = (axes for function in functions_on(copy, mesh.name) for axes in _lists(function, mesh))
-    if not all(_whole(axes, mesh) for axes in listed):
-        return None
+    return (copy, op) if unplace(copy, op) is None else None
+
+
+def unplace(module: ModuleOp, op: MeshOp) -> FuncOp | None:
+    """Takes the axes of a mesh off their levels, in place; or returns a function that names a part
+    of an axis, which would have no meaning then."""
+    mesh = op.value()
+    for function in functions_on(module, mesh.name):
+        if not all(_whole(axes, mesh) for axes in _lists(function, mesh)):
+            return function
     names: dict[str, tuple[str, ...]] = {}
     for axis, subs in mesh.of_axis.items():
         names |= {sub: (axis,) if sub == subs[0] else () for sub in subs}
     change(op, replace(mesh, axes=tuple(Axis(one.name, one.size) for one in mesh.axes)), names)
-    return copy, op
+    return None
 
 
 def _lists(function: FuncOp, mesh: Mesh) -> Iterator[tuple[str, ...]]:

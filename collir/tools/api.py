@@ -6,6 +6,7 @@ print(collir.emit(module, "mpi{main=true}"))
 """
 
 import difflib
+import logging
 import re
 import warnings
 from collections.abc import Callable, Iterable
@@ -26,6 +27,8 @@ from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.syntax.mlir import functions_of, read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
+from collir.syntax.remarks import heard_by
+from collir.synthesis.searching import session
 from collir.targets.table import TARGETS
 
 if TYPE_CHECKING:
@@ -132,7 +135,8 @@ def run_passes(module: ModuleOp, passes: str, validate: bool = False) -> ModuleO
     """Runs passes over a module, in place, and verifies it after each.
 
     With ``validate``, what the functions compute is compared before and after each pass; a warning
-    says where that is not possible.
+    says where that is not possible. What passes remark, such as that a search was cut off, goes to
+    the logger ``collir`` as warnings.
 
     Raises:
         UsageError: a pass that does not exist, or an option it does not have.
@@ -174,10 +178,17 @@ def _run(
     watch: Callable[[ModulePass], None] = lambda _: None,
 ) -> None:
     """Runs passes, verifies after each, and calls ``watch`` then."""
-    for one in passes:
-        one.apply(context(), module)
-        verify_after(one, module)
-        watch(one)
+    with heard_by(_log), session():
+        for one in passes:
+            one.apply(context(), module)
+            verify_after(one, module)
+            watch(one)
+
+
+def _log(remark: Diagnostic) -> None:
+    """Logs a remark; where nothing is said of logging, Python prints it on standard error."""
+    where = f"{remark.position}: " if remark.position else ""
+    logging.getLogger("collir").warning("%s%s", where, remark.message)
 
 
 def verify_after(done: ModulePass, module: ModuleOp) -> None:
@@ -263,5 +274,6 @@ def emit(module: ModuleOp, target: str = "coll") -> str:
     except (ArgSpecParseError, ValueError) as error:
         raise usage_error(error) from error
     output = StringIO()
-    found.emit(context(), module, output)
+    with heard_by(_log), session():
+        found.emit(context(), module, output)
     return output.getvalue()

@@ -167,10 +167,9 @@ def machine_text(op: MachineOp, result: Result) -> str:
 def _head(result: Result) -> Iterator[str]:
     fit, model = result.fit, result.model
     kept = f", {len(fit.held_back)} more were held back" if fit.held_back else ""
-    how = "" if model.model == "p2" else f", algorithm {model.algorithm}"
     yield from comment(
         f"Fitted by `collir calibrate` to {len(fit.fitted)} times of {', '.join(result.files)}"
-        f"{kept} (model {model.model}{how})."
+        f"{kept} (costed {model.how(fit.machine)})."
     )
     for name, residuals in (("fitted", fit.fitted), ("held back", fit.held_back)):
         if residuals:

@@ -31,12 +31,20 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 import collir
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
+from collir.syntax.diagnostics import (
+    MAX_ERRORS,
+    Diagnostic,
+    DiagnosticError,
+    Sources,
+    render_all,
+    shown,
+)
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
-from collir.syntax.remarks import heard_by
+from collir.syntax.remarks import doing, heard_by, passes_run
 from collir.syntax.writer import settle_names, write
+from collir.synthesis.searching import session
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
 from collir.tools import completion
@@ -60,6 +68,7 @@ from collir.tools.pass_pages import (
     target_page,
 )
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
+from collir.tools.ticker import Ticker
 from collir.tools.universe import (
     known_dialects,
     known_passes,
@@ -77,6 +86,7 @@ class CollOpt(xDSLOptMain):
 
     def __init__(self, args: Sequence[str] | None = None, sources: Sources | None = None):
         self.sources = sources or Sources()
+        self._ticker = Ticker(lambda: ": ".join(filter(None, (self._at or "reads", doing()))))
         super().__init__(_DESCRIPTION, args)
 
     # --- what there is ----------------------------------------------------------------------
@@ -252,8 +262,15 @@ class CollOpt(xDSLOptMain):
                 print("\n")
             else:
                 print(write(module))
+        self._does(following.name if following else "")
         self._started = time.perf_counter()
 
+    def _does(self, what: str) -> None:
+        """Says which pass or target has begun."""
+        self._at = what
+        doing("")
+
+    _at = ""
     _started = 0.0
     _before: ModuleOp
     _emitted: list[Diagnostic] | None = None  # what --verify-diagnostics compares
@@ -263,7 +280,12 @@ class CollOpt(xDSLOptMain):
         if self._emitted is not None:
             self._emitted.append(remark)
             return
-        sys.stderr.write(f"{remark.position or 'collopt'}: remark: {remark.message}\n")
+        self._heard += 1
+        self._ticker.clear()
+        if self._heard <= MAX_ERRORS:
+            sys.stderr.write(f"{remark.position or 'collopt'}: remark: {shown(remark.message)}\n")
+
+    _heard = 0
 
     _costs: PassCosts | None = None
 
@@ -334,7 +356,8 @@ class CollOpt(xDSLOptMain):
                 output.write("// -----\n")
             try:
                 convert = self._verified if self.args.verify_diagnostics else self._converted
-                output.write(convert(chunk, language, offset, target))
+                with heard_by(self._hear), session(), self._ticker.ticking():
+                    output.write(convert(chunk, language, offset, target))
             except DiagnosticError as error:
                 report = output if self.args.parsing_diagnostics else failed
                 report.write(render_all(error.diagnostics, self.sources))
@@ -345,6 +368,8 @@ class CollOpt(xDSLOptMain):
                 raise DiagnosticError(Diagnostic(str(error).partition("\n\n")[0])) from error
             finally:
                 chunk.close()
+        if self._heard > MAX_ERRORS:
+            sys.stderr.write(f"{self._heard - MAX_ERRORS} more remarks are not shown\n")
         if failed.getvalue():
             sys.stderr.write(failed.getvalue())
             return BAD_INPUT
@@ -411,6 +436,8 @@ class CollOpt(xDSLOptMain):
     def _printed(self, module: ModuleOp, target: str) -> str:
         if target == "mlir":
             settle_names(module)
+        passes_run.set(self.args.passes)
+        self._does(f"-t {target}")
         try:
             text = self.output_resulting_program(module).rstrip("\n")
         except Exception as error:

@@ -57,7 +57,11 @@ def run(options: argparse.Namespace) -> int:
     except DiagnosticError as error:
         sys.stderr.write(render_all(error.diagnostics, sources))
         return BAD_INPUT
-    text = json.dumps(_json(found, model), indent=2) if options.json else "\n".join(_report(found))
+    text = (
+        json.dumps(_json(found, model), indent=2)
+        if options.json
+        else "\n".join(_report(found, model))
+    )
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
     return 0
@@ -76,7 +80,7 @@ def _compared(options: argparse.Namespace, model: CostModel, sources: Sources) -
         raise DiagnosticError(Diagnostic(str(error))) from error
 
 
-def _report(found: Sequence[Residual]) -> list[str]:
+def _report(found: Sequence[Residual], model: CostModel) -> list[str]:
     """Return the table, a row for each time, and how far off the predictions are."""
     rows: list[list[str]] = []
     for one in found:
@@ -99,17 +103,19 @@ def _report(found: Sequence[Residual]) -> list[str]:
         *table(head, rows, left=1),
         "",
         f"{len(found)} times: median error {median_error(found):.1%}, the worst {most.error:+.1%} "
-        f"({most.sample.source})",
+        f"({most.sample.source}), costed {_how(found, model)}",
     ]
+
+
+def _how(found: Sequence[Residual], model: CostModel) -> str:
+    return model.how(found[0].sample.collective.mesh.machine)
 
 
 def _json(found: Sequence[Residual], model: CostModel) -> dict[str, Any]:
     """Return all of it for programs: bytes, seconds, relative errors."""
     most = worst(found)
     return {
-        "model": model.model,
-        "algorithm": model.algorithm,
-        "order": model.order,
+        "costed": _how(found, model),
         "times": len(found),
         "median_error": median_error(found),
         "worst_error": most.error if most else math.nan,

@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -279,3 +280,24 @@ def test_chunks_take_no_less_than_the_pace_of_the_busiest(tasks: list[Task], chu
     paces += map(sum, zip(*(task.loads(3) for task in tasks), strict=True))
     assert end >= chunks * max(paces) * (1 - 1e-9)
     assert end >= sum(task.time for task in tasks) * (1 - 1e-9)
+
+
+class Counted(list[Task]):
+    """Tasks that count how often one of them is looked at."""
+
+    looked = 0
+
+    def __getitem__(self, number: Any) -> Any:
+        self.looked += 1
+        return super().__getitem__(number)  # pyright: ignore[reportUnknownVariableType]
+
+
+def test_ten_times_as_many_chunks_are_ten_times_the_work() -> None:
+    """Of what is ready and what is not, only what may change is looked at."""
+    tasks = random_tasks(random.Random(4), 3, waited=0.0)
+    found: list[int] = []
+    for chunks in (40, 400):
+        listed = Counted(in_chunks(tasks, chunks))
+        schedule(listed, as_written=False)
+        found.append(listed.looked)
+    assert found[1] < 12 * found[0]

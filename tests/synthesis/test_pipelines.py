@@ -33,6 +33,7 @@ from collir.cost.program import cost
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh
 from collir.search import k_best
@@ -42,12 +43,14 @@ from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import verify
 from collir.syntax.reader import read
 from collir.syntax.writer import write
+from collir.synthesis import pipelines
 from collir.synthesis.build import build
 from collir.synthesis.paths import candidate_of
-from collir.synthesis.pipelines import Pipelines, chunk_counts, in_chunks, pipelined
+from collir.synthesis.pipelines import Pipelines, chunk_counts, in_chunks, least_on, pipelined
 from collir.synthesis.search import synthesise
 from collir.synthesis.states import StatePaths, fits
 from collir.synthesis.steps import Candidate
+from collir.synthesis.strategies import Wanted, programs
 from collir.tools.api import run_passes
 
 MODELS = ("alpha-beta", "p2", "nccl")
@@ -216,7 +219,7 @@ def test_every_step_of_every_chunk_is_written_once_and_in_its_order(rng: random.
     starts."""
     case = random_case(rng)
     chunks = rng.choice([2, 3, 4])
-    for one in pipelined(case.paths(chunks), chunks):
+    for one in pipelined(case.paths(chunks), chunks).candidates:
         assert one.pipeline is not None
         assert sorted(one.pipeline.order) == [
             (chunk, place) for chunk in range(chunks) for place in range(len(one.steps))
@@ -400,6 +403,35 @@ func @f(%x: f32[SHAPE] partial(sum: x)) -> f32[SHAPE] on @m {
   return %r
 }
 """
+
+
+def nothing(*_: object) -> float:
+    """A bound that excludes nothing."""
+    return 0.0
+
+
+def test_a_program_that_cannot_be_the_best_is_not_scheduled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No schedule is below what its busiest stream takes; the programs that are found are those
+    that are found if all are scheduled."""
+    scheduled: list[int] = []
+
+    def counted(candidate: Candidate, chunks: int) -> Candidate:
+        scheduled.append(chunks)
+        found = in_chunks(candidate, chunks)
+        assert found.pipeline is not None
+        assert least_on(candidate.costs, chunks) <= found.pipeline.time * (1 + 1e-9)
+        return found
+
+    monkeypatch.setattr(pipelines, "in_chunks", counted)
+    [function] = functions_of(collir.parse(TWO_AND_THREE.replace("SHAPE", "786432")))
+    op = next(one for one in function.body.ops if isinstance(one, DistOp))
+    pruned = programs(op, Wanted(CostModel("alpha-beta"), chunks=512)).candidates
+    few = len(scheduled)
+    monkeypatch.setattr(pipelines, "least_on", nothing)
+    assert programs(op, Wanted(CostModel("alpha-beta"), chunks=512)).candidates == pruned
+    assert few < (len(scheduled) - few) / 2
 
 
 @pytest.mark.parametrize("shape", ["3, 65536", "20, 4096", "786432", "1000003", "7, 11, 13, 17"])

@@ -4,9 +4,12 @@ Nothing applies to the state in which everybody has everything, so a program is 
 reaches a state from which the goal is out of reach) exactly if it ends there.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from math import prod
+from time import monotonic
 
 from collir.synthesis.p2.dsl import (
     Collective,
@@ -69,13 +72,19 @@ def shrunk(hierarchy: Sequence[int]) -> Hierarchy:
 class Enumerator:
     """The valid programs on a hierarchy; what is found out about a state is kept.
 
+    Once ``monotonic()`` is greater than ``until``, a ``TimeoutError`` is raised.
+
     Its memory grows with the cube of the number of devices (some 50 MB for 512 of them); ``shrunk``
     hierarchies do with less.
     """
 
     def __init__(
-        self, hierarchy: Sequence[int], reading: Reading = Reading.MASTER_ALL_REDUCE
+        self,
+        hierarchy: Sequence[int],
+        reading: Reading = Reading.MASTER_ALL_REDUCE,
+        until: float = math.inf,
     ) -> None:
+        self.until = until
         self.hierarchy = tuple(hierarchy)
         devices = prod(self.hierarchy)
         self._chunks = Chunks(devices)
@@ -109,6 +118,8 @@ class Enumerator:
             return found
         new: list[tuple[Instruction, State]] = []
         for instruction, groups in self._steps:
+            if monotonic() > self.until:
+                raise TimeoutError("the programs were not all found in the time given")
             after = self._chunks.step(state, instruction.collective, groups)
             if after is not None:
                 new.append((instruction, after))
@@ -138,7 +149,45 @@ class Enumerator:
 
 
 def programs(
-    hierarchy: Sequence[int], size: int = 5, reading: Reading = Reading.MASTER_ALL_REDUCE
+    hierarchy: Sequence[int],
+    size: int = 5,
+    reading: Reading = Reading.MASTER_ALL_REDUCE,
+    until: float = math.inf,
 ) -> Iterator[Program]:
-    """All valid programs of at most ``size`` steps on a hierarchy, shorter ones first."""
-    return Enumerator(hierarchy, reading).programs(size)
+    """All valid programs of at most ``size`` steps on a hierarchy, shorter ones first.
+
+    Raises:
+        TimeoutError: ``monotonic()`` is greater than ``until``.
+    """
+    return Enumerator(hierarchy, reading, until).programs(size)
+
+
+@lru_cache(maxsize=64)
+def _found(hierarchy: Hierarchy, size: int, reading: Reading) -> list[Program]:
+    """Filled by ``known_programs``; empty until then."""
+    return []
+
+
+def known_programs(
+    hierarchy: Sequence[int], size: int, reading: Reading, until: float
+) -> Iterator[Program]:
+    """All valid programs, as of ``programs``; of hierarchies with the same ones found once.
+
+    Raises:
+        TimeoutError: ``monotonic()`` is greater than ``until``.
+    """
+    small = shrunk(hierarchy)
+    kept = _found(small, size, reading)
+    if kept:
+        yield from kept
+        return
+    found: list[Program] = []
+    for program in programs(small, size, reading, until):
+        found.append(program)
+        yield program
+    kept[:] = found
+
+
+def forget() -> None:
+    """Forgets the programs that were found, for measurements."""
+    _found.cache_clear()

@@ -1,7 +1,8 @@
 """What bounds a program, where its time goes, and what would help."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from shlex import quote
 from typing import IO
 
 from xdsl.context import Context
@@ -13,7 +14,8 @@ from collir.cost.simulation import Simulation, Step, simulate
 from collir.cost.whatif import LARGER, Change, improvements, per_byte
 from collir.dialects.machine import MeshOp
 from collir.layout import Mesh
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.syntax.remarks import doing, passes_run
 from collir.synthesis.fusion import TIE, fused
 from collir.synthesis.meshes import place
 from collir.synthesis.placements import best_placements, functions_on
@@ -33,6 +35,9 @@ LISTED = 20
 _LEAST = 1.005
 """A gain that is worth a line."""
 
+_NOTHING = 0.005
+"""A part of the time that is not: it is shown as 0%."""
+
 
 @dataclass(frozen=True)
 class ExplainTarget(CostingTarget):
@@ -41,7 +46,8 @@ class ExplainTarget(CostingTarget):
     Each thing that may help is simulated: twice the port or half the latency of a level, the
     cheapest programs for the collectives (as `decompose` finds them) or for several in a row (as
     `fuse` does), another placement of the mesh with its cheapest programs (as `place` finds it,
-    where all functions on it name whole axes only), and what a byte takes in larger buffers.
+    where all functions on it name whole axes only), and what a byte takes in larger buffers. Below
+    what passes do is the command that does it; what gains next to nothing is left out.
     """
 
     name = "explain"
@@ -55,26 +61,44 @@ class ExplainTarget(CostingTarget):
             raise ValueError("limit is 0 (none) or more seconds")
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        doing("simulates")
         found = simulate(module, self.cost_model())
+        where = next(filter(None, map(Position.of, module.ops)), None)
+        file = where.file if where else ""
         whole, in_chunks = (self._programs(module.clone(), chunks) for chunks in (1, CHUNKS))
+        doing("looks for fewer steps")
         together = self._fused(module.clone())
         elsewhere = {
             op.sym_name.data: self._elsewhere(module, op.value(), whole)
             for op in module.ops
             if isinstance(op, MeshOp) and op.value().placed
         }
+        doing("simulates better machines")
         blocks: list[list[str]] = []
         for one in found:
-            others = [Change("its cheapest program (decompose)", whole[one.name])]
+            decompose = self._pass("decompose")
+            others = [Change("its cheapest program", whole[one.name], decompose)]
             if together[one.name] < whole[one.name] * (1 - TIE):
-                others.append(Change("its steps in a row as fewer (fuse)", together[one.name]))
-            if in_chunks[one.name] < whole[one.name]:
-                what = f"its cheapest in chunks (decompose{{chunks={CHUNKS}}})"
-                others.append(Change(what, in_chunks[one.name]))
-            moved = elsewhere.get(one.mesh.name)
-            there = moved and Change(f"{placement_text(moved[0])} (place)", moved[1][one.name])
-            blocks.append(explanation(one, others, there))
+                fuse = self._pass("fuse")
+                others.append(Change("its steps in a row as fewer", together[one.name], fuse))
+            if in_chunks[one.name] * _LEAST < whole[one.name]:
+                passes = self._pass("decompose", f"chunks={CHUNKS}")
+                others.append(Change("its cheapest in chunks", in_chunks[one.name], passes))
+            if (moved := elsewhere.get(one.mesh.name)) is not None:
+                passes = f"{self._pass('place', 'again=true')},{decompose}"
+                others.append(Change(placement_text(moved[0]), moved[1][one.name], passes))
+            blocks.append(explanation(one, others, file, self._pass("simulate")))
         output.write("\n".join("\n".join(lines) + "\n" for lines in blocks))
+
+    def _pass(self, name: str, *options: str) -> str:
+        """A pass or target as it is written, with the costs that are asked for here."""
+        given = [
+            f"{one.name}={getattr(self, one.name)}"
+            for one in fields(CostingTarget)
+            if getattr(self, one.name) != one.default
+        ]
+        braces = " ".join((*given, *options))
+        return f"{name}{{{braces}}}" if braces else name
 
     def _programs(self, module: ModuleOp, chunks: int) -> dict[str, float]:
         """Seconds of every function with the cheapest programs for its collectives, which take
@@ -110,14 +134,13 @@ class ExplainTarget(CostingTarget):
         return (found[0].mesh, there) if better else None
 
 
-def explanation(
-    found: Simulation, others: Sequence[Change] = (), elsewhere: Change | None = None
-) -> list[str]:
+def explanation(found: Simulation, others: Sequence[Change], file: str, target: str) -> list[str]:
     """The lines of a function.
 
     Args:
-        others: what other programs for it take.
-        elsewhere: what it takes on the best placement for all functions, which may be more.
+        others: what it takes after passes.
+        file: where it stands.
+        target: what shows how long it takes.
     """
     if not found.time:
         return [title_of(found), "  nothing that takes time"]
@@ -125,7 +148,7 @@ def explanation(
         title_of(found),
         *(f"  {line}" for line in _critical(found)),
         *(f"  {line}" for line in _where(found)),
-        *(f"  {line}" for line in _helpful(found, others, elsewhere)),
+        *(f"  {line}" for line in _helpful(found, others, file, target)),
         f"  {memory_text(found)}",
     ]
 
@@ -164,6 +187,7 @@ def _where(found: Simulation) -> list[str]:
     rows = [
         [f"  {_cause(found, one)}", seconds_text(one.time), percent_text(one.time, found.time)]
         for one in spent(found)
+        if one.time >= _NOTHING * found.time
     ]
     return ["where its time goes:", *_rows(rows)]
 
@@ -184,20 +208,33 @@ def _cause(found: Simulation, one: Spent) -> str:
             return "reducing"
 
 
-def _helpful(found: Simulation, others: Sequence[Change], elsewhere: Change | None) -> list[str]:
+def _helpful(found: Simulation, others: Sequence[Change], file: str, target: str) -> list[str]:
     try:
         changes = [*improvements(found), *others]
         byte = per_byte(found)
     except CostError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
     changes = [one for one in changes if found.time > one.time * _LEAST]
-    changes += [elsewhere] if elsewhere else []
-    rows = [
-        [f"  {one.what}", seconds_text(one.time), ratio_text(found.time, one.time)]
-        for one in sorted(changes, key=lambda one: one.time)
-    ]
+    changes.sort(key=lambda one: one.time)
+    rows = _rows(
+        [
+            [f"  {one.what}", seconds_text(one.time), ratio_text(found.time, one.time)]
+            for one in changes
+        ]
+    )
+    lines: list[str] = []
+    for one, row in zip(changes, rows, strict=True):
+        lines += [row, *([f"    {_command(one.passes, file, target)}"] if one.passes else [])]
     larger = f"  buffers {LARGER:.0f} times as large: a byte takes {100 * byte:.0f}% of the time"
-    return ["what would help:", *_rows(rows), larger]
+    return ["what would help:", *lines, larger]
+
+
+def _command(passes: str, file: str, target: str) -> str:
+    """What runs passes behind those that have been run, and shows how long it takes then."""
+    every = ",".join(filter(None, (passes_run.get(), passes)))
+    return (
+        f"collopt {quote('-' if file == '<stdin>' else file)} -p {quote(every)} -t {quote(target)}"
+    )
 
 
 def _rows(rows: Sequence[Sequence[str]]) -> list[str]:

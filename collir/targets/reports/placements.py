@@ -12,6 +12,7 @@ from collir.layout import Mesh
 from collir.syntax.diagnostics import DiagnosticError
 from collir.synthesis.meshes import unplaced
 from collir.synthesis.placements import Placement, Placements, best_placements
+from collir.synthesis.searching import searching
 from collir.synthesis.weights import weights_of
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import ratio_text, seconds_text, table
@@ -28,13 +29,15 @@ class PlacingTarget(CostingTarget):
     """How many placements to show."""
     limit: int = 60
     """Seconds for each mesh, after which the best so far are shown; 0: no limit."""
+    workers: int = 1
+    """Processes for a search that takes long."""
     weights: tuple[str, ...] = ()
     """How often functions run, such as `weights="activations:32"`; once, if not said."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.top < 1 or self.limit < 0:
-            raise ValueError("top is 1 or more, limit 0 (none) or more seconds")
+        if min(self.top, self.workers) < 1 or self.limit < 0:
+            raise ValueError("top and workers are 1 or more, limit is 0 (none) or more seconds")
 
     def found(self, module: ModuleOp) -> list[Placements]:
         """The best placements of every mesh that has none.
@@ -51,10 +54,11 @@ class PlacingTarget(CostingTarget):
             )
         model = self.cost_model()
         weights = weights_of(self.weights, module)
-        return [
-            best_placements(module, op, model, self.top, float(self.limit) or None, weights)
-            for op in meshes
-        ]
+        with searching(self.workers):
+            return [
+                best_placements(module, op, model, self.top, float(self.limit) or None, weights)
+                for op in meshes
+            ]
 
 
 @dataclass(frozen=True)
@@ -78,16 +82,19 @@ class PlacementsTarget(PlacingTarget):
 
 @dataclass(frozen=True)
 class PlacementsJsonTarget(PlacingTarget):
-    """The placements as JSON: mesh, matrix, seconds of every function, their sum and its bound."""
+    """The placements as JSON: mesh, matrix, seconds of every function, their sum and its bound.
+
+    Of all placements of the mesh each entry says how many there are (`count`), how many were
+    looked at (`looked_at`), whether the first is proven to be the best, and what may be missing:
+    `ended`, why the search was cut off, and `gap`, how much less than the first another may take at
+    most, as a part of it.
+    """
 
     name = "placements-json"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        rows = [
-            _json(one, self.cost_model())
-            for placements in self.found(module)
-            for one in placements.found
-        ]
+        model = self.cost_model()
+        rows = [_json(one, all_, model) for all_ in self.found(module) for one in all_.found]
         json.dump(rows, output, indent=2)
         output.write("\n")
 
@@ -128,7 +135,12 @@ def placement_text(mesh: Mesh) -> str:
     )
 
 
-def _json(placement: Placement, model: CostModel) -> dict[str, Any]:
+def ending(found: Any) -> dict[str, Any]:
+    """What a search has not looked at, of what has an end and a gap."""
+    return {"proven": not found.ended, "ended": found.ended or None, "gap": found.gap}
+
+
+def _json(placement: Placement, among: Placements, model: CostModel) -> dict[str, Any]:
     return {
         "mesh": placement.mesh.name,
         "matrix": [list(row) for row in placement.matrix],
@@ -136,4 +148,7 @@ def _json(placement: Placement, model: CostModel) -> dict[str, Any]:
         "time_s": placement.time,
         "bound_s": placement.bound,
         "costed": model.how(placement.mesh.machine),
+        "count": among.count,
+        "looked_at": among.costed,
+        **ending(among),
     }

@@ -166,8 +166,10 @@ class SizesTarget(SizingTarget):
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         model = self.cost_model()
-        lines = [f"# Predicted by collir {collir.__version__}: model {model.model}"]
-        for one in self.found(module):
+        found = self.found(module)
+        ways = dict.fromkeys(model.how(one.costs[0].mesh.machine) for one in found)
+        lines = [f"# Predicted by collir {collir.__version__}: costed {' and '.join(ways)}"]
+        for one in found:
             for number in range(len(one.ops)):
                 lines += self._table(one, number)
             if len(one.ops) > 1:
@@ -251,7 +253,8 @@ def _json(one: Sizes) -> dict[str, Any]:
         "name": cost.name,
         "machine": cost.mesh.machine.name,
         "mesh": cost.mesh.name,
-        "model": cost.model.model,
+        "model": cost.model.on(cost.mesh.machine).model,
+        "costed": cost.model.how(cost.mesh.machine),
         "rows": [
             {"bytes": size, "time_s": each.time}
             for size, each in zip(one.sizes, one.costs, strict=True)

@@ -18,11 +18,13 @@ from collir.layout.steps import ALL_REDUCE
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
 from collir.synthesis.build import dims_of
-from collir.synthesis.candidates import enumerated
+from collir.synthesis.candidates import enumerated_within
 from collir.synthesis.p2.enumerate import Reading
+from collir.synthesis.searching import cut_off, gap_of, searching
 from collir.synthesis.steps import Candidate, Step
 from collir.synthesis.strategies import Wanted, front, placed_mesh, programs, searched
 from collir.targets.reports.cost import CostingTarget
+from collir.targets.reports.placements import ending
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
 
 METHODS = ("shortest", "enumerate")
@@ -36,7 +38,8 @@ class Strategies:
         count: how many the method has; None if they are too many to count.
         baseline: the operation as one step; None of a redistribution.
         bound: seconds that no program is below.
-        proven: whether no candidate is missing.
+        ended: why the search was cut off, so that there may be better candidates; or "".
+        gap: how much less than the best another may take, as a part of it; None: not known.
     """
 
     function: str
@@ -45,7 +48,13 @@ class Strategies:
     count: int | None
     baseline: StepCost | None
     bound: float
-    proven: bool = True
+    ended: str = ""
+    gap: float | None = 0.0
+
+    @property
+    def proven(self) -> bool:
+        """Whether no candidate is missing."""
+        return not self.ended
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,8 @@ class StrategiesBase(CostingTarget):
     """The largest number of chunks that a program may run in."""
     limit: int = 60
     """Seconds for each search; 0: no limit."""
+    workers: int = 1
+    """Processes for a search that takes long."""
     size: int = 5
     """The largest number of steps, with `method=enumerate`."""
     reading: str = Reading.MASTER_ALL_REDUCE.value
@@ -78,8 +89,8 @@ class StrategiesBase(CostingTarget):
             raise ValueError(f"method is {' or '.join(METHODS)}, not '{self.method}'")
         if min(self.top, self.chunks) < 1 or not 1 <= self.size <= 6:
             raise ValueError("top and chunks are 1 or more, size 1 to 6 steps")
-        if self.memory < 0 or self.limit < 0:
-            raise ValueError("memory and limit are 0 or more")
+        if self.memory < 0 or self.limit < 0 or self.workers < 1:
+            raise ValueError("memory and limit are 0 or more, workers is 1 or more")
         if self.method == "enumerate" and (self.memory or self.front or self.chunks > 1):
             raise ValueError("memory, front and chunks are of method=shortest")
         if self.chunks > 1 and (self.memory or self.front):
@@ -98,7 +109,7 @@ class StrategiesBase(CostingTarget):
         """
         functions = functions_of(module)
         check_programs(functions, "has no cost", redistributions=True)
-        with meshes_remembered():
+        with meshes_remembered(), searching(self.workers):
             return [
                 self._strategies(function.sym_name.data, op)
                 for function in functions
@@ -112,22 +123,39 @@ class StrategiesBase(CostingTarget):
     def _strategies(self, function: str, op: DistOp) -> Strategies:
         model, mesh = self.cost_model(), placed_mesh(op)
         baseline = None if is_placeholder(op) else _baseline(op, model)
+        seconds = float(self.limit) if self.limit else None
         if self.method == "enumerate":
             assert baseline is not None
             reading = Reading(self.reading)
-            all_of_them = enumerated(collective_of(op, mesh), model, self.size, reading)
+            listed, ended = enumerated_within(
+                collective_of(op, mesh), model, self.size, reading, seconds
+            )
             bound = baseline.shared_bound
-            return Strategies(function, op, all_of_them, len(all_of_them), baseline, bound)
-        seconds = float(self.limit) if self.limit else None
+            gap = 0.0
+            if ended:
+                gap = gap_of(listed[0].time if listed else None, bound)
+                cut_off(op, f"programs of this {op.mnemonic}", ended, seconds, gap)
+            count = None if ended else len(listed)
+            return Strategies(function, op, listed, count, baseline, bound, ended, gap)
         wanted = Wanted(
             model, self.top, self.memory or None, seconds, counted=True, chunks=self.chunks
         )
         found = programs(op, wanted)
         if self.front:
-            found = replace(found, candidates=tuple(front(op, wanted)))
+            listed, ended = front(op, wanted)
+            gap = None if ended else found.gap
+            found = replace(found, candidates=tuple(listed), ended=ended or found.ended, gap=gap)
         bound = found.least if baseline is None else baseline.shared_bound
-        candidates = list(found.candidates)
-        return Strategies(function, op, candidates, found.count, baseline, bound, found.proven)
+        return Strategies(
+            function,
+            op,
+            list(found.candidates),
+            found.count,
+            baseline,
+            bound,
+            found.ended,
+            found.gap,
+        )
 
 
 @dataclass(frozen=True)
@@ -146,7 +174,10 @@ class StrategiesTarget(StrategiesBase):
 
 @dataclass(frozen=True)
 class StrategiesJsonTarget(StrategiesBase):
-    """The sequences as JSON: an entry for each collective, candidates cheapest first; seconds."""
+    """The sequences as JSON: an entry for each collective, candidates cheapest first; seconds. An
+    entry says whether the first is `proven` to be the best; if not, why the search `ended`, and the
+    `gap`, how much less than the first another may take at most, as a part of it.
+    """
 
     name = "strategies-json"
 
@@ -233,12 +264,12 @@ def _json(found: Strategies, top: int, model: CostModel) -> dict[str, Any]:
     return {
         "function": found.function,
         "collective": found.op.mnemonic,
-        "count": len(found.candidates) if found.count is None else found.count,
+        "count": found.count,
         "candidates": [_candidate_json(found.op, one) for one in listed],
         "baseline_s": None if found.baseline is None else found.baseline.time,
         "bound_s": found.bound,
         "costed": model.how(mesh_of(found.op).machine),
-        "proven": found.proven,
+        **ending(found),
     }
 
 

@@ -2,22 +2,10 @@
 
 from collections.abc import Sequence
 
+from collir.syntax.units import digits as digits
+from collir.syntax.units import seconds_text as seconds_text
+
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"), (1, ""))
-
-
-def digits(value: float) -> str:
-    """Three significant digits, without an exponent."""
-    if value >= 999.5:
-        return f"{value:.0f}"
-    return f"{value:#.3g}".rstrip(".") if value else "0"
-
-
-def seconds_text(seconds: float) -> str:
-    """A time such as ``12.3 us``."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size * 0.9995:
-            return f"{digits(seconds / size)} {unit}"
-    return f"{digits(seconds * 1e9)} ns"
 
 
 def bytes_text(size: float) -> str:

@@ -1,0 +1,81 @@
+"""Placements that differ in names only cost the same, and are looked at once."""
+
+import random
+
+import pytest
+
+from collir.cost.collective import Collective
+from collir.cost.model import CostModel, step_cost
+from collir.layout import Axis, Mesh
+from collir.machine import Level, LinkKind, Machine
+from collir.synthesis import candidates
+from collir.synthesis.candidates import enumerated
+from collir.synthesis.meshes import placed
+from collir.synthesis.p2 import enumerate as enumeration
+
+
+def machine(kind: LinkKind = LinkKind.SWITCH) -> Machine:
+    sizes = {"node": (4, 8e9, 2e-5), "gpu": (4, 1e11, 3e-6)}
+    levels = (Level(name, *numbers, kind=kind) for name, numbers in sizes.items())
+    return Machine("c", tuple(levels))
+
+
+def reduction(matrix: tuple[tuple[int, ...], ...], axis: int, on: Machine) -> Collective:
+    axes = tuple(Axis(f"x{number}", row[0] * row[1]) for number, row in enumerate(matrix))
+    mesh = placed(Mesh("m", on, axes), matrix)
+    over = tuple(sub.name for sub in mesh.sub_axes if sub.axis == f"x{axis}")
+    idle = frozenset(sub.name for sub in mesh.sub_axes) - frozenset(over)
+    return Collective(
+        "all_reduce", mesh, over, 1e8, replicated=random.Random(2).choice([idle, frozenset()])
+    )
+
+
+MATRICES = [
+    ((2, 4), (2, 1)),
+    ((2, 1), (2, 4)),
+    ((2, 2), (2, 2)),
+    ((1, 4), (4, 1)),
+    ((4, 2), (1, 2)),
+]
+
+
+@pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
+@pytest.mark.parametrize("kind", [LinkKind.SWITCH, LinkKind.BUS, LinkKind.RING])
+def test_what_is_known_of_one_placement_is_right_for_another(model: str, kind: LinkKind) -> None:
+    """Every cost, with what the step does one after the other, is that of the step itself."""
+    on = machine(kind)
+    for matrix in MATRICES:
+        for axis in range(2):
+            found = enumerated(reduction(matrix, axis, on), CostModel(model), 3)
+            assert found
+            for one in found:
+                for paid in one.costs:
+                    alone = step_cost(paid.collective, CostModel(model))
+                    assert paid.time == pytest.approx(alone.time, rel=1e-12)
+                    assert (paid.bound, paid.shared_bound) == pytest.approx(
+                        (alone.bound, alone.shared_bound), rel=1e-12
+                    )
+                    assert [len(phase.uses) for phase in paid.phases] == [
+                        len(phase.uses) for phase in alone.phases
+                    ]
+
+
+def test_placements_that_are_alike_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Collective] = []
+
+    def counted(step: Collective, model: CostModel) -> object:
+        asked.append(step)
+        return step_cost(step, model)
+
+    monkeypatch.setattr(candidates, "step_cost", counted)
+    candidates.forget()
+    enumeration.forget()
+    on = machine()
+    first = enumerated(reduction(((2, 4), (2, 1)), 0, on), CostModel("p2"))
+    known = len(asked)
+    listed = enumeration.known_programs((1, 2, 9), 5, enumeration.Reading.MASTER_ALL_REDUCE, 0.0)
+    assert sum(1 for _ in listed) == len(first)  # found already: there is no time to find them
+    second = enumerated(reduction(((2, 1), (2, 4)), 1, on), CostModel("p2"))
+    assert len(asked) == known
+    assert [one.time for one in second] == [one.time for one in first]
+    assert [one.steps for one in second] != [one.steps for one in first]

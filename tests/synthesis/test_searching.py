@@ -1,0 +1,149 @@
+"""Searches that are cut off: what the user hears of it, and what comes of the others."""
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import collir
+from collir.cost.model import CostModel
+from collir.search import Problem
+from collir.syntax.diagnostics import Diagnostic
+from collir.syntax.remarks import heard_by
+from collir.synthesis import searching
+from collir.synthesis.placements import Matrices, Partial
+from collir.synthesis.searching import INTERRUPTED, TIME, best_of, session
+from collir.synthesis.strategies import Wanted, synthesised
+from collir.tools.collopt import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+class Numbers(Problem[int]):
+    """Numbers without end, each worth less; some are searched for inside another search."""
+
+    sense = "min"
+
+    def __init__(self, inner: int | None = None, interrupted_at: int | None = None):
+        self.inner, self.interrupted_at = inner, interrupted_at
+
+    def root(self) -> int:
+        return 0
+
+    def children(self, node: int) -> Iterator[int]:
+        yield node + 1
+
+    def objective(self, node: int) -> float:
+        if node == self.interrupted_at:
+            signal.raise_signal(signal.SIGINT)
+        if node == self.inner:
+            assert best_of(Numbers(interrupted_at=9), 1).statistics.reason == INTERRUPTED
+        return -node
+
+
+def test_an_interrupt_ends_the_searches_around_and_behind_too() -> None:
+    with session():
+        found = best_of(Numbers(inner=5), 1)
+        assert found.statistics.reason == INTERRUPTED
+        assert found.best is not None
+        after = best_of(Numbers(), 1)
+        assert after.statistics.reason == INTERRUPTED
+        assert after.best is not None
+    assert best_of(Numbers(), 1, 0.01).statistics.reason == TIME
+
+
+def told(module: str, wanted: Wanted) -> list[str]:
+    """The remarks of a search for the programs of a module."""
+    heard: list[Diagnostic] = []
+    with heard_by(heard.append):
+        synthesised(collir.parse(module), wanted)
+    return [f"{one.position}: {one.message}" for one in heard]
+
+
+def test_a_limit_that_cuts_a_search_off_is_told() -> None:
+    module = (EXAMPLES / "sync_gradients.coll").read_text(encoding="utf-8")
+    model = CostModel("alpha-beta")
+    assert told(module, Wanted(model)) == []
+    [remark] = told(module, Wanted(model, seconds=0.0))
+    assert re.match(
+        r"<string>:\d+:\d+: the search for programs of this all_reduce was cut off by the limit of "
+        r"0 s: .*; another run may find another",
+        remark,
+    )
+    [remark] = told(module, Wanted(model, seconds=0.0, chunks=64))
+    assert "cut off" in remark
+
+
+def test_an_interrupt_gives_the_best_placement_so_far(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objective, seen = Matrices.objective, list[Partial]()
+
+    def interrupting(self: Matrices, node: Partial) -> float | None:
+        seen.append(node)
+        if len(seen) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return objective(self, node)
+
+    monkeypatch.setattr(Matrices, "objective", interrupting)
+    monkeypatch.setattr(searching, "_GRACE", 0.0)
+    file = str(EXAMPLES / "placement.coll")
+    assert main([file, "-t", "placements-json{model=alpha-beta}"]) == 0
+    output = capsys.readouterr()
+    [first, *_] = json.loads(output.out)
+    assert (first["proven"], first["ended"], first["count"]) == (False, INTERRUPTED, 3)
+    assert 0 <= first["gap"] < 1
+    assert "remark: the search for placements of mesh @m was interrupted" in output.err
+
+
+def test_programs_of_p2_are_listed_within_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a second not a tenth of these is found."""
+    levels = "".join(f"level l{n}[4] {{ port = 8 GB/s, latency = 3 us }}\n" for n in range(4))
+    over = " * ".join(f"l{n}:4" for n in range(4))
+    module = collir.parse(f"""
+machine @k {{ {levels} }}
+mesh @m on @k {{ x = {over} }}
+func @f(%x: f32[65536] partial(sum: x)) -> f32[65536] on @m {{
+  %r = all_reduce %x over x
+  return %r
+}}
+""")
+    heard: list[Diagnostic] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("collir.tools.api._log", heard.append)
+        target = "strategies-json{method=enumerate size=6 limit=1 model=alpha-beta}"
+        [found] = json.loads(collir.emit(module, target))
+    assert (found["proven"], found["ended"], found["count"]) == (False, TIME, None)
+    [remark] = heard
+    assert "cut off by the limit of 1 s" in remark.message
+
+
+def test_what_is_told_together_is_told_once() -> None:
+    module = collir.parse(EXAMPLES / "sync_gradients.coll")
+    heard: list[Diagnostic] = []
+    op = next(iter(module.ops))
+    with heard_by(heard.append), searching.told_together(op, "buckets"):
+        searching.cut_off(op, "a program", TIME, 5.0)
+        searching.note_cut_off(TIME, 5.0)
+    [remark] = heard
+    assert remark.message.startswith("2 searches for buckets were cut off by the limit of 5 s")
+
+
+@pytest.mark.parametrize("text", ["placement.coll", "redistribute.coll", "pipelined.coll"])
+def test_more_workers_find_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are started at once here, not only where a search takes long."""
+    monkeypatch.setattr("collir.search.run.PAYS", 0.0)
+    printed = [
+        collir.emit(
+            collir.run_passes(
+                collir.parse(EXAMPLES / text),
+                f"place{{model=alpha-beta workers={workers}}},"
+                f"decompose{{model=alpha-beta chunks=4 workers={workers}}}",
+            )
+        )
+        for workers in (1, 2)
+    ]
+    assert printed[0] == printed[1]

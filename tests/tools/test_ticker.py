@@ -1,0 +1,43 @@
+"""The line on a terminal that says what a command is doing."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collir.passes.overlap import OverlapPass
+from collir.tools import ticker
+from collir.tools.collopt import main
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "sync_gradients.coll")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_pass_that_takes_long_is_named_on_a_terminal(
+    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def slow(*_: Any) -> None:
+        until = time.monotonic() + 30
+        while terminal and "overlap" not in shown and time.monotonic() < until:
+            time.sleep(0.005)
+
+    shown: list[str] = []
+    writing = ticker.Ticker.tick
+
+    def tick(self: ticker.Ticker, *arguments: Any) -> None:
+        writing(self, *arguments)
+        shown.append(self.doing())
+
+    monkeypatch.setattr(OverlapPass, "apply", slow)
+    monkeypatch.setattr(ticker.Ticker, "tick", tick)
+    monkeypatch.setattr(ticker, "EVERY", 0.01)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    assert main([EXAMPLE, "-p", "overlap"]) == 0
+    said = capsys.readouterr().err
+    if terminal:
+        assert "0 s  overlap" in said
+        assert said.endswith("\r") and not said.rsplit("\r", 2)[1].strip()
+    else:
+        assert said == ""
