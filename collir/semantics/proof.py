@@ -34,7 +34,10 @@ from collir.semantics.verdict import Outcome, Verdict
 
 
 def proven(before: FuncOp, after: FuncOp) -> Verdict:
-    """What can be told of two functions on one mesh without running them."""
+    """What can be told of two functions on one mesh without running them.
+
+    Where that is nothing, the explanation says why.
+    """
     mesh = mesh_of(before)
     forget_branches()
     try:
@@ -42,11 +45,9 @@ def proven(before: FuncOp, after: FuncOp) -> Verdict:
         sides = [results(function, computations) for function in (before, after)]
         checked = _results_compared(before, after, sides)
     except UnprovenError as error:
-        return Verdict(Outcome.UNKNOWN, "none", f"not proven, as {error}")
+        return Verdict(Outcome.UNKNOWN, "none", str(error))
     except RecursionError:
-        return Verdict(
-            Outcome.UNKNOWN, "none", "not proven, as casts or maxima are nested too deeply"
-        )
+        return Verdict(Outcome.UNKNOWN, "none", "casts or maxima are nested too deeply")
     except ImpossibleError as error:
         return Verdict(Outcome.DIFFERENT, "proof", _impossible(error))
     if checked is None:
@@ -86,9 +87,7 @@ def _results_compared(
         if found is not None and not _doubtful(found, computations):
             text = told(found, before, mesh, x, computations)
             return Verdict(Outcome.DIFFERENT, "proof", text, index)
-        unknown = unknown or Verdict(
-            Outcome.UNKNOWN, "none", "not proven, as its sums have other forms", index
-        )
+        unknown = unknown or Verdict(Outcome.UNKNOWN, "none", "its sums have other forms", index)
     return unknown
 
 

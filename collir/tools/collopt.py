@@ -31,10 +31,11 @@ from xdsl.xdsl_opt_main import xDSLOptMain
 import collir
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render, render_all
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
+from collir.syntax.remarks import heard_by
 from collir.syntax.writer import settle_names, write
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
@@ -201,7 +202,7 @@ class CollOpt(xDSLOptMain):
                 verify_after(previous, module)
         if self.args.validate_passes:
             for message in validate_after(previous, self._before, module) if previous else ():
-                self._remark(message)
+                self._remark(Diagnostic(message, severity="remark"))
             self._before = module.clone()
         if self._costs:
             self._costs.measure(previous.name if previous else WRITTEN, module)
@@ -218,11 +219,12 @@ class CollOpt(xDSLOptMain):
     _before: ModuleOp
     _emitted: list[Diagnostic] | None = None  # what --verify-diagnostics compares
 
-    def _remark(self, message: str) -> None:
+    def _remark(self, remark: Diagnostic) -> None:
         if self._emitted is None:
-            sys.stderr.write(f"collopt: remark: {message}\n")
+            tool = "" if remark.position else "collopt: "
+            sys.stderr.write(f"{tool}{render(remark, self.sources)}")
         else:
-            self._emitted.append(Diagnostic(message, severity="remark"))
+            self._emitted.append(remark)
 
     _costs: PassCosts | None = None
 
@@ -231,7 +233,8 @@ class CollOpt(xDSLOptMain):
         if self.args.cost_between_passes:
             self._costs = PassCosts(model_of(self.pipeline.passes))
         try:
-            super().apply_passes(prog)
+            with heard_by(self._remark):
+                super().apply_passes(prog)
         finally:
             if self._costs:
                 sys.stderr.write(self._costs.text)
