@@ -19,10 +19,10 @@ says, of a function that adds ``%x`` twice in the place of ``%x`` and ``%y``:
     data.gpu=0, model.gpu=0 lacks the contribution of %y[0] of data.node=0, data.gpu=0, and counts
     %x[0] of data.node=0, data.gpu=0 twice (proven)
 
-When not: rounding is no difference, nor is what a step costs, or whether it is ``async``. Axes may
-have been placed on levels, and levels split, in between; a ``compute`` is the same if what it
-computes on is. Functions that only one side has are errors; one that takes the place of another
-(``for``) is compared with that.
+When not: rounding is no difference, but for what underflows in f16 and is added up then; nor is
+what a step costs, or whether it is ``async``. Axes may have been placed on levels, and levels
+split, in between; a ``compute`` is the same if what it computes on is. Functions that only one side
+has are errors; one that takes the place of another (``for``) is compared with that.
 
 Cost: the proof takes time by the number of steps, whatever the numbers of devices and elements.
 """

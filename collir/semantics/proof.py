@@ -20,6 +20,7 @@ from collir.semantics.expressions import Expr, Opaque, UnprovenError, forget_bra
 from collir.semantics.indices import ZERO
 from collir.semantics.provenance import Difference, equal, first_difference
 from collir.semantics.symbolic import (
+    Casts,
     Computation,
     Computations,
     ImpossibleError,
@@ -75,11 +76,11 @@ def _results_compared(
         if (old.shape, old.roots) != (new.shape, new.roots):
             return Verdict(Outcome.DIFFERENT, "proof", _held(mesh, old, new), index)
         tolerance = min(4 * Fraction(x.dtype.epsilon or 0), _CONSTANTS)
-        if equal(_meant(mesh, x, old), _meant(mesh, x, new), tolerance):
+        if equal(meant(mesh, x, old), meant(mesh, x, new), tolerance):
             continue
         if erased is None:
-            erased = [results(f, computations, erased=True) for f in (before, after)]
-        pair = [_meant(mesh, x, side[index]) for side in erased]
+            erased = [results(f, computations, Casts.ERASED) for f in (before, after)]
+        pair = [meant(mesh, x, side[index]) for side in erased]
         axes = [axis for axis in mesh.by_name if axis not in x.partial | old.roots]
         free = [device(mesh, axis) for axis in axes]
         free += [place(dim, size) for dim, size in enumerate(old.shape) if size > 1]
@@ -115,7 +116,7 @@ _CONSTANTS = Fraction(1, 2**21)
 """By how much factors may differ at most, as a part of them: one may be 0.3333333, one a third."""
 
 
-def _meant(mesh: Mesh, x: DistType, value: Value) -> Expr:
+def meant(mesh: Mesh, x: DistType, value: Value) -> Expr:
     """What a result stands for: where it is partial, the reduction; at root, what is there."""
     expr = replaced(value.expr, {device(mesh, axis): ZERO for axis in value.roots})
     for axis in mesh.ordered(x.partial):

@@ -18,6 +18,7 @@ from collir.layout import Mesh
 from collir.semantics.proof import of_attribute, proven
 from collir.semantics.same_mesh import moved, refined
 from collir.semantics.trial import memory_of_runs, run_both
+from collir.semantics.underflow import more_lost
 from collir.semantics.verdict import How, Outcome, Verdict
 from collir.syntax.alternatives import place_of
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, note
@@ -63,7 +64,15 @@ def compare(
         return Verdict(Outcome.DIFFERENT, "none", problem)
     with meshes_remembered(), no_gc():
         verdict = proven(old, new)
-        if verdict.outcome is not Outcome.UNKNOWN:
+        if verdict.outcome is Outcome.DIFFERENT:
+            return verdict
+        if lost := more_lost(old, new):
+            text = (
+                f"up to {float(lost[1]):g} times as much is lost to underflow, as values are made "
+                "small before they are added or scaled up, and not after"
+            )
+            return Verdict(Outcome.DIFFERENT, "proof", text, lost[0])
+        if verdict.outcome is Outcome.SAME:
             return verdict
         return executed(old, old_module, new, new_module, verdict.explanation, seed, memory)
 
