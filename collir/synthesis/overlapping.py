@@ -33,7 +33,7 @@ def overlapped(module: ModuleOp, model: CostModel) -> None:
         for function, now in zip(functions, before, strict=True):
             work = work_of(function, model)
             time, order = work.best()
-            if time < now.time * (1 - TIE) and _fits_then(function, work, order, now):
+            if time < now.time_before_copies * (1 - TIE) and _fits_then(function, work, order, now):
                 rewrite(function, work, order)
 
 
