@@ -82,8 +82,8 @@ class Step:
     @property
     def bound(self) -> float:
         """Seconds that it takes at least."""
-        sends = self.sent and any(self.sent.port_bytes)
-        return self.sent.bound if self.sent and sends else self.task.time
+        sends = self.sent if self.sent and not copied_bytes(self.sent) else None
+        return sends.bound if sends else self.task.time
 
 
 @dataclass(frozen=True)
@@ -208,13 +208,15 @@ def local_phases(local: Local, device: Device | None) -> tuple[Phase, ...]:
     return (Phase(work=local.size / speed),) if speed and local.size else ()
 
 
+def copied_bytes(does: StepCost) -> float:
+    """The bytes that a collective which sends nothing reads and writes; 0 of one that sends."""
+    return 0.0 if any(does.port_bytes) else 2 * does.collective.size
+
+
 def sent_phases(does: StepCost) -> tuple[Phase, ...]:
-    """What a collective does: where it sends nothing, it copies what a device holds."""
-    if any(does.port_bytes):
-        return does.phases
-    collective = does.collective
-    copied = Local(COPY, 2 * collective.size)
-    return (*does.phases, *local_phases(copied, collective.mesh.machine.device))
+    """What a collective does: it sends, or copies."""
+    copies = Local(COPY, copied_bytes(does))
+    return (*does.phases, *local_phases(copies, does.collective.mesh.machine.device))
 
 
 def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulation]:
