@@ -2,8 +2,9 @@
 
 The proof holds for all inputs, takes the time of the program's steps and not of its devices and
 elements, and names what is wrong: which element of which result, and what it is made of. Rounding
-is no difference. Where it cannot tell, both functions are run on random data, if that is small
-enough. A verdict says which of the two it was.
+is no difference, but for what underflows and is added up (underflow.py). Where the proof cannot
+tell, both functions are run on random data (trial.py), if that is small enough. A verdict says
+which of the two it was.
 """
 
 from dataclasses import dataclass
