@@ -14,7 +14,8 @@ program, so a step whose result is unused is unused on all of them.
 becomes
     %2 = all_reduce %x over data
 
-Cost: never more than before; no step is added.
+Cost: never more than before; no step is added. What a step that folds had written to its place in a
+result or a buffer is copied there instead.
 """
 
 from xdsl.context import Context

@@ -34,8 +34,8 @@ When not: values that are used twice, or returned; steps that say how they run (
 they need not be waited for (``async``); what a ``redistribute`` asks for; meshes that are not
 placed, and functions that have no cost. No cast passes a sum, average or product, whose rounding or
 wrapping it would change; no cast to an integer, and no scale or add of integers, a maximum or
-minimum. No scale that makes values larger goes ahead of a sum of f16, and none that makes them
-smaller behind it.
+minimum. No scale of f16 goes ahead of a sum, whose terms may overflow then, or underflow; and none
+that makes values smaller goes behind it.
 
 Cost: never more than before, neither of what is sent alone nor with local steps, which take time on
 devices that say how fast their memory is; a function that would be dearer is left as it was. It may

@@ -3,8 +3,9 @@
 What: every function is compared with that of the same name in the file ``against``, of the same
 types and mesh. First by proof: what every element of every result is made of, on all devices at
 once. Where that cannot tell, both functions are run on random data, if their buffers are small
-enough. A difference is an error, that names the function, the result, the element, the device, and
-what is wrong with it. The module stays as it is.
+enough; where they are equal, a remark says that this is no proof, and how many runs there were. A
+difference is an error, that names the function, the result, the element, the device, and what is
+wrong with it. The module stays as it is.
 
 Why: programs are rewritten by hand, by other tools, and by passes. Types catch a wrong layout; they
 do not see that an older value of the same type was used, that a sum has a term twice, or that a
@@ -18,10 +19,10 @@ says, of a function that adds ``%x`` twice in the place of ``%x`` and ``%y``:
     data.gpu=0, model.gpu=0 lacks the contribution of %y[0] of data.node=0, data.gpu=0, and counts
     %x[0] of data.node=0, data.gpu=0 twice (proven)
 
-When not: rounding is no difference, nor is what a step costs, or whether it is ``async``. Axes may
-have been placed on levels, and levels split, in between; a ``compute`` is the same if what it
-computes on is. Functions that only one side has are errors; one that takes the place of another
-(``for``) is compared with that.
+When not: rounding is no difference, but for what underflows in f16 and is added up then; nor is
+what a step costs, or whether it is ``async``. Axes may have been placed on levels, and levels
+split, in between; a ``compute`` is the same if what it computes on is. Functions that only one side
+has are errors; one that takes the place of another (``for``) is compared with that.
 
 Cost: the proof takes time by the number of steps, whatever the numbers of devices and elements.
 """
@@ -38,6 +39,7 @@ from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sou
 from collir.syntax.mlir import check_programs, functions_of, read_mlir, verify
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
+from collir.syntax.remarks import remark
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class ValidatePass(ModulePass):
     name = "validate"
 
     against: str
-    memory: int = 256
+    memory: int = 1024
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -64,6 +66,10 @@ class ValidatePass(ModulePass):
             check_programs(functions_of(module), "cannot be validated", redistributions=True)
         memory = self.memory * 2**20
         done = compare_modules(before, op, new=False, seed=self.seed, memory=memory)
+        for one in done:
+            name, verdict = one.function.sym_name.data, one.verdict
+            if (verdict.outcome, verdict.how) == (Outcome.SAME, "execution"):
+                remark(one.function, f"@{name}: {verdict.explanation}")
         unknown = [one for one in done if one.verdict.outcome is Outcome.UNKNOWN]
         if unknown:
             raise DiagnosticError(map(_nothing_known, unknown))

@@ -7,7 +7,7 @@ from itertools import groupby
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from collir.cost.plan import Plan
+from collir.cost.plan import Plan, copied
 from collir.cost.schedule import Span
 from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
@@ -46,9 +46,8 @@ def buffers_of(
 
     for argument in function.args:
         yield Buffer(bytes_of(argument), None, None)
-    for index, value in enumerate(where.returned):
-        if where.result_of.get(where.owner[value]) != index:
-            yield Buffer(bytes_of(value), AT_END, None)
+    for value in copied(where):
+        yield Buffer(bytes_of(value), AT_END, None)
     kept = {where.owner[value] for value in where.returned}
     written: dict[SSAValue, int] = {}
     read: dict[SSAValue, list[int]] = {}

@@ -89,6 +89,13 @@ def plan(function: FuncOp) -> Plan:
     return Plan(names, owner, offset, last_use, result_of, part_of, returned)
 
 
+def copied(where: Plan) -> Iterator[SSAValue]:
+    """The values that are returned but lie elsewhere, so that they are copied in the end."""
+    for index, value in enumerate(where.returned):
+        if where.result_of.get(where.owner[value]) != index:
+            yield value
+
+
 def _size(value: SSAValue, mesh: Mesh) -> int:
     """The elements that a device holds of a value."""
     return math.prod(dist_type(value).local_shape(mesh))

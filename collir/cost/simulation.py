@@ -4,8 +4,9 @@ All groups of a step are alike, and so are all devices that take part in it, so 
 a program on 10^5 devices costs what it does on 16. What is simulated are the collectives with the
 phases of their algorithms, and the steps that devices do by themselves, on a stream of their own.
 The latter take what their bytes take to be read and written, on devices that say how fast their
-memory is, else no time; ``compute`` takes what it says, at the rate of the device. What a device
-needs of memory is that of one at coordinate 0 of all sub-axes: it takes part in everything.
+memory is, else no time; so do collectives that send nothing, which copy, and the copies in the end
+of results that lie elsewhere. ``compute`` takes what it says, at the rate of the device. What a
+device needs of memory is that of one at coordinate 0 of all sub-axes: it takes part in everything.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from collir.cost.loads import Resource
 from collir.cost.memory import Buffer, buffers_of, held
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.phases import Phase
-from collir.cost.plan import Plan, plan, steps_of
+from collir.cost.plan import Plan, copied, plan, steps_of
 from collir.cost.program import op_cost, stream_of
 from collir.cost.schedule import Piece, Span, Task, chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
@@ -29,6 +30,9 @@ from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
 from collir.machine import Device, Machine
 from collir.syntax.mlir import check_programs, functions_of
+
+COPY = "copy"
+"""The kind of the step that copies a result which lies elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,8 @@ class Step:
     @property
     def bound(self) -> float:
         """Seconds that it takes at least."""
-        return self.task.time if isinstance(self.does, Local) else self.does.bound
+        sends = self.sent if self.sent and not copied_bytes(self.sent) else None
+        return sends.bound if sends else self.task.time
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,12 @@ class Simulation:
     def time(self) -> float:
         """When the last step ends."""
         return max((end for _, end in self.spans), default=0.0)
+
+    @cached_property
+    def time_before_copies(self) -> float:
+        """When the last step ends, before results that lie elsewhere are copied."""
+        each = zip(self.steps, self.spans, strict=True)
+        return max((end for step, (_, end) in each if step.kind != COPY), default=0.0)
 
     @cached_property
     def busy(self) -> dict[Resource, float]:
@@ -186,7 +197,7 @@ class Simulation:
             return replace(step, does=local, task=replace(step.task, phases=phases))
         collective = replace(step.does.collective.scaled(factor), mesh=mesh)
         does = step_cost(collective, self.model)
-        return replace(step, does=does, task=replace(step.task, phases=does.phases))
+        return replace(step, does=does, task=replace(step.task, phases=sent_phases(does)))
 
 
 def local_phases(local: Local, device: Device | None) -> tuple[Phase, ...]:
@@ -195,6 +206,17 @@ def local_phases(local: Local, device: Device | None) -> tuple[Phase, ...]:
         return (Phase(work=compute_seconds(local.flops, local.dtype, device)),)
     speed = device.memory_bandwidth if device else None
     return (Phase(work=local.size / speed),) if speed and local.size else ()
+
+
+def copied_bytes(does: StepCost) -> float:
+    """The bytes that a collective which sends nothing reads and writes; 0 of one that sends."""
+    return 0.0 if any(does.port_bytes) else 2 * does.collective.size
+
+
+def sent_phases(does: StepCost) -> tuple[Phase, ...]:
+    """What a collective does: it sends, or copies."""
+    copies = Local(COPY, copied_bytes(does))
+    return (*does.phases, *local_phases(copies, does.collective.mesh.machine.device))
 
 
 def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulation]:
@@ -225,13 +247,18 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
         if is_collective(op):
             does = op_cost(op, mesh, model)
             waited = not op.is_async
-            task = Task(does.phases, stream_of(does.collective), after, waited)
+            task = Task(sent_phases(does), stream_of(does.collective), after, waited)
         else:
             does = local_step(op, mesh, where)
             phases = local_phases(does, mesh.machine.device)
             task = Task(phases, len(mesh.machine.levels), after)
         number_of[op] = len(steps)
         steps.append(Step(where.names[op.result], does, task))
+    for value in copied(where):
+        does = Local(COPY, 2 * dist_type(value).local_bytes(mesh))
+        if phases := local_phases(does, mesh.machine.device):
+            task = Task(phases, len(mesh.machine.levels), tuple(range(len(steps))))
+            steps.append(Step(where.names[value], does, task))
     buffers = buffers_of(function, mesh, where, number_of)
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
 
@@ -253,7 +280,12 @@ def _moved(op: DistOp, mesh: Mesh, where: Plan) -> float:
     """The bytes that a local step reads and writes; what is in place already is not moved."""
     if where.is_view(op):
         return 0
-    packs = op.kind.packs
-    taken = [one for one in op.operands if not packs or where.owner[one] not in where.part_of]
+    taken = list(op.operands)
+    if op.kind.packs:  # a value is in one place only
+        in_place = {v for v, (whole, _) in where.part_of.items() if whole is op.result}
+        for one in op.operands:
+            if where.owner[one] in in_place:
+                in_place.remove(where.owner[one])
+                taken.remove(one)
     written = dist_type(op.result).local_bytes(mesh)
     return op.kind.moved([dist_type(one).local_bytes(mesh) for one in taken], written)

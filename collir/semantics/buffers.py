@@ -55,11 +55,11 @@ def distribute(mesh: Mesh, tensor: Array, x: DistType, rng: np.random.Generator)
             out.append(None)
             continue
         part = parts[tuple(coordinate(mesh, rank, axis) for axis in partial)]
-        out.append(part[_block(mesh, rank, x)].copy())
+        out.append(part[block_slices(mesh, rank, x)].copy())
     return out
 
 
-def _block(mesh: Mesh, rank: int, x: DistType) -> tuple[slice, ...]:
+def block_slices(mesh: Mesh, rank: int, x: DistType) -> tuple[slice, ...]:
     """Where in the global tensor the block of a device lies."""
     sizes = x.local_shape(mesh)
     indices = block_of(mesh, rank, x.dims)
@@ -127,11 +127,11 @@ def assemble(mesh: Mesh, xs: Buffers, x: DistType) -> Array:
             shape = None if buffer is None else buffer.shape
             raise InconsistentError(f"rank {rank} holds {shape}, not {x.local_shape(mesh)}")
         block = block_of(mesh, rank, x.dims)
-        where[block] = _block(mesh, rank, x)
+        where[block] = block_slices(mesh, rank, x)
         key = (block, tuple(coordinate(mesh, rank, axis) for axis in partial))
         if not equal(held.setdefault(key, buffer), buffer):
             raise InconsistentError(f"rank {rank} holds another copy of block {block}")
-    out = np.empty(x.shape, dtype=NUMPY[x.dtype])
+    out = np.zeros_like(next(iter(held.values())), shape=x.shape)
     for block, place in where.items():
         parts = [held[key] for key in sorted(held) if key[0] == block]
         out[place] = combine(parts, x.reduction) if x.reduction else parts[0]

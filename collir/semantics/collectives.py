@@ -167,7 +167,7 @@ def redistribute(mesh: Mesh, xs: Buffers, source: DistType, target: DistType) ->
         if not terms:
             continue
         first = next(iter(next(iter(terms.values())).values()))
-        whole = np.zeros(source.shape, first.dtype)
+        whole = np.zeros_like(first, shape=source.shape)
         for block, found in terms.items():
             listed = [found[term] for term in sorted(found)]
             one = combine(listed, source.reduction) if source.reduction and reduced else listed[0]

@@ -37,15 +37,20 @@ _ARRAY = 200
 """Bytes of an array beside its elements."""
 
 
-def memory_needed(function: FuncOp) -> int:
+def memory_needed(function: FuncOp, element: int | None = None) -> int:
     """An upper bound of the bytes that ``execute`` holds at once, over all devices.
 
     The interpreter keeps every value until the function returns; making the inputs takes as much
     as the arguments once more.
+
+    Args:
+        element: bytes of an element, where the arrays do not hold them in their types.
     """
     mesh = mesh_of(function)
     values = [*function.args, *function.args, *(r for op in function.body.ops for r in op.results)]
-    return sum((dist_type(value).local_bytes(mesh) + _ARRAY) * mesh.devices for value in values)
+    types = [dist_type(value) for value in values]
+    local = (x.local_bytes(mesh) * (element or x.dtype.bytes) // x.dtype.bytes for x in types)
+    return sum((size + _ARRAY) * mesh.devices for size in local)
 
 
 @cache

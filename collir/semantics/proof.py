@@ -20,6 +20,7 @@ from collir.semantics.expressions import Expr, Opaque, UnprovenError, forget_bra
 from collir.semantics.indices import ZERO
 from collir.semantics.provenance import Difference, equal, first_difference
 from collir.semantics.symbolic import (
+    Casts,
     Computation,
     Computations,
     ImpossibleError,
@@ -34,7 +35,10 @@ from collir.semantics.verdict import Outcome, Verdict
 
 
 def proven(before: FuncOp, after: FuncOp) -> Verdict:
-    """What can be told of two functions on one mesh without running them."""
+    """What can be told of two functions on one mesh without running them.
+
+    Where that is nothing, the explanation says why.
+    """
     mesh = mesh_of(before)
     forget_branches()
     try:
@@ -42,11 +46,9 @@ def proven(before: FuncOp, after: FuncOp) -> Verdict:
         sides = [results(function, computations) for function in (before, after)]
         checked = _results_compared(before, after, sides)
     except UnprovenError as error:
-        return Verdict(Outcome.UNKNOWN, "none", f"not proven, as {error}")
+        return Verdict(Outcome.UNKNOWN, "none", str(error))
     except RecursionError:
-        return Verdict(
-            Outcome.UNKNOWN, "none", "not proven, as casts or maxima are nested too deeply"
-        )
+        return Verdict(Outcome.UNKNOWN, "none", "casts or maxima are nested too deeply")
     except ImpossibleError as error:
         return Verdict(Outcome.DIFFERENT, "proof", _impossible(error))
     if checked is None:
@@ -74,11 +76,11 @@ def _results_compared(
         if (old.shape, old.roots) != (new.shape, new.roots):
             return Verdict(Outcome.DIFFERENT, "proof", _held(mesh, old, new), index)
         tolerance = min(4 * Fraction(x.dtype.epsilon or 0), _CONSTANTS)
-        if equal(_meant(mesh, x, old), _meant(mesh, x, new), tolerance):
+        if equal(meant(mesh, x, old), meant(mesh, x, new), tolerance):
             continue
         if erased is None:
-            erased = [results(f, computations, erased=True) for f in (before, after)]
-        pair = [_meant(mesh, x, side[index]) for side in erased]
+            erased = [results(f, computations, Casts.ERASED) for f in (before, after)]
+        pair = [meant(mesh, x, side[index]) for side in erased]
         axes = [axis for axis in mesh.by_name if axis not in x.partial | old.roots]
         free = [device(mesh, axis) for axis in axes]
         free += [place(dim, size) for dim, size in enumerate(old.shape) if size > 1]
@@ -86,9 +88,7 @@ def _results_compared(
         if found is not None and not _doubtful(found, computations):
             text = told(found, before, mesh, x, computations)
             return Verdict(Outcome.DIFFERENT, "proof", text, index)
-        unknown = unknown or Verdict(
-            Outcome.UNKNOWN, "none", "not proven, as its sums have other forms", index
-        )
+        unknown = unknown or Verdict(Outcome.UNKNOWN, "none", "its sums have other forms", index)
     return unknown
 
 
@@ -116,7 +116,7 @@ _CONSTANTS = Fraction(1, 2**21)
 """By how much factors may differ at most, as a part of them: one may be 0.3333333, one a third."""
 
 
-def _meant(mesh: Mesh, x: DistType, value: Value) -> Expr:
+def meant(mesh: Mesh, x: DistType, value: Value) -> Expr:
     """What a result stands for: where it is partial, the reduction; at root, what is there."""
     expr = replaced(value.expr, {device(mesh, axis): ZERO for axis in value.roots})
     for axis in mesh.ordered(x.partial):

@@ -9,6 +9,7 @@ no part in it.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from fractions import Fraction
 
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -30,6 +31,7 @@ from collir.semantics.algebra import (
     select,
 )
 from collir.semantics.expressions import (
+    Cast,
     Expr,
     Input,
     Opaque,
@@ -130,17 +132,26 @@ def place(dim: int, size: int) -> Var:
     return Var("index", dim, size)
 
 
-def results(function: FuncOp, computations: Computations, *, erased: bool = False) -> list[Value]:
-    """What a function returns.
+class Casts(Enum):
+    """Which values are casts in an expression."""
 
-    Args:
-        erased: casts change nothing but constants.
+    KEPT = auto()
+    """Those that were cast to a type that does not hold every one of them."""
+    ERASED = auto()
+    """None: a cast changes nothing but constants."""
+    UNDERFLOW = auto()
+    """Those that may underflow or lose a fraction: that are cast to an integer or to a type of
+    short range, or made smaller in one."""
+
+
+def results(function: FuncOp, computations: Computations, casts: Casts = Casts.KEPT) -> list[Value]:
+    """What a function returns.
 
     Raises:
         ImpossibleError: a step that cannot be carried out; does not happen to well-typed programs.
         UnprovenError: a step that is not expressed here.
     """
-    run = _Run(mesh_of(function), computations, erased)
+    run = _Run(mesh_of(function), computations, casts)
     values: dict[SSAValue, Value] = {
         arg: run.argument(index, dist_type(arg)) for index, arg in enumerate(function.args)
     }
@@ -172,8 +183,8 @@ def coordinates(mesh: Mesh, axes: Axes, number: Index) -> dict[Var, Index]:
 class _Run:
     """The steps of one function."""
 
-    def __init__(self, mesh: Mesh, computations: Computations, erased: bool):
-        self.mesh, self.computations, self.erased = mesh, computations, erased
+    def __init__(self, mesh: Mesh, computations: Computations, casts: Casts):
+        self.mesh, self.computations, self.casts = mesh, computations, casts
 
     def argument(self, index: int, x: DistType) -> Value:
         shape = x.local_shape(self.mesh)
@@ -337,10 +348,17 @@ class _Run:
         return Value(_with(x.shape, dim, total), x.roots, select(at, pieces))
 
     def cast(self, x: Value, dtype: DType, source: DType) -> Value:
-        if self.erased:
-            expr = mapped(x.expr, lambda leaf: constant_cast(leaf, dtype))
-        else:
+        cuts = not dtype.is_float or (dtype.short_range and source.is_float)
+        if self.casts is Casts.KEPT or (self.casts is Casts.UNDERFLOW and cuts):
             expr = cast(x.expr, dtype, source)
+        else:
+            expr = mapped(x.expr, lambda leaf: constant_cast(leaf, dtype))
+        return Value(x.shape, x.roots, expr)
+
+    def scale(self, x: Value, factor: Fraction, dtype: DType) -> Value:
+        expr = scaled(x.expr, factor)
+        if self.casts is Casts.UNDERFLOW and dtype.short_range and abs(factor) < 1:
+            expr = mapped(expr, lambda leaf: term(Cast(dtype, leaf)) if leaf.terms else leaf)
         return Value(x.shape, x.roots, expr)
 
     def compute(self, op: DistOp, operands: Sequence[Value]) -> Value:
@@ -393,11 +411,6 @@ def _pad(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
     return run.pad(operands[0], dim, low, high, op.number("value"))
 
 
-def _scale(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
-    (x,) = operands
-    return Value(x.shape, x.roots, scaled(x.expr, Fraction(op.number("factor"))))
-
-
 def _view(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
     return run.viewed(op, operands[0], dist_type(op.result).local_shape(run.mesh))
 
@@ -432,7 +445,9 @@ RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
     "transpose": _transpose,
     "pad": _pad,
     "concat": lambda run, op, xs: run.concat(xs, op.integer("dim")),
-    "scale": _scale,
+    "scale": lambda run, op, xs: run.scale(
+        xs[0], Fraction(op.number("factor")), dist_type(op.input).dtype
+    ),
     "cast": lambda run, op, xs: run.cast(xs[0], DType(op.word("dtype")), dist_type(op.input).dtype),
     "add": _add,
     "compute": lambda run, op, xs: run.compute(op, xs),

@@ -2,8 +2,9 @@
 
 The proof holds for all inputs, takes the time of the program's steps and not of its devices and
 elements, and names what is wrong: which element of which result, and what it is made of. Rounding
-is no difference. Where it cannot tell, both functions are run on random data, if that is small
-enough. A verdict says which of the two it was.
+is no difference, but for what underflows and is added up (underflow.py). Where the proof cannot
+tell, both functions are run on random data (trial.py), if that is small enough. A verdict says
+which of the two it was.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from collir.dialects.tensor import DistTensorType
 from collir.layout import Mesh
 from collir.semantics.proof import of_attribute, proven
 from collir.semantics.same_mesh import moved, refined
-from collir.semantics.trial import needed, tried
+from collir.semantics.trial import memory_of_runs, run_both
+from collir.semantics.underflow import more_lost
 from collir.semantics.verdict import How, Outcome, Verdict
 from collir.syntax.alternatives import place_of
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, note
@@ -32,7 +34,7 @@ class Checked:
     verdict: Verdict
 
 
-MEMORY = 2**28
+MEMORY = 2**30
 """Bytes of buffers up to which functions are run, unless told otherwise."""
 
 
@@ -63,7 +65,15 @@ def compare(
         return Verdict(Outcome.DIFFERENT, "none", problem)
     with meshes_remembered(), no_gc():
         verdict = proven(old, new)
-        if verdict.outcome is not Outcome.UNKNOWN:
+        if verdict.outcome is Outcome.DIFFERENT:
+            return verdict
+        if lost := more_lost(old, new):
+            text = (
+                f"up to {float(lost[1]):g} times as much is lost to underflow, as values are made "
+                "small before they are added or scaled up, and not after"
+            )
+            return Verdict(Outcome.DIFFERENT, "proof", text, lost[0])
+        if verdict.outcome is Outcome.SAME:
             return verdict
         return executed(old, old_module, new, new_module, verdict.explanation, seed, memory)
 
@@ -129,18 +139,20 @@ def executed(
     seed: int = 0,
     memory: int = MEMORY,
 ) -> Verdict:
-    """What a run of both functions on random inputs tells, where their buffers are small enough."""
-    size = needed([before, after])
+    """Run both functions on random inputs, where their buffers are small enough.
+
+    Args:
+        unproven: why nothing is proven.
+    """
+    size = memory_of_runs([before, after])
     if size > memory:
-        text = f"{unproven}; not run, as that takes {size / 2**20:.0f} MiB for all devices"
-        return Verdict(Outcome.UNKNOWN, "none", text)
+        text = f"not proven, as {unproven}; not run, as that takes {size / 2**20:.0f} MiB"
+        return Verdict(Outcome.UNKNOWN, "none", f"{text} for all devices")
     types = [of_attribute(output) for output in before.function_type.outputs]
-    trial = tried((before_module, before), (after_module, after), types, seed)
-    devices = mesh_of(before).devices
+    trial = run_both((before_module, before), (after_module, after), types, seed)
     if trial.problem:
         return Verdict(Outcome.DIFFERENT, "execution", trial.problem, trial.result)
-    rounded = ", up to rounding" if trial.rounded else ""
-    text = f"equal on random data on {devices} devices{rounded} ({unproven})"
+    text = f"not proven, equal on {trial.runs} runs ({unproven})"
     return Verdict(Outcome.SAME, "execution", text)
 
 

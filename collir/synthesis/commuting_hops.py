@@ -48,8 +48,10 @@ def _scale(x: DistType, arguments: Arguments, ahead: bool) -> bool:
         return x.dtype.is_float
     factor = arguments["factor"]
     assert isinstance(factor, float)
-    if x.dtype is DType.F16:  # beyond whose largest number a sum is soon
-        return abs(factor) <= 1 if ahead else abs(factor) >= 1
+    if x.dtype.short_range and abs(factor) != 1:
+        # A larger term may overflow, and so may a sum that is not smaller yet; a smaller term
+        # may underflow where the sum does not.
+        return not ahead and abs(factor) > 1
     return x.reduction is not Reduction.PROD
 
 

@@ -16,6 +16,7 @@ from collir.cost.group import CostError
 from collir.cost.model import step_cost
 from collir.cost.plan import is_free
 from collir.cost.program import collective
+from collir.cost.simulation import copied_bytes
 from collir.dialects.operation import DistOp, arguments_of
 from collir.dialects.tensor import AxesAttr, DistTensorType, dist_type
 from collir.layout import DistType, LayoutError, Mesh
@@ -175,10 +176,11 @@ class Prices:
         axes = listed.data if isinstance(listed, AxesAttr) else None
         step = collective(form.kind.name, self.mesh, operands[0], result, axes)
         try:
-            time = step_cost(step, self.wanted.model).time
+            cost = step_cost(step, self.wanted.model)
         except CostError:
             return None
-        return Price(time, time, 0.0, 1)
+        copied = copied_bytes(cost)
+        return Price(cost.time + copied / self._speed, cost.time, copied, 1)
 
     def _moved(self, form: Form, operands: tuple[DistType, ...], result: DistType) -> float:
         """The bytes that a local step reads and writes, as in a simulation, but for what ``concat``

@@ -24,7 +24,7 @@ from collir.cost.model import CostModel, StepCost
 from collir.cost.plan import plan, steps_of
 from collir.cost.program import op_cost, stream_of
 from collir.cost.schedule import Task, schedule
-from collir.cost.simulation import local_phases, local_step
+from collir.cost.simulation import local_phases, local_step, sent_phases
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.layout import Mesh
@@ -93,7 +93,7 @@ def work_of(
             waited = not op.kind.may_be_async
             for step in steps(op):
                 ops.append(op)
-                tasks.append(Task(step.phases, stream_of(step.collective), after, waited))
+                tasks.append(Task(sent_phases(step), stream_of(step.collective), after, waited))
                 after = (len(ops) - 1,)
             last[op] = after  # what it needs itself, if no step of it takes time
         else:

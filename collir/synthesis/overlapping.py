@@ -37,7 +37,7 @@ def overlapped(module: ModuleOp, model: CostModel) -> list[tuple[FuncOp, str]]:
         for function, now in zip(functions, before, strict=True):
             work = work_of(function, model)
             time, order = work.best()
-            if time >= now.time * (1 - TIE):
+            if time >= now.time_before_copies * (1 - TIE):
                 continue
             if _fits_then(function, work, order, now):
                 rewrite(function, work, order)

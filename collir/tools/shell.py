@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render, render_all
+from collir.syntax.remarks import heard_by
 from collir.tools.api import UsageError
 
 BAD_INPUT = 1
@@ -32,7 +33,8 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
     1 for bad input, 2 for a wrong use of the command, 70 for an error of ours.
     """
     try:
-        return work()
+        with heard_by(lambda remark: print(render(remark, sources), end="", file=sys.stderr)):
+            return work()
     except DiagnosticError as error:
         sys.stderr.write(render_all(error.diagnostics, sources))
         return BAD_INPUT

@@ -2,16 +2,20 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from async_code import make_async
 from gradients import gradients
-from programs import random_module
+from programs import FunctionBuilder, integer, module_of, random_layout, random_mesh, random_module
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.cost.model import CostModel
 from collir.cost.simulation import simulate
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.machine import NumberAttr
+from collir.machine import Device
 from collir.syntax.mlir import functions_of
 
 PASSES = [
@@ -34,6 +38,26 @@ def under_way(rng: random.Random) -> ModuleOp:
     module = gradients(rng)
     make_async(functions_of(module), rng, 0.5)
     return module
+
+
+def idle(rng: random.Random) -> ModuleOp:
+    """Steps that change nothing, and buffers put together from values, where copies take time."""
+    mesh = random_mesh(rng)
+    device = replace(mesh.machine.device or Device(), memory=1e12, memory_bandwidth=1e9)
+    mesh = replace(mesh, machine=replace(mesh.machine, device=device))
+    builder = FunctionBuilder(mesh, [random_layout(rng, mesh)] * 2, "f")
+    for _ in range(8):
+        one, other = rng.choices(builder.values, k=2)
+        match rng.choice(["permute", "scale", "add", "concat", "concat"]):
+            case "permute":
+                builder.try_op(OPERATIONS["permute"], [one], {"to": one.type})
+            case "scale":
+                builder.try_op(OPERATIONS["scale"], [one], {"factor": NumberAttr(1.0)})
+            case "add":
+                builder.try_op(OPERATIONS["add"], [one, other], {})
+            case _:
+                builder.try_op(OPERATIONS["concat"], [one, other], {"dim": integer(0)})
+    return module_of([mesh], [builder.function(rng.choices(builder.values, k=2))])
 
 
 PROGRAMS: list[Callable[[random.Random], ModuleOp]] = [steps, gradients]
@@ -72,6 +96,10 @@ def _with(passes: str, option: str) -> str:
 @pytest.mark.parametrize("passes", PASSES)
 def test_some_programs(passes: str, made: Callable[[random.Random], ModuleOp]) -> None:
     assert sum(check(passes, made, seed) for seed in range(30)) >= 10
+
+
+def test_what_is_left_copies_no_more_than_what_folds() -> None:
+    assert sum(check("canonicalize", idle, seed) for seed in range(200)) >= 100
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from checks import functions_of
 from hypothesis import given, settings
@@ -15,6 +16,9 @@ from xdsl.ir import SSAValue
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr
+from collir.layout import DType
+from collir.semantics.buffers import NUMPY
+from collir.semantics.executor import execute
 from collir.semantics.proof import proven
 from collir.semantics.validation import (
     Outcome,
@@ -565,7 +569,49 @@ ROUNDED = (
 def test_where_casts_round_a_run_decides() -> None:
     verdict = both(*ROUNDED)
     assert (verdict.outcome, verdict.how) == (Outcome.SAME, "execution")
-    assert "random data" in verdict.explanation
+    assert verdict.explanation == "not proven, equal on 8 runs (its sums have other forms)"
+
+
+AHEAD = ("%a = scale %x by 0.01", "%r = all_reduce %a over data")
+BEHIND = ("%a = all_reduce %x over data", "%r = scale %a by 0.01")
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
+def test_loss_to_underflow_is_a_difference(dtype: str) -> None:
+    """Of f16 alone, whose smallest number the terms of a small sum are not far from."""
+    ahead, behind = (
+        one(f"%x: {dtype}[4] partial(sum: data)", f"{dtype}[4]", *steps)
+        for steps in (AHEAD, BEHIND)
+    )
+    assert both(ahead, behind).how == "proof"
+    assert both(behind, behind).outcome is both(ahead, behind).outcome is Outcome.SAME
+    lost = both(behind, ahead)
+    assert lost.outcome is (Outcome.DIFFERENT if dtype == "f16" else Outcome.SAME)
+    sums: list[float] = []
+    for text in (behind, ahead):
+        module = read(HEAD + text)
+        x = np.full(4, 2e-6, NUMPY[DType(dtype)])
+        (found,) = execute(module, functions_of(module)[0], [[x] * 8])
+        assert found[0] is not None
+        sums.append(float(found[0][0]))
+    assert (sums[1] == 0 < sums[0]) == (dtype == "f16")
+
+
+def test_pieces_of_a_buffer_lose_what_each_of_them_does() -> None:
+    """Values that are scaled lie beside others in a buffer, which are cut out again."""
+    types = "%x: f16[4] partial(sum: data), %y: f16[4] partial(sum: data)"
+    before = one(types, "f16[4]", "%r = all_reduce %y over data")
+    bucket = [
+        "%a = scale %x by 0.01",
+        "%b = concat %a, %y dim 0",
+        "%c = all_reduce %b over data",
+        "%r = pad %c dim 0 low -4",
+    ]
+    assert both(before, one(types, "f16[4]", *bucket)).how == "proof"
+    small = [step.replace("scale %x", "scale %y").replace("a, %y", "a, %x") for step in bucket]
+    small[-1] = "%d = pad %c dim 0 high -4"
+    both_ways = one(types, "f16[4]", *small, "%r = scale %d by 100")
+    assert both(before, both_ways).explanation.startswith("up to 400 times as much is lost")
 
 
 def test_what_is_too_large_to_run_is_said_to_be_unknown() -> None:

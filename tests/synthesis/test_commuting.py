@@ -248,7 +248,7 @@ def test_steps_cost_what_they_do_in_a_simulation(rng: random.Random) -> None:
         assert grid.price is None
         return
     assert grid.price is not None
-    assert grid.price.time == pytest.approx(simulated.time, rel=1e-6)
+    assert grid.price.time == pytest.approx(simulated.time_before_copies, rel=1e-6)
 
 
 def swaps(prices: Prices, source: DistType, forms: tuple[Form, ...]) -> Iterator[tuple[Form, ...]]:

@@ -5,9 +5,10 @@ One program for each number of ranks, compiled once and launched once.
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from checks import functions_of
-from on_ranks import FLAGS, differences
+from on_ranks import FLAGS, HANG, differences
 from one_step import (
     KINDS,
     MESHES,
@@ -22,6 +23,10 @@ from programs import module_of
 import collir
 from collir.dialects import coll
 from collir.layout import DType, Reduction
+from collir.semantics.buffers import NUMPY
+from collir.semantics.collectives import Buffers
+from collir.semantics.executor import execute
+from collir.tools.mpi_run import run
 
 RANKS = range(1, 17)
 
@@ -150,3 +155,37 @@ func @dead_steps(%x: f32[6] partial(sum: x)) -> f32[6@x] on @m {
 def test_results_are_arguments_views_copies_and_nothing(passes: str, tmp_path: Path) -> None:
     module = collir.run_passes(collir.parse(RESULTS), passes)
     assert differences(module, functions_of(module), tmp_path) == []
+
+
+NANS = """
+machine @quad { level l[4] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @quad { x = 4 }
+func @f(%x: DTYPE[SIZE] partial(REDUCTION: x)) -> DTYPE[SIZE] on @m {
+  %r = all_reduce %x over x
+  return %r
+}
+"""
+
+
+@pytest.mark.parametrize("size", [5, 5000])
+@pytest.mark.parametrize("reduction", [Reduction.MAX, Reduction.MIN])
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+def test_what_is_not_a_number_on_one_rank_is_not_on_any(
+    dtype: DType, reduction: Reduction, size: int, tmp_path: Path
+) -> None:
+    """Of every five elements, one is NaN on rank 0, one on rank 1 and so on, and one on none."""
+    text = NANS.replace("DTYPE", dtype).replace("SIZE", str(size)).replace("REDUCTION", reduction)
+    module = collir.parse(text)
+    (function,) = functions_of(module)
+    place = np.arange(size) % 5
+    given: list[Buffers] = [
+        [np.where(place == rank, np.nan, 1.0 + rank).astype(NUMPY[dtype]) for rank in range(4)]
+    ]
+    (expected,) = execute(module, function, given)
+    ((((found,), _)),) = run(module, [function], [given], tmp_path, FLAGS, HANG)
+    right = np.where(place < 4, np.nan, 4.0 if reduction is Reduction.MAX else 1.0)
+    for mine, executed in zip(found, expected, strict=True):
+        assert mine is not None
+        assert executed is not None
+        assert np.array_equal(executed.astype(np.float64), right, equal_nan=True)
+        assert np.array_equal(mine.astype(np.float64), right, equal_nan=True)

@@ -70,8 +70,8 @@ _MPI_OPS = {
 _ON_FLOATS = {
     Reduction.SUM: "a + b",
     Reduction.PROD: "a * b",
-    Reduction.MAX: "a > b ? a : b",
-    Reduction.MIN: "a < b ? a : b",
+    Reduction.MAX: "a != a || a > b ? a : b",  # a NaN stays, on either side
+    Reduction.MIN: "a != a || a < b ? a : b",
 }
 
 STARTS = {
@@ -572,7 +572,9 @@ class MpiTarget(Target):
     part. Dimensions other than the first are packed, so that every block is contiguous.
 
     An `async` collective is started, and waited for before its result is used; what is packed, or
-    too large for one call, is not. With `sized=true` functions are for values of any size.
+    too large for one call, is not. With `sized=true` functions are for values of any size. A
+    maximum or minimum with a NaN is NaN on all ranks in f16 and bf16; MPI leaves open what it is in
+    f32 and f64.
     """
 
     name = "mpi"

@@ -1,0 +1,217 @@
+"""Programs with casts and scales: different ones are told apart, equal ones are not.
+
+Here a program is a tree, and exact arithmetic on single numbers is the oracle: casts to integers
+cut fractions off, casts to floats and the order of sums change nothing.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import pytest
+from checks import functions_of
+from hypothesis import given, settings
+from programs import RANDOM
+
+from collir.semantics.validation import Outcome, Verdict, compare, executed
+from collir.syntax.reader import read
+
+HEAD = """
+machine @c {
+  level node[2] { port = 8 GB/s, latency = 20 us }
+  level gpu[2]  { port = 270 GB/s, latency = 3 us }
+}
+mesh @m on @c { data = node:2 * gpu:2 }
+"""
+FACTORS = [0.1, 0.25, 0.5, 0.3, 2.0, 3.0, 10.0, -1.0, -0.7, 1e-3, 300.0]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """An expression: ``x`` and ``y``, or ``scale`` (by ``factor``), ``cut`` (to an integer and
+    back), ``round`` (to bf16 and back) or ``add`` of others."""
+
+    kind: str
+    of: tuple["Tree", ...] = ()
+    factor: float = 1.0
+
+
+X, Y = Tree("x"), Tree("y")
+
+
+def scale(tree: Tree, factor: float) -> Tree:
+    return Tree("scale", (tree,), factor)
+
+
+def cut(tree: Tree) -> Tree:
+    return Tree("cut", (tree,))
+
+
+def add(one: Tree, other: Tree) -> Tree:
+    return Tree("add", (one, other))
+
+
+def value(tree: Tree, x: Fraction, y: Fraction) -> Fraction:
+    """The number that a tree is."""
+    of = [value(one, x, y) for one in tree.of]
+    match tree.kind:
+        case "x":
+            return x
+        case "y":
+            return y
+        case "scale":
+            return of[0] * Fraction(str(tree.factor))
+        case "cut":
+            return Fraction(math.trunc(of[0]))
+        case "round":
+            return of[0]
+        case _:
+            return of[0] + of[1]
+
+
+def program(tree: Tree, by_level: bool = False) -> str:
+    """A function of two partial sums that computes a tree of their totals."""
+    axes = ["data.gpu", "data.node"] if by_level else ["data"]
+    lines: list[str] = []
+    names: dict[str, str] = {}
+
+    def line(text: str) -> str:
+        lines.append(f"  %{len(lines)}v = {text}".replace("%", "%v", 1))
+        return f"%v{len(lines) - 1}v"
+
+    def put(tree: Tree) -> str:
+        of = [put(one) for one in tree.of]
+        match tree.kind:
+            case "x" | "y":
+                if tree.kind not in names:
+                    name = f"%{tree.kind}"
+                    for axis in axes:
+                        name = line(f"all_reduce {name} over {axis}")
+                    names[tree.kind] = name
+                return names[tree.kind]
+            case "scale":
+                return line(f"scale {of[0]} by {tree.factor!r}")
+            case "add":
+                return line(f"add {of[0]}, {of[1]}")
+            case _:
+                through = "i32" if tree.kind == "cut" else "bf16"
+                return line(f"cast {line(f'cast {of[0]} to {through}')} to f32")
+
+    result = put(tree)
+    body = "\n".join(lines)
+    types = ", ".join(f"%{name}: f32[64] partial(sum: data)" for name in "xy")
+    return f"{HEAD}func @f({types}) -> f32[64] on @m {{\n{body}\n  return {result}\n}}\n"
+
+
+def verdict(one: str, other: str, judge: Callable[..., Verdict] = compare) -> Verdict:
+    before, after = read(one), read(other)
+    pair = [(functions_of(module)[0], module) for module in (before, after)]
+    return judge(*pair[0], *pair[1], *([""] if judge is executed else []))
+
+
+def random_tree(rng: random.Random, depth: int = 3) -> Tree:
+    if not depth or rng.random() < 0.15:
+        return rng.choice([X, Y])
+    match rng.choice(["scale", "cut", "add"]):
+        case "scale":
+            return scale(random_tree(rng, depth - 1), rng.choice(FACTORS))
+        case "cut":
+            return cut(random_tree(rng, depth - 1))
+        case _:
+            return add(random_tree(rng, depth - 1), random_tree(rng, depth - 1))
+
+
+def changed(tree: Tree) -> Iterator[Tree]:
+    """Trees with one cast left out, put in, or in another place."""
+    yield cut(tree)
+    match tree:
+        case Tree("cut", (Tree("scale", (inner,), factor),)):
+            yield scale(cut(inner), factor)
+        case Tree("cut", (Tree("add", (one, other)),)):
+            yield add(cut(one), cut(other))
+        case Tree("scale", (Tree("cut", (inner,)),), factor):
+            yield cut(scale(inner, factor))
+        case Tree("add", (Tree("cut", (one,)), Tree("cut", (other,)))):
+            yield cut(add(one, other))
+        case _:
+            pass
+    if tree.kind == "cut":
+        yield tree.of[0]
+    for number, inner in enumerate(tree.of):
+        for new in changed(inner):
+            yield Tree(tree.kind, (*tree.of[:number], new, *tree.of[number + 1 :]), tree.factor)
+
+
+def equal(tree: Tree, rng: random.Random) -> Tree:
+    """The same numbers in another tree: sums turned round, factors taken apart, values rounded."""
+    of = tuple(equal(one, rng) for one in tree.of)
+    made = Tree(tree.kind, of, tree.factor)
+    if tree.kind == "add" and rng.random() < 0.5:
+        made = add(of[1], of[0])
+    if tree.kind == "scale" and of[0].kind == "add" and rng.random() < 0.5:
+        made = add(*(scale(one, tree.factor) for one in of[0].of))
+    match rng.randrange(6):
+        case 0:
+            return scale(scale(made, 4.0), 0.25)
+        case 1:
+            return Tree("round", (made,))
+        case _:
+            return made
+
+
+def share_that_differs(one: Tree, other: Tree) -> float:
+    """The part of all numbers, of any size, at which two trees are not equal."""
+    rng = random.Random(0)
+    wrong = 0
+    for _ in range(400):
+        x, y = (Fraction(rng.choice([-1, 1]) * 2.0 ** rng.uniform(-5, 11)) for _ in range(2))
+        wrong += value(one, x, y) != value(other, x, y)
+    return wrong / 400
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (add(cut(scale(X, 0.1)), cut(scale(Y, 0.1))), cut(scale(add(X, Y), 0.1))),
+        (scale(cut(scale(X, 0.25)), 2.0), cut(scale(X, 0.5))),
+        (cut(scale(X, 1e-3)), scale(cut(X), 1e-3)),
+        (cut(cut(scale(X, 1e-3))), cut(scale(X, 300.0))),
+        (cut(scale(X, -0.5)), scale(cut(scale(X, 0.25)), -2.0)),
+    ],
+    ids=["of a sum", "of a half", "of a thousandth", "other factor", "negative"],
+)
+def test_casts_in_another_place_are_told_apart(before: Tree, after: Tree) -> None:
+    found = verdict(program(before), program(after))
+    assert found.outcome is Outcome.DIFFERENT, found
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_different_programs_are_told_apart(rng: random.Random) -> None:
+    before = random_tree(rng)
+    after = rng.choice(list(changed(before)))
+    differs = share_that_differs(before, after)
+    if differs > 0.03:  # as two thirds of them do
+        found = verdict(program(before), program(after, by_level=rng.random() < 0.5))
+        assert found.outcome is Outcome.DIFFERENT, (before, after, differs)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_equal_programs_are_equal_in_a_run(rng: random.Random) -> None:
+    before = random_tree(rng)
+    after = equal(before, rng)
+    assert not share_that_differs(before, after)
+    pair = program(before), program(after, by_level=rng.random() < 0.5)
+    assert verdict(*pair, judge=executed).outcome is Outcome.SAME, (before, after)
+
+
+def test_what_a_narrow_integer_wraps_is_told_apart() -> None:
+    """The ends of a type are among the inputs."""
+    types = "func @f(%x: i32[64]) -> i32[64] on @m"
+    whole = f"{HEAD}{types} {{ %a = scale %x by 1 return %a }}"
+    narrow = f"{HEAD}{types} {{ %a = cast %x to i8 %b = cast %a to i32 return %b }}"
+    assert verdict(whole, narrow).outcome is Outcome.DIFFERENT
+    assert verdict(narrow, narrow, judge=executed).outcome is Outcome.SAME
