@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Protocol
 
 from collir.search.board import CUT, Board
@@ -214,18 +215,45 @@ class DepthFirst:
         return Task(self._first, tuple(rest), self._order)
 
     def share(self, everything: bool) -> list[tuple[int, Any]]:
-        """Parts with the unvisited nodes nearest the root: all at that depth, or the first one."""
-        rest = self.remaining().levels
-        left = sum(map(len, rest))
-        for i, level in enumerate(rest):
-            if level and left > 1:
-                first = 1 if everything and len(level) == left else 0  # one stays
-                last = len(level) if everything else first + 1
-                if not everything and len(level) == left:
-                    first, last = 1, 2
-                self._levels[i] = iter(level[:first] + level[last:])
-                return [(self._first + i, node) for node in level[first:last]]
+        """Parts with the unvisited nodes nearest the root: all at that depth, or the first one.
+
+        Nodes that the bound rules out by now are dropped here rather than given away.
+        """
+        for i in range(len(self._levels)):
+            level = self._unpruned(i)
+            self._levels[i] = iter(level)
+            if not level:
+                continue
+            first = 0 if self._any_below(i) else 1  # one stays
+            last = len(level) if everything else first + 1
+            self._levels[i] = iter(level[:first] + level[last:])
+            return [(self._first + i, node) for node in level[first:last]]
         return []
+
+    def _any_below(self, i: int) -> bool:
+        """Whether there is an unvisited node below the i-th level of those kept."""
+        for j in range(i + 1, len(self._levels)):
+            for node in self._levels[j]:
+                self._levels[j] = chain((node,), self._levels[j])
+                return True
+        return False
+
+    def _unpruned(self, i: int) -> list[Any]:
+        """The unvisited nodes of the i-th level kept that the bound does not rule out."""
+        if self._bound is None:
+            return list(self._levels[i])
+        level: list[Any] = []
+        for node in self._levels[i]:
+            rank = rank_of(self._problem, "bound", self._bound(node), node)
+            if rank < self._goal.threshold and rank <= self._cells[CUT]:
+                level.append(node)
+                continue
+            self.counts.pruned += 1
+            if self.profile is not None:
+                self.profile.count(self.profile.pruned, self._first + i)
+            if self._problem.sorted_by_bound:
+                break
+        return level
 
     def _refuse_endless(self, node: Any, depth: int) -> None:
         """Raises an error if a node is its own ancestor, or too deep for there to be an end."""
