@@ -26,7 +26,7 @@ class Pool:
         self._by_maker = by_maker
         self._tasks: dict[int, Task] = {}
         self._all: list[tuple[Rank, int]] = []  # heaps, in which tasks that were taken may remain
-        self._own: dict[int, list[tuple[int, int]]] = {}
+        self._own: dict[int, list[tuple[Rank, int]]] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -39,7 +39,7 @@ class Pool:
         self._tasks[ident] = task
         heapq.heappush(self._all, (self._rank(task), ident))
         if self._by_maker and maker is not None:
-            heapq.heappush(self._own.setdefault(maker, []), (-task.depth, ident))
+            heapq.heappush(self._own.setdefault(maker, []), ((-task.depth,), ident))
         if len(self._all) > 64 + 4 * len(self._tasks):
             self._forget_taken()
 
