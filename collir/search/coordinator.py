@@ -8,6 +8,8 @@ left together.
 """
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -86,6 +88,11 @@ class Coordinator:
         self._task_seconds = (0, 0.0)
         self._decided = False
         self._stopped = False
+        self._error: Exception | None = None
+        self.unkept: list[Found] = []
+        """Solutions that are not in the state, because tasks in it will find them again."""
+        self.whole = True
+        """Whether the state is that of one moment: not once a change of it was broken off."""
 
     # What there is to do.
 
@@ -140,7 +147,7 @@ class Coordinator:
             raise
         try:
             self._publish()
-            while not reason and not self._decided and (self._pool or any(self._held)):
+            while not (reason or self._decided or self._error) and self._unfinished():
                 self._dispatch()
                 for event in engine.wait(min(TICK, self.watch.left())):
                     self._take(event)
@@ -148,13 +155,21 @@ class Coordinator:
                 for observer in self._observers:
                     observer.look(self)
         finally:
-            last = engine.stop()
-            engine.board.release()  # not if that failed: then workers may still be at this search
-            self._stopped = True
-            for event in last:
-                self._take(event)
-            state.open = self._open()
+            try:
+                last = engine.stop()
+                engine.board.release()  # not if that failed: workers may still be at this search
+                self._stopped = True
+                for event in last:
+                    self._take(event)
+            finally:
+                state.open = self._open()
+        if self._error is not None and not self._decided:
+            raise self._error
         return reason if state.open and not self._decided else ""
+
+    def _unfinished(self) -> bool:
+        """Whether there are tasks that are not done."""
+        return bool(self._pool) or any(self._held)
 
     def _limit(self) -> str:
         visited = self.visited()
@@ -191,10 +206,11 @@ class Coordinator:
             alone = ident in self._attempts
             if alone and held:
                 break
-            task = self._pool.take(ident)
-            if self.plan.ordered:
-                task = task._replace(known=self._known_before(task))
-            held[ident] = task
+            with self._changing():
+                task = self._pool.take(ident)
+                if self.plan.ordered:
+                    task = task._replace(known=self._known_before(task))
+                held[ident] = task
             tasks.append((ident, task))
             if alone:
                 break
@@ -211,25 +227,36 @@ class Coordinator:
         held = self._held[event.worker]
         self._hungry.add(event.worker)
         for report in event.reports:
-            self._merge(report, event.worker)
+            self._error = self._error or report.error
+            with self._changing():
+                self._merge(report, event.worker)
         if event.lost is not None:
             self._lost(held, event.lost)
+
+    @contextmanager
+    def _changing(self) -> Generator[None]:
+        """The state is changed; an exception in between leaves it as that of no moment."""
+        self.whole = False
+        yield
+        self.whole = True
 
     def _lost(self, held: dict[int, Task], why: str) -> None:
         """Takes back what a lost worker had: suspects all; what it had alone is to blame."""
         self.state.lost += not self._stopped  # one that did not stop in time is no loss
-        for ident, task in held.items():
+        tasks = dict(held)
+        held.clear()
+        for ident, task in tasks.items():
             self._put(task, ident)
-            if self._stopped:
-                continue
-            self._attempts[ident] = self._attempts.get(ident, 0) + (len(held) == 1)
+        if self._stopped:
+            return
+        for ident, task in tasks.items():
+            self._attempts[ident] = self._attempts.get(ident, 0) + (len(tasks) == 1)
             if self._attempts[ident] >= ATTEMPTS:
                 node = next((node for level in task.levels for node in level), None)
                 raise SearchError(
                     f"{ATTEMPTS} workers were lost with the same task ({why}), which begins at "
                     f"{shown(node)}: it may need more memory than there is, or a kernel may crash"
                 )
-        held.clear()
 
     def _merge(self, report: Report, worker: int) -> None:
         """Adds what was done, and takes over what is given."""
@@ -242,7 +269,10 @@ class Coordinator:
         if self.plan.fold is not None and report.total is not None:
             state.total = self.plan.fold.merge(state.total, report.total)
         base = state.next_order if task.order < 0 else task.order
-        self._solutions(report.found, base, task.order < 0)
+        if report.state == "failed" and self.plan.counts:
+            self.unkept += report.found  # the task will find them again
+        else:
+            self._solutions(report.found, base, task.order < 0)
         for depth, node in report.given:
             order = 0
             if task.order < 0:
@@ -250,7 +280,7 @@ class Coordinator:
             self._put(Task(depth, ([node],), order), maker=worker)
         state.tasks += len(report.given)
         self._attempts.pop(report.ident, None)  # it got further
-        if report.state == "running":
+        if report.state in ("running", "failed"):
             if report.kept is not None:
                 held[report.ident] = report.kept
             return

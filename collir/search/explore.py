@@ -104,6 +104,7 @@ class DepthFirst:
         self._order = task.order
         self._levels: list[Iterator[Any]] = [iter(level) for level in task.levels]
         self._path: list[Any] = [_NOBODY] * len(self._levels)  # whose children a level holds
+        self._nearest = 0  # above this level no node is left
 
     def finished(self) -> bool:
         """Whether nothing of the task is left."""
@@ -219,10 +220,11 @@ class DepthFirst:
 
         Nodes that the bound rules out by now are dropped here rather than given away.
         """
-        for i in range(len(self._levels)):
+        for i in range(self._nearest, len(self._levels)):
             level = self._unpruned(i)
             self._levels[i] = iter(level)
             if not level:
+                self._nearest = i + 1
                 continue
             first = 0 if self._any_below(i) else 1  # one stays
             last = len(level) if everything else first + 1

@@ -3,6 +3,7 @@
 import heapq
 import math
 import time
+from collections.abc import Callable
 
 from collir.search.board import COUNTERS, CUT, LAST, STOP, WANTED, Board, cut_at
 from collir.search.coordination import Budget, DepthBounded, Ordered, StackStealing
@@ -73,6 +74,30 @@ class Worker:
 
     def step(self) -> list[Report]:
         """Runs a slice of a task; the reports to deliver, if any."""
+        return self._guarded(self._step)
+
+    def _guarded(self, call: Callable[[], list[Report]]) -> list[Report]:
+        """Calls what runs the problem; an exception drops the task as far as it is not reported.
+
+        The coordinator still has the task as it was reported last. What an exception leaves here
+        (a generator that has ended too early) says nothing of what there is to do.
+        """
+        try:
+            return call()
+        except BaseException as error:
+            explorer, goal = self._explorer, self._goal
+            found, _ = list(goal.found), goal.take()
+            goal.found.clear()
+            explorer.given.clear()
+            explorer.counts = Counts()
+            explorer.profile = Profile() if explorer.profile is not None else None
+            if self._running is None or not isinstance(error, Exception):
+                self._running = None
+                raise
+            ident, self._running = self._running[0], None
+            return [Report(ident, "failed", found=found, error=error)]
+
+    def _step(self) -> list[Report]:
         if self._running is None:
             self._begin()
         started = time.perf_counter()
@@ -182,7 +207,7 @@ class Worker:
         if self._running is not None:
             needless = self._running[1].order > self._board.cells[LAST]
             over = needless or self._explorer.finished()
-            reports.append(self._report("done" if over else "returned"))
+            reports += self._guarded(lambda: [self._report("done" if over else "returned")])
         return reports
 
     def _report(self, state: State, kept: bool = False) -> Report:

@@ -469,6 +469,8 @@ def test_a_root_that_cannot_be_pickled_is_an_error(engine: Processes) -> None:
         {"time_limit": math.nan},
         {"node_limit": -5},
         {"memory_limit": -1},
+        {"checkpoint_every": -1.0},
+        {"checkpoint_every": math.nan},
         {"order": "breadth-first"},
         {"engine": "gpu"},
         {"engine": "process", "workers": 2},

@@ -32,7 +32,6 @@ from collir.search import (
     k_best,
     optimise,
 )
-from collir.search.checkpoint import Checkpoints
 from collir.search.engines.mpi import Mpi
 from collir.search.problem import Number, Problem
 from collir.search.problems.knapsack import Knapsack
@@ -240,10 +239,10 @@ def halves() -> None:
 
 def lasting(folder: Path, engine: Mpi | Literal["mpi"] = "mpi") -> None:
     """A search that writes a checkpoint, and during which a rank is killed from outside."""
-    Checkpoints.__init__.__defaults__ = (0.1,)
     Slow.pause = 5e-4
     (folder / f"pid-{WORLD.rank}").write_text(str(os.getpid()), encoding="utf-8")
-    enumerate(LASTING, NodesByDepth(), engine=engine, checkpoint=folder / "checkpoint")
+    path = folder / "checkpoint"
+    enumerate(LASTING, NodesByDepth(), engine=engine, checkpoint=path, checkpoint_every=0.1)
 
 
 def losing(folder: Path, process: int | None = None) -> None:

@@ -21,11 +21,10 @@ from collir.search.engines.base import Event
 from collir.search.engines.local import Local
 from collir.search.engines.mpi_link import PATIENCE, Link, LostRankError, Pause, mpi
 from collir.search.engines.mpi_worker import RankWorker, deaf
-from collir.search.engines.processes import WorkerError
 from collir.search.memory import resident
 from collir.search.plan import Plan
 from collir.search.problem import SearchError
-from collir.search.tasks import Task
+from collir.search.tasks import Task, WorkerError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
