@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -144,8 +144,7 @@ def test_the_best_so_far_and_the_checkpoint_are_kept(
             k_best(problem, k, engine=engine, checkpoint=path, order=order, **options)
         return  # the node was not asked
     except ValueError as error:
-        known = so_far(error)
-    assert isinstance(known, Optimum)
+        known = cast(Optimum[int], so_far(error))
     assert [one.value for one in known.solutions] == best_of(problem, k)
     assert (known.status, known.statistics.reason) == (
         "feasible" if known.solutions else "interrupted",
@@ -167,9 +166,10 @@ def test_no_node_is_counted_twice_after_an_exception(
 ) -> None:
     path = tmp_path / "search"
     path.unlink(missing_ok=True)
+    options["engine"], options["checkpoint"] = engine, path
     try:
         with within(60):
-            enumerate(problem, NodesByDepth(), engine=engine, checkpoint=path, **options)
+            enumerate(problem, NodesByDepth(), **options)
             return
     except ValueError as error:
         assert so_far(error) is not None
@@ -213,8 +213,8 @@ def test_workers_elsewhere_tell_what_they_found_before_the_exception(
     options = Options(engine=engine, coordination=coordination, checkpoint=path)
     with within(60), pytest.raises((ValueError, SearchError), match="no children of 300") as error:
         optimise(problem, **options)
-    known = so_far(error.value)
-    assert isinstance(known, Optimum) and known.best is not None
+    known = cast(Optimum[int], so_far(error.value))
+    assert known.best is not None
     assert known.best.value == problem.objective(known.best.node) >= problem.objective(0)
     assert f"{path} holds what was known" in error.value.__notes__
     with pytest.raises((ValueError, SearchError), match="no children of 300"):
