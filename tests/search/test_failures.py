@@ -129,7 +129,8 @@ def best_of(problem: Failing, k: int) -> list[Number]:
 def gone_on_with(problem: Failing, path: Path, options: Options) -> Options:
     """Options for going on, with a problem that raises nothing any more."""
     problem.where = "nowhere"
-    return Options(resume=path, coordination=options.get("coordination"))
+    order = options.get("order", "depth-first")
+    return Options(resume=path, order=order, coordination=options.get("coordination"))
 
 
 @HERE
@@ -139,9 +140,10 @@ def test_the_best_so_far_and_the_checkpoint_are_kept(
 ) -> None:
     path = tmp_path / "search"
     path.unlink(missing_ok=True)
+    options["engine"], options["checkpoint"], options["order"] = engine, path, order
     try:
         with within(60):
-            k_best(problem, k, engine=engine, checkpoint=path, order=order, **options)
+            k_best(problem, k, **options)
         return  # the node was not asked
     except ValueError as error:
         known = cast(Optimum[int], so_far(error))
@@ -150,7 +152,7 @@ def test_the_best_so_far_and_the_checkpoint_are_kept(
         "feasible" if known.solutions else "interrupted",
         "error",
     )
-    again = k_best(problem, k, order=order, **gone_on_with(problem, path, options))
+    again = k_best(problem, k, **gone_on_with(problem, path, options))
     expected = plain_enumerate(problem.tree).values.elements()
     ranked = sorted(expected, reverse=problem.sense == "max")
     assert [one.value for one in again.solutions] == ranked[:k]
