@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from collir.search.board import CUT, Board
 from collir.search.dominance import Labels
-from collir.search.goals import Goal, prunes
+from collir.search.goals import Best, Goal, prunes
 from collir.search.problem import (
     Dive,
     Kernel,
@@ -112,6 +112,83 @@ class DepthFirst:
 
     def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
         """Visits up to so many nodes more; True if the goal has something to tell."""
+        plain = self._labels is None and self._kernel is None and self.profile is None
+        if plain and self._cutoff == self._limit == math.inf and isinstance(self._goal, Best):
+            return self._advance_plain(self._goal, nodes, backtracks)
+        return self._advance(nodes, backtracks)
+
+    def _advance_plain(self, goal: Best, nodes: int, backtracks: float) -> bool:
+        """The same as ``_advance`` for the best solutions where there is nothing else to look at:
+        without calls but to the problem, and without a look at what it does not have."""
+        problem, cells, sign = self._problem, self._cells, self._sign
+        bound, children, objective = self._bound, problem.children, problem.objective
+        sorted_by_bound, threshold, counts = problem.sorted_by_bound, goal.threshold, self.counts
+        levels, path = self._levels, self._path
+        if not levels:
+            return False
+        level = levels.pop()
+        push, pop, enter, leave = levels.append, levels.pop, path.append, path.pop
+        pruned = backtracked = 0
+        left, deepest = nodes, counts.deepest
+        depth = self._first + len(levels)
+        node: Any = None
+        try:
+            while True:
+                for node in level:
+                    if bound is not None:
+                        value = bound(node)
+                        if type(value) is not int and type(value) is not float:
+                            value = sign * rank_of(problem, "bound", value, node)
+                        rank = sign * value
+                        if rank >= threshold or rank > cells[CUT]:
+                            pruned += 1
+                            if sorted_by_bound:
+                                level = iter(_DONE)
+                                break
+                            if pruned >= nodes:
+                                return False
+                            continue
+                        if rank != rank:
+                            rank_of(problem, "bound", rank, node)
+                    left -= 1
+                    if depth > deepest:
+                        deepest = depth
+                    value = objective(node)
+                    if value is not None:
+                        if type(value) is not int and type(value) is not float:
+                            value = sign * rank_of(problem, "objective", value, node)
+                        if not sign * value >= threshold:
+                            goal.offer(rank_of(problem, "objective", value, node), node)
+                    push(level)
+                    level = iter(children(node))
+                    enter(node)
+                    depth += 1
+                    if depth >= _SUSPECT and depth & (depth - 1) == 0:
+                        self._refuse_endless(node, depth)
+                    if left <= 0 or goal.threshold is not threshold:
+                        return goal.threshold is not threshold
+                    break
+                else:
+                    if leave() is not _NOBODY:
+                        backtracked += 1
+                    if not levels:
+                        return False
+                    level = pop()
+                    depth -= 1
+                    if backtracked >= backtracks:
+                        return False
+        except TypeError:
+            explain(problem, node, bound is not None)
+            raise
+        finally:
+            if path:
+                push(level)
+            counts.nodes += nodes - left
+            counts.pruned += pruned
+            counts.backtracks += backtracked
+            counts.deepest = deepest
+
+    def _advance(self, nodes: int, backtracks: float) -> bool:
         goal, cells, labels, kernel = self._goal, self._cells, self._labels, self._kernel
         visit, children, bound = goal.visit, self._problem.children, self._bound
         levels, path, counts, profile = self._levels, self._path, self.counts, self.profile

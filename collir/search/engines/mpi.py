@@ -7,7 +7,8 @@ worker that prunes by it reads its own memory.
 A rank that is lost ends the search: MPI cannot replace it. Most launchers then end the whole job
 themselves: MPICH's kills all ranks at once, with a status that is not 0 and no signal that could be
 caught; the last checkpoint stays. Where the others live on, they notice (within a second on one
-machine; elsewhere when MPI fails to reach it, or after ``patience``), and all ranks raise an error that names the lost one.
+machine; elsewhere when MPI fails to reach it, or after ``patience``), and all ranks raise an error
+that names the lost one.
 """
 
 import os
