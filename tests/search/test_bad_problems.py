@@ -111,7 +111,7 @@ def test_a_limit_of_the_depth_ends_a_circle_at_any_depth(checked: bool) -> None:
 
 
 def test_a_check_of_a_tree_without_an_end_ends() -> None:
-    with within(3), pytest.raises(SearchError, match="deeper"):
+    with within(30), pytest.raises(SearchError, match="deeper"):
         check(Line(length=math.inf))
 
 
