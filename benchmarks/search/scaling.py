@@ -146,11 +146,20 @@ def simulate(search: Search, workers: int, costs: Costs, shared: bool = True) ->
     return Simulation(workers, state.counts.nodes, state.tasks, engine.now, busy)
 
 
-def searches(quick: bool) -> list[Search]:
+SIZES = {
+    "quick": (6, (100, 0.7), (12, 1)),
+    "medium": (8, (200, 0.7), (20, 1)),
+    "large": (10, (200, 0.8), (25, 1)),
+}
+"""The depth of the tree, the graph, and the items of the knapsack, by what is asked for."""
+
+
+def searches(size: str) -> list[Search]:
     """An enumeration, an optimisation and a decision, divided by the default coordination."""
-    tree = UTS(depth=6 if quick else 8, b0=4, seed=19)
-    graph = MaxClique(graphs.random(100 if quick else 200, 0.7, 1))
-    items = narrow(12 if quick else 20, 1)
+    depth, (vertices, density), (number, seed) = SIZES[size]
+    tree = UTS(depth=depth, b0=4, seed=19)
+    graph = MaxClique(graphs.random(vertices, density, 1))
+    items = narrow(number, seed)
     nodes = count(tree, Nodes())
     clique = optimise(graph)
     most = optimise(items).bound
@@ -222,13 +231,13 @@ def table(rows: Sequence[str]) -> str:
     return "\n".join([_row(cells), _row(["---", *["--:"] * (len(cells) - 1)]), *rows])
 
 
-def page(quick: bool) -> str:
+def page(size: str) -> str:
     """The page."""
     costs = measured()
-    workers = (22, 45, 68) if quick else WORKERS
+    workers = (22, 45, 68) if size == "quick" else WORKERS
     rows: list[str] = []
     rates: dict[int, list[float]] = {number: [] for number in workers}
-    for search in searches(quick):
+    for search in searches(size):
         for number in workers:
             run = simulate(search, number, costs)
             print(row(search, run), flush=True)
@@ -237,7 +246,7 @@ def page(quick: bool) -> str:
         if search.plan.kind == "optimise":
             run = simulate(search, workers[-1], costs, shared=False)
             rows.append(row(search, run).replace(search.name, f"{search.name}, own core"))
-    many = flat(10_000 if quick else 1_000_000, 0.1)
+    many = flat(10_000 if size == "quick" else 1_000_000, 0.1)
     run = simulate(many, workers[-1], costs)
     rows.append(row(many, run))
     grains = [
@@ -294,6 +303,8 @@ the sequential search.
   | reports, sent by a worker | {reports_out} |
   | reports, received by the coordinator | {reports_in} |
 
+- The searches make some ten thousand tasks each, as many as the default coordination thinks worth
+  it; the equal tasks, a million. `--size large` simulates searches of millions of nodes, in hours.
 - No worker is lost, no time is taken to start, and workers do not slow each other down.
 
 ## Searches
@@ -317,12 +328,17 @@ coordinators, each for as many workers as it can serve. There is none in `collir
 
 def main() -> None:
     """Writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="small searches, to try it out")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--size",
+        choices=SIZES,
+        default="medium",
+        help="of the searches; large ones have millions of nodes each, and take hours",
+    )
     parser.add_argument("-o", "--output", type=Path, default=PAGE, help="default: %(default)s")
     options = parser.parse_args()
     start = time.perf_counter()
-    options.output.write_text(page(options.quick), encoding="utf-8")
+    options.output.write_text(page(options.size), encoding="utf-8")
     print(f"{options.output}: {time.perf_counter() - start:.0f} s")
 
 
