@@ -298,9 +298,16 @@ def test_the_inner_loop_of_branch_and_bound_does_what_the_general_one_does(
     problem: Tree, coordination: Coordination, seed: int, step: int
 ) -> None:
     """A search with a profile takes the general one; all that it counts is the same."""
-    options = Options(coordination=coordination, slice=step + 1)
-    plain = optimise(problem, engine=Local(2, seed), **options)
-    general = optimise(problem, engine=Local(2, seed), profile=True, **options)
+    plain, general = (
+        optimise(
+            problem,
+            engine=Local(2, seed),
+            coordination=coordination,
+            slice=step + 1,
+            profile=profile,
+        )
+        for profile in (False, True)
+    )
     plain.statistics.seconds = general.statistics.seconds = 0.0
     assert plain.statistics == general.statistics
     assert plain.solutions == general.solutions
