@@ -8,8 +8,6 @@ left together.
 """
 
 import math
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -206,11 +204,12 @@ class Coordinator:
             alone = ident in self._attempts
             if alone and held:
                 break
-            with self._changing():
-                task = self._pool.take(ident)
-                if self.plan.ordered:
-                    task = task._replace(known=self._known_before(task))
-                held[ident] = task
+            self.whole = False
+            task = self._pool.take(ident)
+            if self.plan.ordered:
+                task = task._replace(known=self._known_before(task))
+            held[ident] = task
+            self.whole = True
             tasks.append((ident, task))
             if alone:
                 break
@@ -228,17 +227,11 @@ class Coordinator:
         self._hungry.add(event.worker)
         for report in event.reports:
             self._error = self._error or report.error
-            with self._changing():
-                self._merge(report, event.worker)
+            self.whole = False
+            self._merge(report, event.worker)
+            self.whole = True
         if event.lost is not None:
             self._lost(held, event.lost)
-
-    @contextmanager
-    def _changing(self) -> Generator[None]:
-        """The state is changed; an exception in between leaves it as that of no moment."""
-        self.whole = False
-        yield
-        self.whole = True
 
     def _lost(self, held: dict[int, Task], why: str) -> None:
         """Takes back what a lost worker had: suspects all; what it had alone is to blame."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from collir.search.tasks import Task
 
 Rank = tuple[float, ...]
+Entry = tuple[float, ...]
 
 
 class Pool:
@@ -25,8 +26,9 @@ class Pool:
         self._rank = rank
         self._by_maker = by_maker
         self._tasks: dict[int, Task] = {}
-        self._all: list[tuple[Rank, int]] = []  # heaps, in which tasks that were taken may remain
-        self._own: dict[int, list[tuple[Rank, int]]] = {}
+        # Heaps, whose entries end in the number of a task; those of taken ones may remain.
+        self._all: list[Entry] = []
+        self._own: dict[int, list[Entry]] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -37,19 +39,19 @@ class Pool:
     def put(self, ident: int, task: Task, maker: int | None = None) -> None:
         """Adds a task; ``maker`` is the worker that made it."""
         self._tasks[ident] = task
-        heapq.heappush(self._all, (self._rank(task), ident))
+        heapq.heappush(self._all, (*self._rank(task), ident))
         if self._by_maker and maker is not None:
-            heapq.heappush(self._own.setdefault(maker, []), ((-task.depth,), ident))
+            heapq.heappush(self._own.setdefault(maker, []), (-task.depth, ident))
         if len(self._all) > 64 + 4 * len(self._tasks):
             self._forget_taken()
 
     def first(self, worker: int) -> int:
         """Return the number of the task that a worker is given next."""
         for heap in (self._own.get(worker, []), self._all):
-            while heap and heap[0][1] not in self._tasks:
+            while heap and heap[0][-1] not in self._tasks:
                 heapq.heappop(heap)
             if heap:
-                return heap[0][1]
+                return int(heap[0][-1])
         raise LookupError("there is no task")
 
     def take(self, ident: int) -> Task:
@@ -63,5 +65,5 @@ class Pool:
     def _forget_taken(self) -> None:
         """Drop what the heaps hold of tasks that were taken."""
         for heap in (self._all, *self._own.values()):
-            heap[:] = [entry for entry in heap if entry[1] in self._tasks]
+            heap[:] = [entry for entry in heap if entry[-1] in self._tasks]
             heapq.heapify(heap)
