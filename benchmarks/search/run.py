@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import inflation
 import mpi
+import parallel
 import propagation
 import sequential
 import tiny
@@ -21,6 +22,7 @@ import collir
 BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "sequential.python": sequential.python,
     "sequential.kernel": sequential.kernel,
+    "parallel": parallel.figures,
     "inflation": inflation.figures,
     "total": total.figures,
     "tiny": tiny.figures,

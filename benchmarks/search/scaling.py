@@ -1,67 +1,45 @@
 """How far a search would scale: ``python benchmarks/search/scaling.py`` writes a page of docs.
 
-The coordinator is the real one, on an engine whose workers exist in simulated time only: they take
-for a task what it took in a real search. The coordinator's time is what its code takes here, on
-this machine, while it serves so many workers; that of messages is measured before.
+The coordinator and the workers are the real ones, and so are the trees, bounds and solutions; only
+the time is simulated, in which a node takes as long as we say.
 """
 
 import argparse
 import gc
-import heapq
 import pickle
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
+from instances import narrow
 from measure import own
+from simulated import LATENCY, Clock, Costs, Line, Simulated, Timed, TimedWithBound, simulated_time
 from trees import Flat
 
 import collir
-from collir.search import DepthBounded, Outcome, Problem, Solutions, enumerate, optimise
-from collir.search.board import WANTED, Board
-from collir.search.coordinator import Coordinator, State
-from collir.search.engines.base import Event
+from collir.search import Budget, Coordination, DepthBounded, Solutions, decide, optimise
+from collir.search import enumerate as count
+from collir.search.board import Board
+from collir.search.coordinator import Coordinator, State, first_task
+from collir.search.goals import Nodes
 from collir.search.limits import Interrupt, Limits, Watch
 from collir.search.plan import Plan
+from collir.search.problem import has, sign
 from collir.search.problems import graphs
 from collir.search.problems.clique import CliqueNode, MaxClique
-from collir.search.problems.semigroups import NumericalSemigroups
 from collir.search.problems.uts import UTS
 from collir.search.tasks import Report, Task
-from collir.search.worker import SLICE, Worker
+from collir.search.worker import Worker
 
 PAGE = Path(__file__).parents[2] / "docs" / "search-scaling.md"
-WORKERS = (1, 2, 4, 16, 64, 256, 1024)
-LATENCY = 20e-6
-BURST = 0.001
-"""Seconds for which a worker collects reports of short tasks, as those of ``Processes`` do."""
+WORKERS = (2240, 4480, 6825)
+"""Those that YewPar was measured with: 64, 128 and 195 machines of 35 workers each."""
 
-
-@dataclass(frozen=True)
-class Line:
-    """What a message costs: seconds for itself, and for each task or report in it."""
-
-    message: float
-    each: float
-
-    def seconds(self, number: int) -> float:
-        """For a message with so many."""
-        return self.message + number * self.each
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Seconds of CPU: to send tasks, to receive and send reports, and to run a task of one leaf."""
-
-    tasks_out: Line
-    tasks_in: Line
-    reports_out: Line
-    reports_in: Line
-    leaf: float
+NODE = 16e-3
+"""Seconds that a node takes: the size of a subtree that a kernel searches at once."""
 
 
 def measured() -> Costs:
@@ -111,226 +89,110 @@ def _message(kind: str, content: Sequence[object]) -> tuple[float, float]:
     return sorted(send)[75], sorted(receive)[75]  # the lower quartile
 
 
-class Simulated:
-    """An engine in simulated time.
+@dataclass(frozen=True)
+class Search:
+    """A search to simulate.
 
-    Args:
-        workers: how many.
-        seconds: what each task takes; node i is task i, and node -1 gives all of them.
-        first: what giving them takes.
+    Attributes:
+        alone: the nodes that one worker visits.
+        answer: what it finds.
     """
-
-    durable = False
-
-    def __init__(self, workers: int, seconds: Sequence[float], first: float, costs: Costs):
-        self.workers = workers
-        self.board = _Asking(workers, self)
-        self._seconds, self._first, self._costs = seconds, first, costs
-        self._queues = [deque[tuple[float, int, int]]() for _ in range(workers)]  # with arrivals
-        self._free = [0.0] * workers  # when it has done what it has begun
-        self._looking = [False] * workers  # whether there is a time when it looks into its queue
-        self._asked = [False] * workers  # whether it is about to give tasks back
-        self._arrivals: list[tuple[float, int, int, list[Report]]] = []  # reports on their way
-        self._looks: list[tuple[float, int, bool]] = []  # to begin a task, or to give back (True)
-        self._sent = 0
-        self.now = 0.0
-        self.idle = 0.0
-        """Seconds in which the coordinator had nothing to do."""
-
-    def start(self, plan: Plan) -> None:
-        """The time begins."""
-        self._mark = own()
-
-    def _charge(self) -> None:
-        """What the coordinator has done since it was last looked at has taken time."""
-        self.now += own() - self._mark
-
-    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
-        """Tasks go to a worker."""
-        self._charge()
-        self.now += self._costs.tasks_out.seconds(len(tasks))
-        arrived = self.now + LATENCY + self._costs.tasks_in.seconds(len(tasks))
-        self._queues[worker].extend((arrived, ident, task.levels[0][0]) for ident, task in tasks)
-        if not self._looking[worker]:
-            self._look(worker, max(arrived, self._free[worker]))
-        self._mark = own()
-
-    def _look(self, worker: int, at: float) -> None:
-        self._looking[worker] = True
-        heapq.heappush(self._looks, (at, worker, False))
-
-    def ask(self) -> None:
-        """Workers with tasks that they have not begun will see that others have none."""
-        self._charge()
-        for worker in range(self.workers):
-            if self._queues[worker] and not self._asked[worker]:
-                self._asked[worker] = True
-                heapq.heappush(self._looks, (self.now + SLICE, worker, True))
-        self._mark = own()
-
-    def _send(self, at: float, worker: int, reports: list[Report]) -> None:
-        self._sent += 1
-        at += LATENCY + self._costs.reports_out.seconds(len(reports))
-        heapq.heappush(self._arrivals, (at, self._sent, worker, reports))
-
-    def _return(self, at: float, worker: int) -> None:
-        """A worker gives back what it has not begun, if that is still wanted."""
-        self._asked[worker] = False
-        queue = self._queues[worker]
-        if queue and self.board.cells[WANTED]:
-            self._send(at, worker, [Report(ident, "returned") for _, ident, _ in queue])
-            queue.clear()
-
-    def _burst(self, start: float, worker: int) -> None:
-        """A worker runs tasks until it has something to say."""
-        queue, reports, now = self._queues[worker], list[Report](), start
-        self._looking[worker] = False
-        while queue and queue[0][0] <= now and now - start < BURST:
-            _, ident, node = queue.popleft()
-            report = Report(ident, "done")
-            if node < 0:
-                report.given = [(1, i) for i in range(len(self._seconds))]
-            report.seconds = self._first if node < 0 else self._seconds[node]
-            now += report.seconds + self._costs.leaf
-            reports.append(report)
-        if reports:
-            self._send(now, worker, reports)
-            now += self._costs.reports_out.seconds(len(reports))
-            self._free[worker] = now
-        if queue:
-            self._look(worker, max(now, queue[0][0]))
-
-    def wait(self, seconds: float) -> list[Event]:
-        """All that has come by now, or else the next that comes."""
-        self._charge()
-        while self._looks and (
-            self._looks[0][0] <= self.now
-            or not self._arrivals
-            or self._looks[0][0] < self._arrivals[0][0]
-        ):
-            at, worker, back = heapq.heappop(self._looks)
-            (self._return if back else self._burst)(at, worker)
-        if self._arrivals[0][0] > self.now:
-            self.idle += self._arrivals[0][0] - self.now
-            self.now = self._arrivals[0][0]
-        events: list[Event] = []
-        while self._arrivals and self._arrivals[0][0] <= self.now and len(events) < self.workers:
-            _, _, worker, reports = heapq.heappop(self._arrivals)
-            given = sum(len(report.given) for report in reports)
-            self.now += self._costs.reports_in.seconds(len(reports) + given)
-            events.append(Event(worker, reports))
-        self._mark = own()
-        return events
-
-    def stop(self) -> list[Event]:
-        """Nothing is left."""
-        self._charge()
-        return []
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def memory(self) -> int:
-        """None of its own."""
-        return 0
-
-
-class _Asking(Board):
-    """A board that tells the simulated workers when others have nothing to do."""
-
-    def __init__(self, workers: int, engine: Simulated):
-        self._engine = engine
-        super().__init__(workers)
-
-    def set(self, cell: int, value: float) -> None:
-        """As ever; and the workers see it."""
-        super().set(cell, value)
-        if cell == WANTED and value:
-            self._engine.ask()
-
-
-def simulate(
-    workers: int, seconds: Sequence[float], first: float, costs: Costs
-) -> tuple[float, float]:
-    """The simulated seconds of a search, and the part of them in which the coordinator works."""
-    engine = Simulated(workers, seconds, first, costs)
-    plan = Plan(Flat(0), "enumerate", coordination=DepthBounded(1), fold=Solutions())
-    state = State([Task(0, ([-1],))], total=0)
-    gc.collect()
-    Coordinator(plan, engine, Watch(Limits(), Interrupt()), state).run()
-    assert state.tasks == len(seconds) + 1 and not state.open
-    return engine.now, 1 - engine.idle / engine.now
-
-
-@dataclass
-class Divided:
-    """The tasks of a search, in order: what each takes, and what those took that made them."""
 
     name: str
-    seconds: list[float]
-    first: float = 0.0
-    times: int = 1
-    busy: list[float] = field(default_factory=list[float])
-    ups: list[float] = field(default_factory=list[float])
-
-    @property
-    def total(self) -> float:
-        """Without any overhead."""
-        return sum(self.seconds) + self.first
-
-    def repeated(self, times: int) -> "Divided":
-        """A search of so many times as many tasks."""
-        return Divided(self.name, self.seconds * times, self.first, times)
-
-    def run(self, costs: Costs) -> None:
-        """Simulates the search with all numbers of workers."""
-        for workers in WORKERS:
-            seconds, busy = simulate(workers, self.seconds, self.first, costs)
-            self.ups.append(self.total / seconds)
-            self.busy.append(busy)
-
-    def row(self) -> str:
-        """A line of the table."""
-        mean, longest = sum(self.seconds) / len(self.seconds), max(self.seconds)
-        ups = [_number(up) for up in self.ups]
-        name = f"{self.name}, {self.times} times" if self.times > 1 else self.name
-        cells = [name, f"{len(self.seconds):,}", _text(mean), _text(longest), *ups]
-        return _row([*cells, f"{self.ups[-1] / WORKERS[-1]:.0%}", f"{self.busy[-1]:.0%}"])
+    plan: Plan
+    alone: int
+    answer: Any
+    node: float = NODE
 
 
-def tasks_of(
-    name: str, search: Callable[..., Outcome], problem: Problem[Any], depth: int
-) -> Divided:
-    """The tasks of a real search that is divided at a depth.
+@dataclass(frozen=True)
+class Simulation:
+    """What became of a search with so many workers."""
 
-    What a task takes is its nodes times the CPU seconds of a node of this search: its own seconds,
-    which are wall clock time, tell of other programs of this machine too.
-    """
-    start = own()
-    outcome = search(problem, coordination=DepthBounded(depth), profile=True)
-    seconds = own() - start
-    assert outcome.profile is not None
-    tasks, rate = outcome.profile.tasks, seconds / outcome.statistics.nodes
-    last = [nodes * rate for at, _, nodes in tasks if at == depth]
-    first = sum(nodes * rate for at, _, nodes in tasks if at < depth)
-    return Divided(f"{name}, depth {depth}", last, first)
+    workers: int
+    nodes: int
+    tasks: int
+    seconds: float
+    busy: float
+
+    def speedup(self, search: Search) -> float:
+        """Return how many times as fast it is as one worker without any overhead."""
+        return search.alone * search.node / self.seconds
 
 
-def searches(quick: bool) -> list[Divided]:
-    """Real searches, divided finely and coarsely."""
-    tree = UTS(depth=8 if quick else 10, b0=4, seed=19)
-    groups = NumericalSemigroups(16 if quick else 23)
-    graph = graphs.random(200, 0.7 if quick else 0.75, 1)
-    cases: list[tuple[str, Callable[..., Outcome], Problem[Any], tuple[int, ...]]] = [
-        ("UTS T1" if not quick else "UTS", enumerate, tree, (4, 6)),
-        (f"semigroups of genus {groups.genus}", enumerate, groups, (8, 12)),
-        (f"clique {graph.name}", optimise, MaxClique(graph), (1, 2)),
-    ]
+def simulate(search: Search, workers: int, costs: Costs, shared: bool = True) -> Simulation:
+    """Run a search with so many workers, and see that it finds what one does."""
+    clock = Clock()
+    problem, plan = search.plan.problem, search.plan
+    kind = TimedWithBound if has(problem, "bound") and plan.kind != "enumerate" else Timed
+    plan = Plan(
+        kind(problem, clock, search.node),
+        plan.kind,
+        coordination=plan.coordination,
+        target=plan.target,
+        fold=plan.fold,
+    )
+    engine = Simulated(workers, clock, costs, shared)
+    state = State([first_task(plan)], total=plan.fold.empty() if plan.fold else None)
+    before = simulated_time(clock)
+    gc.collect()
+    try:
+        Coordinator(plan, engine, Watch(Limits(), Interrupt()), state).run()
+    finally:
+        simulated_time(before)
+    found = [sign(problem) * found.rank for found in state.found]
+    assert (state.total if plan.fold else found) == search.answer, (search.name, workers)
+    busy = engine.busy / engine.now
+    return Simulation(workers, state.counts.nodes, state.tasks, engine.now, busy)
+
+
+SIZES = {
+    "quick": (6, (100, 0.7), (12, 1)),
+    "medium": (8, (200, 0.7), (20, 1)),
+    "large": (10, (200, 0.8), (25, 1)),
+}
+"""The depth of the tree, the graph, and the items of the knapsack, by what is asked for."""
+
+
+def searches(size: str) -> list[Search]:
+    """An enumeration, an optimisation and a decision, divided by the default coordination."""
+    depth, (vertices, density), (number, seed) = SIZES[size]
+    tree = UTS(depth=depth, b0=4, seed=19)
+    graph = MaxClique(graphs.random(vertices, density, 1))
+    items = narrow(number, seed)
+    nodes = count(tree, Nodes())
+    clique = optimise(graph)
+    most = optimise(items).bound
+    assert most is not None and clique.best is not None
+    better = decide(items, target=most + 1)
+    budget = Budget()
     return [
-        tasks_of(name, search, problem, depth)
-        for name, search, problem, depths in cases
-        for depth in depths
+        Search(
+            f"enumeration: UTS, depth {tree.depth}",
+            Plan(tree, "enumerate", coordination=budget, fold=Nodes()),
+            nodes.statistics.nodes,
+            nodes.total,
+        ),
+        Search(
+            f"optimisation: clique of {graph.graph.name}",
+            Plan(graph, "optimise", coordination=budget),
+            clique.statistics.nodes,
+            [clique.best.value],
+        ),
+        Search(
+            f"decision: knapsack of {len(items.values)}, one more than the best (there is none)",
+            Plan(items, "decide", coordination=budget, target=most + 1),
+            better.statistics.nodes,
+            [],
+        ),
     ]
+
+
+def flat(tasks: int, seconds: float) -> Search:
+    """A root with so many children, each a task of so many seconds."""
+    coordination: Coordination = DepthBounded(1)
+    plan = Plan(Flat(tasks), "enumerate", coordination=coordination, fold=Solutions())
+    return Search(f"{tasks:,} equal tasks of {_text(seconds)}", plan, tasks + 1, tasks, seconds)
 
 
 def _number(up: float) -> str:
@@ -347,35 +209,62 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _head() -> list[str]:
-    cells = ["search", "tasks", "mean", "longest", *map(str, WORKERS)]
-    cells += [f"efficiency at {WORKERS[-1]}", f"coordinator busy at {WORKERS[-1]}"]
-    return [_row(cells), _row(["---", *["--:"] * (len(cells) - 1)])]
+HEAD = ("search", "workers", "nodes against one worker", "tasks", "speed-up", "efficiency")
 
 
-def page(quick: bool) -> str:
+def row(search: Search, run: Simulation) -> str:
+    """A line of the table."""
+    up = run.speedup(search)
+    cells = [search.name, f"{run.workers:,}", f"{run.nodes / search.alone:.1%}", f"{run.tasks:,}"]
+    cells += [_number(up), f"{up / run.workers:.0%}", f"{run.busy:.0%}", _rate(run)]
+    return _row(cells)
+
+
+def _rate(run: Simulation) -> str:
+    """Tasks a second, if the coordinator did nothing else."""
+    return f"{run.tasks / (run.busy * run.seconds):,.0f}"
+
+
+def table(rows: Sequence[str]) -> str:
+    """Rows under their head."""
+    cells = [*HEAD, "coordinator busy", "tasks/s it can serve"]
+    return "\n".join([_row(cells), _row(["---", *["--:"] * (len(cells) - 1)]), *rows])
+
+
+def page(size: str) -> str:
     """The page."""
     costs = measured()
-    real = searches(quick)
-    again = [one.repeated(max(1, (4_000 if quick else 60_000) // len(one.seconds))) for one in real]
-    number = 2_000 if quick else 20_000
-    equal = [Divided(f"equal tasks of {_text(g)}", [g] * number) for g in GRAINS]
-    for one in (*real, *again, *equal):
-        one.run(costs)
+    workers = (22, 45, 68) if size == "quick" else WORKERS
+    rows: list[str] = []
+    rates: dict[int, list[float]] = {number: [] for number in workers}
+    for search in searches(size):
+        for number in workers:
+            run = simulate(search, number, costs)
+            print(row(search, run), flush=True)
+            rows.append(row(search, run))
+            rates[number].append(run.tasks / (run.busy * run.seconds))
+        if search.plan.kind == "optimise":
+            run = simulate(search, workers[-1], costs, shared=False)
+            rows.append(row(search, run).replace(search.name, f"{search.name}, own core"))
+    many = flat(10_000 if size == "quick" else 1_000_000, 0.1)
+    run = simulate(many, workers[-1], costs)
+    rows.append(row(many, run))
+    grains = [
+        _row([f"{number:,}", f"{min(all_):,.0f}", _text(number / min(all_))])
+        for number, all_ in rates.items()
+    ]
+    head = ["workers", "tasks/s that it serves, at least", "a task must take, at least"]
     return TEXT.format(
         version=collir.__version__,
         latency=_text(LATENCY),
-        burst=_text(BURST),
-        slice=_text(SLICE),
+        node=_text(NODE),
         tasks_out=_line(costs.tasks_out),
         tasks_in=_line(costs.tasks_in),
         reports_out=_line(costs.reports_out),
         reports_in=_line(costs.reports_in),
-        leaf=_text(costs.leaf),
-        searches="\n".join([*_head(), *(one.row() for one in real)]),
-        again="\n".join([*_head(), *(one.row() for one in again)]),
-        equal="\n".join([*_head(), *(one.row() for one in equal)]),
-        saturated="\n".join(_saturated(equal)),
+        step=_text(costs.step),
+        rows=table(rows),
+        grains="\n".join([_row(head), "| --: | --: | --: |", *grains]),
     )
 
 
@@ -383,42 +272,29 @@ def _line(line: Line) -> str:
     return f"{_text(line.message)} | {_text(line.each)}"
 
 
-def _saturated(equal: Sequence[Divided]) -> list[str]:
-    """For tasks of each grain, the tasks a second when the coordinator is busiest."""
-    lines = [_row(["tasks of", "tasks/s, at most", "workers kept busy"]), "| --: | --: | --: |"]
-    for one in equal:
-        grain = one.seconds[0]
-        rate = max(one.ups) / grain
-        full = max(one.busy) > 0.9
-        kept = f"{max(one.ups):.0f}" if full else f"more than {max(one.ups):.0f}"
-        lines.append(_row([_text(grain), f"{'' if full else 'more than '}{rate:,.0f}", kept]))
-    return lines
-
-
-GRAINS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-
 TEXT = """\
 # How far a search scales: a model
 
 Written by `python benchmarks/search/scaling.py` (collir {version}); do not edit.
 
-Two cores do not show what a thousand do. This page simulates: the coordinator is the one of
-`collir.search`, but its workers live in simulated time, and take for a task what it took in a real
-search in one process. Numbers under 1, 2, ... are speed-ups against that process with no overhead.
+Two cores do not show what thousands do. This page simulates: the coordinator and the workers are
+those of `collir.search`, and they really search these trees, with their bounds and solutions; only
+the time is simulated. Speed-ups are against one worker with no overhead, that visits the nodes of
+the sequential search.
 
 ## What is assumed
 
-- Real searches are divided with `DepthBounded`: the tasks are the subtrees at that depth. One
-  worker first makes all of them (it does what is above); the others wait meanwhile.
-- A task takes its nodes times the mean CPU seconds of a node in its search. The tasks and their
-  order are those of the search in one process. That workers prune by stale bounds, or find good
-  solutions sooner, is not modelled (`run.py inflation` measures it on two workers), nor is the
-  contention of workers for caches, memory or cores: each worker has a core, the coordinator too.
-- The coordinator takes the CPU seconds that its own code takes while it is simulated: merging
-  reports, choosing tasks, looking at as many workers as there are.
+- The coordination is the default, `Budget()`. (The equal tasks are children of one root.)
+- A node takes {node}: the search of a larger tree whose lowest subtrees are a node each here, as a
+  kernel takes them. So the tree is searched in hours by one worker, and in seconds by thousands.
+- The coordinator takes the CPU seconds that its own code takes while it serves so many workers. It
+  is on the core of a worker: while both have something to do, each is half as fast ("own core": it
+  has one for itself, as rank 0 has on MPI).
+- What the coordinator writes into the board is seen at once; the nodes that are visited because a
+  bound is known too late, or that are not because somebody else was lucky, are those of the table.
 - Messages take {latency} on their way (an assumption; the networks of clusters take less, Ethernet
   takes more). Packing and sending them, receiving and unpacking them, and what a worker does for a
-  task beside its nodes ({leaf}) take what was measured here:
+  task beside its nodes ({step}) take what was measured here:
 
   | messages | each | and for each in it |
   | --- | --: | --: |
@@ -427,44 +303,42 @@ search in one process. Numbers under 1, 2, ... are speed-ups against that proces
   | reports, sent by a worker | {reports_out} |
   | reports, received by the coordinator | {reports_in} |
 
-  The nodes sent are those of a clique search on 200 vertices. A worker collects reports of short
-  tasks for {burst}. Tasks that it has not begun it gives back {slice} after others ran out of them.
-- A task that was begun is not divided, no worker is lost, no time is taken to start.
+- The searches make some ten thousand tasks each, as many as the default coordination thinks worth
+  it; the equal tasks, a million. `--size large` simulates searches of millions of nodes, in hours.
+- No worker is lost, no time is taken to start, and workers do not slow each other down.
 
-## Searches as they are
+## Searches
 
-{searches}
+{rows}
 
-Of few tasks, the longest decides (which is what budgets and stealing divide); of many short ones,
-the coordinator does.
+Fewer nodes than one worker visits (less than 100%) are the luck of branch and bound: a worker comes
+early to a solution that prunes what the sequential search has to visit.
 
-## Searches of many more tasks
+## Where one coordinator must become a tree
 
-The same tasks again and again, as if trees were so many times as wide.
+All tasks go through the one coordinator. It keeps all workers at work as long as a task takes, in
+the mean, the number of workers divided by the tasks that it serves in a second:
 
-{again}
+{grains}
 
-## Tasks that all take the same
-
-{equal}
-
-## Where the coordinator is full
-
-The greatest rate that it serves tasks of a grain at, and how many workers that keeps at work.
-`more than` is where {{last}} workers did not fill it.
-
-{saturated}
-""".replace("{{last}}", str(WORKERS[-1]))
+Below that, more workers do not help: a search that cannot be cut more coarsely needs a tree of
+coordinators, each for as many workers as it can serve. There is none in `collir.search`.
+"""
 
 
 def main() -> None:
     """Writes the page."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="small searches, to try it out")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--size",
+        choices=SIZES,
+        default="medium",
+        help="of the searches; large ones have millions of nodes each, and take hours",
+    )
     parser.add_argument("-o", "--output", type=Path, default=PAGE, help="default: %(default)s")
     options = parser.parse_args()
     start = time.perf_counter()
-    options.output.write_text(page(options.quick), encoding="utf-8")
+    options.output.write_text(page(options.size), encoding="utf-8")
     print(f"{options.output}: {time.perf_counter() - start:.0f} s")
 
 

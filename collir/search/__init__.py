@@ -6,7 +6,8 @@
 220
 """
 
-from collir.search.api import decide, enumerate, k_best, optimise
+from collir.search.api import decide, k_best, optimise
+from collir.search.api import enumerate as enumerate
 from collir.search.checked import check
 from collir.search.coordination import (
     Budget,
@@ -26,8 +27,17 @@ from collir.search.goals import Collect, Fold, Nodes, NodesByDepth, Solutions
 from collir.search.options import Options
 from collir.search.problem import Dive, Kernel, Problem, SearchError
 from collir.search.profiling import recommend
-from collir.search.results import Decision, Enumeration, Optimum, Outcome, Solution, Statistics
+from collir.search.results import (
+    Decision,
+    Enumeration,
+    Optimum,
+    Outcome,
+    Solution,
+    Statistics,
+    so_far,
+)
 
+# Without `enumerate`, which `import *` would put in the place of the builtin function.
 __all__ = [
     "Budget",
     "Collect",
@@ -59,8 +69,8 @@ __all__ = [
     "Threads",
     "check",
     "decide",
-    "enumerate",
     "k_best",
     "optimise",
     "recommend",
+    "so_far",
 ]

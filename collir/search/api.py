@@ -50,13 +50,24 @@ def k_best(
     if better_than is not None:
         known = rank_of(problem, "known value", better_than, problem)
     run = Run(Plan(problem, "optimise", k=k, known=known), options)
-    run.search()
+    return run.search(lambda: _optimum(run))
+
+
+def _optimum(run: Run) -> Optimum[Any]:
+    """Return the best solutions of a search that has ended, or was broken off."""
+    known = run.plan.known
     solutions = run.solutions()
-    rank = min(best_bound(run.plan, run.state.open), *(f.rank for f in run.state.found), known)
+    try:
+        least = best_bound(run.plan, run.state.open)
+    except Exception:
+        if run.reason != "error":
+            raise
+        least = -math.inf  # the bound itself is what cannot be asked
+    rank = min(least, *(f.rank for f in run.state.found), known)
     status: Status = "feasible" if solutions else "interrupted"
     if not run.reason:
         status = "optimal" if solutions else "infeasible"
-    bound = None if status == "infeasible" else sign(problem) * rank
+    bound = None if status == "infeasible" else sign(run.plan.problem) * rank
     return Optimum(status, run.statistics(), run.state.profile, solutions, bound)
 
 
@@ -81,7 +92,11 @@ def decide(
         raise SearchError("decide needs a target: the problem has none of its own")
     rank_of(problem, "target", target, problem)
     run = Run(Plan(problem, "decide", target=target), options)
-    run.search()
+    return run.search(lambda: _decision(run))
+
+
+def _decision(run: Run) -> Decision[Any]:
+    """Return the decision of a search that has ended, or was broken off."""
     solutions = run.solutions()
     status: Status = "feasible" if solutions else "interrupted" if run.reason else "infeasible"
     solution = solutions[0] if solutions else None
@@ -112,6 +127,10 @@ def enumerate(
         raise SearchError("an enumeration visits all nodes: its order is depth-first")
     folded: Fold[Any] = Solutions() if fold is None else fold
     run = Run(Plan(problem, "enumerate", fold=folded), options)
-    run.search()
+    return run.search(lambda: _enumeration(run))
+
+
+def _enumeration(run: Run) -> Enumeration[Any]:
+    """Return the total of a search that has ended, or was broken off."""
     status: Status = "interrupted" if run.reason else "complete"
     return Enumeration(status, run.statistics(), run.state.profile, run.state.total)

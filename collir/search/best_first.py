@@ -69,6 +69,10 @@ class BestFirst:
             return self._sign * value
         return rank_of(self._problem, "bound", value, node)
 
+    def _ruled_out(self, rank: float) -> bool:
+        """Whether a node is not needed, by the rank of its bound."""
+        return rank >= self._goal.threshold or rank > self._cells[CUT]
+
     def _push(self, rank: float, depth: int, node: Any) -> None:
         self._made += 1
         heapq.heappush(self._open, (rank, -depth, self._made, node))
@@ -86,11 +90,11 @@ class BestFirst:
             raise
 
     def _advance(self, nodes: int, backtracks: float) -> bool:
-        counts, goal, cells = self.counts, self._goal, self._cells
+        counts, goal = self.counts, self._goal
         last_node = counts.nodes + nodes
         last_backtrack = counts.backtracks + backtracks
         while self._open:
-            if self._open[0][0] >= goal.threshold or self._open[0][0] > cells[CUT]:
+            if self._ruled_out(self._open[0][0]):
                 self._prune_all()
                 return False
             _, depth, _, node = heapq.heappop(self._open)
@@ -118,10 +122,9 @@ class BestFirst:
             if self._endless:
                 raise too_deep(node)
             return
-        threshold = self._goal.threshold
         for child in self._problem.children(node):
             rank = self._rank(child)
-            if rank >= threshold or rank > self._cells[CUT]:
+            if self._ruled_out(rank):
                 self._count("pruned", depth + 1)
                 if self._problem.sorted_by_bound:
                     break
@@ -156,7 +159,12 @@ class BestFirst:
     def share(self, everything: bool) -> list[tuple[int, Any]]:
         """Every second of the best open nodes, or the second best one."""
         many = 2 * SHARED if everything else 2
-        best = [heapq.heappop(self._open) for _ in range(min(many, len(self._open)))]
+        best: list[Entry] = []
+        while self._open and len(best) < many:
+            if self._ruled_out(self._open[0][0]):
+                self._prune_all()
+            else:
+                best.append(heapq.heappop(self._open))
         for entry in best[0::2]:
             heapq.heappush(self._open, entry)
         return [(-entry[1], entry[3]) for entry in best[1::2]]

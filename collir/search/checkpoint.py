@@ -18,7 +18,7 @@ from collir.search.problem import SearchError
 MAGIC = b"collir search checkpoint 1\n"
 
 EVERY = 30.0
-"""Seconds between two checkpoints."""
+"""Seconds between two checkpoints, unless the option says otherwise."""
 
 
 def _identity(plan: Plan) -> tuple[Any, ...]:
@@ -51,16 +51,18 @@ class Checkpoints:
 
     def look(self, coordinator: Coordinator) -> None:
         """Writes, if it is time."""
-        if time.monotonic() - self._written > self._every:
+        if time.monotonic() - self._written >= self._every:
             self.keep(coordinator.snapshot())
 
-    def keep(self, state: State) -> None:
+    def keep(self, state: State) -> bool:
         """Writes the state; where that fails the search goes on, and stderr says so."""
         self._written = time.monotonic()
         try:
             self.write(state)
         except SearchError as error:
             sys.stderr.write(f"warning: no checkpoint: {error}\n")
+            return False
+        return True
 
     def write(self, state: State) -> None:
         """Writes the state, whole or not at all."""

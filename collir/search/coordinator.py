@@ -7,7 +7,6 @@ the best. Where a node searched twice would spoil the answer, reports say what w
 left together.
 """
 
-import heapq
 import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from collir.search.coordination import DepthBounded, Ordered
 from collir.search.engines.base import Engine, Event
 from collir.search.limits import Watch
 from collir.search.plan import Plan
+from collir.search.pool import Pool
 from collir.search.problem import Number, SearchError, has, rank_of, shown, sign
 from collir.search.tasks import Counts, Found, Profile, Report, Task
 
@@ -78,7 +78,7 @@ class Coordinator:
         self.watch = watch
         self.state = state
         self._observers = observers
-        self._pool: list[tuple[tuple[float, ...], int, Task]] = []
+        self._pool = Pool(self._rank, not plan.ordered and plan.order == "depth-first")
         self._made = 0
         self._held: list[dict[int, Task]] = [{} for _ in range(engine.workers)]
         self._hungry = set(range(engine.workers))  # those that may have too few tasks
@@ -86,32 +86,36 @@ class Coordinator:
         self._task_seconds = (0, 0.0)
         self._decided = False
         self._stopped = False
+        self._error: Exception | None = None
+        self.unkept: list[Found] = []
+        """Solutions that are not in the state, because tasks in it will find them again."""
+        self.whole = True
+        """Whether the state is that of one moment: not once a change of it was broken off."""
 
     # What there is to do.
 
     def _rank(self, task: Task) -> tuple[float, ...]:
-        """What decides which task is next: its place, its best bound, or its depth."""
+        """What decides which task a worker without any is given: place, best bound, or depth."""
         if self.plan.ordered:
             return (task.order,)
         if self.plan.order == "best-first":
             return (best_bound(self.plan, [task]),)
         return (task.depth,)
 
-    def _put(self, task: Task, ident: int | None = None) -> None:
+    def _put(self, task: Task, ident: int | None = None, maker: int | None = None) -> None:
         coordination = self.plan.coordination
         if isinstance(coordination, DepthBounded) and task.size > 1:
             for piece in task.pieces():
-                self._put(piece)
+                self._put(piece, maker=maker)
             return
         if ident is None:
             self._made += 1
             ident = self._made
-        heapq.heappush(self._pool, ((*self._rank(task), ident), ident, task))
+        self._pool.put(ident, task, maker)
 
     def _open(self) -> list[Task]:
         """All tasks not finished, as far as they are known here."""
-        tasks = [task for _, _, task in self._pool]
-        return tasks + [task for held in self._held for task in held.values()]
+        return [*self._pool, *(task for held in self._held for task in held.values())]
 
     def snapshot(self) -> State:
         """The state now."""
@@ -141,7 +145,7 @@ class Coordinator:
             raise
         try:
             self._publish()
-            while not reason and not self._decided and (self._pool or any(self._held)):
+            while not (reason or self._decided or self._error) and self._unfinished():
                 self._dispatch()
                 for event in engine.wait(min(TICK, self.watch.left())):
                     self._take(event)
@@ -149,13 +153,21 @@ class Coordinator:
                 for observer in self._observers:
                     observer.look(self)
         finally:
-            last = engine.stop()
-            engine.board.release()  # not if that failed: then workers may still be at this search
-            self._stopped = True
-            for event in last:
-                self._take(event)
-            state.open = self._open()
+            try:
+                last = engine.stop()
+                engine.board.release()  # not if that failed: workers may still be at this search
+                self._stopped = True
+                for event in last:
+                    self._take(event)
+            finally:
+                state.open = self._open()
+        if self._error is not None and not self._decided:
+            raise self._error
         return reason if state.open and not self._decided else ""
+
+    def _unfinished(self) -> bool:
+        """Whether there are tasks that are not done."""
+        return bool(self._pool) or any(self._held)
 
     def _limit(self) -> str:
         visited = self.visited()
@@ -177,23 +189,27 @@ class Coordinator:
             plenty = len(self._pool) > 4 * workers * batch  # then the next batch waits there
             if len(held) <= (batch // 2 if plenty else 0):
                 share = -(-len(self._pool) // workers)
-                if tasks := self._next(held, min(batch, share)):
+                if tasks := self._next(index, min(batch, share)):
                     self.engine.submit(index, tasks)
             self._hungry.discard(index)
         idle = 0 if self._pool else sum(1 for index in self._hungry if not self._held[index])
         self.engine.board.set(WANTED, float(idle) if workers > 1 else 0.0)
 
-    def _next(self, held: dict[int, Task], many: int) -> list[tuple[int, Task]]:
+    def _next(self, worker: int, many: int) -> list[tuple[int, Task]]:
         """The next tasks of the pool, for a worker; one that a worker was lost with goes alone."""
         tasks: list[tuple[int, Task]] = []
+        held = self._held[worker]
         while self._pool and len(tasks) < many:
-            alone = self._pool[0][1] in self._attempts
+            ident = self._pool.first(worker)
+            alone = ident in self._attempts
             if alone and held:
                 break
-            _, ident, task = heapq.heappop(self._pool)
+            self.whole = False
+            task = self._pool.take(ident)
             if self.plan.ordered:
                 task = task._replace(known=self._known_before(task))
             held[ident] = task
+            self.whole = True
             tasks.append((ident, task))
             if alone:
                 break
@@ -210,29 +226,34 @@ class Coordinator:
         held = self._held[event.worker]
         self._hungry.add(event.worker)
         for report in event.reports:
-            self._merge(report, held)
+            self._error = self._error or report.error
+            self.whole = False
+            self._merge(report, event.worker)
+            self.whole = True
         if event.lost is not None:
             self._lost(held, event.lost)
 
     def _lost(self, held: dict[int, Task], why: str) -> None:
         """Takes back what a lost worker had: suspects all; what it had alone is to blame."""
         self.state.lost += not self._stopped  # one that did not stop in time is no loss
-        for ident, task in held.items():
+        tasks = dict(held)
+        held.clear()
+        for ident, task in tasks.items():
             self._put(task, ident)
-            if self._stopped:
-                continue
-            self._attempts[ident] = self._attempts.get(ident, 0) + (len(held) == 1)
+        if self._stopped:
+            return
+        for ident, task in tasks.items():
+            self._attempts[ident] = self._attempts.get(ident, 0) + (len(tasks) == 1)
             if self._attempts[ident] >= ATTEMPTS:
                 node = next((node for level in task.levels for node in level), None)
                 raise SearchError(
                     f"{ATTEMPTS} workers were lost with the same task ({why}), which begins at "
                     f"{shown(node)}: it may need more memory than there is, or a kernel may crash"
                 )
-        held.clear()
 
-    def _merge(self, report: Report, held: dict[int, Task]) -> None:
+    def _merge(self, report: Report, worker: int) -> None:
         """Adds what was done, and takes over what is given."""
-        state = self.state
+        state, held = self.state, self._held[worker]
         task = held[report.ident]
         state.counts.add(report.counts)
         if report.profile is not None:
@@ -241,15 +262,18 @@ class Coordinator:
         if self.plan.fold is not None and report.total is not None:
             state.total = self.plan.fold.merge(state.total, report.total)
         base = state.next_order if task.order < 0 else task.order
-        self._solutions(report.found, base, task.order < 0)
+        if report.state == "failed" and self.plan.counts:
+            self.unkept += report.found  # the task will find them again
+        else:
+            self._solutions(report.found, base, task.order < 0)
         for depth, node in report.given:
             order = 0
             if task.order < 0:
                 order, state.next_order = state.next_order, state.next_order + 1
-            self._put(Task(depth, ([node],), order))
+            self._put(Task(depth, ([node],), order), maker=worker)
         state.tasks += len(report.given)
         self._attempts.pop(report.ident, None)  # it got further
-        if report.state == "running":
+        if report.state in ("running", "failed"):
             if report.kept is not None:
                 held[report.ident] = report.kept
             return
@@ -258,7 +282,7 @@ class Coordinator:
             number, seconds = self._task_seconds
             self._task_seconds = (number + 1, seconds + report.seconds)
         else:
-            self._put(report.kept if report.kept is not None else task, report.ident)
+            self._put(report.kept if report.kept is not None else task, report.ident, worker)
 
     def _solutions(self, found: list[Found], base: int, making: bool) -> None:
         """Keeps the best solutions; an order, where there is one, decides between equal ones.
@@ -286,8 +310,7 @@ class Coordinator:
 
     def _only_before(self, place: int) -> None:
         """Forgets the tasks whose place is after this one."""
-        self._pool = [entry for entry in self._pool if 2 * entry[2].order + 1 <= place]
-        heapq.heapify(self._pool)
+        self._pool.keep(lambda task: 2 * task.order + 1 <= place)
         self.engine.board.set(LAST, place / 2)
 
     def _publish(self) -> None:

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Protocol
 
 from collir.search.board import CUT, Board
 from collir.search.dominance import Labels
-from collir.search.goals import Goal, prunes
+from collir.search.goals import Best, Goal, prunes
 from collir.search.problem import (
     Dive,
     Kernel,
@@ -103,6 +104,7 @@ class DepthFirst:
         self._order = task.order
         self._levels: list[Iterator[Any]] = [iter(level) for level in task.levels]
         self._path: list[Any] = [_NOBODY] * len(self._levels)  # whose children a level holds
+        self._nearest = 0  # above this level no node is left
 
     def finished(self) -> bool:
         """Whether nothing of the task is left."""
@@ -110,6 +112,83 @@ class DepthFirst:
 
     def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
         """Visits up to so many nodes more; True if the goal has something to tell."""
+        plain = self._labels is None and self._kernel is None and self.profile is None
+        if plain and self._cutoff == self._limit == math.inf and isinstance(self._goal, Best):
+            return self._advance_plain(self._goal, nodes, backtracks)
+        return self._advance(nodes, backtracks)
+
+    def _advance_plain(self, goal: Best, nodes: int, backtracks: float) -> bool:
+        """The same as ``_advance`` for the best solutions where there is nothing else to look at:
+        without calls but to the problem, and without a look at what it does not have."""
+        problem, cells, sign = self._problem, self._cells, self._sign
+        bound, children, objective = self._bound, problem.children, problem.objective
+        sorted_by_bound, threshold, counts = problem.sorted_by_bound, goal.threshold, self.counts
+        levels, path = self._levels, self._path
+        if not levels:
+            return False
+        level = levels.pop()
+        push, pop, enter, leave = levels.append, levels.pop, path.append, path.pop
+        pruned = backtracked = 0
+        left, deepest = nodes, counts.deepest
+        depth = self._first + len(levels)
+        node: Any = None
+        try:
+            while True:
+                for node in level:
+                    if bound is not None:
+                        value = bound(node)
+                        if type(value) is not int and type(value) is not float:
+                            value = sign * rank_of(problem, "bound", value, node)
+                        rank = sign * value
+                        if rank >= threshold or rank > cells[CUT]:
+                            pruned += 1
+                            if sorted_by_bound:
+                                level = iter(_DONE)
+                                break
+                            if pruned >= nodes:
+                                return False
+                            continue
+                        if rank != rank:
+                            rank_of(problem, "bound", rank, node)
+                    left -= 1
+                    if depth > deepest:
+                        deepest = depth
+                    value = objective(node)
+                    if value is not None:
+                        if type(value) is not int and type(value) is not float:
+                            value = sign * rank_of(problem, "objective", value, node)
+                        if not sign * value >= threshold:
+                            goal.offer(rank_of(problem, "objective", value, node), node)
+                    push(level)
+                    level = iter(children(node))
+                    enter(node)
+                    depth += 1
+                    if depth >= _SUSPECT and depth & (depth - 1) == 0:
+                        self._refuse_endless(node, depth)
+                    if left <= 0 or goal.threshold is not threshold:
+                        return goal.threshold is not threshold
+                    break
+                else:
+                    if leave() is not _NOBODY:
+                        backtracked += 1
+                    if not levels:
+                        return False
+                    level = pop()
+                    depth -= 1
+                    if backtracked >= backtracks:
+                        return False
+        except TypeError:
+            explain(problem, node, bound is not None)
+            raise
+        finally:
+            if path:
+                push(level)
+            counts.nodes += nodes - left
+            counts.pruned += pruned
+            counts.backtracks += backtracked
+            counts.deepest = deepest
+
+    def _advance(self, nodes: int, backtracks: float) -> bool:
         goal, cells, labels, kernel = self._goal, self._cells, self._labels, self._kernel
         visit, children, bound = goal.visit, self._problem.children, self._bound
         levels, path, counts, profile = self._levels, self._path, self.counts, self.profile
@@ -214,18 +293,46 @@ class DepthFirst:
         return Task(self._first, tuple(rest), self._order)
 
     def share(self, everything: bool) -> list[tuple[int, Any]]:
-        """Parts with the unvisited nodes nearest the root: all at that depth, or the first one."""
-        rest = self.remaining().levels
-        left = sum(map(len, rest))
-        for i, level in enumerate(rest):
-            if level and left > 1:
-                first = 1 if everything and len(level) == left else 0  # one stays
-                last = len(level) if everything else first + 1
-                if not everything and len(level) == left:
-                    first, last = 1, 2
-                self._levels[i] = iter(level[:first] + level[last:])
-                return [(self._first + i, node) for node in level[first:last]]
+        """Parts with the unvisited nodes nearest the root: all at that depth, or the first one.
+
+        Nodes that the bound rules out by now are dropped here rather than given away.
+        """
+        for i in range(self._nearest, len(self._levels)):
+            level = self._unpruned(i)
+            self._levels[i] = iter(level)
+            if not level:
+                self._nearest = i + 1
+                continue
+            first = 0 if self._any_below(i) else 1  # one stays
+            last = len(level) if everything else first + 1
+            self._levels[i] = iter(level[:first] + level[last:])
+            return [(self._first + i, node) for node in level[first:last]]
         return []
+
+    def _any_below(self, i: int) -> bool:
+        """Whether there is an unvisited node below the i-th level of those kept."""
+        for j in range(i + 1, len(self._levels)):
+            for node in self._levels[j]:
+                self._levels[j] = chain((node,), self._levels[j])
+                return True
+        return False
+
+    def _unpruned(self, i: int) -> list[Any]:
+        """The unvisited nodes of the i-th level kept that the bound does not rule out."""
+        if self._bound is None:
+            return list(self._levels[i])
+        level: list[Any] = []
+        for node in self._levels[i]:
+            rank = rank_of(self._problem, "bound", self._bound(node), node)
+            if rank < self._goal.threshold and rank <= self._cells[CUT]:
+                level.append(node)
+                continue
+            self.counts.pruned += 1
+            if self.profile is not None:
+                self.profile.count(self.profile.pruned, self._first + i)
+            if self._problem.sorted_by_bound:
+                break
+        return level
 
     def _refuse_endless(self, node: Any, depth: int) -> None:
         """Raises an error if a node is its own ancestor, or too deep for there to be an end."""

@@ -29,7 +29,9 @@ class Options(TypedDict, total=False):
         time_limit, node_limit, memory_limit: seconds, nodes, bytes after which the best so far is
             returned, as it is after SIGINT.
         progress: a line on stderr about how far the search is; None: if stderr is a terminal.
-        checkpoint: a file that is written now and then, and at the end of an unfinished search.
+        checkpoint: a file that is written now and then, and at the end of an unfinished search,
+            which an exception may have ended.
+        checkpoint_every: seconds between two checkpoints. By default 30.
         resume: such a file, to go on with. It is a pickle: only read what you trust.
         profile: counts for each depth.
         check: first goes through the whole tree without pruning anything, and raises an error that
@@ -48,6 +50,7 @@ class Options(TypedDict, total=False):
     memory_limit: int | None
     progress: bool | None
     checkpoint: str | Path | None
+    checkpoint_every: float
     resume: str | Path | None
     profile: bool
     check: bool
@@ -68,8 +71,10 @@ def look_at(options: Options) -> None:
         if name in ("workers", "slice", "depth_limit", "node_limit", "memory_limit"):
             whole(name, value, 1 if name in ("workers", "slice") else 0)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if name == "time_limit" and not number:
-            raise SearchError(f"time_limit must be a number of seconds, not {value!r}")
+        if name in ("time_limit", "checkpoint_every") and not number:
+            raise SearchError(f"{name} must be a number of seconds, not {value!r}")
+        if name == "checkpoint_every" and not cast(float, value) >= 0:
+            raise SearchError(f"checkpoint_every must not be below 0, as {value} is")
     order: object = options.get("order", "depth-first")
     if order not in ORDERS:
         raise SearchError(f"the order is one of {', '.join(ORDERS)}, not {order!r}")

@@ -6,7 +6,7 @@ iterator is drawn from one child at a time, so that what is pruned first is neve
 """
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
@@ -122,6 +122,10 @@ class Problem(Generic[Node]):
         solutions, nor with a limit on the depth.
         """
         return None
+
+
+make_node: Callable[..., Any] = tuple[Any, ...].__new__
+"""Makes a NamedTuple of a class from a tuple of its fields, in half the time of a call."""
 
 
 def has(problem: Problem[Any], method: str) -> bool:

@@ -69,6 +69,22 @@ class Outcome:
     profile: Profile | None
 
 
+_SO_FAR = "collir_search_outcome"
+
+
+def keep_outcome(error: BaseException, outcome: Outcome) -> None:
+    """Keep with an exception what a search had found when it was raised."""
+    setattr(error, _SO_FAR, outcome)
+
+
+def so_far(error: BaseException) -> Outcome | None:
+    """Return what a search had found when it raised an exception; None if it had not begun.
+
+    On MPI, rank 0 has it.
+    """
+    return getattr(error, _SO_FAR, None)
+
+
 @dataclass(frozen=True)
 class Optimum(Outcome, Generic[Node]):
     """The best solutions.

@@ -1,13 +1,15 @@
 """One search: its options become a plan, an engine, and who looks on; then it is run."""
 
+import contextlib
 import os
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from collir.search.checked import check as check_problem
-from collir.search.checkpoint import Checkpoints, read_checkpoint
+from collir.search.checkpoint import EVERY, Checkpoints, read_checkpoint
 from collir.search.coordination import Budget, Sequential
 from collir.search.coordinator import Coordinator, Observer, State, first_task
 from collir.search.engines.base import Engine
@@ -22,12 +24,14 @@ from collir.search.options import EngineName, Options, look_at
 from collir.search.plan import Plan
 from collir.search.problem import Problem, SearchError, sign
 from collir.search.progress import Progress, wanted
-from collir.search.results import Solution, Statistics
+from collir.search.results import Outcome, Solution, Statistics, keep_outcome
+
+Result = TypeVar("Result", bound=Outcome)
 
 PAYS = 0.25
 """Seconds that a search with several workers runs in this process before others are started."""
 
-EVERY = 0.25
+SAID = 0.25
 """Seconds after which a long task is reported where workers can be lost or a checkpoint is kept."""
 
 
@@ -60,6 +64,7 @@ class Run:
         )
         self.reason = ""
         self._name = ""
+        self._coordinator: Coordinator | None = None
 
     def _count(self) -> int:
         """How many workers: engines made before know, and of MPI the launcher decides."""
@@ -70,7 +75,19 @@ class Run:
         workers = self._options.get("workers", 1)
         return _cores() if workers is None else workers
 
-    def search(self) -> None:
+    def search(self, outcome: Callable[[], Result]) -> Result:
+        """Runs it, and returns its outcome; an exception carries the outcome so far."""
+        try:
+            self._anywhere()
+        except BaseException as error:
+            if self._coordinator is not None:
+                self.reason = "error"
+                with contextlib.suppress(Exception):  # as if the problem can no longer be asked
+                    keep_outcome(error, outcome())
+            raise
+        return outcome()
+
+    def _anywhere(self) -> None:
         """Runs it; with MPI, on rank 0, for which the others work."""
         if self._engine == "mpi":
             with Mpi() as engine:
@@ -91,7 +108,7 @@ class Run:
                 path = self._options.get("checkpoint")
                 if path is None or not Path(path).exists():
                     raise
-                text = f"{error}; {path} holds what was known a while before"
+                text = f"{error}; {path} holds what was known"
                 raise LostRankError(text, error.rank) from None
             return self.state, self.reason, self._name, self._workers_used
 
@@ -108,7 +125,7 @@ class Run:
         observers: list[Observer] = []
         checkpoints = None
         if (path := options.get("checkpoint")) is not None:
-            checkpoints = Checkpoints(path, plan)
+            checkpoints = Checkpoints(path, plan, options.get("checkpoint_every", EVERY))
             observers.append(checkpoints)
         progress = Progress() if wanted(options.get("progress")) else None
         if progress is not None:
@@ -119,11 +136,16 @@ class Run:
                 state = self.state
                 watch = Watch(self._limits, interrupt, state.seconds, state.counts.nodes)
                 self._run(watch, tuple(observers))
+            except BaseException as error:
+                begun = self._coordinator is not None and self._coordinator.whole
+                if checkpoints is not None and begun and checkpoints.keep(self.state):
+                    error.add_note(f"{options.get('checkpoint')} holds what was known")
+                raise
             finally:
                 if progress is not None:
                     progress.close()
-                if checkpoints is not None and self.reason:
-                    checkpoints.keep(self.state)
+            if checkpoints is not None and self.reason:
+                checkpoints.keep(self.state)
 
     def _run(self, watch: Watch, observers: tuple[Observer, ...]) -> None:
         """Runs it on the engine asked for; with ``auto`` first here, and there if it pays."""
@@ -141,13 +163,15 @@ class Run:
     def _on(self, engine: Engine, watch: Watch, observers: tuple[Observer, ...]) -> None:
         plan = replace(self.plan, most=watch.nodes_left(self.state.counts.nodes))
         if engine.durable or "checkpoint" in self._options:
-            plan = replace(plan, every=EVERY)
+            plan = replace(plan, every=min(SAID, self._options.get("checkpoint_every", SAID)))
         self._name = type(engine).__name__.lower()
         self._workers_used = engine.workers
         self.reason = ""
-        coordinator = Coordinator(plan, engine, watch, self.state, observers)
-        self.reason = coordinator.run()
-        self.state.seconds = watch.seconds
+        self._coordinator = Coordinator(plan, engine, watch, self.state, observers)
+        try:
+            self.reason = self._coordinator.run()
+        finally:
+            self.state.seconds = watch.seconds
 
     def _made(self) -> tuple[Engine, bool]:
         """The engine, and whether it is ours to close."""
@@ -163,9 +187,12 @@ class Run:
     def solutions(self) -> tuple[Solution[Any], ...]:
         """What was found, best first."""
         problem = self.plan.problem
+        best = self.state.found
+        if self._coordinator is not None and self._coordinator.unkept:
+            best = sorted(best + self._coordinator.unkept, key=lambda found: found.rank)
         return tuple(
             Solution(sign(problem) * found.rank, found.node, problem.show(found.node))
-            for found in self.state.found
+            for found in best[: self.plan.k]
         )
 
     def statistics(self) -> Statistics:

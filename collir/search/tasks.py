@@ -5,10 +5,11 @@ runs the task, exactly as if he had generated them. So the root of a task is a n
 """
 
 import math
+import traceback
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from collir.search.problem import Number
+from collir.search.problem import Number, SearchError
 
 
 class Task(NamedTuple):
@@ -95,7 +96,19 @@ class Profile:
         self.tasks += other.tasks
 
 
-State = Literal["running", "done", "returned"]
+State = Literal["running", "done", "returned", "failed"]
+
+
+class WorkerError(SearchError):
+    """What went wrong in another process; the message has the text of the exception there."""
+
+
+def described(error: BaseException, who: str = "a worker") -> str:
+    """Return the text of an exception for another process."""
+    if isinstance(error, SearchError):
+        return str(error)
+    lines = "".join(traceback.format_exception(error))
+    return f"{who} raised {type(error).__name__}: {error}\n{lines}"
 
 
 @dataclass
@@ -105,7 +118,8 @@ class Report:
     ``found`` and ``total`` are solutions and what an enumeration adds; ``given`` are nodes (with
     their depths) that become tasks of their own; ``kept``, if given, is what the worker is still to
     do: with it a lost worker's task is searched again. The state ``returned`` gives back all of
-    ``kept`` or, if that is None, the whole task.
+    ``kept`` or, if that is None, the whole task. The state ``failed`` says that ``error`` was
+    raised: of what was done since the last report, only solutions are told.
     """
 
     ident: int
@@ -117,3 +131,9 @@ class Report:
     counts: Counts = field(default_factory=Counts)
     profile: Profile | None = None
     seconds: float = 0.0
+    error: Exception | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pack the report for another process: the text of an exception that is not ours."""
+        error = None if self.error is None else WorkerError(described(self.error))
+        return {**self.__dict__, "error": error}

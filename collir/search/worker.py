@@ -1,8 +1,9 @@
 """A worker: it runs tasks a slice at a time, and says what it has done and what it gives away."""
 
+import heapq
 import math
 import time
-from collections import deque
+from collections.abc import Callable
 
 from collir.search.board import COUNTERS, CUT, LAST, STOP, WANTED, Board, cut_at
 from collir.search.coordination import Budget, DepthBounded, Ordered, StackStealing
@@ -47,7 +48,9 @@ class Worker:
         self._goal = plan.goal()
         self._kernel = plan.kernel()
         self._explorer = plan.explorer(self._goal, board, self._kernel)
-        self._queue: deque[tuple[int, Task]] = deque()
+        self._queue: list[tuple[tuple[int, int], int, Task]] = []  # a heap: the next one first
+        self._deepest_first = plan.order == "depth-first" and not plan.ordered
+        self._added = 0
         self._running: tuple[int, Task] | None = None
         self._slice = plan.slice or 1
         self._visited = 0
@@ -63,11 +66,38 @@ class Worker:
         return waiting and self._visited < self._plan.most
 
     def add(self, tasks: list[tuple[int, Task]]) -> None:
-        """More tasks."""
-        self._queue.extend(tasks)
+        """More tasks: depth first the deepest is next, of equal ones that which came first."""
+        for ident, task in tasks:
+            self._added += 1
+            depth = task.depth if self._deepest_first else 0
+            heapq.heappush(self._queue, ((-depth, self._added), ident, task))
 
     def step(self) -> list[Report]:
         """Runs a slice of a task; the reports to deliver, if any."""
+        return self._guarded(self._step)
+
+    def _guarded(self, call: Callable[[], list[Report]]) -> list[Report]:
+        """Calls what runs the problem; an exception drops the task as far as it is not reported.
+
+        The coordinator still has the task as it was reported last. What an exception leaves here
+        (a generator that has ended too early) says nothing of what there is to do.
+        """
+        try:
+            return call()
+        except BaseException as error:
+            explorer, goal = self._explorer, self._goal
+            found, _ = list(goal.found), goal.take()
+            goal.found.clear()
+            explorer.given.clear()
+            explorer.counts = Counts()
+            explorer.profile = Profile() if explorer.profile is not None else None
+            if self._running is None or not isinstance(error, Exception):
+                self._running = None
+                raise
+            ident, self._running = self._running[0], None
+            return [Report(ident, "failed", found=found, error=error)]
+
+    def _step(self) -> list[Report]:
         if self._running is None:
             self._begin()
         started = time.perf_counter()
@@ -99,7 +129,7 @@ class Worker:
         return reports
 
     def _begin(self) -> None:
-        ident, task = self._queue.popleft()
+        _, ident, task = heapq.heappop(self._queue)
         self._running = ident, task
         plan, cutoff = self._plan, math.inf
         coordination = plan.coordination
@@ -167,7 +197,7 @@ class Worker:
 
     def _returned(self) -> list[Report]:
         """All tasks not begun, for those who have nothing to do."""
-        reports = [Report(ident, "returned") for ident, _ in self._queue]
+        reports = [Report(ident, "returned") for _, ident, _ in sorted(self._queue)]
         self._queue.clear()
         return reports
 
@@ -177,7 +207,7 @@ class Worker:
         if self._running is not None:
             needless = self._running[1].order > self._board.cells[LAST]
             over = needless or self._explorer.finished()
-            reports.append(self._report("done" if over else "returned"))
+            reports += self._guarded(lambda: [self._report("done" if over else "returned")])
         return reports
 
     def _report(self, state: State, kept: bool = False) -> Report:

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from collir import search
+from collir.search.checkpoint import EVERY
 from collir.search.coordination import (
     Budget,
     Coordination,
@@ -239,6 +240,13 @@ def _common(parser: Parser) -> None:
     add("--node-limit", type=int, metavar="N", help="end after so many nodes")
     add("--memory-limit", type=_bytes, metavar="SIZE", help="end at this size, such as `2 GB`")
     add("--checkpoint", metavar="FILE", help="write down now and then how far the search is")
+    add(
+        "--checkpoint-every",
+        type=_seconds,
+        metavar="TIME",
+        default=EVERY,
+        help="time between two checkpoints; default: %(default)g s",
+    )
     add("--resume", metavar="FILE", help="go on from there; only read a file that you trust")
     add("--seed", type=int, default=0, help="of the turns that the engine `local` takes")
     add(
@@ -345,12 +353,20 @@ def _report(problem: Problem[Any], options: Options) -> int:
     try:
         outcome = _search(subject, problem, options)
     except SearchError as error:
-        raise DiagnosticError(Diagnostic(str(error))) from error
-    sys.stdout.write((as_json if options.json else as_text)(outcome, subject.what) + "\n")
-    sys.stdout.flush()
+        if (known := search.so_far(error)) is not None:
+            _say(cast(Outcome, known), subject.what, options)
+        text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+        raise DiagnosticError(Diagnostic(text)) from error
+    _say(outcome, subject.what, options)
     if options.profile:
         _write_profile(options.profile, outcome)
     return 0
+
+
+def _say(outcome: Outcome, what: str, options: Options) -> None:
+    """Print an outcome."""
+    sys.stdout.write((as_json if options.json else as_text)(outcome, what) + "\n")
+    sys.stdout.flush()
 
 
 def _write_profile(path: str, outcome: Outcome) -> None:
@@ -400,6 +416,7 @@ def _how(options: Options) -> search.Options:
     )
     if options.checkpoint is not None:
         how["checkpoint"] = options.checkpoint
+        how["checkpoint_every"] = options.checkpoint_every
     if options.resume is not None:
         how["resume"] = options.resume
     return how

@@ -111,7 +111,7 @@ def test_a_limit_of_the_depth_ends_a_circle_at_any_depth(checked: bool) -> None:
 
 
 def test_a_check_of_a_tree_without_an_end_ends() -> None:
-    with within(3), pytest.raises(SearchError, match="deeper"):
+    with within(30), pytest.raises(SearchError, match="deeper"):
         check(Line(length=math.inf))
 
 
@@ -469,6 +469,8 @@ def test_a_root_that_cannot_be_pickled_is_an_error(engine: Processes) -> None:
         {"time_limit": math.nan},
         {"node_limit": -5},
         {"memory_limit": -1},
+        {"checkpoint_every": -1.0},
+        {"checkpoint_every": math.nan},
         {"order": "breadth-first"},
         {"engine": "gpu"},
         {"engine": "process", "workers": 2},

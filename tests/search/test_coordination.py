@@ -292,6 +292,27 @@ def test_alone_it_takes_the_nodes_that_a_plain_search_takes(problem: Tree) -> No
     assert (found.best.node if found.best else None) == expected.node
 
 
+@HERE
+@given(trees(), st.sampled_from([Sequential(), Budget(1), DepthBounded(2)]), SEEDS, KINDS)
+def test_the_inner_loop_of_branch_and_bound_does_what_the_general_one_does(
+    problem: Tree, coordination: Coordination, seed: int, step: int
+) -> None:
+    """A search with a profile takes the general one; all that it counts is the same."""
+    plain, general = (
+        optimise(
+            problem,
+            engine=Local(2, seed),
+            coordination=coordination,
+            slice=step + 1,
+            profile=profile,
+        )
+        for profile in (False, True)
+    )
+    plain.statistics.seconds = general.statistics.seconds = 0.0
+    assert plain.statistics == general.statistics
+    assert plain.solutions == general.solutions
+
+
 # The answer of an ordered search does not depend on the engine.
 
 

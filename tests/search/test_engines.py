@@ -365,7 +365,9 @@ def test_a_worker_that_an_unnamed_signal_kills_is_replaced() -> None:
 
 
 def test_workers_that_cannot_start_are_named_as_that() -> None:
-    script = "from collir.search import *\nfrom search_problems import Heap\n"
+    script = (
+        "from collir.search import Nodes, Processes, enumerate\nfrom search_problems import Heap\n"
+    )
     script += "enumerate(Heap(50), Nodes(), engine=Processes(1, 'spawn'))\n"
     support = Path(__file__).parent.parent / "support"
     with tempfile.TemporaryDirectory() as folder:

@@ -17,6 +17,7 @@ import signal
 import sys
 from pathlib import Path
 from collir.search import *
+from collir.search import enumerate
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background ignores
 from search_problems import *
 folder = Path(sys.argv[1])

@@ -85,17 +85,61 @@ def names_the_lost_rank(job: "subprocess.Popen[str]", folder: Path, why: str) ->
 
 def test_ranks_that_outlive_another_name_it(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "100"]) as process:
-        job = launch("losing", tmp_path, str(process.pid))
+        job = launch("losing", tmp_path, "1.5", str(process.pid))
         wait_for(tmp_path, job)
         process.kill()
         names_the_lost_rank(job, tmp_path, f"its process ({process.pid}) has ended")
 
 
 def test_a_rank_elsewhere_that_is_silent_is_lost(tmp_path: Path) -> None:
-    job = launch("losing", tmp_path)
+    job = launch("losing", tmp_path, "1.5")
     wait_for(tmp_path, job)
     os.kill(int((tmp_path / "pid-2").read_text(encoding="utf-8")), signal.SIGSTOP)
     names_the_lost_rank(job, tmp_path, "it has given no sign of life for 1.5 s")
+
+
+KEPT = """
+cd {folder}
+{python} {script} losing {folder} 100
+touch ended-$PMI_RANK
+sleep 100
+"""
+"""A shell that outlives its rank, so that the launcher does not end the others."""
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_rank_killed_on_another_machine_is_named_by_the_others(rank: int, tmp_path: Path) -> None:
+    """MPI raises an error in some call, and crashes if it is asked for that rank again."""
+    launcher = find("mpiexec")
+    options = subprocess.run([launcher, "-help"], capture_output=True, text=True, timeout=HANG)
+    if "-disable-auto-cleanup" not in options.stdout + options.stderr:
+        pytest.skip("the launcher always ends the whole job")
+    shell = KEPT.format(folder=tmp_path, python=sys.executable, script=SCRIPT)
+    job = subprocess.Popen(
+        [launcher, "-disable-auto-cleanup", "-n", "4", "sh", "-c", shell],
+        env={**os.environ, "MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    wait_for(tmp_path, job)
+    os.kill(int((tmp_path / f"pid-{rank}").read_text(encoding="utf-8")), signal.SIGKILL)
+    others = sorted({0, 1, 2, 3} - {rank})
+    end = time.monotonic() + HANG
+
+    def said(other: int) -> str:
+        return (tmp_path / f"errors-{other}").read_text(encoding="utf-8")
+
+    while not all("Error:" in said(other) for other in others) and job.poll() is None:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    time.sleep(0.2)
+    job.kill()
+    output = job.communicate()[0]
+    assert "Segmentation fault" not in output
+    for other in others:
+        assert f"LostRankError: rank {rank} of 4 is lost: MPI cannot reach it" in said(other)
 
 
 def test_an_interrupt_returns_what_was_found_on_all_ranks(tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ from collir.search import (
     k_best,
     optimise,
 )
-from collir.search.checkpoint import Checkpoints
 from collir.search.engines.mpi import Mpi
 from collir.search.problem import Number, Problem
 from collir.search.problems.knapsack import Knapsack
@@ -240,21 +239,22 @@ def halves() -> None:
 
 def lasting(folder: Path, engine: Mpi | Literal["mpi"] = "mpi") -> None:
     """A search that writes a checkpoint, and during which a rank is killed from outside."""
-    Checkpoints.__init__.__defaults__ = (0.1,)
     Slow.pause = 5e-4
     (folder / f"pid-{WORLD.rank}").write_text(str(os.getpid()), encoding="utf-8")
-    enumerate(LASTING, NodesByDepth(), engine=engine, checkpoint=folder / "checkpoint")
+    path = folder / "checkpoint"
+    enumerate(LASTING, NodesByDepth(), engine=engine, checkpoint=path, checkpoint_every=0.1)
 
 
-def losing(folder: Path, process: int | None = None) -> None:
-    """A search that loses rank 2: it stops moving on another machine, or its process ends.
+def losing(folder: Path, patience: float, process: int | None = None) -> None:
+    """A search that loses rank 2: as if on another machine, or its process ends.
 
     Args:
+        patience: seconds of silence.
         process: what all take for the process of rank 2. (Were it killed, most launchers would kill
             all others too.)
     """
-    sys.stderr = (folder / f"errors-{WORLD.rank}").open("w", encoding="utf-8")
-    with Mpi(patience=1.5) as engine:
+    sys.stderr = (folder / f"errors-{WORLD.rank}").open("w", encoding="utf-8", buffering=1)
+    with Mpi(patience=patience) as engine:
         link = engine._link  # pyright: ignore[reportPrivateUsage]
         assert link is not None
         if process is None:
@@ -279,7 +279,7 @@ def main(what: str, folder: Path) -> None:
     if what == "lasting":
         lasting(folder)
     elif what == "losing":
-        losing(folder, *map(int, sys.argv[3:]))
+        losing(folder, float(sys.argv[3]), *map(int, sys.argv[4:]))
     elif what == "interrupted":
         interrupted(folder)
     else:

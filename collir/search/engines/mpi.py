@@ -7,13 +7,15 @@ worker that prunes by it reads its own memory.
 A rank that is lost ends the search: MPI cannot replace it. Most launchers then end the whole job
 themselves: MPICH's kills all ranks at once, with a status that is not 0 and no signal that could be
 caught; the last checkpoint stays. Where the others live on, they notice (within a second on one
-machine, after ``patience`` elsewhere), and all ranks raise an error that names the lost one.
+machine; elsewhere when MPI fails to reach it, or after ``patience``), and all ranks raise an error
+that names the lost one.
 """
 
 import os
 import pickle
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from collir.search.board import CUT, LAST, STOP, WANTED, Board, size
@@ -21,11 +23,10 @@ from collir.search.engines.base import Event
 from collir.search.engines.local import Local
 from collir.search.engines.mpi_link import PATIENCE, Link, LostRankError, Pause, mpi
 from collir.search.engines.mpi_worker import RankWorker, deaf
-from collir.search.engines.processes import WorkerError
 from collir.search.memory import resident
 from collir.search.plan import Plan
 from collir.search.problem import SearchError
-from collir.search.tasks import Task
+from collir.search.tasks import Task, WorkerError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -76,7 +77,10 @@ def agree(error: str | None) -> tuple[int, str] | None:
     Raises:
         SearchError: mpi4py or MPI is missing.
     """
-    errors = mpi().COMM_WORLD.allgather(error)
+    try:
+        errors = mpi().COMM_WORLD.allgather(error)
+    except mpi().Exception as failed:
+        raise SearchError(f"a rank was lost before the search began: {failed}") from failed
     return next(((rank, text) for rank, text in enumerate(errors) if text is not None), None)
 
 
@@ -106,7 +110,6 @@ class Mpi:
         self._others = range(1, world.size)
         self._search = 0
         self._running = False
-        self._lost: int | None = None
         self._alone: Local | None = None
         self._link: Link | None = None
         if world.size == 1:
@@ -133,16 +136,11 @@ class Mpi:
             return search()
         if self.rank == 0:
             return self._lead(search)
-        try:
-            with deaf():
-                kind, content = RankWorker(self._open(), self.board).serve()
-        except LostRankError as error:
-            self._lost = error.rank
-            raise
+        with deaf():
+            kind, content = RankWorker(self._open(), self.board).serve()
         if kind == "done":
             return pickle.loads(content)
         if kind == "lost":
-            self._lost = content[1]
             self._open().broken(content[1])
             raise LostRankError(*content)
         raise SearchError(content)
@@ -152,8 +150,8 @@ class Mpi:
             result = search()
             data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
         except LostRankError as error:
-            self._lost = error.rank
-            self._tell("lost", (str(error), error.rank))
+            with suppress(LostRankError):  # another one
+                self._tell("lost", (str(error), error.rank))
             raise
         except BaseException as error:
             named = isinstance(error, SearchError)
@@ -167,8 +165,8 @@ class Mpi:
     def _tell(self, kind: str, content: object) -> None:
         """Tells all others how the search has ended."""
         link = self._open()
-        link.send((rank for rank in self._others if rank != self._lost), (kind, 0, content))
-        if self._lost is None:
+        link.send((rank for rank in self._others if rank != link.lost), (kind, 0, content))
+        if link.lost is None:
             link.settle(silence=False)
 
     def _open(self) -> Link:
@@ -231,18 +229,14 @@ class Mpi:
         """Sends what is still to be sent, and looks for lost ranks."""
         link.sent()
         link.beat(self._others)
-        try:
-            link.look()
-        except LostRankError as error:
-            self._lost = error.rank
-            raise
+        link.look()
 
     def stop(self) -> list[Event]:
         """Ends the search; waits for the nodes that workers are at."""
         if self._alone is not None:
             return self._alone.stop()
         link, pause = self._open(), Pause()
-        if self._lost is not None:
+        if link.lost is not None:
             return []
         self.board.set(STOP, self._search)
         link.send(self._others, ("stop", self._search, None))
@@ -272,7 +266,7 @@ class Mpi:
             return
         link, self._link = self._link, None
         self.board = Board(self.workers)
-        if self._lost is None:
+        if link.lost is None:
             link.close()
 
     def memory(self) -> int:

@@ -10,9 +10,10 @@ import pickle
 import struct
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from collir.search.problem import SearchError
 
@@ -61,6 +62,29 @@ class Pause:
         time.sleep(min(max(waited / 8, SHORTEST), LONGEST))
 
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def _names_lost_rank(
+    method: "Callable[Concatenate[Link, Parameters], Result]",
+) -> "Callable[Concatenate[Link, Parameters], Result]":
+    """Turn an error of MPI, as calls raise that need a rank which is gone, into a LostRankError.
+
+    MPI may crash at the next call that has to do with that rank, so none is made after the error.
+    """
+
+    @wraps(method)
+    def call(self: "Link", *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            return method(self, *args, **kwargs)
+        except self.error as error:
+            text = f"MPI cannot reach it ({str(error).strip().splitlines()[-1]})"
+        return self.lose(self.unreachable(), text)
+
+    return call
+
+
 class Link:
     """One rank's end of what connects all of them. Made, and closed, by all ranks together.
 
@@ -74,8 +98,12 @@ class Link:
         self._mpi = mpi()
         self._comm = comm.Dup()
         self.rank, self.ranks = self._comm.rank, self._comm.size
-        self._sending: list[tuple[MPI.Request, bytes]] = []
-        self._writing: list[tuple[MPI.Request, bytes]] = []
+        self.error: type[Exception] = self._mpi.Exception
+        self.lost: int | None = None
+        """A rank that is gone: from then on, nothing is asked of MPI that needs it."""
+        self._peer: int | None = None  # whom the call to MPI that is made now has to do with
+        self._sending: list[tuple[MPI.Request, bytes, int]] = []
+        self._writing: list[tuple[MPI.Request, bytes, int]] = []
         self._window = self._mpi.Win.Allocate(8 * (cells + self.ranks), 8, comm=self._comm)
         self._cells = memoryview(self._window.tomemory()).cast("B").cast("d")
         for cell in range(len(self._cells)):
@@ -87,8 +115,10 @@ class Link:
         self.shut = False
         """After a search: what is known only then is not told, for it would stand in the next."""
 
+    @_names_lost_rank
     def meet(self) -> None:
         """Learns where all ranks are; nobody writes into cells before all have come here."""
+        self.pids, self._heard = dict[int, int](), dict[int, tuple[float, float]]()
         here = _place(self._mpi.Get_processor_name())
         met = self._comm.allgather((here, os.getpid()))
         self.pids = {rank: pid for rank, (place, pid) in enumerate(met) if place == here}
@@ -98,22 +128,37 @@ class Link:
 
     # Messages.
 
+    @_names_lost_rank
     def send(self, ranks: Iterable[int], message: object) -> None:
         """Sends a message, without waiting until it has arrived."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        for rank in ranks:
-            request = self._comm.Isend((data, self._mpi.BYTE), rank, TAG)
+        for self._peer in ranks:
+            request = self._comm.Isend((data, self._mpi.BYTE), self._peer, TAG)
             if not request.Test():
-                self._sending.append((request, data))
+                self._sending.append((request, data, self._peer))
+        self._peer = None
 
+    @_names_lost_rank
     def sent(self) -> bool:
         """Whether all messages have left; MPI goes on with what has not."""
         if self._writing:
-            self._writing = [one for one in self._writing if not one[0].Test()]
+            self._writing = self._unfinished(self._writing)
         if self._sending:
-            self._sending = [one for one in self._sending if not one[0].Test()]
+            self._sending = self._unfinished(self._sending)
         return not self._sending
 
+    def _unfinished(
+        self, requests: "list[tuple[MPI.Request, bytes, int]]"
+    ) -> "list[tuple[MPI.Request, bytes, int]]":
+        """Return the requests that are not done."""
+        rest: list[tuple[MPI.Request, bytes, int]] = []
+        for request, data, self._peer in requests:
+            if not request.Test():
+                rest.append((request, data, self._peer))
+        self._peer = None
+        return rest
+
+    @_names_lost_rank
     def receive(self) -> tuple[int, Any] | None:
         """The next message, with the rank it is from, if one has come."""
         status = self._mpi.Status()
@@ -133,11 +178,13 @@ class Link:
 
     # Cells.
 
+    @_names_lost_rank
     def lower(self, cell: int, value: float) -> None:
         """Lowers a cell of all ranks to a value, where it is greater."""
         self._write(range(self.ranks), cell, value, self._mpi.MIN)
         self._window.Flush(self.rank)
 
+    @_names_lost_rank
     def write(self, cell: int, value: float) -> None:
         """Writes a cell of all ranks. Two writes of one rank come in their order."""
         self._write(range(self.ranks), cell, value, self._mpi.REPLACE)
@@ -145,12 +192,15 @@ class Link:
 
     def _write(self, ranks: Iterable[int], cell: int, value: float, how: "MPI.Op") -> None:
         data = struct.pack("d", value)
-        for rank in ranks:
+        for self._peer in ranks:
             # Not flushed: elsewhere than on this machine that takes until the rank looks into MPI.
-            request = self._window.Raccumulate((data, self._mpi.DOUBLE), rank, (cell, 1), how)
+            target = self._peer, (cell, 1)
+            request = self._window.Raccumulate((data, self._mpi.DOUBLE), *target, how)
             if not request.Test():
-                self._writing.append((request, data))
+                self._writing.append((request, data, self._peer))
+        self._peer = None
 
+    @_names_lost_rank
     def written(self) -> None:
         """Waits until all cells have what was written."""
         self._window.Flush_all()
@@ -163,6 +213,7 @@ class Link:
         elsewhere = set(range(self.ranks)) - {self.rank, *self.pids}
         self._heard = dict.fromkeys(elsewhere, (-1.0, now))
 
+    @_names_lost_rank
     def beat(self, ranks: Iterable[int], cell: int | None = None, due: bool = False) -> None:
         """Gives others a sign of life, if it is time, and with it a cell of this rank.
 
@@ -195,22 +246,40 @@ class Link:
         watched = range(self.ranks) if everyone or not self.rank else (0,)
         for rank, pid in self.pids.items():
             if rank != self.rank and rank in watched and not _alive(pid):
-                self._lose(rank, f"its process ({pid}) has ended")
+                self.lose(rank, f"its process ({pid}) has ended")
         if not silence:
             self.listen()
         for rank, (beat, since) in self._heard.items():
             if (new := self._cells[len(self.cells) + rank]) != beat:
                 self._heard[rank] = new, now
             elif rank in watched and now - since > self._patience:
-                self._lose(rank, f"it has given no sign of life for {self._patience:g} s")
+                self.lose(rank, f"it has given no sign of life for {self._patience:g} s")
 
-    def _lose(self, rank: int, why: str) -> None:
+    def unreachable(self) -> int:
+        """Return the rank that a call to MPI has failed to reach.
+
+        Where the call is for all ranks, that is one whose process has ended, or the one that has
+        been silent for longest; a worker hears of rank 0 alone.
+        """
+        if self._peer is not None:
+            return self._peer
+        ended = (rank for rank, pid in self.pids.items() if not _alive(pid))
+        heard = [(since, rank) for rank, (_, since) in self._heard.items() if not self.rank]
+        return next(ended, min(heard, default=(0.0, int(not self.rank)))[1])
+
+    def lose(self, rank: int, why: str) -> NoReturn:
+        """Give up a rank.
+
+        Raises:
+            LostRankError: the rank is lost.
+        """
         self.broken(rank)
         raise LostRankError(f"rank {rank} of {self.ranks} is lost: {why}", rank)
 
     def broken(self, lost: int) -> None:
         """MPI cannot end in order without a rank: when rank 0 ends, or this one without it, it ends
         the whole job."""
+        self.lost, self.shut = lost, True
         atexit.unregister(_abort)
         if self.rank and lost:
             atexit.register(_abort, self.pids.get(0), self._patience)
@@ -226,6 +295,7 @@ class Link:
             self.look(silence)
             pause()
 
+    @_names_lost_rank
     def close(self) -> None:
         """Lets everything go, once all ranks have come here.
 

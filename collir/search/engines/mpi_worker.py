@@ -5,14 +5,13 @@ import pickle
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
 from collir.search.board import COUNTERS, STOP, Board
 from collir.search.engines.mpi_link import Link, LostRankError, Pause
-from collir.search.problem import SearchError
+from collir.search.tasks import described
 from collir.search.worker import Worker
 
 BURST = 0.001
@@ -74,10 +73,7 @@ class RankWorker:
             raise
         except BaseException as error:
             self._worker = None
-            text = f"rank {self._link.rank} raised {type(error).__name__}: {error}"
-            text = f"{text}\n{traceback.format_exc()}"
-            if isinstance(error, SearchError):
-                text = str(error)
+            text = described(error, f"rank {self._link.rank}")
             self._link.send((0,), ("error", self._search, text))
 
     def _take(self, kind: str, number: int, content: Any) -> None:

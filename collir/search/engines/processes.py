@@ -13,7 +13,6 @@ import selectors
 import signal
 import threading
 import time
-import traceback
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawArray
@@ -24,7 +23,7 @@ from collir.search.engines.base import Event
 from collir.search.memory import resident
 from collir.search.plan import Plan
 from collir.search.problem import SearchError, whole
-from collir.search.tasks import Task
+from collir.search.tasks import Task, WorkerError, described
 from collir.search.worker import Worker
 
 Method = Literal["fork", "spawn"]
@@ -46,10 +45,6 @@ _NOT_STARTED = (
     "workers could not start: guard what a script does with `if __name__ == '__main__':`, define "
     "the problem in a module that can be imported, or search with workers=1"
 )
-
-
-class WorkerError(SearchError):
-    """The problem raised an exception in a worker; its text is the message."""
 
 
 class Processes:
@@ -298,14 +293,7 @@ def _main(
         pass  # the parent has gone
     except BaseException as error:
         with contextlib.suppress(OSError):
-            served.send("error", _text(error))
-
-
-def _text(error: BaseException) -> str:
-    """What the parent is told of an error."""
-    if isinstance(error, SearchError):
-        return str(error)
-    return f"a worker raised {type(error).__name__}: {error}\n{traceback.format_exc()}"
+            served.send("error", described(error))
 
 
 class _SharedBoard(Board):

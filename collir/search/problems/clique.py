@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from collir.search.problem import Kernel, Kind, Problem, SearchError
+from collir.search.problem import Kernel, Kind, Problem, SearchError, make_node
 from collir.search.problems.graphs import Graph, bits
 
 
@@ -81,9 +81,11 @@ class MaxClique(Problem[CliqueNode]):
     def children(self, node: CliqueNode) -> Iterator[CliqueNode]:
         """The cliques of one more vertex, the greatest bound first."""
         members, candidates, size, _ = node
+        adjacent = self.adjacent
         for v, colour in reversed(self.colours(candidates)):
             bit = 1 << v
-            yield CliqueNode(members | bit, candidates & self.adjacent[v], size + 1, size + colour)
+            child = members | bit, candidates & adjacent[v], size + 1, size + colour
+            yield make_node(CliqueNode, child)
             candidates ^= bit
 
     def objective(self, node: CliqueNode) -> int:

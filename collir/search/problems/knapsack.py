@@ -11,7 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-from collir.search.problem import Problem, SearchError
+from collir.search.problem import Problem, SearchError, make_node
 from collir.search.problems.text import EXACT, Word, bad, integer, read_text, rows
 from collir.syntax.diagnostics import Position
 
@@ -26,12 +26,15 @@ class Packing(NamedTuple):
         value: the total value of those chosen.
         remaining: the capacity that they leave.
         chosen: a mask of them, bit i for the i-th densest.
+        bound: no packing with them is worth more: the value with the densest of the later items,
+            the last one in part, rounded down.
     """
 
     first: int
     value: int
     remaining: int
     chosen: int
+    bound: int
 
 
 class Packed(TypedDict):
@@ -94,14 +97,30 @@ class Knapsack(Problem[Packing]):
 
     def root(self) -> Packing:
         """Nothing packed."""
-        return Packing(0, 0, self.capacity, 0)
+        split = bisect_right(self._weights_before, self.capacity) - 1
+        bound = self._values_before[split]
+        if split < len(self._weight):
+            left = self.capacity - self._weights_before[split]
+            bound += left * self._value[split] // self._weight[split]
+        return Packing(0, 0, self.capacity, 0, bound)
 
     def children(self, node: Packing) -> Iterator[Packing]:
         """One more item that fits, the densest first."""
-        index, value, remaining, chosen = node
-        for i in range(index, len(self._weight)):
-            if (weight := self._weight[i]) <= remaining:
-                yield Packing(i + 1, value + self._value[i], remaining - weight, chosen | 1 << i)
+        index, value, remaining, chosen, _ = node
+        weights, values, before = self._weight, self._value, self._weights_before
+        values_before, items = self._values_before, len(weights)
+        for i in range(index, items):
+            if (weight := weights[i]) > remaining:
+                continue
+            first, worth = i + 1, value + values[i]
+            room = before[first] + remaining - weight
+            # The first item that does not fit whole; the number of items if all do.
+            split = bisect_right(before, room, first) - 1
+            bound = worth + values_before[split] - values_before[first]
+            if split < items:
+                bound += (room - before[split]) * values[split] // weights[split]
+            packed = first, worth, remaining - weight, chosen | 1 << i, bound
+            yield make_node(Packing, packed)
 
     def objective(self, node: Packing) -> int:
         """The value of the items."""
@@ -109,15 +128,7 @@ class Knapsack(Problem[Packing]):
 
     def bound(self, node: Packing) -> int:
         """The value with the densest of the later items, the last one in part, rounded down."""
-        index, value, remaining, _ = node
-        before = self._weights_before
-        # The first item that does not fit whole; len(self._weight) if all do.
-        split = bisect_right(before, before[index] + remaining, index) - 1
-        bound = value + self._values_before[split] - self._values_before[index]
-        if split == len(self._weight):
-            return bound
-        left = remaining - (before[split] - before[index])
-        return bound + left * self._value[split] // self._weight[split]
+        return node.bound
 
     def key(self, node: Packing) -> tuple[int, int] | None:
         """What there is to choose from and the capacity for it, if dominance is asked for."""

@@ -1,0 +1,59 @@
+"""Two workers with the compiled search of subtrees, against two threads of OpenMP in C++."""
+
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from measure import Figure, own, ratio, skipped, text
+from sequential import compiled, written
+
+from collir.search import Threads, optimise
+from collir.search.problems import graphs
+from collir.search.problems.clique import MaxClique
+from collir.search.problems.graphs import Graph
+
+AIM = 1.5
+ROUNDS = 5
+
+
+def figures() -> Iterator[Figure]:
+    """The greatest clique: CPU seconds of both together, the least of a few runs."""
+    if find_spec("numba") is None:
+        yield skipped("parallel.clique", "numba is not installed")
+        return
+    with tempfile.TemporaryDirectory(prefix="clique-") as folder:
+        program = compiled(Path(folder))
+        if program is None:
+            yield skipped("parallel.clique", "there is no g++")
+            return
+        for graph in (graphs.random(200, 0.8, 1), graphs.random(500, 0.5, 1)):
+            yield _against(program, graph)
+
+
+def _against(program: Path, graph: Graph) -> Figure:
+    problem, engine = MaxClique(graph, kernel=True), Threads(2)
+    given = written(problem)
+    ours: list[tuple[float, float, int]] = []
+    theirs: list[tuple[float, float, int]] = []
+    for _ in range(ROUNDS):
+        begin, before = time.perf_counter(), own()
+        found = optimise(problem, engine=engine)
+        seconds = own() - before
+        assert found.best is not None
+        ours.append((seconds, time.perf_counter() - begin, found.statistics.nodes))
+        answer = subprocess.run(
+            [str(program), "1", "2"], input=given, capture_output=True, text=True, check=True
+        )
+        size, visited, used, wall = answer.stdout.split()
+        assert int(size) == found.best.value
+        theirs.append((float(used), float(wall), int(visited)))
+    mine, other = min(ours), min(theirs)
+    note = (
+        f"{text(mine[0])} and {mine[2]:,} nodes against {text(other[0])} and {other[2]:,} in C++; "
+        f"{text(min(wall for _, wall, _ in ours))} against "
+        f"{text(min(wall for _, wall, _ in theirs))} of wall clock time"
+    )
+    return ratio(f"parallel.clique.{graph.name}", mine[0] / other[0], AIM, note)

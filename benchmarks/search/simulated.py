@@ -1,0 +1,196 @@
+"""Real workers of a search in simulated time: as many as one likes, on one core."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from measure import own
+
+from collir.search import worker as worker_module
+from collir.search.board import Board
+from collir.search.engines.base import Event
+from collir.search.plan import Plan
+from collir.search.problem import Problem
+from collir.search.tasks import Report, Task
+from collir.search.worker import Worker
+
+LATENCY = 20e-6
+"""Seconds that a message is on its way."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The cost of a message: seconds for itself, and for each task or report in it."""
+
+    message: float
+    each: float
+
+    def seconds(self, number: int) -> float:
+        """Return the cost of a message with so many."""
+        return self.message + number * self.each
+
+
+@dataclass(frozen=True)
+class Costs:
+    """CPU seconds to send and receive tasks and reports, and of a worker's step without nodes."""
+
+    tasks_out: Line
+    tasks_in: Line
+    reports_out: Line
+    reports_in: Line
+    step: float
+
+
+class Clock:
+    """The time of the worker that is running now, as the module ``time`` would tell it."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        """Return the simulated seconds."""
+        return self.now
+
+
+class Timed(Problem[Any]):
+    """A problem of which expanding a node takes simulated seconds."""
+
+    def __init__(self, problem: Problem[Any], clock: Clock, seconds: float):
+        self.problem, self.clock, self.seconds = problem, clock, seconds
+        self.sense, self.sorted_by_bound = problem.sense, problem.sorted_by_bound
+        self.dominance, self.target = problem.dominance, problem.target
+        self.root, self.objective = problem.root, problem.objective
+        self._children = problem.children
+
+    def children(self, node: Any) -> Iterator[Any]:
+        """The children of a node; the clock goes on."""
+        self.clock.now += self.seconds
+        return iter(self._children(node))
+
+
+class TimedWithBound(Timed):
+    """The same with the bound of the problem."""
+
+    def bound(self, node: Any) -> Any:
+        """The bound of the problem."""
+        return self.problem.bound(node)
+
+
+class Simulated:
+    """An engine in simulated time, with the real workers and, around it, the real coordinator.
+
+    The coordinator takes the CPU seconds that its code takes here. What it writes into the board is
+    seen by all at once; messages take ``LATENCY``.
+
+    Args:
+        workers: how many.
+        costs: of messages.
+        shared: the coordinator is on the core of worker 0. While both have something to do, each
+            is half as fast.
+    """
+
+    durable = False
+
+    def __init__(self, workers: int, clock: Clock, costs: Costs, shared: bool):
+        self.workers = workers
+        self.board = Board(workers)
+        self._clock, self._costs, self._shared = clock, costs, shared
+        self._sent = 0
+        self._events: list[tuple[float, int, int, list[Report] | None]] = []
+        self._running = [False] * workers
+        self._inbox: list[list[tuple[float, list[tuple[int, Task]]]]] = [[] for _ in range(workers)]
+        self.now = 0.0
+        self.busy = 0.0
+        """Seconds in which the coordinator was at work."""
+
+    def start(self, plan: Plan) -> None:
+        """Makes the workers; the time begins."""
+        self.board.reset()
+        self._crew = [Worker(plan, self.board, index) for index in range(self.workers)]
+        self._mark = own()
+
+    def _charge(self, more: float = 0.0) -> None:
+        """Count what the coordinator has done since it was last looked at."""
+        seconds = own() - self._mark + more
+        taken = seconds * (2 if self._shared and self._running[0] else 1)
+        self._delay = seconds if taken > seconds else 0.0
+        self.now += taken
+        self.busy += taken
+        self._mark = own()
+
+    def _at(self, when: float, worker: int, reports: list[Report] | None = None) -> None:
+        self._sent += 1
+        heapq.heappush(self._events, (when, self._sent, worker, reports))
+
+    def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
+        """Tasks go to a worker."""
+        self._charge(self._costs.tasks_out.seconds(len(tasks)))
+        arrival = self.now + LATENCY + self._costs.tasks_in.seconds(len(tasks))
+        self._inbox[worker].append((arrival, tasks))
+        if not self._running[worker]:
+            self._running[worker] = True
+            self._at(arrival, worker)
+        self._mark = own()
+
+    def _run(self, when: float, index: int) -> None:
+        """A worker runs until it has something to say."""
+        clock, worker, inbox = self._clock, self._crew[index], self._inbox[index]
+        clock.now = when
+        while inbox and inbox[0][0] <= when:
+            worker.add(inbox.pop(0)[1])
+        if worker.busy:
+            reports = worker.burst(1)
+            clock.now += self._costs.step
+            if not index and self._shared:
+                clock.now += self._delay
+                self._delay = 0.0
+            if reports:
+                sending = self._costs.reports_out.seconds(len(reports))
+                clock.now += sending
+                self._at(clock.now + LATENCY, index, reports)
+                worker.publish()
+                worker.cost(sending / len(reports))
+        if worker.busy:
+            self._at(clock.now, index)
+        elif inbox:
+            self._at(max(clock.now, inbox[0][0]), index)
+        else:
+            self._running[index] = False
+
+    def wait(self, seconds: float) -> list[Event]:
+        """All that has come by now, or else the next that comes."""
+        self._charge()
+        found: list[Event] = []
+        while self._events and (self._events[0][0] <= self.now or not found):
+            if len(found) >= self.workers:
+                break
+            when, _, index, reports = heapq.heappop(self._events)
+            if reports is None:
+                self._run(when, index)
+                continue
+            self.now = max(self.now, when)
+            found.append(Event(index, reports))
+        self._mark = own()
+        for event in found:
+            given = sum(len(report.given) for report in event.reports)
+            self._charge(self._costs.reports_in.seconds(len(event.reports) + given))
+        return found
+
+    def stop(self) -> list[Event]:
+        """What is left."""
+        self._charge()
+        return [Event(index, worker.stop()) for index, worker in enumerate(self._crew)]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def memory(self) -> int:
+        """None of its own."""
+        return 0
+
+
+def simulated_time(clock: Clock) -> Any:
+    """Let workers look at a clock of ours; returns the module that they looked at before."""
+    before = worker_module.time
+    worker_module.time = clock  # pyright: ignore[reportAttributeAccessIssue]
+    return before
