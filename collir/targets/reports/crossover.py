@@ -153,9 +153,11 @@ def plot(candidates: Sequence[Candidate]) -> str:
     except ImportError as error:
         message = "a plot needs matplotlib: install it with `pip install 'collir[plot]'`"
         raise DiagnosticError(Diagnostic(message)) from error
+    mesh = candidates[0].cost.mesh
+    names = ", ".join(dict.fromkeys(f"@{one.cost.name}" for one in candidates))
     return lines(
-        f"@{candidates[0].cost.mesh.machine.name}",
-        ("bytes per rank", "seconds"),
+        f"{names} on @{mesh.name} (@{mesh.machine.name}, {mesh.devices} devices)",
+        ("bytes per rank", "time"),
         {one.name: [(size, one.time(size)) for size in SIZES] for one in candidates},
         [at for at, _ in crossings(candidates, SIZES)[1:]],
     )

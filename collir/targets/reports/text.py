@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"), (1, ""))
+_SIZES = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1.0, "B"))
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def digits(value: float) -> str:
@@ -12,22 +13,32 @@ def digits(value: float) -> str:
     return f"{value:#.3g}".rstrip(".") if value else "0"
 
 
+def seconds_unit(seconds: float) -> tuple[float, str]:
+    """Return the unit in which people read such a time: its length in seconds, and its name."""
+    return _unit(seconds, _TIMES)
+
+
+def bytes_unit(size: float) -> tuple[float, str]:
+    """Return the unit in which people read such a size: how many bytes it has, and its name."""
+    return _unit(size, _SIZES)
+
+
+def _unit(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    return next((unit for unit in units if value >= unit[0] * 0.9995), units[-1])
+
+
 def seconds_text(seconds: float) -> str:
     """A time such as ``12.3 us``."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size * 0.9995:
-            return f"{digits(seconds / size)} {unit}"
-    return f"{digits(seconds * 1e9)} ns"
+    factor, unit = seconds_unit(seconds)
+    return f"{digits(seconds / factor)} {unit}"
 
 
 def bytes_text(size: float) -> str:
     """A size such as ``1.05 MB``, in powers of 1000; whole where it is."""
-    for factor, prefix in _PREFIXES:
-        if size >= factor * 0.9995 or factor == 1:
-            value = size / factor
-            shown = f"{value:.0f}" if value == round(value) else digits(value)
-            return f"{shown} {prefix}B"
-    raise AssertionError("unreachable")
+    factor, unit = bytes_unit(size)
+    value = size / factor
+    shown = f"{value:.0f}" if value == round(value) else digits(value)
+    return f"{shown} {unit}"
 
 
 def rate_text(rate: float) -> str:
