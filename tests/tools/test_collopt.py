@@ -11,6 +11,7 @@ from collir.tools import collopt
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "sync_gradients.coll")
+MISSING = "no.coll"
 BROKEN = "mesh @m on @nothing { data = 8 }\n"
 
 
@@ -99,11 +100,55 @@ def test_a_full_disk_is_no_internal_error() -> None:
     assert "No space left on device" in done.stderr
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs sh")
+@pytest.mark.parametrize(
+    ("redirection", "arguments", "said"),
+    [
+        (">&-", [EXAMPLE], "collopt: error: standard output is closed"),
+        (">&-", [MISSING], "error: cannot read no.coll: no such file or directory"),
+        ("<&-", ["-"], "error: cannot read <stdin>: standard input is closed"),
+        ("2>&-", [MISSING], ""),
+    ],
+)
+def test_a_closed_stream_is_no_internal_error(
+    redirection: str, arguments: list[str], said: str
+) -> None:
+    code = "from collir.tools.collopt import script; script()"
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.strip()) == (1, said)
+
+
+def test_a_closed_output_does_not_keep_a_file_from_being_written(tmp_path: Path) -> None:
+    code = "from collir.tools.collopt import script; script()"
+    target = tmp_path / "out.coll"
+    command = [sys.executable, "-c", code, EXAMPLE, "-o", str(target)]
+    subprocess.run(["sh", "-c", 'exec "$@" >&- <&- 2>&-', "sh", *command], check=True)
+    assert "all_reduce" in target.read_text()
+
+
 def test_an_output_file_is_written_whole(tmp_path: Path) -> None:
     target = tmp_path / "out.coll"
     assert collopt.main([EXAMPLE, "-p", "decompose{algorithm=ring}", "-o", str(target)]) == 0
     assert "reduce_scatter" in target.read_text()
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_as_the_output_stays_a_link(tmp_path: Path, there: bool) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link.coll"
+    folder.mkdir()
+    target = folder / "out.coll"
+    if there:
+        target.write_text("before")
+    link.symlink_to(Path("folder") / "out.coll")
+    assert collopt.main([EXAMPLE, "-o", str(link)]) == 0
+    assert link.is_symlink() and "all_reduce" in target.read_text()
+    assert list(folder.iterdir()) == [target]
 
 
 def test_a_failure_leaves_the_output_file_as_it_was(tmp_path: Path) -> None:
