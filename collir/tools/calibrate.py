@@ -64,15 +64,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, help="how long --run measures (default: 60)", metavar="N"
     )
     parser.add_argument("--save", metavar="FILE", help="write what --run measured")
-    parser.add_argument("--machine", dest="name", metavar="NAME", help="which machine of the file")
+    parser.add_argument(
+        "--machine", dest="name", metavar="NAME", help="the machine, where the file has several"
+    )
     parser.add_argument("--model", default="alpha-beta", help="alpha-beta (default), nccl or p2")
     parser.add_argument(
         "--algorithm",
         help="how the collectives ran: cheapest (default), runtime (MPICH's; default of --run), or "
         "one by name",
     )
-    parser.add_argument("--order", default="written", help="of ranks: written or hardware")
-    parser.add_argument("--least", type=int, default=1, metavar="BYTES", help="leave out smaller")
+    parser.add_argument(
+        "--order", default="written", help="order of ranks: written (default) or hardware"
+    )
+    parser.add_argument(
+        "--least", type=int, default=1, metavar="BYTES", help="leave out smaller buffers"
+    )
     parser.add_argument("--most", type=int, metavar="BYTES", help="leave out larger buffers")
     parser.add_argument(
         "--held-back",
@@ -90,7 +96,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", dest="output", metavar="FILE", help="write the machine there")
     parser.add_argument("--report", metavar="FILE", help="write the table there, not to stderr")
-    parser.add_argument("--json", action="store_true", help="print all of it, for programs")
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

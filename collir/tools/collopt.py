@@ -48,7 +48,7 @@ from collir.tools.api import (
 )
 from collir.tools.expected import check_expected
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
-from collir.tools.pass_pages import XDSL_PASSES, pass_page, pipeline_page, summary
+from collir.tools.pass_pages import XDSL_PASSES, listing, pass_page, pipeline_page, summary
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
 
 _DESCRIPTION = """\
@@ -126,7 +126,12 @@ class CollOpt(xDSLOptMain):
                     action.help = "print diagnostics on standard output and exit with 0"
                 case "frontend":
                     action.help = "language of the input, where its name does not say"
+                case "disable_verify":
+                    action.help = "do not verify the program before and after each pass"
+                case "shrink":
+                    action.help = "exit with 0 if a pass says that the input can be shrunk"
                 case "version":
+                    action.help = "print the versions of collopt and of xDSL"
                     version = f"collopt {collir.__version__} (xDSL {{xdsl_version}})"
                     setattr(action, "version_format", version)  # noqa: B010
                 case _:
@@ -156,16 +161,15 @@ class CollOpt(xDSLOptMain):
 
     def _catalogue(self) -> str:
         others = sorted(set(self.available_passes) - set(PASSES))
-        lines = ["", "passes:"]
-        lines += [f"  {name:<14} {summary(factory())}" for name, factory in PASSES.items()]
-        lines += [f"  {name:<14} {text}" for name, text in XDSL_PASSES.items()]
+        passes = {name: summary(factory()) for name, factory in PASSES.items()}
+        targets = {name: summary(factory()) for name, factory in TARGETS.items()}
+        lines = ["", "passes:", *listing(passes | XDSL_PASSES)]
         lines += [f"  and {len(others) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
         lines += ["pipelines, each in place of its passes:"]
-        lines += [f"  {name:<14} {one.summary}" for name, one in PIPELINES.items()]
+        lines += listing({name: one.summary for name, one in PIPELINES.items()})
         lines += ["", "targets:"]
-        lines += [f"  {name:<14} {summary(factory())}" for name, factory in TARGETS.items()]
-        lines += ["  mlir           The module in MLIR's syntax.", ""]
-        return "\n".join(lines)
+        lines += listing(targets | {"mlir": "The module in MLIR's syntax."})
+        return "\n".join([*lines, ""])
 
     def _target(self, text: str) -> str:
         """A target with options, as given with -t."""

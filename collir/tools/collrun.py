@@ -50,13 +50,18 @@ def _parser() -> argparse.ArgumentParser:
         prog="collrun", description="Runs the functions of a program and checks what they compute."
     )
     parser.add_argument("file", type=Path, help="a .coll or .mlir file")
-    parser.add_argument("--engine", choices=["numpy", "mpi"], default="numpy")
+    parser.add_argument(
+        "--engine",
+        choices=["numpy", "mpi"],
+        default="numpy",
+        help="what runs the functions: numpy (default), or MPI ranks",
+    )
     parser.add_argument("--function", metavar="NAME", help="run this one only (default: all)")
     parser.add_argument("-p", "--passes", default="", help="passes to run first, as for collopt")
     parser.add_argument(
         "-n", type=int, metavar="RANKS", help="run the functions on meshes of this many devices"
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="of the inputs (default: 0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed of the inputs (default: 0)")
     parser.add_argument(
         "--input",
         metavar="ARG=FILE.npy",

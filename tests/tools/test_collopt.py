@@ -1,13 +1,19 @@
 """collopt as a command: help, usage errors, input and output."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from collir.tools import collopt
+from collir.passes.pipelines import PIPELINES
+from collir.passes.table import PASSES
+from collir.targets.table import TARGETS
+from collir.tools import collir as collir_tool
+from collir.tools import collopt, collrun
+from collir.tools.pass_pages import XDSL_PASSES
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "sync_gradients.coll")
@@ -28,6 +34,36 @@ def test_help_lists_passes_and_targets_a_line_each(capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     for name in ("decompose", "canonicalize", "cse", "dce", "coll", "mpi", "mlir"):
         assert len([line for line in lines if line.startswith(f"  {name} ")]) == 1, name
+
+
+@pytest.mark.parametrize("columns", [20, 60, 300])
+def test_help_has_whole_sentences(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        collopt.main(["--help"])
+    lines = capsys.readouterr().out.partition("\npasses:\n")[2].splitlines()
+    entries = [
+        line for line in lines if re.match(r"  [a-z]\S* ", line) and "more of xDSL" not in line
+    ]
+    assert len(entries) == len(PASSES) + len(PIPELINES) + len(TARGETS) + len(XDSL_PASSES) + 1
+    text = "\n".join(line for line in lines if "more of xDSL" not in line)
+    for entry in re.split(r"\n(?:  (?=\S)|\n)", text):
+        assert entry.rstrip().endswith((".", "?", ":")), entry
+    assert "choose among those that take their place." in " ".join(text.split())
+
+
+def test_every_argument_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    tools = [collopt.main, collrun.main]
+    commands = [["machine"], ["calibrate"], ["search", "clique"], ["search", "uts"]]
+    calls = [(tool, list[str]()) for tool in tools] + [(collir_tool.main, one) for one in commands]
+    for tool, words in calls:
+        with pytest.raises(SystemExit):
+            tool([*words, "--help"])
+        lines = capsys.readouterr().out.partition("\noptions:\n")[2].partition("\n\n")[0]
+        for option in re.split(r"\n(?=  -)", lines):
+            assert re.search(r"(\S  +|\n +)\w", option), option
 
 
 def test_help_pass_prints_the_docstring_and_the_options(
