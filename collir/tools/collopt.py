@@ -34,7 +34,7 @@ from collir.passes.table import PASSES
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
-from collir.syntax.reader import read
+from collir.syntax.reader import is_mlir, read
 from collir.syntax.writer import settle_names, write
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
@@ -74,12 +74,20 @@ class CollOpt(xDSLOptMain):
 
     def register_all_frontends(self):
         super().register_all_frontends()
-        self.available_frontends["coll"] = lambda stream: read(
-            self._text(stream), self.get_input_name(), self.sources
-        )
-        self.available_frontends["mlir"] = lambda stream: read_mlir(
+        self.available_frontends["coll"] = lambda stream: self._coll(self._text(stream))
+        self.available_frontends["mlir"] = lambda stream: self._mlir(self._text(stream))
+
+    def _coll(self, text: str) -> ModuleOp:
+        """The module of a text, which may be MLIR where nothing says its language."""
+        unnamed = self.args.frontend is None and self.args.input_file in (None, "-")
+        if unnamed and is_mlir(text):
+            return self._mlir(text)
+        return read(text, self.get_input_name(), self.sources)
+
+    def _mlir(self, text: str) -> ModuleOp:
+        return read_mlir(
             self.ctx,
-            self._text(stream),
+            text,
             self.get_input_name(),
             self.sources,
             implicit_module=not self.args.no_implicit_module,
@@ -112,9 +120,9 @@ class CollOpt(xDSLOptMain):
                 case "output_file":
                     action.help = "file to write, whole or not at all (default: standard output)"
                 case "input_file":
-                    action.help = "file to read (default: standard input, as .coll)"
+                    action.help = "file to read (default: standard input)"
                 case "print_between_passes":
-                    action.help = "print the program between each two passes"
+                    action.help = "print the program between each two passes, on standard error"
                 case "time_passes":
                     action.help = "print how long each pass takes, on standard error"
                 case "verify_diagnostics":
@@ -125,7 +133,10 @@ class CollOpt(xDSLOptMain):
                 case "parsing_diagnostics":
                     action.help = "print diagnostics on standard output and exit with 0"
                 case "frontend":
-                    action.help = "language of the input, where its name does not say"
+                    action.help = (
+                        "language of the input, where its name does not say; standard input is "
+                        "MLIR if it begins so"
+                    )
                 case "disable_verify":
                     action.help = "do not verify the program before and after each pass"
                 case "shrink":
@@ -210,12 +221,12 @@ class CollOpt(xDSLOptMain):
         if self._costs:
             self._costs.measure(previous.name if previous else WRITTEN, module)
         if previous and following and self.args.print_between_passes:
-            print(f"// IR after {previous.name}:")
+            sys.stderr.write(f"// -----// IR Dump After {previous.name} //----- //\n")
             if parse_spec(self.args.target).name == "mlir":
-                Printer(stream=sys.stdout).print_op(module)
-                print("\n")
+                Printer(stream=sys.stderr).print_op(module)
+                sys.stderr.write("\n\n")
             else:
-                print(write(module))
+                sys.stderr.write(f"{write(module)}\n")
         self._started = time.perf_counter()
 
     _started = 0.0
