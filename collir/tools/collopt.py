@@ -50,6 +50,7 @@ from collir.tools.expected import check_expected
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
 from collir.tools.pass_pages import XDSL_PASSES, listing, pass_page, pipeline_page, summary
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
+from collir.tools.specifications import check_text, made
 
 _DESCRIPTION = """\
 Reads a module (.coll or .mlir), runs passes over it, and prints it for a target.
@@ -185,8 +186,9 @@ class CollOpt(xDSLOptMain):
     def _target(self, text: str) -> str:
         """A target with options, as given with -t."""
         try:
+            check_text(text)
             name = parse_spec(text).name
-        except ArgSpecParseError as error:
+        except (ArgSpecParseError, ValueError) as error:
             raise argparse.ArgumentTypeError(f"'{text}': {usage_error(error)}") from None
         if name not in self.available_targets:
             raise argparse.ArgumentTypeError(unknown_target(name, self.available_targets))
@@ -362,7 +364,7 @@ class CollOpt(xDSLOptMain):
         factory = self.available_targets[spec.name]
         if not inspect.signature(factory).parameters:  # not one of xDSL's old kind
             try:
-                cast(Callable[[], type[Target]], factory)().from_spec(spec)
+                made(cast(Callable[[], type[Target]], factory)(), spec)
             except (ValueError, ImportError) as error:
                 raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
         return spec.name

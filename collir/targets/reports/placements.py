@@ -62,7 +62,7 @@ class PlacementsTarget(PlacingTarget):
     smaller than its machine is placed on every part of it that has as many devices.
     top: how many to show.
     limit: seconds for each mesh, after which the best so far are shown; 0: none.
-    weights: how often functions run, such as `weights="activations:32"`; once, if not said.
+    weights: how often functions run, such as `weights="grads:1,activations:32"`; once, if not said.
     model, algorithm, order: as of the target cost.
     """
 
