@@ -10,6 +10,15 @@ from collir.machine import Machine
 from collir.machine.model import MAX_DEVICES, product, product_text
 
 
+def unplaced(mesh: "Mesh") -> str:
+    """Return what to say of a mesh that has to be placed on levels, and is not."""
+    level, axis = mesh.machine.levels[0], mesh.axes[0].name
+    return (
+        f"mesh @{mesh.name} is not placed on levels: -p place chooses a placement, or give its "
+        f"axes levels, as in {axis} = {level.name}:{level.size}"
+    )
+
+
 class MeshError(ValueError):
     """A mesh that does not fit its machine; ``axis`` and ``level`` are at fault, if not empty."""
 

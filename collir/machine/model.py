@@ -327,8 +327,10 @@ class Machine:
         for level in self.levels:
             below //= level.size
             if below % level.rails:
+                devices = "1 device" if below == 1 else f"{below} devices"
+                verb = "does" if below == 1 else "do"
                 raise MachineError(
-                    f"the {below} devices below a port of level '{level.name}' do not divide into "
+                    f"the {devices} below a port of level '{level.name}' {verb} not divide into "
                     f"its {level.rails} rails"
                 )
 
