@@ -25,6 +25,7 @@ from collir.cost.program import function_cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.layout import DType
+from collir.machine.model import devices_text
 from collir.semantics.buffers import NUMPY, assemble, distribute, equal, random_tensor
 from collir.semantics.collectives import Array, Buffers
 from collir.semantics.exactness import exact, roundings
@@ -318,7 +319,8 @@ def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
         if options.output:
             _save(options.output, f"{case.name}.{index}.npy", found)
     verdict = f"ok{case.rounding}" if right else "WRONG: not what the function means on one device"
-    print(f"{case.name}: {verdict} on {mesh.devices} devices (numpy, {case.seconds * 1e3:.1f} ms)")
+    took = f"{case.seconds * 1e3:.1f} ms"
+    print(f"{case.name}: {verdict} on {devices_text(mesh.devices)} (numpy, {took})")
     return right
 
 

@@ -21,7 +21,7 @@ from collir.syntax.mlir import functions_of
 from collir.synthesis.crossings import crossings, fastest
 from collir.synthesis.sizes import by_size, rewritten, text_of
 from collir.synthesis.strategies import STRATEGIES, Wanted, decompose
-from collir.targets.reports.cost import CostingTarget
+from collir.targets.reports.cost import CostingTarget, mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table
 
 SEARCHED = "searched"
@@ -216,9 +216,7 @@ def plot(candidates: Sequence[Candidate], remarks: Sequence[str] = ()) -> str:
     mesh = candidates[0].cost.mesh
     names = ", ".join(dict.fromkeys(f"@{one.cost.name}" for one in candidates))
     return lines(
-        "\n".join(
-            [f"{names} on @{mesh.name} (@{mesh.machine.name}, {mesh.devices} devices)", *remarks]
-        ),
+        "\n".join([f"{names} on {mesh_title(mesh)}", *remarks]),
         ("bytes per rank", "time"),
         {one.name: [(size, one.time(size)) for size in SIZES] for one in candidates},
         [at for at, _ in crossings(candidates, SIZES)[1:]],
