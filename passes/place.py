@@ -43,7 +43,7 @@ class PlacePass(ModulePass):
 
     model, algorithm, order: of the costs, as of the target cost.
     limit: seconds for each mesh; 0: none. workers: processes for a search that takes long.
-    weights: how often functions run, such as `weights="activations:32"`; once, if not said.
+    weights: how often functions run, such as `weights="grads:1,activations:32"`; once, if not said.
     again: whether meshes on levels are placed anew, where their functions name whole axes only.
     """
 

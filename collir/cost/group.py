@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from collir.layout import Mesh, SubAxis
+from collir.layout import Mesh, SubAxis, unplaced
 from collir.machine import Level, Machine
 
 
@@ -204,10 +204,7 @@ def _digits(mesh: Mesh) -> dict[str, Digit]:
     levels = mesh.machine.levels
     extended = [index for index, level in enumerate(levels) if level.size > 1]
     if not mesh.placed and len(extended) > 1:
-        raise CostError(
-            f"mesh @{mesh.name} is not placed on levels, so its collectives have no cost yet: give "
-            f"its axes levels, as in {mesh.axes[0].name} = {levels[0].name}:{levels[0].size}"
-        )
+        raise CostError(unplaced(mesh))
     index_of = {level.name: index for index, level in enumerate(levels)}
 
     def digit(sub: SubAxis) -> Digit:

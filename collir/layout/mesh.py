@@ -7,7 +7,16 @@ from functools import cached_property
 
 from collir.layout.fitting import nearest, unfit
 from collir.machine import Machine
-from collir.machine.model import MAX_DEVICES, product, product_text
+from collir.machine.model import MAX_DEVICES, devices_text, product, product_text
+
+
+def unplaced(mesh: "Mesh") -> str:
+    """Return what to say of a mesh that has to be placed on levels, and is not."""
+    level, axis = mesh.machine.levels[0], mesh.axes[0].name
+    return (
+        f"mesh @{mesh.name} is not placed on levels: -p place chooses a placement, or give its "
+        f"axes levels, as in {axis} = {level.name}:{level.size}"
+    )
 
 
 class MeshError(ValueError):
@@ -99,7 +108,7 @@ class Mesh:
         elif (total := product(axis.size for axis in self.axes)) > self.machine.devices:
             raise MeshError(
                 f"the axes of mesh @{self.name} multiply to {product_text(total)}, "
-                f"but machine @{self.machine.name} has {self.machine.devices} devices"
+                f"but machine @{self.machine.name} has {devices_text(self.machine.devices)}"
                 f"{self._fitting()}"
             )
 

@@ -677,5 +677,5 @@ def cast(mesh: Mesh, x: DistType, dtype: str) -> DistType:
 def compute(mesh: Mesh, operands: Sequence[DistType], flops: float) -> DistType:
     """The first operand, once a device has computed so much and all others are there."""
     if not 0 <= flops < math.inf:
-        raise LayoutError("flops is a number of operations, 0 or more")
+        raise LayoutError("flops is a number of operations, 0 or more", parameter="flops")
     return operands[0]

@@ -177,6 +177,10 @@ def unknown_axis(mesh: Mesh, axis: str) -> str:
         )
     if not mesh.placed:
         return f"mesh @{mesh.name} is not placed on levels: write {name}, not {axis}"
+    if not level:
+        return (
+            f"axis '{name}' of mesh @{mesh.name} is in parts: write {', '.join(subs)}, not {name}"
+        )
     return (
         f"axis '{name}' of mesh @{mesh.name} has no part on a level '{level}' "
         f"(its sub-axes are {', '.join(subs)})"

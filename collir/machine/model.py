@@ -28,6 +28,11 @@ def product(sizes: Iterable[int]) -> int:
     return total
 
 
+def devices_text(number: int) -> str:
+    """Return a number of devices in words: ``1 device``, ``2 devices``."""
+    return "1 device" if number == 1 else f"{number} devices"
+
+
 def product_text(total: int) -> str:
     """A product in a message."""
     return str(total) if total < _LARGE else "2^64 or more"
@@ -411,8 +416,10 @@ class Machine:
         for level in self.levels:
             below //= level.size
             if below % level.rails:
+                devices = devices_text(below)
+                verb = "does" if below == 1 else "do"
                 raise MachineError(
-                    f"the {below} devices below a port of level '{level.name}' do not divide into "
+                    f"the {devices} below a port of level '{level.name}' {verb} not divide into "
                     f"its {level.rails} rails"
                 )
 

@@ -15,6 +15,7 @@ from xdsl.ir import Attribute
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import DistTensorType
 from collir.layout import DistType, Mesh
+from collir.machine.model import devices_text
 from collir.semantics.algebra import reduced, replaced
 from collir.semantics.expressions import Expr, Opaque, UnprovenError, forget_branches
 from collir.semantics.indices import ZERO
@@ -52,7 +53,7 @@ def proven(before: FuncOp, after: FuncOp) -> Verdict:
     except ImpossibleError as error:
         return Verdict(Outcome.DIFFERENT, "proof", _impossible(error))
     if checked is None:
-        text = f"the same for all inputs, proven for {mesh.devices} devices"
+        text = f"the same for all inputs, proven for {devices_text(mesh.devices)}"
         return Verdict(Outcome.SAME, "proof", text)
     return checked
 

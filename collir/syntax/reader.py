@@ -6,6 +6,9 @@ errors of a text are collected, each at the token it is about, with a note at th
 it so. Syntax errors are reported one per declaration.
 """
 
+import re
+from dataclasses import replace
+
 from lark import Token
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
@@ -30,7 +33,19 @@ def read(text: str, file: str = "<string>", sources: Sources | None = None) -> M
     """
     sources = Sources() if sources is None else sources
     sources.add(file, text)
-    return _ModuleLowering(file, sources).lower(text)
+    try:
+        return _ModuleLowering(file, sources).lower(text)
+    except DiagnosticError as error:
+        if not is_mlir(text):
+            raise
+        first, *others = error.diagnostics
+        hint = note("this looks like MLIR: name the file .mlir, or give collopt `-f mlir`", None)
+        raise DiagnosticError([replace(first, notes=(*first.notes, hint)), *others]) from None
+
+
+def is_mlir(text: str) -> bool:
+    """Return whether a text begins as modules in MLIR's syntax do, and no ``.coll`` text does."""
+    return re.match(r"(?:\s|//[^\n]*(?:\n|$))*+(?:[!#%\"]|module\b|\w+\.)", text) is not None
 
 
 class _ModuleLowering(MachineLowering):

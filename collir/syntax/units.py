@@ -3,6 +3,7 @@
 Decimal arithmetic keeps both ways exact: what is printed reads back as the same double.
 """
 
+from collections.abc import Sequence
 from decimal import Decimal
 from enum import Enum
 
@@ -88,9 +89,20 @@ def digits(value: float) -> str:
     return f"{value:#.3g}".rstrip(".") if value else "0"
 
 
+_TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+
+
+def unit_of(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """Return the unit in which people read a value, of some from the largest to the smallest."""
+    return next((unit for unit in units if value >= unit[0] * 0.9995), units[-1])
+
+
+def seconds_unit(seconds: float) -> tuple[float, str]:
+    """Return the unit in which people read such a time: its length in seconds, and its name."""
+    return unit_of(seconds, _TIMES)
+
+
 def seconds_text(seconds: float) -> str:
     """A time such as ``12.3 us``."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size * 0.9995:
-            return f"{digits(seconds / size)} {unit}"
-    return f"{digits(seconds * 1e9)} ns"
+    factor, unit = seconds_unit(seconds)
+    return f"{digits(seconds / factor)} {unit}"

@@ -19,7 +19,7 @@ from collir.cost.simulation import simulated
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective, is_placeholder
 from collir.dialects.tensor import AxesAttr, dist_type
-from collir.layout import LayoutError, Mesh
+from collir.layout import LayoutError, Mesh, unplaced
 from collir.layout.steps import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -192,9 +192,7 @@ def placed_mesh(op: DistOp) -> Mesh:
     """
     mesh = mesh_of(op)
     if not mesh.placed:
-        raise DiagnosticError.at(
-            op, f"mesh @{mesh.name} is not on levels: -p place chooses a placement"
-        )
+        raise DiagnosticError.at(op, unplaced(mesh))
     return mesh
 
 

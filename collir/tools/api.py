@@ -30,6 +30,7 @@ from collir.syntax.reader import read
 from collir.syntax.remarks import heard_by
 from collir.synthesis.searching import session
 from collir.targets.table import TARGETS
+from collir.tools.specifications import check_text, made
 
 if TYPE_CHECKING:
     from collir.cost.simulation import Simulation
@@ -56,9 +57,9 @@ def usage_error(error: BaseException, passes: Iterable[str] = ()) -> UsageError:
     elif match := re.match(r"Provided arguments \[(.*)\] not found in expected \S+ \[(.*)\]", text):
         given, known = (part.replace('"', "") for part in match.groups())
         text = f"there is no option {given}; " + (f"there is {known}" if known else "it has none")
-    elif match := re.match(r"Incompatible types: given \((.*?),?\), expected (.*)", text):
+    elif match := re.match(r"Incompatible types: given \((.*?),?\), expected (.*) for (.*)", text):
         wanted = re.sub("<class '(.*?)'>", r"\1", match[2])
-        text = f"the option takes {wanted}, not {match[1]}"
+        text = f"the option {match[3]} takes {wanted}, not {match[1]}"
     return UsageError(text)
 
 
@@ -123,10 +124,11 @@ def pass_pipeline(passes: str, known: Known | None = None) -> PassPipeline:
 
         known = known_passes()
     try:
+        check_text(passes)
         specs = expanded(passes, known)
         if unknown := [one.name for one in specs if one.name not in known]:
             raise ValueError(f"Unrecognized passes: {unknown}")
-        return PassPipeline(tuple(known[one.name]().from_pass_spec(one) for one in specs))
+        return PassPipeline(tuple(made(known[one.name](), one) for one in specs))
     except (ArgSpecParseError, ValueError) as error:
         raise usage_error(error, known) from error
 
@@ -265,10 +267,11 @@ def emit(module: ModuleOp, target: str = "coll") -> str:
 
     known = known_targets()
     try:
+        check_text(target)
         spec = parse_spec(target)
         if spec.name not in known:
             raise UsageError(unknown_target(spec.name, known))
-        found = known[spec.name]().from_spec(spec)
+        found = made(known[spec.name](), spec)
     except UsageError:
         raise
     except (ArgSpecParseError, ValueError) as error:

@@ -51,7 +51,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seconds", type=float, help="how long --run measures (default: 60)", metavar="N"
     )
     parser.add_argument("--save", metavar="FILE", help="write what --run measured")
-    parser.add_argument("--machine", dest="name", metavar="NAME", help="which machine of the file")
+    parser.add_argument(
+        "--machine", dest="name", metavar="NAME", help="the machine, where the file has several"
+    )
     parser.add_argument(
         "--model", help="auto (default: nccl on machines of GPUs), nccl, alpha-beta or p2"
     )
@@ -60,8 +62,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how the collectives ran: auto (default: the library's choice), cheapest, runtime "
         "(MPICH's), or one by name",
     )
-    parser.add_argument("--order", help="of ranks: auto, written or hardware")
-    parser.add_argument("--least", type=int, default=1, metavar="BYTES", help="leave out smaller")
+    parser.add_argument("--order", help="order of ranks: auto (default), written or hardware")
+    parser.add_argument(
+        "--least", type=int, default=1, metavar="BYTES", help="leave out smaller buffers"
+    )
     parser.add_argument("--most", type=int, metavar="BYTES", help="leave out larger buffers")
     parser.add_argument(
         "--held-back",
@@ -79,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", dest="output", metavar="FILE", help="write the machine there")
     parser.add_argument("--report", metavar="FILE", help="write the table there, not to stderr")
-    parser.add_argument("--json", action="store_true", help="print all of it, for programs")
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

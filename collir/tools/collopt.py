@@ -41,7 +41,7 @@ from collir.syntax.diagnostics import (
 )
 from collir.syntax.mlir import read_mlir, verify
 from collir.syntax.parsing import decode
-from collir.syntax.reader import read
+from collir.syntax.reader import is_mlir, read
 from collir.syntax.remarks import doing, heard_by, passes_run
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.searching import session
@@ -62,12 +62,14 @@ from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
 from collir.tools.pass_pages import (
     XDSL_PASSES,
     XDSL_TARGETS,
+    listing,
     pass_page,
     pipeline_page,
     summary,
     target_page,
 )
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
+from collir.tools.specifications import check_text, made
 from collir.tools.ticker import Ticker
 from collir.tools.universe import (
     known_dialects,
@@ -97,12 +99,20 @@ class CollOpt(xDSLOptMain):
 
     def register_all_frontends(self):
         super().register_all_frontends()
-        self.available_frontends["coll"] = lambda stream: read(
-            self._text(stream), self.get_input_name(), self.sources
-        )
-        self.available_frontends["mlir"] = lambda stream: read_mlir(
+        self.available_frontends["coll"] = lambda stream: self._coll(self._text(stream))
+        self.available_frontends["mlir"] = lambda stream: self._mlir(self._text(stream))
+
+    def _coll(self, text: str) -> ModuleOp:
+        """The module of a text, which may be MLIR where nothing says its language."""
+        unnamed = self.args.frontend is None and self.args.input_file in (None, "-")
+        if unnamed and is_mlir(text):
+            return self._mlir(text)
+        return read(text, self.get_input_name(), self.sources)
+
+    def _mlir(self, text: str) -> ModuleOp:
+        return read_mlir(
             self.ctx,
-            self._text(stream),
+            text,
             self.get_input_name(),
             self.sources,
             implicit_module=not self.args.no_implicit_module,
@@ -132,9 +142,9 @@ class CollOpt(xDSLOptMain):
                 case "output_file":
                     action.help = "file to write, whole or not at all (default: standard output)"
                 case "input_file":
-                    action.help = "file to read (default: standard input, as .coll)"
+                    action.help = "file to read (default: standard input)"
                 case "print_between_passes":
-                    action.help = "print the program between each two passes"
+                    action.help = "print the program between each two passes, on standard error"
                 case "time_passes":
                     action.help = "print how long each pass takes, on standard error"
                 case "verify_diagnostics":
@@ -145,8 +155,16 @@ class CollOpt(xDSLOptMain):
                 case "parsing_diagnostics":
                     action.help = "print diagnostics on standard output and exit with 0"
                 case "frontend":
-                    action.help = "language of the input, where its name does not say"
+                    action.help = (
+                        "language of the input, where its name does not say; standard input is "
+                        "MLIR if it begins so"
+                    )
+                case "disable_verify":
+                    action.help = "do not verify the program before and after each pass"
+                case "shrink":
+                    action.help = "exit with 0 if a pass says that the input can be shrunk"
                 case "version":
+                    action.help = "print the versions of collopt and of xDSL"
                     version = f"collopt {collir.__version__} (xDSL {{xdsl_version}})"
                     setattr(action, "version_format", version)  # noqa: B010
                 case _:
@@ -205,23 +223,22 @@ class CollOpt(xDSLOptMain):
     def _catalogue(self) -> str:
         added = of_other_packages()
         others = set(self.available_passes) - set(PASSES) - set(added)
-        lines = ["", "passes:"]
-        lines += [f"  {name:<14} {summary(factory())}" for name, factory in PASSES.items()]
-        lines += [f"  {name:<14} {summary(factory())}" for name, factory in added.items()]
-        lines += [f"  {name:<14} {text}" for name, text in XDSL_PASSES.items()]
+        passes = {name: summary(factory()) for name, factory in (PASSES | added).items()}
+        targets = {name: summary(factory()) for name, factory in TARGETS.items()}
+        lines = ["", "passes:", *listing(passes | XDSL_PASSES)]
         lines += [f"  and {len(others) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
         lines += ["pipelines, each in place of its passes:"]
-        lines += [f"  {name:<14} {one.summary}" for name, one in PIPELINES.items()]
+        lines += listing({name: one.summary for name, one in PIPELINES.items()})
         lines += ["", "targets:"]
-        lines += [f"  {name:<14} {summary(factory())}" for name, factory in TARGETS.items()]
-        lines += [*(f"  {name:<14} {text}" for name, text in XDSL_TARGETS.items()), ""]
-        return "\n".join(lines)
+        lines += listing(targets | XDSL_TARGETS)
+        return "\n".join([*lines, ""])
 
     def _target(self, text: str) -> str:
         """A target with options, as given with -t."""
         try:
+            check_text(text)
             name = parse_spec(text).name
-        except ArgSpecParseError as error:
+        except (ArgSpecParseError, ValueError) as error:
             raise argparse.ArgumentTypeError(f"'{text}': {usage_error(error)}") from None
         if name not in self.available_targets:
             raise argparse.ArgumentTypeError(unknown_target(name, self.available_targets))
@@ -256,12 +273,12 @@ class CollOpt(xDSLOptMain):
         if self._costs:
             self._costs.measure(previous.name if previous else WRITTEN, module)
         if previous and following and self.args.print_between_passes:
-            print(f"// IR after {previous.name}:")
+            sys.stderr.write(f"// -----// IR Dump After {previous.name} //----- //\n")
             if parse_spec(self.args.target).name == "mlir":
-                Printer(stream=sys.stdout).print_op(module)
-                print("\n")
+                Printer(stream=sys.stderr).print_op(module)
+                sys.stderr.write("\n\n")
             else:
-                print(write(module))
+                sys.stderr.write(f"{write(module)}\n")
         self._does(following.name if following else "")
         self._started = time.perf_counter()
 
@@ -428,7 +445,7 @@ class CollOpt(xDSLOptMain):
         spec = parse_spec(self.args.target)
         try:
             if found := self._target_class(spec.name):
-                found.from_spec(spec)
+                made(found, spec)
         except (ValueError, ImportError) as error:
             raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
         return spec.name

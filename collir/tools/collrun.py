@@ -25,6 +25,7 @@ from collir.cost.program import function_cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.layout import DType
+from collir.machine.model import devices_text
 from collir.semantics.buffers import NUMPY, assemble, distribute, equal, random_tensor
 from collir.semantics.collectives import Array, Buffers
 from collir.semantics.exactness import exact, roundings
@@ -51,7 +52,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="collrun", description="Runs the functions of a program and checks what they compute."
     )
     parser.add_argument("file", type=Path, help="a .coll or .mlir file")
-    parser.add_argument("--engine", choices=["numpy", "mpi"], default="numpy")
+    parser.add_argument(
+        "--engine",
+        choices=["numpy", "mpi"],
+        default="numpy",
+        help="what runs the functions: numpy (default), or MPI ranks",
+    )
     parser.add_argument(
         "--function",
         metavar="NAME",
@@ -63,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-n", type=int, metavar="RANKS", help="run the functions on meshes of this many devices"
     )
-    parser.add_argument("--seed", type=_seed, default=0, help="of the inputs (default: 0)")
+    parser.add_argument("--seed", type=_seed, default=0, help="seed of the inputs (default: 0)")
     parser.add_argument(
         "--input",
         metavar="ARG=FILE.npy",
@@ -319,7 +325,8 @@ def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
         if options.output:
             _save(options.output, f"{case.name}.{index}.npy", found)
     verdict = f"ok{case.rounding}" if right else "WRONG: not what the function means on one device"
-    print(f"{case.name}: {verdict} on {mesh.devices} devices (numpy, {case.seconds * 1e3:.1f} ms)")
+    took = f"{case.seconds * 1e3:.1f} ms"
+    print(f"{case.name}: {verdict} on {devices_text(mesh.devices)} (numpy, {took})")
     return right
 
 

@@ -108,22 +108,22 @@ def _is_file(name: str) -> bool:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the command."""
-    name = parser.add_argument("name", nargs="?", help="print the file of this one")
+    name = parser.add_argument("name", nargs="?", help="the machine whose file is printed")
     setattr(name, "completer", listed(shipped))  # noqa: B010 - what argcomplete looks for
-    parser.add_argument("--list", action="store_true", help="all of them, a line each")
-    parser.add_argument("--json", action="store_true", help="for programs; in SI units")
+    parser.add_argument("--list", action="store_true", help="list the machines, a line each")
+    parser.add_argument("--json", action="store_true", help="print JSON, in SI units")
     parser.add_argument(
         "--from",
         dest="file",
         metavar="FILE",
-        help="what others write about a machine, as .coll; - is standard input",
+        help="read what others write about a machine, and print it as .coll; - is standard input",
     )
     parser.add_argument(
         "--format",
         choices=list(others.FORMATS),
-        help="the format of FILE; by default its content says it",
+        help="the format of FILE (default: recognised by its content)",
     )
-    parser.add_argument("--name", dest="called", metavar="NAME", help="what to call that machine")
+    parser.add_argument("--name", dest="called", metavar="NAME", help="the name of that machine")
 
 
 def run(options: argparse.Namespace) -> int:

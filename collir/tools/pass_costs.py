@@ -13,6 +13,7 @@ from collir.cost.simulation import Simulation, simulated
 from collir.dialects.machine import meshes_remembered
 from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.mlir import check_programs, functions_of
+from collir.targets.reports.cost import mesh_title
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
 
 WRITTEN = "no pass"
@@ -47,8 +48,7 @@ class FunctionAt:
         level = next((i for i, one in enumerate(machine.levels) if one.size > 1), 0)
         sent = [step.sent for step in found.steps if step.sent]
         return FunctionAt(
-            f"@{mesh.name} (@{machine.name}, {mesh.devices} devices), costed "
-            f"{found.model.how(machine)}",
+            f"{mesh_title(mesh)}, costed {found.model.how(machine)}",
             found.time,
             sum(step.port_bytes[level] for step in sent),
             machine.levels[level].name,

@@ -2,10 +2,12 @@
 
 import ast
 import inspect
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import pairwise
+from shutil import get_terminal_size
 from textwrap import dedent, wrap
 
 from xdsl.passes import ModulePass, PassOptionInfo, get_pass_option_infos
@@ -25,8 +27,27 @@ XDSL_TARGETS = {"mlir": "The module in MLIR's syntax."}
 
 
 def summary(item: type) -> str:
-    """The first line of a docstring."""
-    return (inspect.getdoc(item) or "").partition("\n")[0]
+    """Return the first sentence of a docstring."""
+    paragraph = " ".join((inspect.getdoc(item) or "").partition("\n\n")[0].split())
+    sentence = re.match(r".*?[.?](?= |$)", paragraph)
+    return sentence[0] if sentence else paragraph
+
+
+def listing(rows: Mapping[str, str]) -> list[str]:
+    """Return the lines of a list of names and what is said of each, as wide as the terminal."""
+    indent = max(map(len, rows)) + 4
+    width = max(get_terminal_size().columns - 2, indent + 40)
+    return [
+        line
+        for name, text in rows.items()
+        for line in wrap(
+            text,
+            width,
+            initial_indent=f"  {name}".ljust(indent),
+            subsequent_indent=" " * indent,
+            break_on_hyphens=False,
+        )
+    ]
 
 
 def pass_page(found: type[ModulePass]) -> str:

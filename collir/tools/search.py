@@ -96,7 +96,7 @@ def _subgraph(parser: Parser) -> None:
     parser.add_argument("pattern", type=Path, help="what to look for: LAD (.lad), or DIMACS")
     parser.add_argument("target", type=Path, help="where to look for it")
     parser.add_argument(
-        "--induced", action="store_true", help="no other edges between its vertices"
+        "--induced", action="store_true", help="allow no other edges between its vertices"
     )
     _all(parser)
 
@@ -132,13 +132,23 @@ def _tsp(parser: Parser) -> None:
 
 def _uts(parser: Parser) -> None:
     parser.add_argument("--sample", choices=SAMPLES, help="a tree that the benchmark publishes")
-    parser.add_argument("--depth", type=int, default=10, help="of a geometric tree")
+    parser.add_argument("--depth", type=int, default=10, help="the depth of a geometric tree")
     parser.add_argument(
         "--b0", type=float, default=4.0, help="the (mean) number of children of the root"
     )
     parser.add_argument("--root-seed", type=int, default=19, help="what the random bits come from")
-    parser.add_argument("--tree", choices=get_args(Tree), default="geometric")
-    parser.add_argument("--shape", choices=get_args(Shape), default="fixed")
+    parser.add_argument(
+        "--tree",
+        choices=get_args(Tree),
+        default="geometric",
+        help="how the tree grows (default: geometric)",
+    )
+    parser.add_argument(
+        "--shape",
+        choices=get_args(Shape),
+        default="fixed",
+        help="geometric: how the branching changes with depth",
+    )
     parser.add_argument("--q", type=float, default=15 / 64, help="binomial: the chance of children")
     parser.add_argument("--m", type=int, default=4, help="binomial: how many children then")
     parser.add_argument(
@@ -226,9 +236,9 @@ def _kernel(parser: Parser) -> None:
 def _common(parser: Parser) -> None:
     """The options of every search."""
     add = parser.add_argument
-    add("--workers", type=_at_least_one, default=1, help="how many search; default: 1")
-    add("--engine", choices=ENGINES, default="auto", help="where they run")
-    add("--order", choices=ORDERS, default="depth-first")
+    add("--workers", type=_at_least_one, default=1, help="how many workers search (default: 1)")
+    add("--engine", choices=ENGINES, default="auto", help="where the workers run (default: auto)")
+    add("--order", choices=ORDERS, default="depth-first", help="which nodes are visited first")
     add(
         "--coordination",
         type=_coordination,
@@ -248,7 +258,7 @@ def _common(parser: Parser) -> None:
         help="time between two checkpoints; default: %(default)g s",
     )
     add("--resume", metavar="FILE", help="go on from there; only read a file that you trust")
-    add("--seed", type=int, default=0, help="of the turns that the engine `local` takes")
+    add("--seed", type=int, default=0, help="seed of the turns that the engine `local` takes")
     add(
         "--check",
         action="store_true",
@@ -256,7 +266,7 @@ def _common(parser: Parser) -> None:
     )
     add("--progress", action=argparse.BooleanOptionalAction, help="say how far the search is")
     add("--profile", metavar="FILE", help="write counts for each depth: .json, .svg")
-    add("--json", action="store_true", help="for programs")
+    add("--json", action="store_true", help="print JSON")
     add("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 

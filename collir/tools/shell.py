@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import io
 import os
 import sys
 import tempfile
@@ -33,6 +34,7 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
     1 for bad input, 2 for a wrong use of the command, 70 for an error of ours.
     """
     try:
+        _stand_in_for_closed_streams()
         with heard_by(lambda remark: print(render(remark, sources), end="", file=sys.stderr)):
             return work()
     except DiagnosticError as error:
@@ -67,13 +69,45 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
         return INTERNAL
 
 
+class _ClosedStream(io.TextIOBase):
+    """A standard stream that was closed before the command began: using it is an ``OSError``."""
+
+    def __init__(self, what: str):
+        self.what = what
+
+    @property
+    def buffer(self) -> "_ClosedStream":
+        """The stream of bytes, as closed as that of text."""
+        return self
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise OSError(f"standard {self.what} is closed")
+
+    read = readline = write = _refuse
+
+
+def _stand_in_for_closed_streams() -> None:
+    """Replace the standard streams that Python found closed, and take their file descriptors.
+
+    No file that is opened later gets the descriptor of a standard stream then.
+    """
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdin = sys.stdin or _ClosedStream("input")
+    sys.stdout = sys.stdout or _ClosedStream("output")
+    sys.stderr = sys.stderr or io.StringIO()  # nobody listens
+
+
 def _drop_output() -> None:
     """Keeps Python from complaining at exit of output that cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_whole(path: str, text: str) -> None:
-    """Writes a file that appears whole or not at all.
+    """Writes a file that appears whole or not at all; of a link, the file that it leads to.
 
     Raises:
         DiagnosticError: it cannot be written.
@@ -83,6 +117,7 @@ def write_whole(path: str, text: str) -> None:
         if target.exists() and not target.is_file():  # a device or a pipe
             target.write_text(text, encoding="utf-8")
             return
+        target = Path(os.path.realpath(target))
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -9,7 +9,12 @@ enum { WEIGHTS = 1048576, STEPS = 20 };
 
 static void check(int err)
 {
-  if (err != MPI_SUCCESS) MPI_Abort(MPI_COMM_WORLD, 1);
+  char text[MPI_MAX_ERROR_STRING];
+  int length;
+  if (err == MPI_SUCCESS) return;
+  MPI_Error_string(err, text, &length);
+  fprintf(stderr, "%s\n", text);
+  MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 int main(int argc, char **argv)

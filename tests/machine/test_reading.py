@@ -1,6 +1,7 @@
 """Machines as others describe them: what is read, what is warned of, and what is refused."""
 
 import random
+import re
 import string
 import time
 from collections.abc import Sequence
@@ -94,6 +95,30 @@ EXPECTED: dict[str, tuple[str, list[Row]]] = {
         "slurm",
         [("block", 2, 450e9, SWITCH, 18, NETWORK), ("node", 18, 25e9, SWITCH, 1, NETWORK)],
     ),
+    "fat_tree.yaml": (
+        "slurm",
+        [
+            ("pod", 2, 200e9, SWITCH, 8, NETWORK),
+            ("leaf", 2, 100e9, SWITCH, 4, NETWORK),
+            ("node", 4, 25e9, SWITCH, 1, NETWORK),
+        ],
+    ),
+    "fat_tree_scontrol.txt": (
+        "slurm",
+        [
+            ("pod", 2, 200e9, SWITCH, 8, NETWORK),
+            ("leaf", 2, 100e9, SWITCH, 4, NETWORK),
+            ("node", 4, 25e9, SWITCH, 1, NETWORK),
+        ],
+    ),
+    "blocks.yaml": (
+        "slurm",
+        [("block", 2, 450e9, SWITCH, 18, NETWORK), ("node", 18, 25e9, SWITCH, 1, NETWORK)],
+    ),
+    "blocks_scontrol.txt": (
+        "slurm",
+        [("block", 2, 450e9, SWITCH, 18, NETWORK), ("node", 18, 25e9, SWITCH, 1, NETWORK)],
+    ),
     "uneven.conf": (
         "slurm",
         [("leaf", 2, 75e9, SWITCH, 3, NETWORK), ("node", 3, 25e9, SWITCH, 1, NETWORK)],
@@ -138,7 +163,13 @@ WARNINGS = {
     ],
     "dgx1_v100.txt": ["2:1: warning: mixed numbers of links (1, 2), and GPU0 and GPU5 have no NV"],
     "dgx1_v100_nccl.xml": ["6:9: warning: mixed numbers of links (1, 2), and GPU0 and GPU5 have"],
+    "blocks_scontrol.txt": ["3:1: warning: AggregatedBlock is not read"],
     "fat_tree.conf": ["6:33: warning: LinkSpeed is relative, and not read"],
+    "fat_tree.yaml": [
+        "3:13: warning: topology blocks is not read: fat tree is that of the cluster",
+        "30:13: warning: topology flat is not read: fat tree is that of the cluster",
+    ],
+    "fat_tree_scontrol.txt": ["1:26: warning: LinkSpeed is relative, and not read"],
     "uneven.conf": ["3:12: warning: leaf1 has 3 nodes, leaf0 has 4: all are taken to have 3"],
     "uneven_hwloc.xml": ["15:9: warning: L3Cache 1 has 3 cores, L3Cache 0 has 4: all are taken to"],
 }
@@ -700,6 +731,35 @@ def test_a_line_of_slurm_may_be_continued() -> None:
     assert sizes(read(text)) == [2, 3]
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("- topology: a\n  flat: true", 1, "topology a is flat: only those of kind tree or block"),
+        ("- topology: a", 1, "topology a is empty: only those of kind tree or block"),
+        ("- topology: a\n  tree:\n  block:", 3, "topology a has two kinds"),
+        ("- topology: a\n  tree:\n    switches: {switch: s}", 3, "'{' is not read here"),
+        ("- topology: a\n  tree:\n    switches:\n      switch: s", 4, "switch belongs to an item"),
+        (
+            "- topology: a\n  tree:\n    switches:\n      - switch: s\n        switch: t",
+            5,
+            "switch is given twice",
+        ),
+        ("- topology: a\n  tree:\n    switches:\n      - s1", 4, "'s1' is not `key: value`"),
+        ("- topology: a\n  tree:\n    switches:", 1, "there is no SwitchName="),
+        (
+            "- topology: a\n  tree:\n    switches:\n      - switch: s\n        children: t",
+            5,
+            "there is no SwitchName=t",
+        ),
+        ("x: 1\n- topology: a", 1, "a list of topologies"),
+    ],
+)
+def test_what_is_wrong_in_a_topology_yaml_is_said(text: str, line: int, message: str) -> None:
+    with pytest.raises(ReadError, match=re.escape(message)) as error:
+        read(text)
+    assert error.value.place.line == line
+
+
 # --- properties ----------------------------------------------------------------------------------
 
 
@@ -717,6 +777,21 @@ def tree(counts: Sequence[int]) -> str:
             )
         names = [f"{name}s{i}" for name in names for i in range(count)]
     return "\n".join(lines)
+
+
+def as_yaml(conf: str) -> str:
+    """The same tree as a topology.yaml."""
+    lines = ["- topology: t", "  tree:", "    switches:"]
+    for line in conf.splitlines()[1:]:
+        words = (word.partition("=") for word in line.split())
+        keys = {"SwitchName": "- switch", "Nodes": "  nodes", "Switches": "  children"}
+        lines += [f"      {keys[key]}: {value}" for key, _, value in words]
+    return "\n".join(lines)
+
+
+@given(st.lists(st.integers(2, 5), min_size=1, max_size=4))
+def test_a_tree_is_the_same_in_a_topology_yaml(counts: list[int]) -> None:
+    assert rows(read(as_yaml(tree(counts)))) == rows(read(tree(counts)))
 
 
 @given(st.lists(st.integers(2, 5), min_size=1, max_size=4))

@@ -104,7 +104,7 @@ def test_results_share_no_memory() -> None:
 def test_a_communicator_of_another_size_is_refused() -> None:
     space: dict[str, Any] = {}
     exec(compile(collir.emit(collir.parse(ALONE), "mpi4py"), "alone.py", "exec"), space)
-    with pytest.raises(ValueError, match="mesh m has 1 rank, comm has 3"):
+    with pytest.raises(ValueError, match="mesh @m needs 1 rank, has 3"):
         space["M"](SimpleNamespace(size=3, rank=0))
 
 

@@ -149,7 +149,7 @@ def test_a_wrong_program_that_is_not_checked_says_so(right_code: str, tmp_path: 
 @pytest.mark.parametrize("ranks", [1, 3, 5])
 def test_a_wrong_number_of_ranks_is_said(ranks: int, right_code: str, tmp_path: Path) -> None:
     program = compiled(right_code, tmp_path)
-    with pytest.raises(RuntimeError, match=f"failed on {ranks} ranks:\nrun this on 4 ranks\n$"):
+    with pytest.raises(RuntimeError, match=f":\nmesh @m needs 4 ranks, has {ranks}\n$"):
         mpiexec(ranks, [program], HANG)
 
 
@@ -168,7 +168,11 @@ int main(int argc, char **argv)
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   REQUIRE(size == 8);
-  REQUIRE(m_init(MPI_COMM_WORLD) != MPI_SUCCESS);
+  int err = m_init(MPI_COMM_WORLD), length;
+  char text[MPI_MAX_ERROR_STRING];
+  MPI_Error_string(err, text, &length);
+  REQUIRE(!strcmp(text, "mesh @m needs 4 ranks, has 8"));
+  REQUIRE(MPI_Error_class(err, &err) == MPI_SUCCESS && err == MPI_ERR_COMM);
   REQUIRE(m_init(MPI_COMM_SELF) != MPI_SUCCESS);
   /* The odd ranks, and the even ones from the last to the first. */
   MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank % 2 ? rank : -rank, &half);

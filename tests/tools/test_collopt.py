@@ -9,11 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from collir.passes.pipelines import PIPELINES
+from collir.passes.table import PASSES
 from collir.targets.table import TARGETS
-from collir.tools import collopt
+from collir.tools import collir as collir_tool
+from collir.tools import collopt, collrun
+from collir.tools.pass_pages import XDSL_PASSES
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "sync_gradients.coll")
+MISSING = "no.coll"
 BROKEN = "mesh @m on @nothing { data = 8 }\n"
 
 
@@ -30,6 +35,36 @@ def test_help_lists_passes_and_targets_a_line_each(capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     for name in ("decompose", "canonicalize", "cse", "dce", "coll", "mpi", "mlir"):
         assert len([line for line in lines if line.startswith(f"  {name} ")]) == 1, name
+
+
+@pytest.mark.parametrize("columns", [20, 60, 300])
+def test_help_has_whole_sentences(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        collopt.main(["--help"])
+    lines = capsys.readouterr().out.partition("\npasses:\n")[2].splitlines()
+    entries = [
+        line for line in lines if re.match(r"  [a-z]\S* ", line) and "more of xDSL" not in line
+    ]
+    assert len(entries) == len(PASSES) + len(PIPELINES) + len(TARGETS) + len(XDSL_PASSES) + 1
+    text = "\n".join(line for line in lines if "more of xDSL" not in line)
+    for entry in re.split(r"\n(?:  (?=\S)|\n)", text):
+        assert entry.rstrip().endswith((".", "?", ":")), entry
+    assert "choose among those that take their place." in " ".join(text.split())
+
+
+def test_every_argument_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    tools = [collopt.main, collrun.main]
+    commands = [["machine"], ["calibrate"], ["search", "clique"], ["search", "uts"]]
+    calls = [(tool, list[str]()) for tool in tools] + [(collir_tool.main, one) for one in commands]
+    for tool, words in calls:
+        with pytest.raises(SystemExit):
+            tool([*words, "--help"])
+        lines = capsys.readouterr().out.partition("\noptions:\n")[2].partition("\n\n")[0]
+        for option in re.split(r"\n(?=  -)", lines):
+            assert re.search(r"(\S  +|\n +)\w", option), option
 
 
 def test_help_pass_prints_the_docstring_and_the_options(
@@ -120,11 +155,55 @@ def test_a_full_disk_is_no_internal_error() -> None:
     assert "No space left on device" in done.stderr
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs sh")
+@pytest.mark.parametrize(
+    ("redirection", "arguments", "said"),
+    [
+        (">&-", [EXAMPLE], "collopt: error: standard output is closed"),
+        (">&-", [MISSING], "error: cannot read no.coll: no such file or directory"),
+        ("<&-", ["-"], "error: cannot read <stdin>: standard input is closed"),
+        ("2>&-", [MISSING], ""),
+    ],
+)
+def test_a_closed_stream_is_no_internal_error(
+    redirection: str, arguments: list[str], said: str
+) -> None:
+    code = "from collir.tools.collopt import script; script()"
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.strip()) == (1, said)
+
+
+def test_a_closed_output_does_not_keep_a_file_from_being_written(tmp_path: Path) -> None:
+    code = "from collir.tools.collopt import script; script()"
+    target = tmp_path / "out.coll"
+    command = [sys.executable, "-c", code, EXAMPLE, "-o", str(target)]
+    subprocess.run(["sh", "-c", 'exec "$@" >&- <&- 2>&-', "sh", *command], check=True)
+    assert "all_reduce" in target.read_text()
+
+
 def test_an_output_file_is_written_whole(tmp_path: Path) -> None:
     target = tmp_path / "out.coll"
     assert collopt.main([EXAMPLE, "-p", "decompose{algorithm=ring}", "-o", str(target)]) == 0
     assert "reduce_scatter" in target.read_text()
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_as_the_output_stays_a_link(tmp_path: Path, there: bool) -> None:
+    folder, link = tmp_path / "folder", tmp_path / "link.coll"
+    folder.mkdir()
+    target = folder / "out.coll"
+    if there:
+        target.write_text("before")
+    link.symlink_to(Path("folder") / "out.coll")
+    assert collopt.main([EXAMPLE, "-o", str(link)]) == 0
+    assert link.is_symlink() and "all_reduce" in target.read_text()
+    assert list(folder.iterdir()) == [target]
 
 
 def test_a_failure_leaves_the_output_file_as_it_was(tmp_path: Path) -> None:

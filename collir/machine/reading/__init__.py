@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from collir.machine.model import MachineError
-from collir.machine.reading import astra, hwloc, nccl_xml, nvidia_smi, slurm
+from collir.machine.reading import astra, hwloc, nccl_xml, nvidia_smi, slurm, slurm_yaml
 from collir.machine.reading.values import Described, Place, ReadError, Reading, Remark
 
 __all__ = [
@@ -44,9 +44,12 @@ FORMATS = {
         "what `nvidia-smi topo -m` prints", nvidia_smi.read, mark=nvidia_smi.HEADER
     ),
     "slurm": Format(
-        "SLURM's topology.conf",
+        "SLURM's topology.conf or topology.yaml",
         slurm.read,
-        mark=re.compile(r"^[ \t]*(?:SwitchName|BlockName)[ \t]*=", re.IGNORECASE | re.MULTILINE),
+        mark=re.compile(
+            rf"^[ \t]*(?:SwitchName|BlockName)[ \t]*=|{slurm_yaml.HEADER.pattern}",
+            re.IGNORECASE | re.MULTILINE,
+        ),
     ),
     "astra-sim": Format(
         "a network of ASTRA-sim (yaml)",

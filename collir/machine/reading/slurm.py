@@ -1,21 +1,25 @@
-"""SLURM's topology.conf: the switches of a tree with their nodes, or blocks of nodes."""
+"""SLURM's topologies: the switches of a tree with their nodes, or blocks of nodes.
+
+They are a topology.conf, a topology.yaml, or what ``scontrol show topology`` prints.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from collir.machine.model import Fabric, Level
-from collir.machine.reading import assumed
+from collir.machine.reading import assumed, slurm_yaml
 from collir.machine.reading.even import Part, even
 from collir.machine.reading.hostlist import MAX_NAMES, expand
 from collir.machine.reading.values import Described, Place, ReadError, Reading, Remark, shown
 
 _SETTING = re.compile(r"(?<![A-Za-z])([A-Za-z]+)\s*=\s*([^\s=]*)(?=\s|$)")
 _KINDS = ("switchname", "blockname")
-_KNOWN = (*_KINDS, "nodes", "switches", "blocksizes")
+_SHOWN = ("level", "blockindex", "blocksize")  # by scontrol, which they follow from the others
+_KNOWN = (*_KINDS, *_SHOWN, "nodes", "switches", "blocksizes")
 _MOST_REMARKS = 100
 
-Settings = dict[str, tuple[str, Place]]
+Settings = slurm_yaml.Settings
 
 
 @dataclass(frozen=True)
@@ -30,13 +34,19 @@ class Group:
 
 
 def read(text: str) -> Reading:
-    """The machine of a topology.conf; a device is a node.
+    """The machine of a topology; a device is a node.
 
     Raises:
         ReadError: it is malformed, or the nodes are not the leaves of one even tree.
     """
     remarks: list[Remark] = []
-    groups, blocks = _groups(text, remarks)
+    if slurm_yaml.HEADER.search(text):
+        topology = slurm_yaml.chosen(text)
+        remarks += topology.remarks
+        file, entries = "topology.yaml", iter(topology.groups)
+    else:
+        file, entries = "topology.conf", _entries(text, remarks)
+    groups, blocks = _groups(entries)
     if not groups:
         raise ReadError("there is no SwitchName= and no BlockName= here", Place(1))
     first = next(iter(groups.values())).place
@@ -53,7 +63,7 @@ def read(text: str) -> Reading:
         sizes.append(size)
         remarks += odd
     return Reading(
-        f"A cluster of {'blocks' if blocks else 'switches'} as SLURM's topology.conf has it; "
+        f"A cluster of {'blocks' if blocks else 'switches'} as SLURM's {file} has it; "
         "a device is a node.",
         _levels(sizes, tiers, blocks),
         first,
@@ -93,15 +103,21 @@ def _settings(line: str, number: int) -> Settings:
     return found
 
 
-def _groups(text: str, remarks: list[Remark]) -> tuple[dict[str, Group], bool]:
+def _entries(text: str, remarks: list[Remark]) -> Iterator[Settings]:
+    """Yield the settings of each line."""
+    for number, line in _lines(text):
+        settings = _settings(line, number)
+        _unread(line, number, remarks)
+        yield settings
+
+
+def _groups(entries: Iterable[Settings]) -> tuple[dict[str, Group], bool]:
     """The switches or blocks by their names, and whether they are blocks."""
     groups: dict[str, Group] = {}
     parents: dict[tuple[bool, str], str] = {}
     first = ""
     left = MAX_NAMES
-    for number, line in _lines(text):
-        settings = _settings(line, number)
-        _unread(line, number, remarks)
+    for settings in entries:
         kind = next((key for key in _KINDS if key in settings), None)
         if kind is None:
             continue
@@ -143,6 +159,8 @@ def _group(settings: Settings, kind: str, left: int) -> Group:
         raise ReadError(f"a name is needed here, not '{shown(name)}'", place)
     keys = ["nodes"] if kind == "blockname" else ["nodes", "switches"]
     given = [key for key in keys if key in settings]
+    if len(given) == 2 and "level" in settings:  # scontrol lists all nodes below a switch, too
+        given.remove("nodes")
     if len(given) != 1:
         what = "Nodes=" if kind == "blockname" else "either Nodes= or Switches="
         raise ReadError(f"{shown(name)} needs {what}", place)

@@ -224,11 +224,13 @@ def check_names(
             made, what = [op.sym_name.data], f"function @{op.sym_name.data}"
         else:
             continue
+        problems = set[str]()
         for name in made:
             problem = name_problem(name, words)
             if name in taken:
                 problem = f"{taken[name]} makes a {words.language} function {name} too"
-            if problem:
+            if problem and problem not in problems:
+                problems.add(problem)
                 errors.append(
                     DiagnosticError.at(
                         op, f"{what} cannot be {words.language}: {problem}; rename it"

@@ -46,7 +46,7 @@ from collir.targets.code.c_text import (
     size_text,
     store,
 )
-from collir.targets.code.ranks import OverList, outermost
+from collir.targets.code.ranks import OverList, needed_ranks, outermost
 
 MPI_TYPES = {
     DType.F16: "MPI_UINT16_T",
@@ -110,7 +110,7 @@ def _mesh_text(names: MeshNames) -> list[str]:
         "{",
         "  int err = MPI_SUCCESS, size;",
         "  TRY(MPI_Comm_size(comm, &size));",
-        f"  if (size != {mesh.devices}) return MPI_ERR_COMM;",
+        f'  if (size != {mesh.devices}) return wrong_size("{needed_ranks(mesh)}", size);',
         f"  TRY(MPI_Comm_dup(comm, &{variable}.comm));",
         f"  TRY(MPI_Comm_set_errhandler({variable}.comm, MPI_ERRORS_RETURN));",
         f"  TRY(MPI_Comm_rank({variable}.comm, &{variable}.rank));",
@@ -482,12 +482,13 @@ def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
 _HEADER = """/* Written by collir {version}: C99 and MPI 3.0.
  *
  * Every rank calls MESH_init(comm) once, then the functions with its own buffers, which must not
- * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code. Where a rank holds
- * nothing of a value, its buffer is not touched and may be NULL.
+ * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code, of which
+ * MPI_Error_string has the text. Where a rank holds nothing of a value, its buffer is not touched
+ * and may be NULL.
 {sized}{interface}
  */"""
 
-_INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdlib.h", "string.h")
+_INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 _HEADER_INCLUDES = ("mpi.h", "stddef.h", "stdint.h")
 
 
@@ -530,6 +531,7 @@ def emit_c(
     ]
     bodies = [text.text() for text in texts]
     needs = {*sections, *(name for text in texts for name in text.needs)}
+    needs |= {"wrong_size"} if needed else set[str]()
     waiting = ["sched.h"] if "compute_for" in needs else []
     interface = [f"int  {names.mesh.name}_init(MPI_Comm comm);" for names in needed]
     interface += [f"void {names.mesh.name}_finalize(void);" for names in needed]

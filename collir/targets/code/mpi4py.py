@@ -23,6 +23,7 @@ from collir.targets.code.python_text import (
     number_text,
     tuple_text,
 )
+from collir.targets.code.ranks import needed_ranks
 
 _DTYPES = {
     DType.F16: "xp.float16",
@@ -297,8 +298,7 @@ def _class(names: MeshText, texts: Sequence[FunctionText], needs: set[str]) -> l
         "",
         "    def __init__(self, comm, xp=np):",
         f"        if comm.size != {mesh.devices}:",
-        f'            raise ValueError(f"mesh {mesh.name} has {mesh.devices} '
-        f'{"rank" if mesh.devices == 1 else "ranks"}, comm has {{comm.size}}")',
+        f'            raise ValueError(f"{needed_ranks(mesh)}, has {{comm.size}}")',
         "        self.xp = xp",
     ]
     if names.sends:

@@ -412,14 +412,16 @@ def _main_text(functions: Sequence[FuncOp], meshes: Sequence[MeshNames]) -> str:
         "int main(int argc, char **argv)",
         "{",
         "  int repeats = argc > 1 ? atoi(argv[1]) : 10, check = argc > 2 ? atoi(argv[2]) : 1;",
-        "  int wrong = 0, rank, err = MPI_Init(&argc, &argv);",
+        "  int wrong = 0, rank, length, err = MPI_Init(&argc, &argv);",
+        "  char text[MPI_MAX_ERROR_STRING];",
         "  if (err != MPI_SUCCESS || repeats < 1) return 1;",
         "  MPI_Comm_rank(MPI_COMM_WORLD, &rank);",
     ]
     for names in meshes:
         lines += [
-            f"  if ({names.mesh.name}_init(MPI_COMM_WORLD) != MPI_SUCCESS) {{",
-            f'    if (rank == 0) fprintf(stderr, "run this on {names.mesh.devices} ranks\\n");',
+            f"  if ((err = {names.mesh.name}_init(MPI_COMM_WORLD)) != MPI_SUCCESS) {{",
+            "    MPI_Error_string(err, text, &length);",
+            '    if (rank == 0) fprintf(stderr, "%s\\n", text);',
             "    MPI_Finalize();",
             "    return 1;",
             "  }",

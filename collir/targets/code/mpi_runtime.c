@@ -13,6 +13,16 @@
 #define NEW(p, bytes) \
   do { if (!((p) = malloc(bytes))) { err = MPI_ERR_NO_MEM; goto done; } } while (0)
 
+//: wrong_size
+/* An error of class MPI_ERR_COMM whose text says how many ranks are needed, and how many there are. */
+static int wrong_size(const char *needs, int has) {
+  char text[MPI_MAX_ERROR_STRING];
+  int code;
+  if (MPI_Add_error_code(MPI_ERR_COMM, &code) != MPI_SUCCESS) return MPI_ERR_COMM;
+  snprintf(text, sizeof text, "%s, has %d", needs, has);
+  return MPI_Add_error_string(code, text) == MPI_SUCCESS ? code : MPI_ERR_COMM;
+}
+
 //: compute_for needs check
 /* Stands for a computation of so many seconds: put yours in its place. Meanwhile MPI goes on. */
 static int compute_for(double seconds, MPI_Comm comm)

@@ -27,6 +27,11 @@ def axes_text(mesh: Mesh) -> str:
     )
 
 
+def needed_ranks(mesh: Mesh) -> str:
+    """Return the words for the number of ranks that a mesh runs on."""
+    return f"mesh @{mesh.name} needs {mesh.devices} {'rank' if mesh.devices == 1 else 'ranks'}"
+
+
 class RankText(ABC):
     """The coordinates of this rank on a mesh, in some language."""
 

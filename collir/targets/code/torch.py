@@ -28,7 +28,7 @@ from collir.targets.code.python_text import (
     number_text,
     tuple_text,
 )
-from collir.targets.code.ranks import OverList
+from collir.targets.code.ranks import OverList, needed_ranks
 
 _DTYPES = {
     DType.F16: "torch.float16",
@@ -316,7 +316,6 @@ def _groups(names: MeshText) -> list[str]:
 
 def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
     mesh = names.mesh
-    ranks = "rank" if mesh.devices == 1 else "ranks"
     lines = [
         f"class {names.class_name}:",
         f'    """{names.description()}."""',
@@ -324,8 +323,7 @@ def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
         '    def __init__(self, device="cpu"):',
         "        size = dist.get_world_size()",
         f"        if size != {mesh.devices}:",
-        f'            raise ValueError(f"mesh {mesh.name} has {mesh.devices} {ranks}, '
-        'the process group {size}")',
+        f'            raise ValueError(f"{needed_ranks(mesh)}, has {{size}}")',
         "        self.device = device",
     ]
     if names.sends:

@@ -13,6 +13,7 @@ from xdsl.utils.target import Target
 
 import collir
 from collir.layout import Mesh
+from collir.machine.model import devices_text
 from collir.syntax.diagnostics import DiagnosticError
 from collir.targets.code.python_text import call, comment, tuple_text
 from collir.targets.code.ranks import axes_text
@@ -76,7 +77,7 @@ def python_meshes(module: ModuleOp, mesh: str, framework: Framework) -> str:
 
 
 def _function(mesh: Mesh, framework: Framework) -> list[str]:
-    devices = "1 device" if mesh.devices == 1 else f"{mesh.devices} devices"
+    devices = devices_text(mesh.devices)
     about = f"Mesh @{mesh.name} on @{mesh.machine.name}: {devices}, {axes_text(mesh)}"
     body = [
         f'"""{comment(about)}.',

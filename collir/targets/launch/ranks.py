@@ -11,7 +11,7 @@ from xdsl.utils.target import Target
 
 import collir
 from collir.dialects.machine import MeshOp
-from collir.layout import Mesh, SubAxis
+from collir.layout import Mesh, SubAxis, unplaced
 from collir.machine import Fabric, fabrics
 from collir.syntax.diagnostics import DiagnosticError
 from collir.targets.code.python_text import comment
@@ -52,13 +52,8 @@ def meshes(module: ModuleOp, name: str) -> list[MeshOp]:
         raise DiagnosticError.at(
             module, f"there is no mesh @{name}: the option mesh is {_names(ops)}"
         )
-    if unplaced := [op for op in chosen if not op.value().placed]:
-        errors = [
-            DiagnosticError.at(
-                op, f"mesh @{op.sym_name.data} is not on levels: -p place chooses a placement"
-            )
-            for op in unplaced
-        ]
+    if without := [op for op in chosen if not op.value().placed]:
+        errors = [DiagnosticError.at(op, unplaced(op.value())) for op in without]
         raise DiagnosticError([found for error in errors for found in error.diagnostics])
     return chosen
 

@@ -11,6 +11,8 @@ from xdsl.utils.target import Target
 from collir.cost.model import CostModel
 from collir.cost.program import FunctionCost, cost
 from collir.cost.simulation import Simulation
+from collir.layout import Mesh
+from collir.machine.model import devices_text
 from collir.targets.reports.text import (
     bytes_text,
     percent_text,
@@ -70,15 +72,19 @@ class CostJsonTarget(CostingTarget):
         output.write("\n")
 
 
+def mesh_title(mesh: Mesh) -> str:
+    """Return how reports name a mesh: ``@m (@machine, 8 devices)``."""
+    return f"@{mesh.name} (@{mesh.machine.name}, {devices_text(mesh.devices)})"
+
+
 def title_of(found: FunctionCost | Simulation) -> str:
     """The first line of a report: what takes how long, and how much that is over its bound."""
-    machine = found.mesh.machine
     title = (
-        f"@{found.name} on @{found.mesh.name} (@{machine.name}, {found.mesh.devices} devices): "
+        f"@{found.name} on {mesh_title(found.mesh)}: "
         f"{seconds_text(found.time)}, bound {seconds_text(found.bound)}"
     )
     title += f" ({ratio_text(found.time, found.bound)})" if found.bound else ""
-    return f"{title}, costed {found.model.how(machine)}"
+    return f"{title}, costed {found.model.how(found.mesh.machine)}"
 
 
 def cost_table(found: FunctionCost) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import IO
 
 from xdsl.context import Context
@@ -13,12 +14,14 @@ from collir.cost.plan import plan
 from collir.cost.program import FunctionCost, cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.semantics.proof import of_attribute
+from collir.semantics.validation import Outcome, compare
+from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.syntax.mlir import functions_of
 from collir.synthesis.crossings import crossings, fastest
 from collir.synthesis.sizes import by_size, rewritten, text_of
 from collir.synthesis.strategies import STRATEGIES, Wanted, decompose
-from collir.targets.reports.cost import CostingTarget
+from collir.targets.reports.cost import CostingTarget, mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table
 
 SEARCHED = "searched"
@@ -59,6 +62,7 @@ def largest_buffer(function: FuncOp) -> int:
 class CrossoverTarget(CostingTarget):
     """Which function is fastest for buffers of 1 KB to 10 GB, and where the fastest changes.
 
+    Functions have equal types; a remark names those that do not compute the same.
     The size is that of a function's largest argument or result on one rank, and all buffers grow
     with it. Functions without collectives are left out.
     """
@@ -79,7 +83,13 @@ class CrossoverTarget(CostingTarget):
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         candidates = self._candidates(module)
-        output.write(plot(candidates) if self.svg else "\n".join(report(candidates)) + "\n")
+        compared = {one.cost.name for one in candidates}
+        functions = [f for f in functions_of(module) if f.sym_name.data in compared]
+        remarks = unlike(module, functions)
+        if self.svg:
+            output.write(plot(candidates, remarks))
+        else:
+            output.write("\n".join([*report(candidates), *remarks]) + "\n")
 
     def _candidates(self, module: ModuleOp) -> list[Candidate]:
         functions = functions_of(module)
@@ -122,6 +132,55 @@ class CrossoverTarget(CostingTarget):
         return found
 
 
+def unlike(module: ModuleOp, functions: Sequence[FuncOp]) -> list[str]:
+    """Return a remark on each function that is not proven to compute what the first one does.
+
+    Raises:
+        DiagnosticError: the types of functions differ.
+    """
+    first, *others = functions
+    name = first.sym_name.data
+    if errors := [error for other in others if (error := _other_types(first, other))]:
+        raise DiagnosticError(errors)
+    remarks: list[str] = []
+    for other in others:
+        verdict = compare(first, module, other, module, memory=0)
+        if verdict.outcome is Outcome.SAME:
+            continue
+        what = f"that @{other.sym_name.data} computes what @{name} computes is not proven"
+        if verdict.outcome is Outcome.DIFFERENT and verdict.how == "proof":
+            what = f"@{other.sym_name.data} does not compute what @{name} computes"
+        remarks.append(f"remark: {what}: {verdict.explanation}")
+    return remarks
+
+
+def _other_types(first: FuncOp, other: FuncOp) -> Diagnostic | None:
+    """Return an error that names the first type in which two functions differ."""
+    name = first.sym_name.data
+    for what, texts in zip(
+        ("argument", "result"), zip(*map(_types, (first, other)), strict=True), strict=True
+    ):
+        for number, (one, two) in enumerate(zip_longest(*texts, fillvalue="missing")):
+            if one != two:
+                return Diagnostic(
+                    f"@{other.sym_name.data} cannot be compared with @{name}: its {what} {number} "
+                    f"is {two}, that of @{name} is {one}; crossover compares functions of equal "
+                    "types, or the strategies of a file with one function",
+                    Position.of(other),
+                    (note(f"@{name} is defined here", Position.of(first)),),
+                )
+    return None
+
+
+def _types(function: FuncOp) -> tuple[list[str], list[str]]:
+    """Return the types of arguments and of results, as written."""
+    mesh, types = mesh_of(function), function.function_type
+    inputs, outputs = (
+        [of_attribute(one).text(mesh) for one in side] for side in (types.inputs, types.outputs)
+    )
+    return inputs, outputs
+
+
 def report(candidates: Sequence[Candidate]) -> list[str]:
     """The lines of the table, and of where the fastest changes."""
     try:
@@ -144,8 +203,8 @@ def report(candidates: Sequence[Candidate]) -> list[str]:
     return [*lines, "", f"fastest: {', '.join([changes[0][1].name, *until])}; {how}", *programs]
 
 
-def plot(candidates: Sequence[Candidate]) -> str:
-    """The times over the sizes, as SVG.
+def plot(candidates: Sequence[Candidate], remarks: Sequence[str] = ()) -> str:
+    """The times over the sizes, as SVG, with remarks below its title.
 
     Raises:
         DiagnosticError: matplotlib is not installed.
@@ -155,9 +214,11 @@ def plot(candidates: Sequence[Candidate]) -> str:
     except ImportError as error:
         message = "a plot needs matplotlib: install it with `pip install 'collir[plot]'`"
         raise DiagnosticError(Diagnostic(message)) from error
+    mesh = candidates[0].cost.mesh
+    names = ", ".join(dict.fromkeys(f"@{one.cost.name}" for one in candidates))
     return lines(
-        f"@{candidates[0].cost.mesh.machine.name}",
-        ("bytes per rank", "seconds"),
+        "\n".join([f"{names} on {mesh_title(mesh)}", *remarks]),
+        ("bytes per rank", "time"),
         {one.name: [(size, one.time(size)) for size in SIZES] for one in candidates},
         [at for at, _ in crossings(candidates, SIZES)[1:]],
     )

@@ -6,7 +6,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.critical import critical_path
-from collir.cost.simulation import Simulation, simulate
+from collir.cost.simulation import Simulation, Step, simulate
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.targets.reports.cost import CostingTarget, title_of
 from collir.targets.reports.simulate import resource_name, stream_name
@@ -16,7 +16,8 @@ class GanttTarget(CostingTarget):
     """A simulation as a Gantt chart, in SVG (needs matplotlib: `pip install 'collir[plot]'`).
 
     A lane for each stream: those of the levels of the machine, and that of a device by itself.
-    Steps of the critical path have a black edge. Below: how much of each port, link and
+    Steps on the critical path have a black edge, others a white one; short steps are named by
+    their result. Below: how much of each port, link and
     interconnect is in use, and the memory that a device holds.
     """
 
@@ -46,7 +47,7 @@ def charts(found: list[Simulation]) -> str:
             Bar(
                 stream_name(one, step.task.stream),
                 *span,
-                f"{step.kind} over {step.over(one.mesh)}" if step.sent else step.kind,
+                _texts(one, step),
                 step.kind,
                 number in path,
             )
@@ -59,3 +60,9 @@ def charts(found: list[Simulation]) -> str:
         return Timeline(title_of(one), one.time, used, bars, shares, one.memory)
 
     return timelines([timeline(one) for one in found])
+
+
+def _texts(found: Simulation, step: Step) -> tuple[str, ...]:
+    """Return the names of a step, from the longest to the shortest."""
+    over = (f"{step.kind} over {step.over(found.mesh)}",) if step.sent else ()
+    return (*over, step.kind, f"%{step.result}")

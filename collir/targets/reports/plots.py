@@ -2,7 +2,7 @@
 """Plots as SVG, by matplotlib."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
@@ -10,19 +10,33 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from collir.targets.reports.text import bytes_unit, seconds_unit
 
 _STYLE: Any = {"svg.hashsalt": "collir", "svg.fonttype": "none", "text.parse_math": False}
 """The same text for the same plot, and names as they are: a $ is no formula."""
 
 
+_EDGES = {True: "black", False: "white"}
+"""The colour of a bar's edge, by whether it is marked."""
+
+_LETTER = 0.008
+"""The width of a letter on a bar, as a share of that of the chart."""
+
+
 @dataclass(frozen=True)
 class Bar:
-    """Something that takes time: on which lane, from when to when, of what kind."""
+    """Something that takes time: on which lane, from when to when, of what kind.
+
+    Attributes:
+        texts: its names, from the longest to the shortest; the first that fits is drawn.
+    """
 
     lane: str
     start: float
     end: float
-    text: str
+    texts: Sequence[str]
     kind: str
     marked: bool = False
 
@@ -46,7 +60,7 @@ class Timeline:
 
 
 def timelines(charts: Sequence[Timeline]) -> str:
-    """Timelines below each other: bars on lanes, shares in use, memory; times in milliseconds."""
+    """Timelines below each other: bars on lanes, shares in use, memory."""
     heights = [h for chart in charts for h in (0.5 + 0.5 * len(chart.lanes), 1.2, 1.0)]
     kinds = sorted({bar.kind for chart in charts for bar in chart.bars})
     colours = {kind: f"C{number % 10}" for number, kind in enumerate(kinds)}
@@ -55,19 +69,24 @@ def timelines(charts: Sequence[Timeline]) -> str:
         rows = figure.subplots(len(heights), squeeze=False, gridspec_kw={"height_ratios": heights})
         for number, chart in enumerate(charts):
             bars, shares, memory = (rows[3 * number + row][0] for row in range(3))
-            _bars(bars, chart, colours)
+            second, time_unit = seconds_unit(chart.end)
+            byte, size_unit = bytes_unit(max((size for _, size in chart.memory), default=0))
+            _bars(bars, chart, colours, second)
             for name, points in chart.shares.items():
-                shares.step(*_steps(points, chart.end, 1e3, 100), where="post", label=name)
+                shares.step(*_steps(points, chart.end, second, 0.01), where="post", label=name)
             shares.set(ylabel="% in use", ylim=(0, 105))
             if chart.shares:
                 shares.legend(loc="upper right", fontsize="small")
-            memory.step(*_steps(chart.memory, chart.end, 1e3, 1e-6), where="post", color="black")
-            memory.set(ylabel="MB held", xlabel="ms", ylim=(0, None))
+            memory.step(*_steps(chart.memory, chart.end, second, byte), where="post", color="black")
+            memory.set(ylabel=f"{size_unit} held", xlabel=time_unit, ylim=(0, None))
             for axes in (bars, shares, memory):
-                axes.set_xlim(0, max(chart.end, 1e-12) * 1e3)
+                axes.set_xlim(0, max(chart.end, 1e-12) / second)
         handles = [Patch(color=colours[kind], label=kind) for kind in kinds]
-        if handles:
-            figure.legend(handles=handles, loc="outside lower center", ncols=6, fontsize="small")
+        handles += [
+            Patch(facecolor="lightgrey", edgecolor=_EDGES[marked], label=label)
+            for marked, label in ((True, "on the critical path"), (False, "not on it"))
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=6, fontsize="small")
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return _numbered(text.getvalue())
@@ -81,14 +100,18 @@ def _numbered(svg: str) -> str:
     return svg
 
 
-def _bars(axes: Any, chart: Timeline, colours: Mapping[str, str]) -> None:
+def _bars(axes: Any, chart: Timeline, colours: Mapping[str, str], unit: float) -> None:
     for bar in chart.bars:
-        place, width = chart.lanes.index(bar.lane), (bar.end - bar.start) * 1e3
-        edge = "black" if bar.marked else "white"
-        start = bar.start * 1e3
-        axes.barh(place, width, 0.7, start, color=colours[bar.kind], edgecolor=edge, linewidth=0.8)
-        if width > chart.end * 1e3 * 0.012 * len(bar.text):
-            axes.text(start + width / 2, place, bar.text, ha="center", va="center", fontsize=8)
+        place, start, width = (
+            chart.lanes.index(bar.lane),
+            bar.start / unit,
+            (bar.end - bar.start) / unit,
+        )
+        edge, colour = _EDGES[bar.marked], colours[bar.kind]
+        axes.barh(place, width, 0.7, start, color=colour, edgecolor=edge, linewidth=0.8)
+        letters = width / (chart.end / unit * _LETTER)
+        if text := next((text for text in bar.texts if len(text) <= letters), None):
+            axes.text(start + width / 2, place, text, ha="center", va="center", fontsize=8)
     axes.set(title=chart.title, yticks=range(len(chart.lanes)), yticklabels=chart.lanes)
     axes.set_ylim(len(chart.lanes) - 0.5, -0.5)
 
@@ -96,10 +119,10 @@ def _bars(axes: Any, chart: Timeline, colours: Mapping[str, str]) -> None:
 def _steps(
     points: Sequence[tuple[float, float]], end: float, time: float, size: float
 ) -> tuple[list[float], list[float]]:
-    """The corners of a curve, to the end."""
+    """The corners of a curve, to the end, in such units of time and size."""
     last = points[-1][1] if points else 0.0
     whole = [*points, (end, last)]
-    return [at * time for at, _ in whole], [value * size for _, value in whole]
+    return [at / time for at, _ in whole], [value / size for _, value in whole]
 
 
 def lines(
@@ -108,16 +131,35 @@ def lines(
     series: Mapping[str, Sequence[tuple[float, float]]],
     marks: Sequence[float] = (),
 ) -> str:
-    """Named lines of (x, y) on logarithmic axes, and dotted verticals at ``marks``."""
+    """Named lines of (bytes, seconds) on logarithmic axes.
+
+    ``marks`` are the bytes at which the fastest line changes: dotted verticals.
+    """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         axes = figure.subplots()
         for name, points in series.items():
             axes.loglog(*zip(*points, strict=True), label=name)
-        for at in marks:
-            axes.axvline(at, color="grey", linewidth=0.5, linestyle="dotted")
-        axes.set(title=title, xlabel=labels[0], ylabel=labels[1])
+        for number, at in enumerate(marks):
+            label = "" if number else "the fastest changes"
+            axes.axvline(at, color="grey", linewidth=1, linestyle="dotted", label=label)
+        for axis, unit in ((axes.xaxis, bytes_unit), (axes.yaxis, seconds_unit)):
+            axis.set_major_locator(LogLocator(numticks=20))
+            axis.set_major_formatter(_quantities(unit))
+            axis.set_minor_formatter(NullFormatter())
+        axes.set(xlabel=labels[0], ylabel=labels[1])
+        axes.set_title(title, wrap=True)
         axes.legend()
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
+
+
+def _quantities(unit_of: Callable[[float], tuple[float, str]]) -> FuncFormatter:
+    """Return the formatter of an axis that gives each tick its own unit."""
+
+    def text(value: float, _position: int | None = None) -> str:
+        factor, unit = unit_of(value)
+        return f"{value / factor:g} {unit}"
+
+    return FuncFormatter(text)

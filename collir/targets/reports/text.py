@@ -4,18 +4,23 @@ from collections.abc import Sequence
 
 from collir.syntax.units import digits as digits
 from collir.syntax.units import seconds_text as seconds_text
+from collir.syntax.units import seconds_unit as seconds_unit
+from collir.syntax.units import unit_of
 
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"), (1, ""))
+_SIZES = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1.0, "B"))
+
+
+def bytes_unit(size: float) -> tuple[float, str]:
+    """Return the unit in which people read such a size: how many bytes it has, and its name."""
+    return unit_of(size, _SIZES)
 
 
 def bytes_text(size: float) -> str:
     """A size such as ``1.05 MB``, in powers of 1000; whole where it is."""
-    for factor, prefix in _PREFIXES:
-        if size >= factor * 0.9995 or factor == 1:
-            value = size / factor
-            shown = f"{value:.0f}" if value == round(value) else digits(value)
-            return f"{shown} {prefix}B"
-    raise AssertionError("unreachable")
+    factor, unit = bytes_unit(size)
+    value = size / factor
+    shown = f"{value:.0f}" if value == round(value) else digits(value)
+    return f"{shown} {unit}"
 
 
 def rate_text(rate: float) -> str:

@@ -1,8 +1,9 @@
 /* Written by collir VERSION: C99 and MPI 3.0.
  *
  * Every rank calls MESH_init(comm) once, then the functions with its own buffers, which must not
- * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code. Where a rank holds
- * nothing of a value, its buffer is not touched and may be NULL.
+ * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code, of which
+ * MPI_Error_string has the text. Where a rank holds nothing of a value, its buffer is not touched
+ * and may be NULL.
  *   int  m_init(MPI_Comm comm);
  *   void m_finalize(void);
  *   int  sync_gradients(const float *g, float *r);
@@ -10,6 +11,7 @@
 #include <limits.h>
 #include <mpi.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +24,15 @@
 #define TRY(call) do { if ((err = (call)) != MPI_SUCCESS) goto done; } while (0)
 #define NEW(p, bytes) \
   do { if (!((p) = malloc(bytes))) { err = MPI_ERR_NO_MEM; goto done; } } while (0)
+
+/* An error of class MPI_ERR_COMM whose text says how many ranks are needed, and how many there are. */
+static int wrong_size(const char *needs, int has) {
+  char text[MPI_MAX_ERROR_STRING];
+  int code;
+  if (MPI_Add_error_code(MPI_ERR_COMM, &code) != MPI_SUCCESS) return MPI_ERR_COMM;
+  snprintf(text, sizeof text, "%s, has %d", needs, has);
+  return MPI_Add_error_string(code, text) == MPI_SUCCESS ? code : MPI_ERR_COMM;
+}
 
 static inline size_t least(size_t n) {
   return n < (size_t)COLLIR_MAX_COUNT ? n : (size_t)COLLIR_MAX_COUNT;
@@ -109,7 +120,7 @@ int m_init(MPI_Comm comm)
 {
   int err = MPI_SUCCESS, size;
   TRY(MPI_Comm_size(comm, &size));
-  if (size != 8) return MPI_ERR_COMM;
+  if (size != 8) return wrong_size("mesh @m needs 8 ranks", size);
   TRY(MPI_Comm_dup(comm, &mesh_m.comm));
   TRY(MPI_Comm_set_errhandler(mesh_m.comm, MPI_ERRORS_RETURN));
   TRY(MPI_Comm_rank(mesh_m.comm, &mesh_m.rank));

@@ -21,7 +21,7 @@ class M:
 
     def __init__(self, comm, xp=np):
         if comm.size != 8:
-            raise ValueError(f"mesh m has 8 ranks, comm has {comm.size}")
+            raise ValueError(f"mesh @m needs 8 ranks, has {comm.size}")
         self.xp = xp
         rank = comm.rank
         # This rank's coordinates on the sub-axes.

@@ -21,7 +21,7 @@ class M:
     def __init__(self, device="cpu"):
         size = dist.get_world_size()
         if size != 8:
-            raise ValueError(f"mesh m has 8 ranks, the process group {size}")
+            raise ValueError(f"mesh @m needs 8 ranks, has {size}")
         self.device = device
         rank = dist.get_rank()
         # This rank's coordinates on the sub-axes.

@@ -1,0 +1,70 @@
+"""Specifications of passes and targets, ``name{option=value}``: what xDSL's parser lets pass."""
+
+import re
+from typing import TypeVar, get_type_hints
+
+from xdsl.utils.arg_spec import (
+    ArgSpec,
+    ArgSpecConvertible,
+    PipelineLexer,
+    SpecTokenKind,
+    _convert_arg_to_type,  # pyright: ignore[reportPrivateUsage]
+)
+from xdsl.utils.exceptions import ArgSpecParseError
+
+_Made = TypeVar("_Made", bound=ArgSpecConvertible)
+
+
+def check_text(text: str) -> None:
+    """Check that no pass or target of a specification has an option twice, or a value unquoted.
+
+    Raises:
+        ValueError: one has.
+        ArgSpecParseError: the text has another character that begins no token.
+    """
+    lexer, seen = PipelineLexer(text), set[str]()
+    before, end = SpecTokenKind.EOF, 0
+    while True:
+        try:
+            token = lexer.lex()
+        except ArgSpecParseError:
+            if problem := _unquoted(text, end):
+                raise ValueError(problem) from None
+            raise
+        if token.kind is SpecTokenKind.EOF:
+            return
+        if token.kind is SpecTokenKind.L_BRACE:
+            seen.clear()
+        elif token.kind is SpecTokenKind.IDENT and before in (
+            SpecTokenKind.L_BRACE,
+            SpecTokenKind.SPACE,
+        ):
+            name = token.span.text.replace("-", "_")
+            if name in seen:
+                raise ValueError(f"option {name} is given twice")
+            seen.add(name)
+        before, end = token.kind, token.span.end
+
+
+def _unquoted(text: str, place: int) -> str:
+    """Return what to write for the option whose value has a character that needs quotes."""
+    for match in re.finditer(r"([\w-]+)=([^\s{}\"]+)", text):
+        if match.start(2) <= place < match.end(2):
+            return f'the value of {match[1]} needs double quotes: {match[1]}="{match[2]}"'
+    return ""
+
+
+def made(kind: type[_Made], spec: ArgSpec) -> _Made:
+    """Return a pass or target with the options of a specification.
+
+    Raises:
+        ValueError: an option that there is not, or of another type, which is named.
+    """
+    types = get_type_hints(kind)
+    for name, value in spec.normalize_parameter_names().parameters.items():
+        if name in types:
+            try:
+                _convert_arg_to_type(value, types[name])
+            except ValueError as error:
+                raise ValueError(f"{error} for {name}") from None
+    return kind.from_spec(spec)
