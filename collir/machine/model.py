@@ -5,7 +5,7 @@ full-duplex port that all the devices below that child share.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -436,6 +436,34 @@ class Machine:
             level.kind in (LinkKind.SWITCH, LinkKind.BUS) and level.rails == 1 and not level.ports
             for level in self.levels
         )
+
+    def first(self, sizes: Sequence[int]) -> "Machine":
+        """Return the machine with only the first children of each level.
+
+        Of rails those are left that the devices which are left have; where these are no whole
+        number of rails, a port is as many as divide them.
+
+        Raises:
+            MachineError: a part of a torus, or of a matrix of links.
+        """
+        levels = [one.first(size) for one, size in zip(self.levels, sizes, strict=True)]
+        before = below = 1
+        for index in reversed(range(len(levels))):
+            rails = levels[index].rails
+            if below % rails:
+                beside = before // rails
+                left = math.gcd(rails, below) if below % beside else below // beside
+                part = 1.0 if below % beside else left / rails
+                ports = levels[index].ports
+                levels[index] = replace(
+                    levels[index],
+                    rails=left,
+                    port=levels[index].port * part,
+                    ports=ports and tuple(port * part for port in ports),
+                )
+            before *= self.levels[index].size
+            below *= levels[index].size
+        return replace(self, levels=tuple(levels))
 
     def level(self, name: str) -> Level | None:
         """The level of this name, if there is one."""

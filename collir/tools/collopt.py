@@ -223,7 +223,7 @@ class CollOpt(xDSLOptMain):
     def _catalogue(self) -> str:
         added = of_other_packages()
         others = set(self.available_passes) - set(PASSES) - set(added)
-        passes = {name: summary(factory()) for name, factory in (PASSES | added).items()}
+        passes = {name: summary(factory()) for name, factory in {**PASSES, **added}.items()}
         targets = {name: summary(factory()) for name, factory in TARGETS.items()}
         lines = ["", "passes:", *listing(passes | XDSL_PASSES)]
         lines += [f"  and {len(others) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]

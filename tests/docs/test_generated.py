@@ -26,5 +26,5 @@ def test_pages_have_every_pass_and_target() -> None:
 def test_options_and_code_are_marked(tmp_path: Path) -> None:
     assert main([str(tmp_path)]) == 0
     text = (tmp_path / "passes.md").read_text(encoding="utf-8")
-    assert "- `model: str (default alpha-beta)`" in text
+    assert "- `model: str (default auto)`" in text
     assert "```text\n%r = all_reduce %g over data\n```" in text

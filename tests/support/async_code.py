@@ -137,7 +137,8 @@ class Memory:
 def bodies(code: str, returns: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """The name, parameters and lines of every function; a call is on one line."""
     pattern = re.compile(
-        rf"^(?:static )?{returns} (\w+)\(([^)]*)\)\n\{{\n(.*?)^\}}$", re.MULTILINE | re.DOTALL
+        rf"^(?:static |extern \"C\" )?{returns} (\w+)\(([^)]*)\)\n\{{\n(.*?)^\}}$",
+        re.MULTILINE | re.DOTALL,
     )
     for name, parameters, body in pattern.findall(code):
         joined = re.sub(r",\n\s+", ", ", body)

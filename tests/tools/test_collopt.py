@@ -52,7 +52,10 @@ def test_help_has_whole_sentences(
     text = "\n".join(line for line in lines if "more of xDSL" not in line)
     for entry in re.split(r"\n(?:  (?=\S)|\n)", text):
         assert entry.rstrip().endswith((".", "?", ":")), entry
-    assert "choose among those that take their place." in " ".join(text.split())
+    assert (
+        "Decompose collectives and redistributions into the cheapest sequence of steps."
+        in " ".join(text.split())
+    )
 
 
 def test_every_argument_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,9 +103,7 @@ class Problem:
             mesh = meshes.get(id(one.mesh))
             if mesh is None:
                 own = one.mesh.machine
-                each = zip(machine.levels, own.levels, strict=True)
-                levels = tuple(level.first(there.size) for level, there in each)
-                mesh = replace(one.mesh, machine=replace(own, levels=levels, device=machine.device))
+                mesh = replace(one.mesh, machine=machine.first([lv.size for lv in own.levels]))
                 meshes[id(one.mesh)] = mesh
             try:
                 found.append(step_estimate(replace(one, mesh=mesh), self.model)[1].time)

@@ -3,11 +3,11 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from collir.cost.collective import Collective
 from collir.layout import Axis, Factor, Mesh
-from collir.machine import Level, Machine, MachineError
+from collir.machine import Machine, MachineError
 from collir.machine.reading import Place, ReadError, Remark
 from collir.machine.reading.values import shown
 
@@ -119,26 +119,26 @@ def mesh_over(machine: Machine, over: Sequence[Part], place: Place) -> Mesh:
             f"machine @{machine.name} has no level '{unknown[0]}': it has {', '.join(names)}", place
         )
     factors: dict[str, list[Factor]] = {"idle": [], "beside": [], "group": []}
-    levels: list[Level] = []
+    sizes: list[int] = []
     for level in machine.levels:
         part = given.get(level.name, Part(level.name, 1))
         size = part.size or level.size
         used = size * part.beside
         if not 0 < used <= level.size:
             raise ReadError(f"level '{level.name}' has {level.size} children, not {used}", place)
-        try:
-            levels.append(level if level.size % used == 0 else level.first(used))
-        except MachineError as error:
-            raise ReadError(f"{used} of the children of a level: {error}", place) from error
+        sizes.append(level.size if level.size % used == 0 else used)
         for name, factor in (
-            ("idle", levels[-1].size // used),
+            ("idle", sizes[-1] // used),
             ("beside", part.beside),
             ("group", size),
         ):
             factors[name].append(Factor(level.name, factor))
     if math.prod(factor.size for factor in factors["group"]) < 2:
         raise ReadError("a group of one rank sends nothing", place)
-    machine = replace(machine, levels=tuple(levels))
+    try:
+        machine = machine.first(sizes)
+    except MachineError as error:
+        raise ReadError(str(error), place) from error
     return Mesh("m", machine, tuple(Axis.placed(name, each) for name, each in factors.items()))
 
 

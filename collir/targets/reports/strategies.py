@@ -174,9 +174,10 @@ class StrategiesTarget(StrategiesBase):
 
 @dataclass(frozen=True)
 class StrategiesJsonTarget(StrategiesBase):
-    """The sequences as JSON: an entry for each collective, candidates cheapest first; seconds. An
-    entry says whether the first is `proven` to be the best; if not, why the search `ended`, and the
-    `gap`, how much less than the first another may take at most, as a part of it.
+    """The sequences as JSON: an entry for each collective, candidates cheapest first; seconds.
+
+    An entry says whether the first is `proven` to be the best; if not, why the search `ended`, and
+    the `gap`, how much less than the first another may take at most, as a part of it.
     """
 
     name = "strategies-json"
