@@ -288,7 +288,10 @@ def assert_right_on_ranks(ranks: int, seed: int, count: int, folder: Path) -> No
             assert wrong == [], f"{write(module_of([mesh_of(before)], [function.clone()]))}"
 
 
-@pytest.mark.parametrize(("ranks", "seed"), [(4, 0), (6, 1), (8, 2), (12, 3), (16, 4)])
+@pytest.mark.parametrize(
+    ("ranks", "seed"),
+    [(4, 0), (6, 1), (8, 2), (12, 3), pytest.param(16, 4, marks=pytest.mark.slow)],
+)
 def test_on_real_ranks(ranks: int, seed: int, tmp_path: Path) -> None:
     assert_right_on_ranks(ranks, seed, 60, tmp_path)
 

@@ -28,7 +28,7 @@ def some_async(module: ModuleOp, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("ranks", [4, 6])
+@pytest.mark.parametrize("ranks", [4, pytest.param(6, marks=pytest.mark.slow)])
 def test_every_operation_works_on_elements_of_any_width(
     ranks: int, target: str, tmp_path: Path
 ) -> None:
@@ -39,7 +39,10 @@ def test_every_operation_works_on_elements_of_any_width(
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("ranks", "seed"), [(4, 1), (6, 2), (8, 3)])
+@pytest.mark.parametrize(
+    ("ranks", "seed"),
+    [(6, 2), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((4, 1), (8, 3)))],
+)
 def test_random_programs_work_on_elements_of_any_width(
     ranks: int, seed: int, target: str, tmp_path: Path
 ) -> None:
