@@ -107,7 +107,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What became of a search with so many workers."""
+    """The outcome of a search with some number of workers."""
 
     workers: int
     nodes: int

@@ -158,7 +158,7 @@ class Simulated:
             self._running[index] = False
 
     def wait(self, seconds: float) -> list[Event]:
-        """All that has come by now, or else the next that comes."""
+        """Return all events that have come by now, or else the next one."""
         self._charge()
         found: list[Event] = []
         while self._events and (self._events[0][0] <= self.now or not found):
@@ -177,7 +177,7 @@ class Simulated:
         return found
 
     def stop(self) -> list[Event]:
-        """What is left."""
+        """Return the seconds that are left."""
         self._charge()
         return [Event(index, worker.stop()) for index, worker in enumerate(self._crew)]
 

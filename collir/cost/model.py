@@ -83,6 +83,9 @@ class CostModel:
         ``algorithm`` is the one that a step asks for: where NCCL does not have it, ``auto`` costs
         the step by ``alpha-beta``.
         """
+        undecided = (self.model, self.algorithm) == ("alpha-beta", AUTO)
+        if AUTO not in (self.model, self.order) and not undecided:
+            return self  # resolved already, as inside a cost: searches ask very often
         return _on(self, machine, algorithm)
 
     def how(self, machine: Machine) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from collir.cost.algorithms import double_tree_all_reduce
 from collir.cost.collectives import COSTS, NcclKind
 from collir.cost.group import CostError, Group
 from collir.cost.loads import busy
@@ -52,17 +53,12 @@ _LL_MAX_MORE = 20.4e9
 """The most that LL carries, by nodes: of an A100 (one node), of an Intel host (more)."""
 
 _TREE_EFFICIENCY = 0.92
-"""What part of the links inside a node trees use."""
-
-_BETWEEN = {1: 0.0, 2: 1.0, 3: 1.5}
-_BETWEEN_MORE = 2.0
-"""How often the buffer goes through the busiest port of a node in two trees with half of the buffer
-each, up and down, by nodes."""
+"""The part of the links inside a node that trees use."""
 
 
 @dataclass(frozen=True)
 class NcclEstimate:
-    """What NCCL runs: the algorithm with its protocol, and seconds."""
+    """The algorithm that NCCL runs, with its protocol, and the seconds that it takes."""
 
     algorithm: str
     time: float
@@ -70,7 +66,7 @@ class NcclEstimate:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What NCCL looks at in a group.
+    """A group as NCCL sees it.
 
     Attributes:
         ranks, nodes: how many there are.
@@ -187,7 +183,7 @@ def _per_byte(algorithm: str, protocol: str, shape: _Shape, kind: str) -> tuple[
         turns = _known(kind).steps(shape.ranks) / shape.ranks
         time = turns * max(shape.ring / share, least)
         return time, time
-    times = _BETWEEN.get(shape.nodes, _BETWEEN_MORE)
+    times = double_tree_all_reduce.own[min(shape.nodes, 4) - 2] if shape.nodes > 1 else 0.0
     between = times * shape.between
     if algorithm == TREE:
         share = _tree_share(protocol, shape.nodes)

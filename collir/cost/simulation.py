@@ -214,7 +214,7 @@ def copied_bytes(does: StepCost) -> float:
 
 
 def sent_phases(does: StepCost) -> tuple[Phase, ...]:
-    """What a collective does: it sends, or copies."""
+    """Return the phases of a collective, which sends or copies."""
     copies = Local(COPY, copied_bytes(does))
     return (*does.phases, *local_phases(copies, does.collective.mesh.machine.device))
 

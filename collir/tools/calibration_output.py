@@ -104,6 +104,19 @@ def _errors(residuals: Sequence[Residual]) -> list[str]:
     return [f"{median_error(residuals):.1%}", f"{most.error:+.1%}", where]
 
 
+def point_json(one: Residual) -> dict[str, Any]:
+    """Return a measured time beside its prediction: bytes and seconds."""
+    sent = one.sample.collective
+    return {
+        "collective": sent.kind,
+        "bytes": sent.size,
+        "ranks": sent.ranks,
+        "measured_s": one.sample.seconds,
+        "predicted_s": one.predicted,
+        "source": one.sample.source,
+    }
+
+
 def as_json(result: Result, text: str) -> dict[str, Any]:
     """All of it for programs: SI units, relative errors."""
 
@@ -113,17 +126,7 @@ def as_json(result: Result, text: str) -> dict[str, Any]:
             "times": len(residuals),
             "median_error": median_error(residuals) if residuals else None,
             "worst_error": most.error if most else None,
-            "points": [
-                {
-                    "collective": one.sample.collective.kind,
-                    "bytes": one.sample.collective.size,
-                    "ranks": one.sample.collective.ranks,
-                    "measured_s": one.sample.seconds,
-                    "predicted_s": one.predicted,
-                    "source": one.sample.source,
-                }
-                for one in residuals
-            ],
+            "points": [point_json(one) for one in residuals],
         }
 
     parameters = [

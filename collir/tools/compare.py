@@ -15,6 +15,7 @@ from collir.machine import Machine
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
 from collir.targets.reports.text import bytes_text, seconds_text, table
 from collir.tools.api import UsageError
+from collir.tools.calibration_output import point_json
 from collir.tools.measured import file_given, machine_named, read, samples_of
 from collir.tools.shell import BAD_INPUT
 
@@ -120,15 +121,6 @@ def _json(found: Sequence[Residual], model: CostModel) -> dict[str, Any]:
         "median_error": median_error(found),
         "worst_error": most.error if most else math.nan,
         "points": [
-            {
-                "collective": one.sample.collective.kind,
-                "bytes": one.sample.collective.size,
-                "ranks": one.sample.collective.ranks,
-                "measured_s": one.sample.seconds,
-                "predicted_s": one.predicted,
-                "ratio": one.predicted / one.sample.seconds,
-                "source": one.sample.source,
-            }
-            for one in found
+            point_json(one) | {"ratio": one.predicted / one.sample.seconds} for one in found
         ],
     }

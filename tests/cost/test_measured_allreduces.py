@@ -82,10 +82,10 @@ def test_groups_that_do_not_divide_a_level() -> None:
         (HEADER + "1024,256,float,10,0", "not said which collective"),
         (HEADER, "no times that can be used"),
         (HEADER + "1024,256,float,soon,0", "no times that can be used"),
-        (HEADER + "x,256,float,10,0", "not a size"),
+        (HEADER + "x,256,float,10,0", "a size must be an integer, not 'x'"),
     ],
 )
 def test_what_is_wrong_with_a_csv_file(text: str, why: str) -> None:
     with pytest.raises(ReadError) as error:
         files.read(text, None if "which" in why else "all_reduce", "times.csv")
-    assert why in error.value.message or isinstance(error.value.place, Place)
+    assert why in error.value.message

@@ -15,7 +15,7 @@ from collir.machine.reading.numbers import whole
 from collir.machine.reading.values import shown
 
 HEADER = re.compile(r'\A\s*"?size ?\(B\)"?\s*,.*\btime ?\((ns|us|ms|s)\)', re.IGNORECASE)
-"""What the first line looks like."""
+"""The first line of such a text."""
 
 _TIME = re.compile(r"time ?\((ns|us|ms|s)\)", re.IGNORECASE)
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}

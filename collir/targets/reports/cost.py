@@ -132,15 +132,23 @@ def _row(found: FunctionCost, number: int) -> list[str]:
     ]
 
 
+def heading_json(found: FunctionCost) -> dict[str, Any]:
+    """Return what is costed and how, as plain values."""
+    machine = found.mesh.machine
+    return {
+        "name": found.name,
+        "machine": machine.name,
+        "mesh": found.mesh.name,
+        "model": found.model.on(machine).model,
+        "costed": found.model.how(machine),
+    }
+
+
 def cost_json(found: FunctionCost) -> dict[str, Any]:
     """A function's costs as plain values: seconds and bytes."""
     levels = [level.name for level in found.mesh.machine.levels]
     return {
-        "name": found.name,
-        "machine": found.mesh.machine.name,
-        "mesh": found.mesh.name,
-        "model": found.model.on(found.mesh.machine).model,
-        "costed": found.model.how(found.mesh.machine),
+        **heading_json(found),
         "time_s": found.time,
         "bound_s": found.bound,
         "steps": [

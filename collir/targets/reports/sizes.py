@@ -22,7 +22,7 @@ from collir.layout import DType
 from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.mlir import functions_of
 from collir.syntax.units import Quantity
-from collir.targets.reports.cost import CostingTarget
+from collir.targets.reports.cost import CostingTarget, heading_json
 from collir.targets.reports.crossover import largest_buffer
 
 TYPES = {
@@ -250,11 +250,7 @@ class SizesJsonTarget(SizingTarget):
 def _json(one: Sizes) -> dict[str, Any]:
     cost = one.costs[0]
     return {
-        "name": cost.name,
-        "machine": cost.mesh.machine.name,
-        "mesh": cost.mesh.name,
-        "model": cost.model.on(cost.mesh.machine).model,
-        "costed": cost.model.how(cost.mesh.machine),
+        **heading_json(cost),
         "rows": [
             {"bytes": size, "time_s": each.time}
             for size, each in zip(one.sizes, one.costs, strict=True)
