@@ -1,4 +1,4 @@
-"""What is told to the user beside a result: remarks, to whoever listens."""
+"""Remarks: what a user should know beside a result, given to whoever listens."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ _doing: ContextVar[str] = ContextVar("_doing", default="")
 
 
 def doing(what: str | None = None) -> str:
-    """What is being done, for a line that shows how far a command is; sets it, if it is given."""
+    """Return what is being done, for the progress line of a command; set it first, if given."""
     if what is not None:
         _doing.set(what)
     return _doing.get()
@@ -27,7 +27,7 @@ _listener: ContextVar[Listener | None] = ContextVar("_listener", default=None)
 
 
 def remark(item: Operation | SSAValue, message: str) -> None:
-    """Tells something about an operation or a value; nobody, if nobody listens."""
+    """Make a remark about an operation or a value; without a listener it is dropped."""
     listener = _listener.get()
     if listener is not None:
         listener(Diagnostic(message, Position.of(item), severity="remark"))
@@ -35,7 +35,7 @@ def remark(item: Operation | SSAValue, message: str) -> None:
 
 @contextmanager
 def heard_by(listener: Listener) -> Generator[None]:
-    """What is remarked in here is told to a listener, the same only once."""
+    """Give all remarks made inside to a listener, equal ones once."""
     told: set[Diagnostic] = set()
 
     def once(found: Diagnostic) -> None:

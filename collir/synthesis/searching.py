@@ -1,5 +1,7 @@
-"""Searches as passes and targets run them: told about while they take long, and where one is cut
-off, by its limit or by Ctrl-C, the user hears of it.
+"""Searches as passes and targets run them.
+
+They show progress while they take long, and a remark says where one was cut off, by its limit or by
+Ctrl-C.
 """
 
 import math
@@ -33,7 +35,7 @@ _GRACE = 0.1
 
 @dataclass
 class Session:
-    """What searches share.
+    """The state that searches of one command share.
 
     Attributes:
         workers: how many each may use.
@@ -54,7 +56,7 @@ _session: ContextVar[Session | None] = ContextVar("_session", default=None)
 
 @contextmanager
 def session() -> Generator[None]:
-    """Ctrl-C ends a search in here with the best so far, and those behind it too."""
+    """End a search inside, and all later ones, with the best so far on Ctrl-C."""
     token = _session.set(Session())
     try:
         yield
@@ -64,7 +66,7 @@ def session() -> Generator[None]:
 
 @contextmanager
 def searching(workers: int) -> Generator[None]:
-    """Searches in here use so many workers, where they are long."""
+    """Give each long search inside so many workers."""
     shared = _session.get() or Session()
     before, shared.workers = shared.workers, workers
     token = _session.set(shared)
@@ -82,7 +84,7 @@ def best_of(
     better_than: float | None = None,
     order: "Order" = "depth-first",
 ) -> "Optimum[Node]":
-    """The ``k`` best solutions; after some seconds, or once the user has asked, the best so far.
+    """Return the ``k`` best solutions; after a time limit or an interrupt, the best so far.
 
     A search inside another one uses one worker, and shows no progress. So does one in a program
     with threads, where processes cannot be forked.
@@ -118,25 +120,25 @@ def best_of(
 
 
 def workers() -> int:
-    """How many workers a search may use."""
+    """Return how many workers a search may use."""
     shared = _session.get()
     return 1 if shared is None else shared.workers
 
 
 def under_way() -> bool:
-    """Whether a search has begun and not ended."""
+    """Return whether a search has begun and not ended."""
     shared = _session.get()
     return shared is not None and shared.under_way > 0
 
 
 def interrupted() -> bool:
-    """Whether the user has asked that searches end."""
+    """Return whether the user has asked that searches end."""
     shared = _session.get()
     return shared is not None and shared.interrupted
 
 
 def gap_of(best: float | None, bound: float | None) -> float | None:
-    """How much less than the best the optimum may be, as a part of it; None: not known."""
+    """Return the most that the optimum may be below the best, relative to it; None: not known."""
     if best is None or not bound or not 0 < best < math.inf or math.isinf(bound):
         return None
     return max(0.0, 1 - bound / best)
@@ -145,7 +147,7 @@ def gap_of(best: float | None, bound: float | None) -> float | None:
 def cut_off(
     item: Operation, what: str, ended: str, seconds: float | None, gap: float | None = None
 ) -> None:
-    """Tells that a search was cut off; or lets ``told_together`` tell it.
+    """Make a remark that a search was cut off, or leave that to ``told_together``.
 
     Args:
         item: what it was for, and ``what`` that is in words.
@@ -163,7 +165,7 @@ def cut_off(
 
 
 def note_cut_off(ended: str, seconds: float | None) -> None:
-    """Lets ``told_together`` tell that a search was cut off."""
+    """Leave it to ``told_together`` to say that a search was cut off."""
     shared = _session.get()
     if shared is not None and shared.cut is not None:
         shared.cut.append((ended, seconds))
@@ -171,7 +173,7 @@ def note_cut_off(ended: str, seconds: float | None) -> None:
 
 @contextmanager
 def told_together(item: Operation, what: str) -> Generator[None]:
-    """Of all searches in here that are cut off, one remark tells."""
+    """Make one remark for all searches inside that were cut off."""
     shared = _session.get() or Session()
     around, shared.cut = shared.cut, []
     token = _session.set(shared)
@@ -200,7 +202,7 @@ def _cut(ended: str, seconds: float | None) -> str:
 
 
 def _again(ended: str) -> str:
-    """What may be done, or be different in another run."""
+    """Return what the user may do about a limit, and that another run may differ."""
     if ended == INTERRUPTED:
         return ""
     return "; another run may find another, a greater limit a better one"
