@@ -62,7 +62,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/p2.py
 
 bench-search: $(STAMP)
-	$(BIN)/python benchmarks/search/run.py
+	$(BIN)/python benchmarks/search/running/run.py
 	$(BIN)/python benchmarks/search/scaling.py
 
 MINUTES ?= 35

@@ -23,19 +23,19 @@ import numpy as np
 
 import collir
 from collir.cost.calibration import Parameter
-from collir.cost.collective import Collective
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.dialects.machine import MachineOp
 from collir.layout import Axis, Dim, DistType, DType, Mesh, Reduction
 from collir.syntax.reader import read
-from collir.synthesis import candidates, graph, ports
-from collir.synthesis.candidates import Candidate, enumerated
-from collir.synthesis.meshes import placed
+from collir.synthesis.p2 import candidates, lower
 from collir.synthesis.p2 import enumerate as enumeration
-from collir.synthesis.p2 import lower
+from collir.synthesis.p2.candidates import Candidate, enumerated
 from collir.synthesis.p2.enumerate import programs
 from collir.synthesis.p2.matrices import Matrix
-from collir.synthesis.search import synthesise
+from collir.synthesis.placement.meshes import placed
+from collir.synthesis.programs import graph, ports
+from collir.synthesis.programs.cheapest import synthesise
 
 sys.path.insert(0, str(Path(__file__).parent))
 import p2_calibrated as calibrated

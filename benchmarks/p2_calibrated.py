@@ -10,11 +10,11 @@ from itertools import combinations
 from statistics import median
 
 from collir.cost.calibration import Calibration, Sample, calibrate
-from collir.cost.collective import Collective
-from collir.cost.group import Group
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost
+from collir.cost.network.group import Group
 from collir.machine import Machine
-from collir.synthesis.candidates import Candidate, enumerated
+from collir.synthesis.p2.candidates import Candidate, enumerated
 
 MODEL = CostModel("p2")
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from statistics import median
 
-from collir.cost.collective import Collective
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.dialects.machine import MachineOp
 from collir.layout import Axis, Dim, DistType, DType, Mesh, Reduction
 from collir.machine import Machine
 from collir.syntax.reader import read
-from collir.synthesis.meshes import placed
 from collir.synthesis.p2.matrices import Matrix, matrices
-from collir.synthesis.search import synthesise
+from collir.synthesis.placement.meshes import placed
+from collir.synthesis.programs.cheapest import synthesise
 
 BYTES = 2.0**31
 ALGORITHMS = {"Ring": "ring", "Tree": "double_binary_tree"}

@@ -31,8 +31,9 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr, mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import SizesAttr, dist_type
+from collir.ir.functions import functions_of
+from collir.ir.verification import verify
 from collir.layout import Mesh
-from collir.syntax.mlir import functions_of, verify
 from collir.targets.reports.text import ratio_text, seconds_text, table
 
 MODELS = Path(__file__).parents[1] / "examples" / "models"

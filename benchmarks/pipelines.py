@@ -13,7 +13,7 @@ from statistics import geometric_mean, median
 from collir.cost.model import CostModel
 from collir.layout import Axis, DistType, DType, Factor, Mesh, Reduction
 from collir.machine import Level, Machine
-from collir.synthesis.search import Synthesis, synthesise
+from collir.synthesis.programs.cheapest import Synthesis, synthesise
 
 SIZES = (2**16, 2**22, 2**28)
 """Elements of f32."""

@@ -14,17 +14,17 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
 import collir
 from collir.cost.model import CostModel
-from collir.cost.program import function_cost
+from collir.cost.programs.cost import function_cost
 from collir.dialects.machine import DeviceAttr, LevelAttr, MachineOp, mesh_of
 from collir.dialects.tensor import dist_type
+from collir.ir.functions import functions_of
+from collir.ir.sizes import largest_dimension, resize
 from collir.machine import Device
-from collir.semantics.buffers import NUMPY, distribute, random_tensor
-from collir.syntax.mlir import functions_of
-from collir.synthesis.strategies import STRATEGIES
+from collir.semantics.reference.buffers import NUMPY, distribute, random_tensor
+from collir.synthesis.programs.strategies import STRATEGIES
 from collir.targets.reports.text import bytes_text, seconds_text, table
 from collir.tools.machine import preset
 from collir.tools.mpi_run import run
-from collir.tools.resize import largest_dimension, resize
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "sync_gradients.coll"
 SIZES = (1 << 8, 1 << 14, 1 << 18, 1 << 21)

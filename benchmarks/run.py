@@ -23,10 +23,10 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 import collir
-from collir.cost.collective import Collective
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
+from collir.ir.verification import verify
 from collir.layout import Mesh
-from collir.syntax.mlir import verify
 from collir.syntax.reader import read
 from collir.syntax.writer import write
 from collir.tools.api import context

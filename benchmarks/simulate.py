@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.cost.model import CostModel, step_cost
-from collir.cost.simulation import Simulation, simulate
+from collir.cost.programs.simulation import Simulation, simulate
 
 HIDDEN = 12288
 TOKENS = 2048

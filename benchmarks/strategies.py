@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from math import prod
 
-from collir.cost.collective import Collective
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.layout import Axis, DistType, DType, Factor, Mesh, Reduction
 from collir.machine import Level, Machine
-from collir.synthesis import ports
-from collir.synthesis.candidates import enumerated
-from collir.synthesis.graph import graph
-from collir.synthesis.search import synthesise
+from collir.synthesis.p2.candidates import enumerated
+from collir.synthesis.programs import ports
+from collir.synthesis.programs.cheapest import synthesise
+from collir.synthesis.programs.graph import graph
 
 BYTES = 2**31
 TWO_LEVELS = [(2, 16), (4, 16), (2, 8), (4, 8), (2, 4), (4, 4), (2, 2), (8, 4)]

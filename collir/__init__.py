@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import collir.search as search
     from collir.cost import CostPackage
-    from collir.dialects.builders import FunctionBuilder as FunctionBuilder
-    from collir.dialects.builders import module_of as module_of
-    from collir.syntax.diagnostics import DiagnosticError as DiagnosticError
+    from collir.ir.builders import FunctionBuilder as FunctionBuilder
+    from collir.ir.builders import module_of as module_of
+    from collir.ir.diagnostics import DiagnosticError as DiagnosticError
     from collir.tools.api import UsageError as UsageError
     from collir.tools.api import emit as emit
     from collir.tools.api import parse as parse
@@ -43,9 +43,9 @@ __all__ = [
 _PACKAGES = ("cost", "search")
 
 _MODULES = {
-    "DiagnosticError": "collir.syntax.diagnostics",
-    "FunctionBuilder": "collir.dialects.builders",
-    "module_of": "collir.dialects.builders",
+    "DiagnosticError": "collir.ir.diagnostics",
+    "FunctionBuilder": "collir.ir.builders",
+    "module_of": "collir.ir.builders",
 }
 """Where names are that are not of the API's module."""
 

@@ -45,10 +45,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
-from collir.syntax.remarks import remark
-from collir.synthesis.bucketing import RULES, bucketed, by_size, up_to
+from collir.ir.remarks import remark
+from collir.synthesis.programs.strategies import Wanted
+from collir.synthesis.scheduling.bucketing import RULES, bucketed, by_size, up_to
 from collir.synthesis.searching import searching
-from collir.synthesis.strategies import Wanted
 
 
 @dataclass(frozen=True)

@@ -57,11 +57,11 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
+from collir.ir.remarks import remark
 from collir.passes.locations import keep_locations
-from collir.syntax.remarks import remark
+from collir.synthesis.programs.sizes import for_sizes
+from collir.synthesis.programs.strategies import STRATEGIES, Kept, Wanted, decompose, synthesised
 from collir.synthesis.searching import searching
-from collir.synthesis.sizes import for_sizes
-from collir.synthesis.strategies import STRATEGIES, Kept, Wanted, decompose, synthesised
 
 
 @dataclass(frozen=True)

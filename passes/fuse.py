@@ -38,8 +38,8 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
-from collir.synthesis.fusion import fused
-from collir.synthesis.strategies import Wanted
+from collir.synthesis.programs.fusion import fused
+from collir.synthesis.programs.strategies import Wanted
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
-from collir.syntax.remarks import remark
-from collir.synthesis.overlapping import overlapped
+from collir.ir.remarks import remark
+from collir.synthesis.scheduling.overlapping import overlapped
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,12 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.dialects.machine import MeshOp
-from collir.syntax.remarks import remark
-from collir.synthesis.meshes import place, unplaced
-from collir.synthesis.placements import best_placements
+from collir.ir.remarks import remark
+from collir.synthesis.placement.meshes import place, unplaced
+from collir.synthesis.placement.placements import best_placements
+from collir.synthesis.placement.unplacing import unplace
+from collir.synthesis.placement.weights import weights_of
 from collir.synthesis.searching import searching
-from collir.synthesis.unplacing import unplace
-from collir.synthesis.weights import weights_of
 
 
 @dataclass(frozen=True)

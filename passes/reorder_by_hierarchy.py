@@ -51,8 +51,8 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
-from collir.synthesis.commuting import reordered
-from collir.synthesis.strategies import Wanted
+from collir.synthesis.programs.strategies import Wanted
+from collir.synthesis.reorder.reorder import reordered
 
 
 @dataclass(frozen=True)

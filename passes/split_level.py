@@ -24,7 +24,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.synthesis.levels import split_level
+from collir.synthesis.placement.levels import split_level
 
 
 @dataclass(frozen=True)

@@ -34,12 +34,14 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.semantics.validation import Checked, Outcome, compare_modules
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources
-from collir.syntax.mlir import check_programs, functions_of, read_mlir, verify
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
+from collir.ir.functions import check_programs, functions_of
+from collir.ir.remarks import remark
+from collir.ir.verification import verify
+from collir.semantics.validation.validate import Checked, Outcome, compare_modules
+from collir.syntax.mlir import read_mlir
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
-from collir.syntax.remarks import remark
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ WANTED = [
     "collir/passes/decompose.py",
     "collir/syntax/grammar.lark",
     "collir/machine/presets/gcp_a2.coll",
-    "collir/machine/reading/slurm.py",
+    "collir/importing/machines/slurm.py",
     "collir/targets/code/mpi_runtime.c",
     "collir/py.typed",
 ]

@@ -3,8 +3,8 @@ recursive function each, with no engine, no node objects and no calls but to its
 
 from bisect import bisect_right
 
-from collir.search.problems.clique import MaxClique
-from collir.search.problems.knapsack import Knapsack
+from collir.problems.clique import MaxClique
+from collir.problems.knapsack import Knapsack
 
 
 def max_clique(problem: MaxClique) -> tuple[int, int, int]:

@@ -6,10 +6,10 @@ from typing import Any
 from instances import narrow, plane
 from measure import Figure
 
+from collir.problems import graphs
+from collir.problems.clique import MaxClique
 from collir.search import Budget, Coordination, DepthBounded, Problem, StackStealing, optimise
 from collir.search.engines.processes import Processes
-from collir.search.problems import graphs
-from collir.search.problems.clique import MaxClique
 
 AIM = 0.01
 ROUNDS = 3

@@ -2,8 +2,8 @@
 
 import random
 
-from collir.search.problems.knapsack import Knapsack
-from collir.search.problems.tsp import TSP
+from collir.problems.knapsack import Knapsack
+from collir.problems.tsp import TSP
 
 
 def narrow(items: int, seed: int) -> Knapsack:

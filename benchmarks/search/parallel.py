@@ -10,10 +10,10 @@ from pathlib import Path
 from measure import Figure, own, ratio, skipped, text
 from sequential import compiled, written
 
+from collir.problems import graphs
+from collir.problems.clique import MaxClique
+from collir.problems.graphs import Graph
 from collir.search import Threads, optimise
-from collir.search.problems import graphs
-from collir.search.problems.clique import MaxClique
-from collir.search.problems.graphs import Graph
 
 AIM = 1.5
 ROUNDS = 5

@@ -12,11 +12,11 @@ from typing import Any
 from measure import used
 from trees import Flat, Race, leaf, stamps
 
+from collir.problems import graphs
+from collir.problems.clique import MaxClique
+from collir.problems.uts import UTS
 from collir.search import Budget, DepthBounded, enumerate, optimise
 from collir.search.engines.mpi import Mpi, launched
-from collir.search.problems import graphs
-from collir.search.problems.clique import MaxClique
-from collir.search.problems.uts import UTS
 
 
 def uts(options: dict[str, Any]) -> dict[str, Any]:

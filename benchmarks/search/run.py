@@ -1,4 +1,4 @@
-"""Measures the search engine, as ratios: ``python benchmarks/search/run.py [NAME ...]``.
+"""Measures the search engine, as ratios: ``python benchmarks/search/running/run.py [NAME ...]``.
 
 Each line is a figure, what it should be, and what it was measured against in the same run; a name
 selects all figures that begin with it. Times are CPU seconds, unless a line says otherwise.

@@ -20,19 +20,20 @@ from simulated import LATENCY, Clock, Costs, Line, Simulated, Timed, TimedWithBo
 from trees import Flat
 
 import collir
+from collir.problems import graphs
+from collir.problems.clique import MaxClique
+from collir.problems.clique_node import CliqueNode
+from collir.problems.uts import UTS
 from collir.search import Budget, Coordination, DepthBounded, Solutions, decide, optimise
 from collir.search import enumerate as count
-from collir.search.board import Board
-from collir.search.coordinator import Coordinator, State, first_task
-from collir.search.goals import Nodes
-from collir.search.limits import Interrupt, Limits, Watch
-from collir.search.plan import Plan
-from collir.search.problem import has, sign
-from collir.search.problems import graphs
-from collir.search.problems.clique import CliqueNode, MaxClique
-from collir.search.problems.uts import UTS
-from collir.search.tasks import Report, Task
-from collir.search.worker import Worker
+from collir.search.core.board import Board
+from collir.search.core.goals import Nodes
+from collir.search.core.plan import Plan
+from collir.search.core.problem import has, sign
+from collir.search.core.tasks import Report, Task
+from collir.search.core.worker import Worker
+from collir.search.running.coordinator import Coordinator, State, first_task
+from collir.search.running.limits import Interrupt, Limits, Watch
 
 PAGE = Path(__file__).parents[2] / "docs" / "search-scaling.md"
 WORKERS = (2240, 4480, 6825)

@@ -11,10 +11,10 @@ import hand
 from instances import narrow
 from measure import Figure, best, own, ratio, skipped, text
 
+from collir.problems import graphs
+from collir.problems.clique import MaxClique
+from collir.problems.graphs import Graph
 from collir.search import optimise
-from collir.search.problems import graphs
-from collir.search.problems.clique import MaxClique
-from collir.search.problems.graphs import Graph
 
 PYTHON_AIM = 1.15
 KERNEL_AIM = 1.2

@@ -7,13 +7,13 @@ from typing import Any
 
 from measure import own
 
-from collir.search import worker as worker_module
-from collir.search.board import Board
+from collir.search.core import worker as worker_module
+from collir.search.core.board import Board
+from collir.search.core.plan import Plan
+from collir.search.core.problem import Problem
+from collir.search.core.tasks import Report, Task
+from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
-from collir.search.plan import Plan
-from collir.search.problem import Problem
-from collir.search.tasks import Report, Task
-from collir.search.worker import Worker
 
 LATENCY = 20e-6
 """Seconds that a message is on its way."""

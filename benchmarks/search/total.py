@@ -6,6 +6,9 @@ from typing import Any
 
 from measure import Figure, cpu, ratio
 
+from collir.problems import graphs
+from collir.problems.clique import MaxClique
+from collir.problems.uts import UTS
 from collir.search import (
     Budget,
     Coordination,
@@ -15,10 +18,7 @@ from collir.search import (
     enumerate,
     optimise,
 )
-from collir.search.problems import graphs
-from collir.search.problems.clique import MaxClique
-from collir.search.problems.uts import UTS
-from collir.search.results import Outcome
+from collir.search.running.results import Outcome
 
 AIM = 1.2
 ROUNDS = 3

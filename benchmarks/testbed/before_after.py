@@ -26,10 +26,10 @@ from results import read
 from run import RESULTS, compact
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
-from collir.cost.simulation import simulate
+from collir.cost.programs.simulation import simulate
 from collir.dialects import coll
+from collir.ir.functions import functions_of
 from collir.machine import Machine
-from collir.syntax.mlir import functions_of
 from collir.syntax.reader import read as read_coll
 from collir.tools.api import run_passes
 

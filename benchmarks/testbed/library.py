@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from collir.cost.collective import Collective
+from collir.cost.collectives.collective import Collective
 
 NETWORK = {
     # Only TCP over the shaped links: no shared memory, which would be found across name spaces.

@@ -26,16 +26,16 @@ from run import RESULTS, WEIGHTS, compact
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from collir.cost.model import StepCost
-from collir.cost.simulation import Simulation, simulate
+from collir.cost.programs.simulation import Simulation, simulate
 from collir.dialects import coll
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
+from collir.ir.functions import functions_of
 from collir.machine import Machine
-from collir.syntax.mlir import functions_of
 from collir.syntax.reader import read as read_coll
-from collir.synthesis.pipelines import in_chunks
-from collir.synthesis.search import synthesise
-from collir.synthesis.strategies import Program, rewrite, searched_in
+from collir.synthesis.programs.cheapest import synthesise
+from collir.synthesis.programs.pipelines import in_chunks
+from collir.synthesis.programs.strategies import Program, rewrite, searched_in
 
 ELEMENTS = 262144
 """Numbers of 4 bytes on every rank: chunks of a sixteenth are still sent in long messages."""

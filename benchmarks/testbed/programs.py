@@ -10,22 +10,22 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block
 
-from collir.cost.collective import Collective
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
-from collir.cost.program import collective_of, function_cost
+from collir.cost.programs.cost import collective_of, function_cost
 from collir.dialects.machine import MachineOp, mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.functions import functions_of
 from collir.layout import Axis, LayoutError, Mesh
 from collir.machine import Machine
-from collir.syntax.mlir import functions_of
 from collir.syntax.reader import read
-from collir.synthesis.build import build
-from collir.synthesis.candidates import enumerated
-from collir.synthesis.meshes import placed
+from collir.synthesis.p2.candidates import enumerated
 from collir.synthesis.p2.matrices import Matrix, matrices
-from collir.synthesis.steps import Candidate, Step
-from collir.synthesis.strategies import Program, Wanted, programs, rewrite, searched_in
+from collir.synthesis.placement.meshes import placed
+from collir.synthesis.programs.build import build
+from collir.synthesis.programs.steps import Candidate, Step
+from collir.synthesis.programs.strategies import Program, Wanted, programs, rewrite, searched_in
 
 MACHINES = Path(__file__).parent / "machines"
 SEARCHED = 100

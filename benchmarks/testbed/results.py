@@ -13,8 +13,8 @@ from programs import MACHINES, Case, Steps, Wish, costs, function_costs, machine
 
 from collir.cost.calibration import Calibration, Sample, calibrate
 from collir.cost.model import StepCost
+from collir.ir.functions import functions_of
 from collir.machine import Machine
-from collir.syntax.mlir import functions_of
 from collir.synthesis.p2.matrices import Matrix
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.dialects.machine import mesh_of
-from collir.syntax.mlir import functions_of
-from collir.targets.code.mpi import emit_c
+from collir.ir.functions import functions_of
+from collir.targets.code.mpi_function import emit_c
 
 INCLUDES = ("mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h", "limits.h")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from xdsl.dialects.builtin import ModuleOp
 
-    from collir.cost.program import FunctionCost
+    from collir.cost.programs.cost import FunctionCost
 
 
 class CostPackage(ModuleType):
@@ -27,10 +27,10 @@ class CostPackage(ModuleType):
 
         Raises:
             ValueError: an unknown model, algorithm or order.
-            DiagnosticError: see ``collir.cost.program.cost``.
+            DiagnosticError: see ``collir.cost.programs.cost.cost``.
         """
         from collir.cost.model import CostModel
-        from collir.cost.program import cost
+        from collir.cost.programs.cost import cost
 
         return cost(module, CostModel(model, algorithm, order))
 

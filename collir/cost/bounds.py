@@ -15,12 +15,12 @@ child must send or get goes through the slowest port, and what all send together
 import math
 from dataclasses import dataclass
 
-from collir.cost.collective import Collective
-from collir.cost.collectives import COSTS, Ports
-from collir.cost.group import Group
-from collir.cost.link_bounds import carried
-from collir.cost.permutation import missing_blocks
-from collir.cost.wires import has_wires
+from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.permutation import missing_blocks
+from collir.cost.collectives.table import COSTS, Ports
+from collir.cost.network.group import Group
+from collir.cost.network.link_bounds import carried
+from collir.cost.network.wires import has_wires
 from collir.machine import LinkKind
 
 

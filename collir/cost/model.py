@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
-from collir.cost import nccl
-from collir.cost.algorithms import Algorithm, Estimate, Meter
 from collir.cost.bounds import Bound, bound
-from collir.cost.collective import Collective
-from collir.cost.collectives import COSTS, NcclKind
-from collir.cost.group import CostError, Group
-from collir.cost.permutation import pattern
-from collir.cost.phases import Phase, even, phases_of
+from collir.cost.collectives import nccl
+from collir.cost.collectives.algorithms import Algorithm, Estimate, Meter
+from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.permutation import pattern
+from collir.cost.collectives.phases import Phase, even, phases_of
+from collir.cost.collectives.table import COSTS, NcclKind
+from collir.cost.network.group import CostError, Group
 from collir.layout import Mesh
 from collir.machine import Machine, Runtime, runtime_of
 

@@ -1,15 +1,12 @@
 """Exact search of trees: one problem, any order, any division of work, any engine.
 
 >>> from collir.search import optimise
->>> from collir.search.problems.knapsack import Knapsack
+>>> from collir.problems.knapsack import Knapsack
 >>> optimise(Knapsack([60, 100, 120], [10, 20, 30], 50)).best.value
 220
 """
 
-from collir.search.api import decide, k_best, optimise
-from collir.search.api import enumerate as enumerate
-from collir.search.checked import check
-from collir.search.coordination import (
+from collir.search.core.coordination import (
     Budget,
     Coordination,
     DepthBounded,
@@ -17,17 +14,20 @@ from collir.search.coordination import (
     Sequential,
     StackStealing,
 )
+from collir.search.core.goals import Collect, Fold, Nodes, NodesByDepth, Solutions
+from collir.search.core.problem import Dive, Kernel, Problem, SearchError
 from collir.search.engines.base import Engine
 from collir.search.engines.futures import Futures
 from collir.search.engines.local import Local
 from collir.search.engines.mpi import Mpi
 from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
-from collir.search.goals import Collect, Fold, Nodes, NodesByDepth, Solutions
-from collir.search.options import Options
-from collir.search.problem import Dive, Kernel, Problem, SearchError
-from collir.search.profiling import recommend
-from collir.search.results import (
+from collir.search.running.api import decide, k_best, optimise
+from collir.search.running.api import enumerate as enumerate
+from collir.search.running.checked import check
+from collir.search.running.options import Options
+from collir.search.running.profiling import recommend
+from collir.search.running.results import (
     Decision,
     Enumeration,
     Optimum,

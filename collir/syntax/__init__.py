@@ -1,6 +1,6 @@
 """The textual language: reader (text -> IR), writer (IR -> text), and diagnostics with a caret."""
 
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources, render
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources, render
 from collir.syntax.reader import read
 from collir.syntax.writer import write
 

@@ -13,12 +13,12 @@ from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.alternatives import FOR, FROM
+from collir.ir.diagnostics import Diagnostic, note
+from collir.ir.origins import origin_notes, return_mismatch
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
 from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.layout.types import unknown_axis
-from collir.syntax.alternatives import FOR, FROM
-from collir.syntax.diagnostics import Diagnostic, note
-from collir.syntax.explain import origin_notes, return_mismatch
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import Node

@@ -8,7 +8,7 @@ from itertools import islice
 
 from lark import Token
 
-from collir.syntax.diagnostics import MAX_ERRORS, Diagnostic, Position
+from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, Position
 from collir.syntax.parsing import Node
 from collir.syntax.units import Quantity
 

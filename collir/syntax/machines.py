@@ -18,8 +18,8 @@ from collir.dialects.machine import (
     ReferenceAttr,
     parameter_list,
 )
+from collir.ir.diagnostics import DiagnosticError, Sources, note
 from collir.machine import Device, Fabric, Level, LinkKind, MachineError, PartLinks
-from collir.syntax.diagnostics import DiagnosticError, Sources, note
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import Node, decode, parse
 from collir.syntax.units import Quantity

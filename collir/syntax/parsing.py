@@ -13,8 +13,8 @@ from typing import Any
 from lark import Lark, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
+from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position
 from collir.layout.steps import ArgumentKind
-from collir.syntax.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position
 from collir.syntax.operations import keywords
 
 Node = Any

@@ -14,9 +14,9 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import AxisAttr, MachineOp, MeshOp
+from collir.ir.alternatives import misplaced
+from collir.ir.diagnostics import DiagnosticError, Position, Sources, note
 from collir.layout import Axis, Factor, Mesh, MeshError
-from collir.syntax.alternatives import misplaced
-from collir.syntax.diagnostics import DiagnosticError, Position, Sources, note
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped

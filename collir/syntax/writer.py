@@ -19,17 +19,16 @@ from collir.dialects.machine import (
 )
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.alternatives import place_of
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.names import IDENTIFIER, unique_names
 from collir.layout import DistType, Mesh
 from collir.layout.steps import Argument, ArgumentKind
 from collir.machine import LinkKind
-from collir.syntax.alternatives import place_of
-from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.units import Quantity, plain
 
 _ROWS = 4
 """A matrix of more rows has each on a line of its own."""
-
-_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def write(module: ModuleOp) -> str:
@@ -52,32 +51,6 @@ def write(module: ModuleOp) -> str:
     return "\n".join(blocks)
 
 
-def unique_names(function: FuncOp) -> dict[SSAValue, str]:
-    """A distinct name (without %) for every value of a function, in the order of definition.
-
-    A value keeps the name it has unless another had it first; one without a name gets a number.
-    """
-    names: dict[SSAValue, str] = {}
-    taken: set[str] = set()
-    values = [*function.args, *(r for op in function.body.walk() for r in op.results)]
-    hints = {value.name_hint for value in values}
-    number = 0
-    for value in values:
-        hint = value.name_hint
-        if hint is None or not _IDENTIFIER.fullmatch(hint):
-            name = str(number)
-            number += 1
-        elif hint not in taken:
-            name = hint
-        else:
-            suffix = 1
-            while (name := f"{hint}_{suffix}") in taken or name in hints:
-                suffix += 1
-        taken.add(name)
-        names[value] = name
-    return names
-
-
 def settle_names(module: ModuleOp) -> None:
     """Gives every value of every function a distinct name, or none, so that all printers agree.
 
@@ -92,7 +65,7 @@ def settle_names(module: ModuleOp) -> None:
 
 def _check_names(op: Operation, *names: str) -> None:
     for name in names:
-        if not _IDENTIFIER.fullmatch(name):
+        if not IDENTIFIER.fullmatch(name):
             raise DiagnosticError.at(
                 op,
                 f'the name "{name}" cannot be written in .coll: names are letters, digits and _',

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from xdsl.ir import Operation
 
-from collir.syntax.remarks import remark
+from collir.ir.remarks import remark
 
 if TYPE_CHECKING:
     from collir.search import Optimum, Problem
-    from collir.search.plan import Order
+    from collir.search.core.plan import Order
 
 Node = TypeVar("Node")
 

@@ -21,19 +21,21 @@ from xdsl.passes import ModulePass, PassPipeline
 from xdsl.utils.arg_spec import parse_spec
 from xdsl.utils.exceptions import ArgSpecParseError
 
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
+from collir.ir.functions import functions_of
+from collir.ir.remarks import heard_by
+from collir.ir.verification import verify
 from collir.passes.pipelines import PIPELINES, Known, expanded
 from collir.passes.table import PASSES
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources
-from collir.syntax.mlir import functions_of, read_mlir, verify
+from collir.syntax.mlir import read_mlir
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
-from collir.syntax.remarks import heard_by
 from collir.synthesis.searching import session
 from collir.targets.table import TARGETS
 from collir.tools.specifications import check_text, made
 
 if TYPE_CHECKING:
-    from collir.cost.simulation import Simulation
+    from collir.cost.programs.simulation import Simulation
     from collir.tools.pass_costs import PassCosts
 
 
@@ -213,7 +215,7 @@ def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[
     Raises:
         RuntimeError: a function computes something else: the pass is wrong, not the user.
     """
-    from collir.semantics.validation import compare_modules
+    from collir.semantics.validation.validate import compare_modules
 
     try:
         checked = compare_modules(before, after)
@@ -250,8 +252,8 @@ def simulate(
             levels, an algorithm that does not fit its group; with its position.
         ValueError: a model, algorithm or order that does not exist.
     """
-    from collir.cost import simulation
     from collir.cost.model import CostModel
+    from collir.cost.programs import simulation
 
     return simulation.simulate(module, CostModel(model, algorithm, order))
 

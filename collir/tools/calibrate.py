@@ -13,14 +13,8 @@ from collir.cost.calibration import CalibrationError, calibrate
 from collir.cost.calibration.problem import scipy
 from collir.cost.model import CostModel
 from collir.dialects.machine import MachineOp
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources, render_all
 from collir.machine import Machine
-from collir.syntax.diagnostics import (
-    Diagnostic,
-    DiagnosticError,
-    Position,
-    Sources,
-    render_all,
-)
 from collir.tools.api import UsageError
 from collir.tools.calibration_output import Result, as_json, machine_text, report
 from collir.tools.measured import Given, Text, file_given, machine_named, read, samples_of

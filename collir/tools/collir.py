@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import collir
-from collir.syntax.diagnostics import Sources
+from collir.ir.diagnostics import Sources
 from collir.tools import completion
 from collir.tools.api import UsageError
 from collir.tools.shell import Arguments, run_tool

@@ -29,9 +29,7 @@ from xdsl.utils.target import Target
 from xdsl.xdsl_opt_main import xDSLOptMain
 
 import collir
-from collir.passes.pipelines import PIPELINES
-from collir.passes.table import PASSES
-from collir.syntax.diagnostics import (
+from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
     DiagnosticError,
@@ -39,10 +37,13 @@ from collir.syntax.diagnostics import (
     render_all,
     shown,
 )
-from collir.syntax.mlir import read_mlir, verify
+from collir.ir.remarks import doing, heard_by, passes_run
+from collir.ir.verification import verify
+from collir.passes.pipelines import PIPELINES
+from collir.passes.table import PASSES
+from collir.syntax.mlir import read_mlir
 from collir.syntax.parsing import decode
 from collir.syntax.reader import is_mlir, read
-from collir.syntax.remarks import doing, heard_by, passes_run
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.searching import session
 from collir.targets.reports.text import seconds_text

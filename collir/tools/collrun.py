@@ -20,23 +20,23 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.model import CostModel
-from collir.cost.plan import plan
-from collir.cost.program import function_cost
+from collir.cost.programs.cost import function_cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
+from collir.ir.buffers import plan
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
+from collir.ir.functions import check_programs, functions_of
+from collir.ir.sizes import dimensions, largest_dimension, resize
 from collir.layout import DType
 from collir.machine.model import devices_text
-from collir.semantics.buffers import NUMPY, assemble, distribute, equal, random_tensor
-from collir.semantics.collectives import Array, Buffers
-from collir.semantics.exactness import exact, roundings
-from collir.semantics.executor import execute, memory_needed
-from collir.semantics.meaning import meaning
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources
-from collir.syntax.mlir import check_programs, functions_of
+from collir.semantics.reference.buffers import NUMPY, assemble, distribute, equal, random_tensor
+from collir.semantics.reference.collectives import Array, Buffers
+from collir.semantics.reference.exactness import exact, roundings
+from collir.semantics.reference.executor import execute, memory_needed
+from collir.semantics.reference.meaning import meaning
 from collir.targets.reports.text import seconds_text
 from collir.tools import api, completion
 from collir.tools.functions import keep_functions
-from collir.tools.resize import dimensions, largest_dimension, resize
 from collir.tools.shell import BAD_INPUT, Arguments, run_tool
 
 

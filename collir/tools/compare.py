@@ -9,10 +9,10 @@ from typing import Any
 
 from collir.cost.calibration import Residual
 from collir.cost.calibration.values import median_error, worst
-from collir.cost.group import CostError
 from collir.cost.model import CostModel, step_cost
+from collir.cost.network.group import CostError
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
 from collir.machine import Machine
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
 from collir.targets.reports.text import bytes_text, seconds_text, table
 from collir.tools.api import UsageError
 from collir.tools.calibration_output import point_json

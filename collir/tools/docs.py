@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from collir.ir.diagnostics import Sources
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
-from collir.syntax.diagnostics import Sources
 from collir.targets.table import TARGETS
 from collir.tools.machine import Preset, presets, rows
 from collir.tools.pass_pages import pass_page, pipeline_page, target_page

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 
 _ANNOTATION = re.compile(
     r"expected-(?P<severity>error|note|remark|warning)(?P<regex>-re)? *"

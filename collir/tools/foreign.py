@@ -4,7 +4,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, Sources
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.syntax.parsing import decode
 
 

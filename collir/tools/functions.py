@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 
-from collir.syntax.alternatives import place_of
-from collir.syntax.mlir import functions_of
+from collir.ir.alternatives import place_of
+from collir.ir.functions import functions_of
 from collir.tools.api import UsageError
 
 

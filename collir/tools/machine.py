@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from collir.dialects.machine import LevelAttr, MachineOp
-from collir.machine import reading as others
-from collir.syntax.diagnostics import (
+from collir.importing import machines as others
+from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
     DiagnosticError,

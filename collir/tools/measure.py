@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from collir.cost.calibration import own
-from collir.cost.calibration.tables import Part, Row, Table, Tables, parts
-from collir.machine.reading import Place, ReadError
+from collir.importing.machines import Place, ReadError
+from collir.importing.measurements import own
+from collir.importing.measurements.tables import Part, Row, Table, Tables, parts
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives in which every rank needs something of every other. Others end for some ranks before

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collir.cost.calibration import Sample, files
-from collir.cost.calibration.tables import KINDS, Part, parts
+from collir.cost.calibration import Sample
 from collir.dialects.machine import MachineOp
-from collir.machine import Machine
-from collir.machine.reading import MAX_BYTES, Place, ReadError, Remark
-from collir.syntax.diagnostics import (
+from collir.importing.machines import MAX_BYTES, Place, ReadError, Remark
+from collir.importing.measurements import files
+from collir.importing.measurements.tables import KINDS, Part, parts
+from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
     DiagnosticError,
@@ -20,6 +20,7 @@ from collir.syntax.diagnostics import (
     note,
     render,
 )
+from collir.machine import Machine
 from collir.tools import api
 from collir.tools.api import UsageError
 from collir.tools.foreign import read_foreign

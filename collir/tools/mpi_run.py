@@ -12,13 +12,13 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.cost.plan import plan
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.semantics.buffers import NUMPY
-from collir.semantics.collectives import Buffers
-from collir.semantics.devices import coordinate
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.buffers import plan
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.collectives import Buffers
+from collir.semantics.reference.devices import coordinate
 from collir.targets.code.mpi_harness import emit_harness
 
 _MISSING = (

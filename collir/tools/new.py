@@ -10,8 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from collir.dialects.machine import LevelAttr
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.machine import Fabric, Level, LinkKind, Machine, MachineError
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.units import Quantity, plain
 from collir.syntax.writer import level_text
 from collir.tools.api import UsageError

@@ -9,10 +9,10 @@ from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
-from collir.cost.simulation import Simulation, simulated
+from collir.cost.programs.simulation import Simulation, simulated
 from collir.dialects.machine import meshes_remembered
-from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.mlir import check_programs, functions_of
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.functions import check_programs, functions_of
 from collir.targets.reports.cost import mesh_title
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
 

@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from collir import search
-from collir.search.checkpoint import EVERY
-from collir.search.coordination import (
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.problems.clique import KClique, MaxClique
+from collir.problems.graph_files import read_dimacs, read_lad
+from collir.problems.graphs import Graph
+from collir.problems.knapsack import read_knapsack
+from collir.problems.queens import Queens
+from collir.problems.semigroups import NumericalSemigroups
+from collir.problems.subgraph import SubgraphIsomorphism
+from collir.problems.tsplib import read_tsp
+from collir.problems.uts import SAMPLES, UTS, Shape, Tree
+from collir.search.core.coordination import (
     Budget,
     Coordination,
     DepthBounded,
@@ -21,23 +30,14 @@ from collir.search.coordination import (
     Sequential,
     StackStealing,
 )
+from collir.search.core.goals import Fold, Nodes, NodesByDepth, Solutions
+from collir.search.core.plan import ORDERS
+from collir.search.core.problem import Problem, SearchError
 from collir.search.engines.mpi import agree, launched, leads
-from collir.search.goals import Fold, Nodes, NodesByDepth, Solutions
-from collir.search.options import ENGINES
-from collir.search.plan import ORDERS
-from collir.search.plots import svg
-from collir.search.problem import Problem, SearchError
-from collir.search.problems.clique import KClique, MaxClique
-from collir.search.problems.graph_files import read_dimacs, read_lad
-from collir.search.problems.graphs import Graph
-from collir.search.problems.knapsack import read_knapsack
-from collir.search.problems.queens import Queens
-from collir.search.problems.semigroups import NumericalSemigroups
-from collir.search.problems.subgraph import SubgraphIsomorphism
-from collir.search.problems.tsplib import read_tsp
-from collir.search.problems.uts import SAMPLES, UTS, Shape, Tree
-from collir.search.profiling import recommend, to_json
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.search.running.checkpoint import EVERY
+from collir.search.running.options import ENGINES
+from collir.search.running.plots import svg
+from collir.search.running.profiling import recommend, to_json
 from collir.syntax.units import Quantity
 from collir.tools.api import UsageError
 from collir.tools.search_output import Outcome, as_json, as_text

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from collir.search.problem import Number
-from collir.search.results import Decision, Enumeration, Optimum, Solution, Statistics
+from collir.search.core.problem import Number
+from collir.search.running.results import Decision, Enumeration, Optimum, Solution, Statistics
 
 Outcome = Optimum[Any] | Decision[Any] | Enumeration[Any]
 

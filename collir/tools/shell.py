@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Sources, render, render_all
-from collir.syntax.remarks import heard_by
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources, render, render_all
+from collir.ir.remarks import heard_by
 from collir.tools.api import UsageError
 
 BAD_INPUT = 1

@@ -14,8 +14,8 @@ from xdsl.universe import Universe
 from xdsl.utils.target import Target
 
 from collir.dialects.tables import DIALECTS
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.passes.table import PASSES
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError
 from collir.targets.table import TARGETS
 
 _OF_XDSL = get_all_passes()

@@ -7,12 +7,12 @@ import pytest
 from algorithms import ALGORITHMS
 
 import collir
-from collir.cost import nccl
-from collir.cost.algorithms import Meter
-from collir.cost.collective import Collective
-from collir.cost.collectives import COSTS
-from collir.cost.group import CostError, Group
+from collir.cost.collectives import nccl
+from collir.cost.collectives.algorithms import Meter
+from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.table import COSTS
 from collir.cost.model import CostModel, step_cost
+from collir.cost.network.group import CostError, Group
 from collir.layout import Axis, Factor, Mesh
 from collir.layout.steps import STEPS
 from collir.machine import Device, Fabric, Level, LinkKind, Machine

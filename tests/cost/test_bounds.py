@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from machines import meshes, steps
 
 from collir.cost.bounds import bound
-from collir.cost.collective import Collective
-from collir.cost.group import CostError, Group
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, run, step_cost
+from collir.cost.network.group import CostError, Group
 from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh
 from collir.machine import Level, LinkKind, Machine
 

@@ -16,20 +16,17 @@ from collir.cost.calibration import (
     Parameter,
     Sample,
     calibrate,
-    files,
-    nccl_tests,
-    osu,
-    own,
     problem,
 )
 from collir.cost.calibration.fit import divided
 from collir.cost.calibration.knobs import knobs_of, turned
-from collir.cost.calibration.tables import Part, Row, Table, Tables, mesh_over, parts
-from collir.cost.collective import Collective
-from collir.cost.group import Group
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_estimate
+from collir.cost.network.group import Group
+from collir.importing.machines import Place, ReadError
+from collir.importing.measurements import files, nccl_tests, osu, own
+from collir.importing.measurements.tables import Part, Row, Table, Tables, mesh_over, parts
 from collir.machine import Device, Level, Machine
-from collir.machine.reading import Place, ReadError
 
 RING = CostModel("alpha-beta", order="written", algorithm="ring")
 TWO = Machine("two", (Level("node", 4, 12e9, 17e-6), Level("gpu", 8, 220e9, 4e-6)))

@@ -5,7 +5,7 @@ from textwrap import dedent
 import pytest
 
 import collir
-from collir.cost.simulation import COPY, Simulation, simulate
+from collir.cost.programs.simulation import COPY, Simulation, simulate
 
 MESH = """\
 machine @c {

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from topologies import kinds_of, some_level
 
 from collir.cost.bounds import bound
-from collir.cost.collective import Collective
-from collir.cost.cuts import (
+from collir.cost.collectives.collective import Collective
+from collir.cost.network.cuts import (
     MAX_GRAPH,
     Network,
     Node,
@@ -22,7 +22,7 @@ from collir.cost.cuts import (
     machine_graph,
     reduce_scatter_bound,
 )
-from collir.cost.group import CostError
+from collir.cost.network.group import CostError
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, LinkKind, Machine
 

@@ -13,10 +13,10 @@ import pytest
 from algorithms import ALGORITHMS
 from plain_network import Held, Job, Moves, Network, Rules, groups, moves, pairwise, play, run
 
-from collir.cost.collective import Collective
-from collir.cost.group import CostError
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
-from collir.cost.schedule import Task, schedule
+from collir.cost.network.group import CostError
+from collir.cost.programs.schedule import Task, schedule
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Device, Level, LinkKind, Machine
 

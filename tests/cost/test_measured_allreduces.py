@@ -4,12 +4,13 @@ import statistics
 
 import pytest
 
-from collir.cost.calibration import calibrate, files
-from collir.cost.calibration.tables import parts
+from collir.cost.calibration import calibrate
 from collir.cost.calibration.values import Sample
 from collir.cost.model import CostModel, step_cost
+from collir.importing.machines import Place, ReadError
+from collir.importing.measurements import files
+from collir.importing.measurements.tables import parts
 from collir.machine import Machine
-from collir.machine.reading import Place, ReadError
 from collir.tools.machine import preset
 
 HEADER = "size(B),count,type,time(ns),busbw(GB/s)\n"

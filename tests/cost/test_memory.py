@@ -18,15 +18,15 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, SSAValue
 
 import collir
-from collir.cost.simulation import COPY, Simulation, simulate
+from collir.cost.programs.simulation import COPY, Simulation, simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.functions import functions_of
+from collir.ir.names import unique_names
 from collir.layout import Mesh
 from collir.machine import Device
-from collir.syntax.mlir import functions_of
-from collir.syntax.writer import unique_names
 
 Instant = tuple[float, int, int]
 """Seconds, then the order of what happens at once: ends of before, then steps as written."""

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import collir
-from collir.cost import nccl
-from collir.cost.collective import Collective
-from collir.cost.group import CostError, Group
+from collir.cost.collectives import nccl
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
+from collir.cost.network.group import CostError, Group
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Fabric, Level, LinkKind, Machine, PartLinks, Runtime, runtime_of
 from collir.syntax.machines import shipped
-from collir.synthesis.ports import Ports
+from collir.synthesis.programs.ports import Ports
 from collir.tools.machine import preset
 
 BUFFER = 2.0**31

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_schedules import even_phase, shares, simulated, use_of
 
-from collir.cost.phases import Phase
-from collir.cost.schedule import Piece, Span, Task, schedule
+from collir.cost.collectives.phases import Phase
+from collir.cost.programs.schedule import Piece, Span, Task, schedule
 
 TIMES = st.one_of(st.integers(1, 6).map(float), st.floats(1e-6, 10.0))
 RATES = st.sampled_from([1.0, 1.0, 2.0, 1 / 3, 1e9])

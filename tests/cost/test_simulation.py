@@ -13,14 +13,14 @@ from programs import RANDOM, module_of, random_function, random_mesh
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
-from collir.cost.collective import Collective
-from collir.cost.critical import critical_path, spent
-from collir.cost.group import CostError
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
-from collir.cost.program import cost
-from collir.cost.schedule import Piece, Task, schedule
-from collir.cost.simulation import Simulation, simulate
-from collir.cost.whatif import improvements, per_byte
+from collir.cost.network.group import CostError
+from collir.cost.programs.cost import cost
+from collir.cost.programs.critical import critical_path, spent
+from collir.cost.programs.schedule import Piece, Task, schedule
+from collir.cost.programs.simulation import Simulation, simulate
+from collir.cost.programs.whatif import improvements, per_byte
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
 from collir.layout import Mesh

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from messages import Network, groups, time_of
 from topologies import kinds_of, shapes, some_level
 
-from collir.cost.algorithms import Meter
 from collir.cost.bounds import bound
-from collir.cost.collective import Collective
-from collir.cost.disjoint_rings import rings as rings_through
-from collir.cost.group import CostError, Group
-from collir.cost.link_bounds import by_cuts, reduced_to_all
+from collir.cost.collectives.algorithms import Meter
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, run, step_cost
-from collir.cost.rings import rings
-from collir.cost.wires import all_pairs, distances, link_loads, neighbours
+from collir.cost.network.disjoint_rings import rings as rings_through
+from collir.cost.network.group import CostError, Group
+from collir.cost.network.link_bounds import by_cuts, reduced_to_all
+from collir.cost.network.rings import rings
+from collir.cost.network.wires import all_pairs, distances, link_loads, neighbours
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, LinkKind, Machine
 from collir.tools.machine import preset

@@ -8,7 +8,7 @@ import pytest
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp
-from collir.syntax.mlir import verify
+from collir.ir.verification import verify
 from collir.syntax.reader import read
 from collir.tools.api import run_passes
 

@@ -28,9 +28,9 @@ from pathlib import Path
 import pytest
 
 from collir.dialects.tables import OPERATIONS
-from collir.syntax.diagnostics import DiagnosticError, Sources, render_all
+from collir.ir.diagnostics import DiagnosticError, Sources, render_all
+from collir.ir.verification import verify
 from collir.syntax.machines import PRESETS
-from collir.syntax.mlir import verify
 from collir.syntax.operations import usage
 from collir.syntax.reader import read
 from collir.syntax.writer import write

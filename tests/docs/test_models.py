@@ -16,12 +16,12 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.semantics.validation import Outcome, compare_modules
-from collir.syntax.mlir import functions_of
+from collir.ir.functions import functions_of
+from collir.ir.sizes import dimensions, resize
+from collir.semantics.validation.validate import Outcome, compare_modules
 from collir.syntax.writer import write
 from collir.tools import collrun, mpi_run
 from collir.tools.api import parse
-from collir.tools.resize import dimensions, resize
 
 FOLDER = Path(__file__).parents[2] / "examples" / "models"
 MODELS = {path.stem: path for path in sorted(FOLDER.glob("*.coll"))}

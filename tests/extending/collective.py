@@ -6,9 +6,9 @@ this file, cases.py tries it, and test_extending.py counts its parts.
 
 from dataclasses import replace
 
-from collir.cost import mpich
-from collir.cost.algorithms import Meter, binomial_broadcast, binomial_reduce
-from collir.cost.collectives import COSTS, NcclKind
+from collir.cost.collectives import mpich
+from collir.cost.collectives.algorithms import Meter, binomial_broadcast, binomial_reduce
+from collir.cost.collectives.table import COSTS, NcclKind
 from collir.layout import DistType, Mesh, rules
 from collir.layout.steps import OVER, USING, StepKind, row
 
@@ -52,10 +52,17 @@ COSTS["reduce_broadcast"] = replace(
 from collir.dialects.machine import mesh_of  # noqa: E402
 from collir.dialects.operation import DistOp  # noqa: E402
 from collir.dialects.tensor import dist_type  # noqa: E402
-from collir.semantics import collectives, symbolic  # noqa: E402
-from collir.semantics.collectives import Buffers  # noqa: E402
-from collir.semantics.steps import MEANINGS, Args, Meaning  # noqa: E402
-from collir.targets.code import c_function, mpi4py, nccl, python_text, torch  # noqa: E402
+from collir.semantics.reference import collectives  # noqa: E402
+from collir.semantics.reference.collectives import Buffers  # noqa: E402
+from collir.semantics.reference.steps import MEANINGS, Args, Meaning  # noqa: E402
+from collir.semantics.symbolic import execution  # noqa: E402
+from collir.targets.code import (  # noqa: E402
+    c_function,
+    mpi4py,
+    nccl_function,
+    python_text,
+    torch,
+)
 
 
 # 3. What it means to the oracles: to buffers, and to expressions.
@@ -68,7 +75,7 @@ def run(op: DistOp, args: Args) -> Buffers:
 
 
 MEANINGS["reduce_broadcast"] = Meaning(run)
-symbolic.RULES["reduce_broadcast"] = lambda run, op, xs: run.reduce(op, xs[0], op.over)
+execution.RULES["reduce_broadcast"] = lambda run, op, xs: run.reduce(op, xs[0], op.over)
 
 # 4. What each code target prints: a section of a runtime, or a method.
 c_function.sections("mpi_runtime.c")["reduce_broadcast"] = (
@@ -88,10 +95,10 @@ static int reduce_broadcast(const void *in, void *out, size_t n, MPI_Datatype ty
 )
 
 
-def on_nccl(self: nccl.FunctionText, s: nccl.Sent) -> list[str]:
+def on_nccl(self: nccl_function.FunctionText, s: nccl_function.Sent) -> list[str]:
     """The statements in C++."""
     count, there = self.elements(s.y), replace(s, operand=s.out)
-    reduced = self.call("ncclReduce", s, count, nccl.operator(s.x), "0")
+    reduced = self.call("ncclReduce", s, count, nccl_function.operator(s.x), "0")
     return [reduced, self.call("ncclBroadcast", there, count, "0")]
 
 
@@ -110,6 +117,6 @@ def on_torch(self: torch.TorchFunction, s: python_text.Sent) -> list[str]:
     return [made, *reduced, *sent, *self.average(s.x, s.group, s.out)]
 
 
-nccl.FunctionText.COLLECTIVES["reduce_broadcast"] = on_nccl
+nccl_function.FunctionText.COLLECTIVES["reduce_broadcast"] = on_nccl
 mpi4py.Mpi4pyFunction.COLLECTIVES["reduce_broadcast"] = on_mpi4py
 torch.TorchFunction.COLLECTIVES["reduce_broadcast"] = on_torch

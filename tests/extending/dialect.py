@@ -30,18 +30,18 @@ from dataclasses import replace  # noqa: E402
 from fractions import Fraction  # noqa: E402
 
 from collir.layout import Reduction  # noqa: E402
-from collir.semantics import symbolic  # noqa: E402
-from collir.semantics.algebra import scaled  # noqa: E402
-from collir.semantics.exactness import GRIDS  # noqa: E402
-from collir.semantics.steps import MEANINGS, Effect, Meaning  # noqa: E402
-from collir.synthesis.commuting_hops import HOPS, Hop  # noqa: E402
+from collir.semantics.reference.exactness import GRIDS  # noqa: E402
+from collir.semantics.reference.steps import MEANINGS, Effect, Meaning  # noqa: E402
+from collir.semantics.symbolic import execution  # noqa: E402
+from collir.semantics.symbolic.algebra import scaled  # noqa: E402
+from collir.synthesis.reorder.swap import HOPS, Hop  # noqa: E402
 from collir.targets.code.python_text import FunctionText  # noqa: E402
 
 MEANINGS["negate"] = Meaning(
     lambda op, args: [None if x is None else -x for x in args[0]], Effect.VALUES
 )
 GRIDS["negate"] = lambda op, mesh, operands: operands[0]
-symbolic.RULES["negate"] = lambda run, op, xs: symbolic.Value(
+execution.RULES["negate"] = lambda run, op, xs: execution.Value(
     xs[0].shape, xs[0].roots, scaled(xs[0].expr, Fraction(-1))
 )
 HOPS["negate"] = Hop(

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
 from collir.dialects.operation import is_collective
-from collir.syntax.mlir import functions_of
+from collir.ir.functions import functions_of
 from collir.targets.table import TARGETS
 
 

@@ -15,13 +15,23 @@ from pathlib import Path
 import pytest
 from lit_files import faults, run_lines, run_piped
 
-from collir.cost.collectives import COSTS
+from collir.cost.collectives.table import COSTS
 from collir.dialects.tables import OPERATIONS
 from collir.layout.steps import STEPS
-from collir.semantics import exactness, symbolic
-from collir.semantics.steps import MEANINGS, Effect
-from collir.synthesis import commuting_hops
-from collir.targets.code import c_function, c_text, mpi, mpi4py, nccl, nccl_text, python_text, torch
+from collir.semantics.reference import exactness
+from collir.semantics.reference.steps import MEANINGS, Effect
+from collir.semantics.symbolic import execution
+from collir.synthesis.reorder import swap
+from collir.targets.code import (
+    c_function,
+    c_text,
+    mpi4py,
+    nccl_function,
+    nccl_text,
+    python_text,
+    torch,
+)
+from collir.targets.code import mpi_function as mpi
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -57,9 +67,9 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
     assert assigned == [
         "COSTS",
         "MEANINGS",
-        "symbolic.RULES",
+        "execution.RULES",
         "c_function.sections('mpi_runtime.c')",
-        "nccl.FunctionText.COLLECTIVES",
+        "nccl_function.FunctionText.COLLECTIVES",
         "mpi4py.Mpi4pyFunction.COLLECTIVES",
         "torch.TorchFunction.COLLECTIVES",
     ]
@@ -72,17 +82,17 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
     [
         (OPERATIONS, set(STEPS)),
         (MEANINGS, set(STEPS)),
-        (symbolic.RULES, set(STEPS)),
+        (execution.RULES, set(STEPS)),
         (exactness.GRIDS, {n for n, one in MEANINGS.items() if one.effect is Effect.VALUES}),
         (COSTS, SENDING),
         (mpi.STARTS, {name for name, kind in STEPS.items() if kind.may_be_async}),
-        (nccl.FunctionText.COLLECTIVES, SENDING),
+        (nccl_function.FunctionText.COLLECTIVES, SENDING),
         (mpi4py.Mpi4pyFunction.COLLECTIVES, SENDING),
         (torch.TorchFunction.COLLECTIVES, SENDING),
         (python_text.FunctionText.LOCAL, LOCAL),
         (c_text.LOCAL, COPYING),
         (nccl_text.CudaText.LOCAL, COPYING),
-        (commuting_hops.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
+        (swap.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
     ],
     ids=lambda one: "",
 )
@@ -100,25 +110,23 @@ def test_the_runtime_of_mpi_has_every_collective() -> None:
 TABLES = {
     "layout/steps.py",
     "layout/rules.py",
-    "semantics/steps.py",
-    "semantics/symbolic.py",
-    "cost/collectives.py",
-    "targets/code/mpi.py",
-    "targets/code/nccl.py",
+    "semantics/reference/steps.py",
+    "semantics/symbolic/execution.py",
+    "cost/collectives/table.py",
+    "targets/code/mpi_function.py",
+    "targets/code/nccl_function.py",
     "targets/code/mpi4py.py",
     "targets/code/torch.py",
 }
 """Where every collective is named."""
 
 SUBJECTS = {
-    "cost/calibration/nccl_tests.py": "what nccl-tests call collectives",
-    "cost/calibration/osu.py": "what the benchmarks of OSU call them",
-    "cost/calibration/tables.py": "those of which measurements are read",
-    "semantics/chunks.py": "the five collectives of P²",
+    "importing/measurements/osu.py": "what the benchmarks of OSU call them",
+    "semantics/reference/chunks.py": "the five collectives of P²",
     "synthesis/p2/dsl.py": "the five collectives of P²",
-    "synthesis/strategies.py": "fixed strategies, by the steps they are made of",
-    "synthesis/layouts.py": "the program that makes everything whole first",
-    "syntax/explain.py": "what to write where only the order of shards is wrong",
+    "synthesis/programs/strategies.py": "fixed strategies, by the steps they are made of",
+    "synthesis/programs/layouts.py": "the program that makes everything whole first",
+    "ir/origins.py": "what to write where only the order of shards is wrong",
     "targets/code/mpi_main.py": "a main reduces what it measures",
     "targets/reports/strategies.py": "P² has strategies for an all_reduce",
     "tools/measure.py": "those that are measured",

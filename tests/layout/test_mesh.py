@@ -9,7 +9,7 @@ from programs import RANDOM, random_mesh
 
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.machine import Level, Machine
-from collir.semantics.devices import coordinate, groups, index_in
+from collir.semantics.reference.devices import coordinate, groups, index_in
 
 MACHINE = Machine("c", (Level("node", 4, 1e9, 0), Level("gpu", 16, 1e9, 0)))
 

@@ -18,11 +18,11 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.cost.simulation import simulate
+from collir.cost.programs.simulation import simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.layout import Mesh
-from collir.synthesis.bucketing import RULES, Group, earliest, up_to
+from collir.synthesis.scheduling.bucketing import RULES, Group, earliest, up_to
 
 # --- the rules ----------------------------------------------------------------------------------
 

@@ -12,11 +12,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.cost.model import CostModel
-from collir.cost.simulation import simulate
+from collir.cost.programs.simulation import simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
+from collir.ir.functions import functions_of
 from collir.machine import Device
-from collir.syntax.mlir import functions_of
 
 PASSES = [
     "canonicalize",

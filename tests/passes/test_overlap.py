@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from programs import RANDOM, random_module
 
 import collir
-from collir.cost.simulation import Simulation, simulate
+from collir.cost.programs.simulation import Simulation, simulate
 from collir.dialects.operation import DistOp
-from collir.syntax.mlir import functions_of
-from collir.synthesis.ordering import AS_FAST, work_of
+from collir.ir.functions import functions_of
+from collir.synthesis.scheduling.ordering import AS_FAST, work_of
 
 MACHINE = """\
 machine @c {{

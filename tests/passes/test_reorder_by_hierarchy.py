@@ -25,7 +25,7 @@ from xdsl.ir import SSAValue
 
 import collir
 from collir.cost.model import CostModel
-from collir.cost.simulation import simulate
+from collir.cost.programs.simulation import simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr, mesh_of
 from collir.dialects.tensor import AxesAttr, SizesAttr, dist_type
@@ -34,7 +34,7 @@ from collir.machine import Device
 from collir.passes.reorder_by_hierarchy import ReorderByHierarchyPass
 from collir.syntax.reader import read
 from collir.syntax.writer import write
-from collir.synthesis.commuting_prices import Price
+from collir.synthesis.reorder.prices import Price
 
 PASS = "reorder-by-hierarchy"
 

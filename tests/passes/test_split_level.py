@@ -9,8 +9,8 @@ from programs import RANDOM, module_of, random_function, random_mesh
 
 import collir
 from collir.dialects.machine import mesh_of
+from collir.ir.verification import verify
 from collir.machine import LinkKind
-from collir.syntax.mlir import verify
 from collir.syntax.reader import read
 from collir.syntax.writer import write
 from collir.tools.api import run_passes

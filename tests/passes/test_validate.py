@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import collir
-from collir.syntax.diagnostics import DiagnosticError
+from collir.ir.diagnostics import DiagnosticError
 from collir.syntax.writer import write
 from collir.tools.api import UsageError
 

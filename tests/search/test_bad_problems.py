@@ -28,7 +28,7 @@ from collir.search import (
     k_best,
     optimise,
 )
-from collir.search.plan import ORDERS, Order
+from collir.search.core.plan import ORDERS, Order
 
 
 @pytest.fixture(autouse=True)

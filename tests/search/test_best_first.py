@@ -22,6 +22,7 @@ from search_problems import (
     within,
 )
 
+from collir.problems.knapsack import Knapsack
 from collir.search import (
     Budget,
     Coordination,
@@ -38,8 +39,7 @@ from collir.search import (
     k_best,
     optimise,
 )
-from collir.search.plan import Order
-from collir.search.problems.knapsack import Knapsack
+from collir.search.core.plan import Order
 
 COORDINATIONS: list[Coordination] = [
     Sequential(),

@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 from plain_search import better, plain_decide, plain_enumerate, plain_optimise
 from search_problems import Heap, Tree, trees, within
 
+from collir.problems.clique import MaxClique
+from collir.problems.graphs import Graph
+from collir.problems.knapsack import Knapsack
+from collir.problems.queens import Queens
 from collir.search import (
     Budget,
     Collect,
@@ -37,12 +41,8 @@ from collir.search import (
     k_best,
     optimise,
 )
-from collir.search.plan import Order
-from collir.search.problem import Number, Problem, has
-from collir.search.problems.clique import MaxClique
-from collir.search.problems.graphs import Graph
-from collir.search.problems.knapsack import Knapsack
-from collir.search.problems.queens import Queens
+from collir.search.core.plan import Order
+from collir.search.core.problem import Number, Problem, has
 
 COORDINATIONS: list[Coordination | None] = [
     None,

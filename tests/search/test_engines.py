@@ -33,11 +33,11 @@ from collir.search import (
     enumerate,
     k_best,
     optimise,
-    worker,
 )
-from collir.search.coordinator import first_task
+from collir.search.core import worker
+from collir.search.core.plan import Plan
 from collir.search.engines.futures import Futures
-from collir.search.plan import Plan
+from collir.search.running.coordinator import first_task
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from plain_search import plain_enumerate
 from search_problems import Heap, Tree, trees, within
 
+from collir.problems.clique import MaxClique
 from collir.search import (
     Budget,
     Coordination,
@@ -33,10 +34,9 @@ from collir.search import (
     optimise,
     so_far,
 )
-from collir.search.checkpoint import MAGIC
-from collir.search.plan import ORDERS
-from collir.search.problem import Number
-from collir.search.problems.clique import MaxClique
+from collir.search.core.plan import ORDERS
+from collir.search.core.problem import Number
+from collir.search.running.checkpoint import MAGIC
 from collir.tools import collir
 
 COORDINATIONS: list[Coordination] = [

@@ -39,8 +39,8 @@ from collir.search import (
     k_best,
     optimise,
 )
-from collir.search.checkpoint import MAGIC
-from collir.search.plan import ORDERS, Order
+from collir.search.core.plan import ORDERS, Order
+from collir.search.running.checkpoint import MAGIC
 
 HERE = settings(
     max_examples=120,

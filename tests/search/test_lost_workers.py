@@ -29,7 +29,7 @@ from collir.search import (
     k_best,
     optimise,
 )
-from collir.search.plan import ORDERS, Order
+from collir.search.core.plan import ORDERS, Order
 
 DIVIDED: list[Coordination] = [
     Sequential(),

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collir.problems import graphs
+from collir.problems.clique import MaxClique
 from collir.search import Budget, Coordination, DepthBounded, Local, optimise
-from collir.search.pool import Pool
-from collir.search.problems import graphs
-from collir.search.problems.clique import MaxClique
-from collir.search.tasks import Task
+from collir.search.core.tasks import Task
+from collir.search.running.pool import Pool
 
 STEPS = st.one_of(
     st.tuples(st.just("put"), st.integers(0, 4), st.sampled_from([None, 0, 1, 2])),

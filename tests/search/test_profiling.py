@@ -5,6 +5,10 @@ import json
 
 import pytest
 
+from collir.problems.clique import MaxClique
+from collir.problems.graphs import random
+from collir.problems.queens import Queens
+from collir.problems.semigroups import NumericalSemigroups
 from collir.search import (
     Budget,
     Coordination,
@@ -18,14 +22,10 @@ from collir.search import (
     enumerate,
     optimise,
 )
-from collir.search.plots import svg
-from collir.search.problems.clique import MaxClique
-from collir.search.problems.graphs import random
-from collir.search.problems.queens import Queens
-from collir.search.problems.semigroups import NumericalSemigroups
-from collir.search.profiling import recommend, to_json
-from collir.search.progress import Progress
-from collir.search.results import Outcome
+from collir.search.running.plots import svg
+from collir.search.running.profiling import recommend, to_json
+from collir.search.running.progress import Progress
+from collir.search.running.results import Outcome
 
 WAYS: list[Coordination] = [DepthBounded(3), StackStealing(), Budget(2), Ordered(2)]
 
@@ -104,10 +104,10 @@ def test_a_profile_as_json_and_as_a_picture() -> None:
 
 
 def test_progress_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collir.search.progress.EVERY", 0.0)
+    monkeypatch.setattr("collir.search.running.progress.EVERY", 0.0)
     stream = io.StringIO()
     progress = Progress(stream)
-    monkeypatch.setattr("collir.search.run.Progress", lambda: progress)
+    monkeypatch.setattr("collir.search.running.run.Progress", lambda: progress)
     engine = Local(2, seed=1)
     optimise(MaxClique(random(40, 0.7, 1)), engine=engine, coordination=Budget(50), progress=True)
     lines = stream.getvalue().split("\r")

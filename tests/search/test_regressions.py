@@ -25,11 +25,11 @@ from collir.search import (
     k_best,
     optimise,
 )
-from collir.search.coordinator import first_task
+from collir.search.core.plan import ORDERS, Plan
+from collir.search.core.problem import Number, Problem
+from collir.search.core.tasks import Report, Task
 from collir.search.engines.base import Event
-from collir.search.plan import ORDERS, Plan
-from collir.search.problem import Number, Problem
-from collir.search.tasks import Report, Task
+from collir.search.running.coordinator import first_task
 
 HERE = settings(max_examples=150, deadline=None, derandomize=True)
 DIVIDED: list[Coordination] = [

@@ -13,8 +13,8 @@ import pytest
 from programs import SIZES, mesh_of_sizes, ordered_lists
 
 from collir.layout import DistType, DType, LayoutError, Mesh, Reduction, rules
-from collir.semantics.chunks import ChunkError, State, goal, initial, step
-from collir.semantics.devices import coordinate, groups, index_in
+from collir.semantics.reference.chunks import ChunkError, State, goal, initial, step
+from collir.semantics.reference.devices import coordinate, groups, index_in
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast")
 LENGTH = 4

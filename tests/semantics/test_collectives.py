@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 
 from collir.layout import Reduction
-from collir.semantics.collectives import combine
+from collir.semantics.reference.collectives import combine
 
 
 def test_an_average_is_divided_by_the_number_of_parts() -> None:

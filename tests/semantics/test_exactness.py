@@ -8,7 +8,7 @@ from checks import functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
 from programs import RANDOM, random_module
 
-from collir.semantics.exactness import exact
+from collir.semantics.reference.exactness import exact
 from collir.syntax.reader import read
 
 HEAD = """

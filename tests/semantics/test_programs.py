@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from programs import RANDOM, random_module
 
 from collir.dialects.machine import mesh_of
-from collir.syntax.mlir import verify
+from collir.ir.verification import verify
 
 
 @given(rng=RANDOM, steps=st.integers(3, 12))

@@ -27,9 +27,9 @@ from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, LayoutError, Mesh, Reduction
-from collir.semantics.buffers import assemble, distribute, random_tensor
-from collir.semantics.executor import execute
-from collir.semantics.meaning import meaning
+from collir.semantics.reference.buffers import assemble, distribute, random_tensor
+from collir.semantics.reference.executor import execute
+from collir.semantics.reference.meaning import meaning
 
 
 def assert_sound(mesh: Mesh, arguments: list[DistType], op: type[DistOp], move: Move) -> bool:

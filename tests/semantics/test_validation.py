@@ -16,18 +16,18 @@ from xdsl.ir import SSAValue
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr
+from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DType
-from collir.semantics.buffers import NUMPY
-from collir.semantics.executor import execute
-from collir.semantics.proof import proven
-from collir.semantics.validation import (
+from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.executor import execute
+from collir.semantics.validation.proof import proven
+from collir.semantics.validation.validate import (
     Outcome,
     Verdict,
     compare,
     compare_modules,
     executed,
 )
-from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.reader import read
 from collir.syntax.writer import write
 from collir.tools.api import run_passes

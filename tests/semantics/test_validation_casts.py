@@ -15,7 +15,7 @@ from checks import functions_of
 from hypothesis import given, settings
 from programs import RANDOM
 
-from collir.semantics.validation import Outcome, Verdict, compare, executed
+from collir.semantics.validation.validate import Outcome, Verdict, compare, executed
 from collir.syntax.reader import read
 
 HEAD = """

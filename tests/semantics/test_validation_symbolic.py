@@ -17,12 +17,13 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.layout import Mesh, Reduction
-from collir.semantics.buffers import NUMPY, distribute, random_tensor
-from collir.semantics.collectives import Buffers
-from collir.semantics.devices import block_of, coordinate
-from collir.semantics.exactness import exact
-from collir.semantics.executor import execute
-from collir.semantics.expressions import (
+from collir.semantics.reference.buffers import NUMPY, distribute, random_tensor
+from collir.semantics.reference.collectives import Buffers
+from collir.semantics.reference.devices import block_of, coordinate
+from collir.semantics.reference.exactness import exact
+from collir.semantics.reference.executor import execute
+from collir.semantics.symbolic.execution import Computations, place, results
+from collir.semantics.symbolic.expressions import (
     Best,
     Cast,
     Expr,
@@ -34,7 +35,7 @@ from collir.semantics.expressions import (
     Select,
     Total,
 )
-from collir.semantics.indices import (
+from collir.semantics.symbolic.indices import (
     Index,
     Var,
     bounds,
@@ -46,7 +47,6 @@ from collir.semantics.indices import (
     variable,
     weighted,
 )
-from collir.semantics.symbolic import Computations, place, results
 
 Point = Mapping[Var, int]
 

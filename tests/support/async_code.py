@@ -22,7 +22,7 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.syntax.writer import unique_names
+from collir.ir.names import unique_names
 
 
 def able(function: FuncOp) -> list[DistOp]:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from collir.cost.calibration import Sample
-from collir.cost.collective import Collective
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_estimate
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Device, Level, LinkKind, Machine

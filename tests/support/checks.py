@@ -6,10 +6,10 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.semantics.buffers import assemble, distribute, random_tensor
-from collir.semantics.collectives import Array
-from collir.semantics.executor import execute
-from collir.semantics.meaning import meaning
+from collir.semantics.reference.buffers import assemble, distribute, random_tensor
+from collir.semantics.reference.collectives import Array
+from collir.semantics.reference.executor import execute
+from collir.semantics.reference.meaning import meaning
 
 
 def functions_of(module: ModuleOp) -> list[FuncOp]:

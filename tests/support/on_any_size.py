@@ -15,15 +15,15 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.cost.plan import plan
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.semantics.buffers import NUMPY
-from collir.semantics.collectives import Buffers
-from collir.semantics.devices import coordinate
-from collir.semantics.exactness import exact, roundings
-from collir.semantics.executor import execute
-from collir.targets.code.mpi import emit_c
+from collir.ir.buffers import plan
+from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.collectives import Buffers
+from collir.semantics.reference.devices import coordinate
+from collir.semantics.reference.exactness import exact, roundings
+from collir.semantics.reference.executor import execute
+from collir.targets.code.mpi_function import emit_c
 from collir.targets.code.mpi_harness import emit_harness
 from collir.targets.code.nccl_main import averages_round
 from collir.tools.mpi_run import compile_c, mpiexec

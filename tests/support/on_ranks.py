@@ -7,13 +7,13 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.cost.plan import plan
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.semantics.buffers import distribute, random_tensor
-from collir.semantics.collectives import Array, Buffers
-from collir.semantics.exactness import exact, roundings
-from collir.semantics.executor import execute
+from collir.ir.buffers import plan
+from collir.semantics.reference.buffers import distribute, random_tensor
+from collir.semantics.reference.collectives import Array, Buffers
+from collir.semantics.reference.exactness import exact, roundings
+from collir.semantics.reference.executor import execute
 from collir.tools.mpi_run import run
 
 FLAGS = ("-O1",)

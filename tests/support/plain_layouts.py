@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from plain_strategies import LOCAL, dijkstra
 from programs import ordered_lists
 
-from collir.cost.collective import Collective
-from collir.cost.group import CostError
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
+from collir.cost.network.group import CostError
 from collir.layout import Dim, DistType, LayoutError, Mesh, rules
 
 FREE = ("slice", "keep_root", "mask")

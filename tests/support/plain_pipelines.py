@@ -16,14 +16,14 @@ from programs import (
 )
 from xdsl.dialects.func import FuncOp
 
-from collir.cost.loads import Resource
 from collir.cost.model import StepCost, step_cost
+from collir.cost.network.loads import Resource
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
 from collir.machine import Level, Machine
-from collir.synthesis.states import StatePaths
-from collir.synthesis.steps import Step
+from collir.synthesis.programs.states import StatePaths
+from collir.synthesis.programs.steps import Step
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from collir.cost.loads import Part, Resource
-from collir.cost.phases import Phase
-from collir.cost.schedule import Task
+from collir.cost.collectives.phases import Phase
+from collir.cost.network.loads import Part, Resource
+from collir.cost.programs.schedule import Task
 
 
 def even_phase(time: float, loads: Sequence[float], rate: float = 1.0) -> Phase:

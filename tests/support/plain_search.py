@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from collir.search.problem import Number, Problem
+from collir.search.core.problem import Number, Problem
 
 
 @dataclass

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from collir.cost.collective import Collective
-from collir.cost.group import CostError
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
+from collir.cost.network.group import CostError
 from collir.layout import Mesh
 
 State = TypeVar("State")

@@ -14,7 +14,6 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from collir.dialects import coll
-from collir.dialects.builders import machine_op, mesh_op
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import (
     MESH_ATTRIBUTE,
@@ -24,6 +23,7 @@ from collir.dialects.machine import (
 )
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr, DistTensorType, SizesAttr, dist_type
+from collir.ir.builders import machine_op, mesh_op
 from collir.layout import Axis, Dim, DistType, DType, Factor, LayoutError, Mesh, Reduction
 from collir.machine import Device, Fabric, Level, Machine
 

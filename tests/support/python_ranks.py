@@ -17,9 +17,9 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.dialects.machine import mesh_of
-from collir.semantics.collectives import Array, Buffers
-from collir.semantics.exactness import exact, roundings
-from collir.semantics.executor import execute
+from collir.semantics.reference.collectives import Array, Buffers
+from collir.semantics.reference.exactness import exact, roundings
+from collir.semantics.reference.executor import execute
 from collir.targets.code.python_text import class_name
 from collir.tools.mpi_run import mpiexec
 

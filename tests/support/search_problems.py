@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from collir.search.problem import Number, Problem, Sense
+from collir.search.core.problem import Number, Problem, Sense
 
 BIG = 2**53
 """From here on whole numbers lie closer to each other than floats do."""

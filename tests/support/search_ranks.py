@@ -18,6 +18,8 @@ from plain_search import plain_decide, plain_enumerate, plain_optimise
 from search_problems import BoundedTree, Endless, Heap
 from search_slow import LASTING, Slow
 
+from collir.problems.knapsack import Knapsack
+from collir.problems.queens import Queens
 from collir.search import (
     Budget,
     Coordination,
@@ -32,10 +34,8 @@ from collir.search import (
     k_best,
     optimise,
 )
+from collir.search.core.problem import Number, Problem
 from collir.search.engines.mpi import Mpi
-from collir.search.problem import Number, Problem
-from collir.search.problems.knapsack import Knapsack
-from collir.search.problems.queens import Queens
 
 WORLD = MPI.COMM_WORLD
 

@@ -8,8 +8,9 @@ from programs import RANDOM, random_module
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.printer import Printer
 
-from collir.syntax.diagnostics import Sources
-from collir.syntax.mlir import read_mlir, verify
+from collir.ir.diagnostics import Sources
+from collir.ir.verification import verify
+from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.tools.api import context

@@ -14,14 +14,14 @@ import pytest
 from plain_strategies import KINDS, Taken, Unordered, dijkstra, equal
 from programs import random_machine
 
-from collir.cost.collective import Collective
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel
 from collir.layout import Axis, DistType, DType, Factor, Mesh, Reduction
-from collir.synthesis.candidates import enumerated
+from collir.synthesis.p2.candidates import enumerated
 from collir.synthesis.p2.enumerate import Reading, programs
 from collir.synthesis.p2.lower import Numbering
 from collir.synthesis.p2.lower import Reduction as Reduced
-from collir.synthesis.search import synthesise
+from collir.synthesis.programs.cheapest import synthesise
 
 Hierarchy = tuple[int, ...]
 Written = tuple[str, tuple[str, ...], frozenset[str]]

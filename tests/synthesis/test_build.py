@@ -24,21 +24,22 @@ from xdsl.dialects.func import FuncOp
 from xdsl.printer import Printer
 
 from collir.cost.model import CostModel
-from collir.cost.program import cost
+from collir.cost.programs.cost import cost
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.diagnostics import DiagnosticError, Sources
+from collir.ir.verification import verify
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
-from collir.semantics.exactness import exact, roundings
-from collir.semantics.executor import execute
-from collir.syntax.diagnostics import DiagnosticError, Sources
-from collir.syntax.mlir import read_mlir, verify
+from collir.semantics.reference.exactness import exact, roundings
+from collir.semantics.reference.executor import execute
+from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
-from collir.synthesis.search import synthesise
-from collir.synthesis.strategies import Wanted, synthesised
+from collir.synthesis.programs.cheapest import synthesise
+from collir.synthesis.programs.strategies import Wanted, synthesised
 from collir.tools.api import context, run_passes
 
 MODELS = ("p2", "alpha-beta", "nccl")

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from programs import RANDOM, module_of, random_mesh
 
 import collir
-from collir.cost.collective import Collective
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, Machine
-from collir.synthesis.candidates import enumerated
+from collir.synthesis.p2.candidates import enumerated
 from collir.synthesis.p2.enumerate import Reading
-from collir.synthesis.strategies import STRATEGIES
+from collir.synthesis.programs.strategies import STRATEGIES
 
 CLUSTER = """\
 machine @cluster {

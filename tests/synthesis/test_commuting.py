@@ -23,21 +23,21 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
 
 from collir.cost.model import CostModel
-from collir.cost.simulation import simulate
+from collir.cost.programs.simulation import simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr, SizesAttr, dist_type
+from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
 from collir.machine import Device
-from collir.semantics.buffers import NUMPY
-from collir.semantics.collectives import Array
-from collir.semantics.executor import execute
-from collir.syntax.diagnostics import DiagnosticError
-from collir.synthesis.commuting_hops import exact
-from collir.synthesis.commuting_prices import NOTHING, Form, Price, Prices
-from collir.synthesis.commuting_threads import Grid
-from collir.synthesis.strategies import Wanted
+from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.collectives import Array
+from collir.semantics.reference.executor import execute
+from collir.synthesis.programs.strategies import Wanted
+from collir.synthesis.reorder.interleave import Grid
+from collir.synthesis.reorder.prices import NOTHING, Form, Price, Prices
+from collir.synthesis.reorder.swap import exact
 
 MESH = mesh_of_sizes([2])
 AXES = AxesAttr(("a.l0",))

@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from collir.cost.collective import Collective
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.layout import Axis, Mesh
 from collir.machine import Level, LinkKind, Machine
-from collir.synthesis import candidates
-from collir.synthesis.candidates import enumerated
-from collir.synthesis.meshes import placed
+from collir.synthesis.p2 import candidates
 from collir.synthesis.p2 import enumerate as enumeration
+from collir.synthesis.p2.candidates import enumerated
+from collir.synthesis.placement.meshes import placed
 
 
 def machine(kind: LinkKind = LinkKind.SWITCH) -> Machine:

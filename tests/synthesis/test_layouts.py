@@ -13,8 +13,8 @@ from programs import RANDOM, random_mesh
 from collir.cost.model import CostModel
 from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction
 from collir.machine import Level, Machine
-from collir.synthesis.layouts import Held, LayoutPaths
-from collir.synthesis.paths import Node, cheapest
+from collir.synthesis.programs.layouts import Held, LayoutPaths
+from collir.synthesis.programs.paths import Node, cheapest
 
 MODELS = (
     CostModel("p2"),

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from collir.semantics import chunks as oracle
+from collir.semantics.reference import chunks as oracle
 from collir.synthesis.p2.dsl import Collective, Groups, Instruction, Parallel, forms, groups
 from collir.synthesis.p2.enumerate import Enumerator, Reading, instructions, programs, shrunk
 from collir.synthesis.p2.semantics import Chunks

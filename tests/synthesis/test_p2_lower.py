@@ -7,7 +7,7 @@ import pytest
 
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.machine import Level, Machine
-from collir.semantics.devices import coordinate, groups
+from collir.semantics.reference.devices import coordinate, groups
 from collir.synthesis.p2.dsl import Collective, Group, span
 from collir.synthesis.p2.enumerate import Reading, instructions, programs
 from collir.synthesis.p2.lower import Numbering, Reduction, Step, SubAxes, matrix_of

@@ -29,28 +29,34 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.model import CostModel, step_cost
-from collir.cost.program import cost
+from collir.cost.programs.cost import cost
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.verification import verify
 from collir.layout import DistType, DType, Mesh
 from collir.search import k_best
-from collir.semantics.exactness import exact, roundings
-from collir.semantics.executor import execute
-from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.mlir import verify
+from collir.semantics.reference.exactness import exact, roundings
+from collir.semantics.reference.executor import execute
 from collir.syntax.reader import read
 from collir.syntax.writer import write
-from collir.synthesis import pipelines
-from collir.synthesis.build import build
-from collir.synthesis.paths import candidate_of
-from collir.synthesis.pipelines import Pipelines, chunk_counts, in_chunks, least_on, pipelined
-from collir.synthesis.search import synthesise
-from collir.synthesis.states import StatePaths, fits
-from collir.synthesis.steps import Candidate
-from collir.synthesis.strategies import Wanted, programs
+from collir.synthesis.programs import pipelines
+from collir.synthesis.programs.build import build
+from collir.synthesis.programs.cheapest import synthesise
+from collir.synthesis.programs.paths import candidate_of
+from collir.synthesis.programs.pipelines import (
+    Pipelines,
+    chunk_counts,
+    in_chunks,
+    least_on,
+    pipelined,
+)
+from collir.synthesis.programs.states import StatePaths, fits
+from collir.synthesis.programs.steps import Candidate
+from collir.synthesis.programs.strategies import Wanted, programs
 from collir.tools.api import run_passes
 
 MODELS = ("alpha-beta", "p2", "nccl")

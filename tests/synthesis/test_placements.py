@@ -30,16 +30,16 @@ from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import DistTensorType
+from collir.ir.verification import verify
 from collir.layout import Axis, Dim, DistType, Mesh
 from collir.layout.numbers import divisors
 from collir.machine import Level, LinkKind, Machine
 from collir.search import k_best
-from collir.syntax.mlir import verify
 from collir.syntax.reader import read
 from collir.syntax.writer import write
-from collir.synthesis.meshes import unplaced
 from collir.synthesis.p2.matrices import count
-from collir.synthesis.placements import Matrices, Partial, best_placements, functions_on
+from collir.synthesis.placement.meshes import unplaced
+from collir.synthesis.placement.placements import Matrices, Partial, best_placements, functions_on
 from collir.tools.api import run_passes
 
 TWO = """\

@@ -8,11 +8,11 @@ from algorithms import ALGORITHMS
 from hypothesis import given, settings
 from programs import RANDOM, random_machine, random_mesh
 
-from collir.cost.collective import Collective
-from collir.cost.group import CostError
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
+from collir.cost.network.group import CostError
 from collir.layout import Axis, Factor, Mesh
-from collir.synthesis.ports import Ports
+from collir.synthesis.programs.ports import Ports
 
 SIZES = (0.0, 1.0, 8.0, 1e3, 1e6, 1e9)
 

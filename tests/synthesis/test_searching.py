@@ -10,13 +10,13 @@ import pytest
 
 import collir
 from collir.cost.model import CostModel
+from collir.ir.diagnostics import Diagnostic
+from collir.ir.remarks import heard_by
 from collir.search import Problem
-from collir.syntax.diagnostics import Diagnostic
-from collir.syntax.remarks import heard_by
 from collir.synthesis import searching
-from collir.synthesis.placements import Matrices, Partial
+from collir.synthesis.placement.placements import Matrices, Partial
+from collir.synthesis.programs.strategies import Wanted, synthesised
 from collir.synthesis.searching import INTERRUPTED, TIME, best_of, session
-from collir.synthesis.strategies import Wanted, synthesised
 from collir.tools.collopt import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -147,7 +147,7 @@ def test_what_is_told_together_is_told_once() -> None:
 @pytest.mark.parametrize("text", ["placement.coll", "redistribute.coll", "pipelined.coll"])
 def test_more_workers_find_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes are started at once here, not only where a search takes long."""
-    monkeypatch.setattr("collir.search.run.PAYS", 0.0)
+    monkeypatch.setattr("collir.search.running.run.PAYS", 0.0)
     printed = [
         collir.emit(
             collir.run_passes(

@@ -12,8 +12,8 @@ from programs import RANDOM, random_mesh
 
 from collir.cost.model import CostModel
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
-from collir.synthesis.search import Synthesis, synthesise
-from collir.synthesis.states import StatePaths
+from collir.synthesis.programs.cheapest import Synthesis, synthesise
+from collir.synthesis.programs.states import StatePaths
 
 CHANGES = ("PR", "PR", "PS", "PM", "MR", "MS", "SR", "SM", "RR", "RS", "RM", "PP", "SS", "MM")
 """What may become of a sub-axis: from one state to another."""

@@ -28,9 +28,10 @@ from xdsl.printer import Printer
 import collir
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
-from collir.semantics.executor import execute
-from collir.syntax.diagnostics import Sources
-from collir.syntax.mlir import read_mlir, verify
+from collir.ir.diagnostics import Sources
+from collir.ir.verification import verify
+from collir.semantics.reference.executor import execute
+from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.targets.code.mpi_harness import emit_harness

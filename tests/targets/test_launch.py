@@ -23,8 +23,8 @@ from programs import RANDOM, module_of, random_mesh
 from python_ranks import is_tidy
 
 import collir
+from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
-from collir.syntax.diagnostics import DiagnosticError
 from collir.targets.launch.hostnames import HostNames
 from collir.targets.launch.ranks import Ranks
 

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.dialects.machine import mesh_of
-from collir.syntax.mlir import functions_of
+from collir.ir.functions import functions_of
 from collir.tools.mpi_run import compile_c, mpiexec
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

@@ -12,8 +12,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.layout import DType
-from collir.semantics.buffers import NUMPY
-from collir.semantics.collectives import Array, Buffers
+from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.collectives import Array, Buffers
 from collir.tools.mpi_run import run
 
 HALVES = [DType.F16, DType.BF16]

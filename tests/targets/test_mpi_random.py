@@ -14,9 +14,9 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.tensor import AxesAttr
 from collir.layout import DType, Mesh
-from collir.semantics.collectives import Buffers
-from collir.semantics.executor import execute
-from collir.synthesis.strategies import Strategy
+from collir.semantics.reference.collectives import Buffers
+from collir.semantics.reference.executor import execute
+from collir.synthesis.programs.strategies import Strategy
 from collir.tools.api import run_passes
 from collir.tools.mpi_run import compile_c
 

@@ -23,9 +23,9 @@ from programs import module_of
 import collir
 from collir.dialects import coll
 from collir.layout import DType, Reduction
-from collir.semantics.buffers import NUMPY
-from collir.semantics.collectives import Buffers
-from collir.semantics.executor import execute
+from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.collectives import Buffers
+from collir.semantics.reference.executor import execute
 from collir.tools.mpi_run import run
 
 QUICK = (1, 2, 3, 4, 6, 8, 12)

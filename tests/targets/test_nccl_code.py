@@ -12,7 +12,7 @@ from programs import module_of, random_function, random_mesh
 from real_nccl import compile_with_gcc, compile_with_nvcc, needs_nccl, needs_nvcc
 
 import collir
-from collir.syntax.mlir import functions_of
+from collir.ir.functions import functions_of
 from collir.targets.code.c_text import name_problem
 from collir.targets.code.nccl_main import traffic
 from collir.targets.code.nccl_mesh import Workspace

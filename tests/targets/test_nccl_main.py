@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.dialects.machine import mesh_of
-from collir.syntax.mlir import functions_of
+from collir.ir.functions import functions_of
 from collir.tools.mpi_run import mpiexec
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

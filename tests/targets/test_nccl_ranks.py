@@ -19,8 +19,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.layout import DType
-from collir.semantics.buffers import NUMPY
-from collir.semantics.collectives import Array, Buffers
+from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.collectives import Array, Buffers
 from collir.tools.mpi_run import mpiexec
 
 SYMMETRIC = "nccl{symmetric=true}"

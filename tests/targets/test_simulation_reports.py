@@ -10,7 +10,7 @@ import pytest
 
 import collir
 from collir.cost.model import CostModel
-from collir.cost.simulation import Simulation, simulate
+from collir.cost.programs.simulation import Simulation, simulate
 from collir.targets.reports.text import seconds_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp, UnitAttr
 import collir
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
-from collir.syntax.alternatives import place_of
+from collir.ir.alternatives import place_of
 
 TARGETS = ("mpi", "nccl")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collir.syntax.diagnostics import MAX_MESSAGE
+from collir.ir.diagnostics import MAX_MESSAGE
 from collir.tools import collopt
 
 SIZE = 10_000_000

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from collir.cost.calibration import files, problem
-from collir.cost.calibration.tables import Part, mesh_over
+from collir.cost.calibration import problem
 from collir.dialects.machine import MachineOp
+from collir.importing.machines import Place
+from collir.importing.measurements import files
+from collir.importing.measurements.tables import Part, mesh_over
 from collir.machine import Level, Machine
-from collir.machine.reading import Place
 from collir.tools import calibrate, collir, measure
 from collir.tools.api import parse
 from collir.tools.mpi_run import mpiexec

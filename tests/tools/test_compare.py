@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import collir
-from collir.cost.calibration.nccl_tests import read
+from collir.importing.measurements.nccl_tests import read
 from collir.targets.reports.sizes import SizesTarget, bytes_of
 from collir.tools import collir as collir_tool
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, note
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.tools.expected import check_expected
 
 FILE = "in.coll"

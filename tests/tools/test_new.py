@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import collir
 from collir.dialects.machine import MachineOp
+from collir.ir.functions import functions_of
 from collir.machine import Fabric, Machine
-from collir.syntax.mlir import functions_of
 from collir.tools import collir as collir_tool
 from collir.tools import collopt
 from collir.tools.machine import preset

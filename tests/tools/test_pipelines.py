@@ -10,11 +10,11 @@ from xdsl.passes import ModulePass
 import collir
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.functions import functions_of
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
-from collir.semantics import validation
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError
-from collir.syntax.mlir import functions_of
+from collir.semantics.validation import validate
 from collir.tools import collopt
 from collir.tools.api import pass_pipeline
 from collir.tools.pass_costs import FunctionAt
@@ -199,12 +199,12 @@ def test_what_right_passes_do_is_the_same(capsys: pytest.CaptureFixture[str]) ->
 def test_what_cannot_be_told_is_a_remark(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def unknown(_: ModuleOp, after: ModuleOp) -> list[validation.Checked]:
+    def unknown(_: ModuleOp, after: ModuleOp) -> list[validate.Checked]:
         [function] = functions_of(after)
-        verdict = validation.Verdict(validation.Outcome.UNKNOWN, "none", "too large to run")
-        return [validation.Checked(function, verdict)]
+        verdict = validate.Verdict(validate.Outcome.UNKNOWN, "none", "too large to run")
+        return [validate.Checked(function, verdict)]
 
-    monkeypatch.setattr(validation, "compare_modules", unknown)
+    monkeypatch.setattr(validate, "compare_modules", unknown)
     assert collopt.main([str(EXAMPLE), "-p", "cse", "--validate-passes"]) == 0
     remark = "pass cse, @sync_gradients: too large to run"
     assert capsys.readouterr().err == f"collopt: remark: {remark}\n"

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from collir.cost.calibration.knobs import CEILING, FLOOR, Knob, turned
 from collir.cost.calibration.values import CalibrationError, Sample
-from collir.cost.collective import Collective
-from collir.cost.group import CostError
+from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_estimate
+from collir.cost.network.group import CostError
 from collir.layout import Mesh
 from collir.machine import Machine
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from collir.cost.collective import Collective
+from collir.cost.collectives.collective import Collective
 
 
 class CalibrationError(ValueError):

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from collir.search.board import Board
-from collir.search.plan import Plan
-from collir.search.tasks import Report, Task
+from collir.search.core.board import Board
+from collir.search.core.plan import Plan
+from collir.search.core.tasks import Report, Task
 
 
 @dataclass

@@ -7,13 +7,13 @@ import time
 import uuid
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 
-from collir.search.board import CUT, LAST, WANTED, Board
+from collir.search.core.board import CUT, LAST, WANTED, Board
+from collir.search.core.plan import Plan
+from collir.search.core.problem import SearchError
+from collir.search.core.tasks import Report, Task
+from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
-from collir.search.memory import resident
-from collir.search.plan import Plan
-from collir.search.problem import SearchError
-from collir.search.tasks import Report, Task
-from collir.search.worker import Worker
+from collir.search.engines.memory import resident
 
 RUN = 0.05
 """Seconds that a future runs before it gives back what is left."""

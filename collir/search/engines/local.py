@@ -4,13 +4,13 @@ divided, in an order that a seed decides and that is the same each time."""
 import random
 import time
 
-from collir.search.board import Board
+from collir.search.core.board import Board
+from collir.search.core.plan import Plan
+from collir.search.core.problem import whole
+from collir.search.core.tasks import Task
+from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
-from collir.search.memory import resident
-from collir.search.plan import Plan
-from collir.search.problem import whole
-from collir.search.tasks import Task
-from collir.search.worker import Worker
+from collir.search.engines.memory import resident
 
 
 class Local:

@@ -18,15 +18,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from collir.search.board import CUT, LAST, STOP, WANTED, Board, size
+from collir.search.core.board import CUT, LAST, STOP, WANTED, Board, size
+from collir.search.core.plan import Plan
+from collir.search.core.problem import SearchError
+from collir.search.core.tasks import Task, WorkerError
 from collir.search.engines.base import Event
 from collir.search.engines.local import Local
+from collir.search.engines.memory import resident
 from collir.search.engines.mpi_link import PATIENCE, Link, LostRankError, Pause, mpi
 from collir.search.engines.mpi_worker import RankWorker, deaf
-from collir.search.memory import resident
-from collir.search.plan import Plan
-from collir.search.problem import SearchError
-from collir.search.tasks import Task, WorkerError
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -15,7 +15,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
-from collir.search.problem import SearchError
+from collir.search.core.problem import SearchError
 
 if TYPE_CHECKING:
     from mpi4py import MPI

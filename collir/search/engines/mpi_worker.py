@@ -9,10 +9,10 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from collir.search.board import COUNTERS, STOP, Board
+from collir.search.core.board import COUNTERS, STOP, Board
+from collir.search.core.tasks import described
+from collir.search.core.worker import Worker
 from collir.search.engines.mpi_link import Link, LostRankError, Pause
-from collir.search.tasks import described
-from collir.search.worker import Worker
 
 BURST = 0.001
 """Seconds for which reports of short tasks are collected."""

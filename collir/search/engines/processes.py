@@ -18,13 +18,13 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawArray
 from typing import Any, Literal
 
-from collir.search.board import STOP, Board, size
+from collir.search.core.board import STOP, Board, size
+from collir.search.core.plan import Plan
+from collir.search.core.problem import SearchError, whole
+from collir.search.core.tasks import Task, WorkerError, described
+from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
-from collir.search.memory import resident
-from collir.search.plan import Plan
-from collir.search.problem import SearchError, whole
-from collir.search.tasks import Task, WorkerError, described
-from collir.search.worker import Worker
+from collir.search.engines.memory import resident
 
 Method = Literal["fork", "spawn"]
 

@@ -3,13 +3,13 @@
 import queue
 import threading
 
-from collir.search.board import STOP, Board
+from collir.search.core.board import STOP, Board
+from collir.search.core.plan import Plan
+from collir.search.core.problem import whole
+from collir.search.core.tasks import Report, Task
+from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
-from collir.search.memory import resident
-from collir.search.plan import Plan
-from collir.search.problem import whole
-from collir.search.tasks import Report, Task
-from collir.search.worker import Worker
+from collir.search.engines.memory import resident
 
 Message = list[tuple[int, Task]] | None
 

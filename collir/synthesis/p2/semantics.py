@@ -5,7 +5,8 @@ chunk and a column per contributing device; here it is one integer, row i in k b
 What devices hold is numbered, so that a state is a tuple of small integers, and a collective of a
 group that was met before is looked up.
 
-``collir.semantics.chunks`` says the same with numpy matrices and is the oracle in the tests.
+``collir.semantics.reference.chunks`` says the same with numpy matrices and is the oracle in the
+tests.
 """
 
 from collections.abc import Callable

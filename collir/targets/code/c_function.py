@@ -10,12 +10,12 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from collir.cost.plan import Plan, plan
 from collir.dialects.machine import MeshOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.buffers import Plan, plan
+from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DistType
-from collir.syntax.diagnostics import DiagnosticError
 from collir.syntax.writer import step_text
 from collir.targets.code.c_text import (
     AS_TYPED,

@@ -12,7 +12,7 @@ import numpy as np
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
-from collir.semantics.buffers import NUMPY
+from collir.semantics.reference.buffers import NUMPY
 from collir.targets.code.ranks import RankText
 
 C_TYPES = {

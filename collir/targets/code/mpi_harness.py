@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.cost.plan import plan
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
+from collir.ir.buffers import plan
+from collir.ir.functions import functions_of
 from collir.layout import DistType
-from collir.syntax.mlir import functions_of
 from collir.targets.code.c_text import MeshNames, size_text
-from collir.targets.code.mpi import emit_c, mesh_names
+from collir.targets.code.mpi_function import emit_c, mesh_names
 
 _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 

@@ -13,16 +13,16 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region
 
-from collir.cost.plan import plan
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of
 from collir.dialects.tensor import AxesAttr, dist_type
+from collir.ir.buffers import plan
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Reduction
 from collir.layout.steps import ALL_REDUCE
-from collir.semantics.exactness import exact, roundings
-from collir.semantics.meaning import meaning
-from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.mlir import check_programs, functions_of
+from collir.semantics.reference.exactness import exact, roundings
+from collir.semantics.reference.meaning import meaning
 from collir.targets.code.c_text import (
     AS_BITS,
     C_TYPES,
@@ -33,7 +33,7 @@ from collir.targets.code.c_text import (
     load,
     size_text,
 )
-from collir.targets.code.mpi import emit_c, mesh_names
+from collir.targets.code.mpi_function import emit_c, mesh_names
 
 _INCLUDES = ("limits.h", "math.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 

@@ -13,16 +13,16 @@ from typing import ClassVar
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.cost.collectives import COSTS
-from collir.cost.plan import plan
+from collir.cost.collectives.table import COSTS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.buffers import plan
+from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, Mesh, Reduction
-from collir.syntax.mlir import check_programs, functions_of
 from collir.targets.code.c_function import runtime
 from collir.targets.code.c_text import AS_BITS, MeshNames, Words, element_count
-from collir.targets.code.mpi import FunctionText as HostText
+from collir.targets.code.mpi_function import FunctionText as HostText
 from collir.targets.code.mpi_main import (
     OP_LETTERS,
     SUPPORT,
@@ -35,7 +35,7 @@ from collir.targets.code.mpi_main import (
     indented,
     stored,
 )
-from collir.targets.code.nccl import emit_cpp
+from collir.targets.code.nccl_function import emit_cpp
 from collir.targets.code.nccl_mesh import mesh_names, registered
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES
 

@@ -13,9 +13,10 @@ from typing import TypeGuard
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from collir.cost.plan import Plan, is_free
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
+from collir.ir.buffers import Plan
+from collir.ir.steps import is_free
 from collir.targets.code.ranks import outermost
 
 CALLERS = "stream"

@@ -18,16 +18,16 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 import collir
-from collir.cost.compute import seconds_of
-from collir.cost.plan import plan
+from collir.cost.programs.compute import seconds_of
 from collir.dialects.machine import MeshOp, mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
+from collir.ir.buffers import plan
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.steps import MASK, PERMUTE
-from collir.semantics.buffers import NUMPY
-from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.mlir import check_programs, functions_of
+from collir.semantics.reference.buffers import NUMPY
 from collir.syntax.writer import step_text
 from collir.targets.code.emitters import Emitters
 from collir.targets.code.ranks import OverList, RankText, axes_text

@@ -12,9 +12,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
 import collir
+from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
 from collir.machine.model import devices_text
-from collir.syntax.diagnostics import DiagnosticError
 from collir.targets.code.python_text import call, comment, tuple_text
 from collir.targets.code.ranks import axes_text
 from collir.targets.launch.ranks import meshes

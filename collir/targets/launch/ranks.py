@@ -11,9 +11,9 @@ from xdsl.utils.target import Target
 
 import collir
 from collir.dialects.machine import MeshOp
+from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh, SubAxis, unplaced
 from collir.machine import Fabric, fabrics
-from collir.syntax.diagnostics import DiagnosticError
 from collir.targets.code.python_text import comment
 from collir.targets.code.ranks import axes_text
 from collir.targets.launch.hostnames import HostNames

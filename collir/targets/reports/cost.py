@@ -9,8 +9,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
 from collir.cost.model import CostModel
-from collir.cost.program import FunctionCost, cost
-from collir.cost.simulation import Simulation
+from collir.cost.programs.cost import FunctionCost, cost
+from collir.cost.programs.simulation import Simulation
 from collir.layout import Mesh
 from collir.machine.model import devices_text
 from collir.targets.reports.text import (

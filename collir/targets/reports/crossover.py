@@ -9,18 +9,18 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.cost.group import CostError
-from collir.cost.plan import plan
-from collir.cost.program import FunctionCost, cost
+from collir.cost.network.group import CostError
+from collir.cost.programs.cost import FunctionCost, cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.semantics.proof import of_attribute
-from collir.semantics.validation import Outcome, compare
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position, note
-from collir.syntax.mlir import functions_of
-from collir.synthesis.crossings import crossings, fastest
-from collir.synthesis.sizes import by_size, rewritten, text_of
-from collir.synthesis.strategies import STRATEGIES, Wanted, decompose
+from collir.ir.buffers import plan
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
+from collir.ir.functions import functions_of
+from collir.semantics.validation.proof import of_attribute
+from collir.semantics.validation.validate import Outcome, compare
+from collir.synthesis.programs.crossings import crossings, fastest
+from collir.synthesis.programs.sizes import by_size, rewritten, text_of
+from collir.synthesis.programs.strategies import STRATEGIES, Wanted, decompose
 from collir.targets.reports.cost import CostingTarget, mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table
 

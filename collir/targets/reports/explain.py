@@ -8,19 +8,19 @@ from typing import IO
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from collir.cost.critical import Link, Spent, critical_path, spent
-from collir.cost.group import CostError
-from collir.cost.simulation import Simulation, Step, simulate
-from collir.cost.whatif import LARGER, Change, improvements, per_byte
+from collir.cost.network.group import CostError
+from collir.cost.programs.critical import Link, Spent, critical_path, spent
+from collir.cost.programs.simulation import Simulation, Step, simulate
+from collir.cost.programs.whatif import LARGER, Change, improvements, per_byte
 from collir.dialects.machine import MeshOp
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.ir.remarks import doing, passes_run
 from collir.layout import Mesh
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.syntax.remarks import doing, passes_run
-from collir.synthesis.fusion import TIE, fused
-from collir.synthesis.meshes import place
-from collir.synthesis.placements import best_placements, functions_on
-from collir.synthesis.strategies import Wanted, synthesised
-from collir.synthesis.unplacing import unplaced_copy
+from collir.synthesis.placement.meshes import place
+from collir.synthesis.placement.placements import best_placements, functions_on
+from collir.synthesis.placement.unplacing import unplaced_copy
+from collir.synthesis.programs.fusion import TIE, fused
+from collir.synthesis.programs.strategies import Wanted, synthesised
 from collir.targets.reports.cost import CostingTarget, title_of
 from collir.targets.reports.placements import placement_text
 from collir.targets.reports.simulate import memory_text, resource_name

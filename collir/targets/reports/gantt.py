@@ -5,9 +5,9 @@ from typing import IO
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from collir.cost.critical import critical_path
-from collir.cost.simulation import Simulation, Step, simulate
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError
+from collir.cost.programs.critical import critical_path
+from collir.cost.programs.simulation import Simulation, Step, simulate
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.targets.reports.cost import CostingTarget, title_of
 from collir.targets.reports.simulate import resource_name, stream_name
 

@@ -8,12 +8,12 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.model import CostModel
+from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
-from collir.syntax.diagnostics import DiagnosticError
-from collir.synthesis.meshes import unplaced
-from collir.synthesis.placements import Placement, Placements, best_placements
+from collir.synthesis.placement.meshes import unplaced
+from collir.synthesis.placement.placements import Placement, Placements, best_placements
+from collir.synthesis.placement.weights import weights_of
 from collir.synthesis.searching import searching
-from collir.synthesis.weights import weights_of
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import ratio_text, seconds_text, table
 

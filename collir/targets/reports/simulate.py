@@ -6,9 +6,9 @@ from typing import IO, Any
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from collir.cost.critical import critical_path
-from collir.cost.loads import Part, Resource
-from collir.cost.simulation import Simulation, simulate
+from collir.cost.network.loads import Part, Resource
+from collir.cost.programs.critical import critical_path
+from collir.cost.programs.simulation import Simulation, simulate
 from collir.targets.reports.cost import CostingTarget, title_of
 from collir.targets.reports.text import (
     bytes_text,

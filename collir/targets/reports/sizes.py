@@ -13,14 +13,14 @@ from xdsl.dialects.func import FuncOp
 from xdsl.utils.arg_spec import ArgSpec
 
 import collir
-from collir.cost.calibration.nccl_tests import program_of
-from collir.cost.group import CostError
-from collir.cost.program import FunctionCost, cost
+from collir.cost.collectives.table import COSTS
+from collir.cost.network.group import CostError
+from collir.cost.programs.cost import FunctionCost, cost
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.functions import functions_of
 from collir.layout import DType
-from collir.syntax.diagnostics import Diagnostic, DiagnosticError
-from collir.syntax.mlir import functions_of
 from collir.syntax.units import Quantity
 from collir.targets.reports.cost import CostingTarget, heading_json
 from collir.targets.reports.crossover import largest_buffer
@@ -184,7 +184,7 @@ class SizesTarget(SizingTarget):
         about = f"@{cost.name} on @{cost.mesh.name}: {sent.kind} over {over}, {sent.ranks} ranks"
         return [
             "#",
-            f"# Collective test starting: {program_of(sent.kind)}",
+            f"# Collective test starting: {_program(sent.kind)}",
             f"# nThread 1 nGpus 1 minBytes {one.sizes[0]} maxBytes {one.sizes[-1]} "
             f"step: {self.factor}(factor)",
             f"# {about}",
@@ -199,6 +199,12 @@ _HEAD = (
     "#       size         count      type   redop    root     time   algbw   busbw  algorithm",
     "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)",
 )
+
+
+def _program(kind: str) -> str:
+    """Return the program of nccl-tests that measures a collective, or else the collective."""
+    name = COSTS[kind].perf
+    return f"{name}_perf" if name else kind
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -8,21 +8,21 @@ from typing import IO, Any
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from collir.cost.group import CostError
 from collir.cost.model import CostModel, StepCost, step_cost
-from collir.cost.program import collective_of
+from collir.cost.network.group import CostError
+from collir.cost.programs.cost import collective_of
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.functions import check_programs, functions_of
 from collir.layout.steps import ALL_REDUCE
-from collir.syntax.diagnostics import DiagnosticError
-from collir.syntax.mlir import check_programs, functions_of
-from collir.synthesis.build import dims_of
-from collir.synthesis.candidates import enumerated_within
+from collir.synthesis.p2.candidates import enumerated_within
 from collir.synthesis.p2.enumerate import Reading
+from collir.synthesis.programs.build import dims_of
+from collir.synthesis.programs.steps import Candidate, Step
+from collir.synthesis.programs.strategies import Wanted, front, placed_mesh, programs, searched
 from collir.synthesis.searching import cut_off, gap_of, searching
-from collir.synthesis.steps import Candidate, Step
-from collir.synthesis.strategies import Wanted, front, placed_mesh, programs, searched
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.placements import ending
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table

@@ -7,9 +7,9 @@ from typing import IO, Any
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from collir.cost.critical import critical_path
-from collir.cost.phases import Phase
-from collir.cost.simulation import Simulation, simulate
+from collir.cost.collectives.phases import Phase
+from collir.cost.programs.critical import critical_path
+from collir.cost.programs.simulation import Simulation, simulate
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.simulate import resource_name, stream_name
 

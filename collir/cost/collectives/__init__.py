@@ -1,0 +1,1 @@
+"""Costs of single collectives: algorithms as rounds of messages, and what libraries choose."""

@@ -1,0 +1,86 @@
+"""Which rank sends its block to which in a permute, listed: blocks change places freely."""
+
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
+
+from collir.cost.collectives.collective import Collective
+from collir.cost.network.group import CostError, Group
+from collir.cost.network.loads import Array
+from collir.cost.network.traffic import MAX_LISTED, Listed
+from collir.layout import DistType, Mesh
+
+
+def _indices(mesh: Mesh, axes: tuple[str, ...], coordinates: dict[str, Array], count: int) -> Array:
+    """The mixed-radix index over some sub-axes of every listed rank."""
+    index = np.zeros(count, dtype=np.int64)
+    for axis in axes:
+        index = index * mesh.by_name[axis].size + coordinates[axis]
+    return index
+
+
+def _listed(collective: Collective) -> tuple[dict[str, Array], int]:
+    """The coordinates of every rank of a group, in the order of its sub-axes."""
+    mesh, count = collective.mesh, collective.ranks
+    if count > MAX_LISTED:
+        raise CostError(
+            f"a permute over {count} devices is too large to list: at most {MAX_LISTED} devices"
+        )
+    coordinates: dict[str, Array] = {}
+    rest = cast(Array, np.arange(count))
+    for axis in reversed(collective.axes):
+        size = mesh.by_name[axis].size
+        rest, coordinates[axis] = rest // size, rest % size
+    return coordinates, count
+
+
+def _blocks(mesh: Mesh, x: DistType, coordinates: dict[str, Array], count: int) -> Array:
+    """The number of the block that every rank holds of a tensor."""
+    block = np.zeros(count, dtype=np.int64)
+    for dim in x.dims:
+        shards = mesh.group_size(dim.axes)
+        block = block * shards + _indices(mesh, dim.axes, coordinates, count)
+    return block
+
+
+@lru_cache(maxsize=64)
+def pattern(collective: Collective) -> Listed:
+    """The messages of a permute: the r-th rank that holds a block sends it to the r-th that wants
+    it.
+
+    Raises:
+        CostError: too many devices to list.
+    """
+    assert collective.moves is not None
+    mesh = collective.mesh
+    coordinates, count = _listed(collective)
+    orders: list[Array] = []
+    for x in collective.moves:
+        copies = tuple(axis for axis in collective.axes if x.dim_of(axis) is None)
+        copy = _indices(mesh, copies, coordinates, count)
+        block = _blocks(mesh, x, coordinates, count)
+        orders.append(cast(Array, np.lexsort((copy, block))))
+    sources, targets = orders
+    moving = sources != targets
+    return Listed(sources[moving], targets[moving])
+
+
+@lru_cache(maxsize=64)
+def missing_blocks(collective: Collective, group: Group) -> tuple[int, ...]:
+    """For each level, the most blocks that one of its children wants and does not hold."""
+    assert collective.moves is not None
+    mesh = collective.mesh
+    coordinates, count = _listed(collective)
+    held, wanted = (_blocks(mesh, x, coordinates, count) for x in collective.moves)
+    blocks = int(max(held.max(), wanted.max())) + 1
+    children = np.zeros(count, dtype=np.int64)
+    found: list[int] = []
+    for level in range(len(group.levels)):
+        for axis, digit in zip(collective.axes, group.digits, strict=True):
+            if digit.level == level:
+                children = children * digit.size + coordinates[axis]
+        has, wants = np.unique(children * blocks + held), np.unique(children * blocks + wanted)
+        lacking = np.setdiff1d(wants, has) // blocks
+        found.append(int(np.bincount(lacking).max()) if len(lacking) else 0)
+    return tuple(found)

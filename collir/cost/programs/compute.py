@@ -1,0 +1,43 @@
+"""What a computation takes on a device."""
+
+from collir.cost.network.group import CostError
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import DiagnosticError
+from collir.layout import Mesh
+from collir.machine import Device
+
+LONGEST = 100 * 365.25 * 86400.0
+"""Seconds that no computation takes."""
+
+
+def compute_seconds(flops: float, dtype: str, device: Device | None) -> float:
+    """Seconds of so many floating-point operations on a dtype.
+
+    Raises:
+        CostError: the device does not say how many it does per second.
+    """
+    rates = dict(device.compute) if device else {}
+    if dtype not in rates:
+        raise CostError(f"the machine does not say how fast a device computes {dtype}")
+    return flops / rates[dtype]
+
+
+def seconds_of(op: DistOp, mesh: Mesh) -> float:
+    """Seconds of a ``compute`` step.
+
+    Raises:
+        DiagnosticError: the device does not say how fast it computes the dtype of the result, or it
+            would take more than ``LONGEST``.
+    """
+    if not op.flops:
+        return 0.0
+    dtype, machine = dist_type(op.result).dtype.value, mesh.machine
+    try:
+        seconds = compute_seconds(op.flops, dtype, machine.device)
+    except CostError as error:
+        fix = f"give @{machine.name} a rate, as in device {{ compute {dtype} = 10 TFLOP/s }}"
+        raise DiagnosticError.at(op, f"{error}: {fix}") from error
+    if seconds > LONGEST:
+        raise DiagnosticError.at(op, "this takes more than 100 years: flops are those of a device")
+    return seconds

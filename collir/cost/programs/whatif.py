@@ -1,0 +1,80 @@
+"""What a simulated function would take if one thing about its machine were better."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from collir.cost.programs.simulation import Simulation
+from collir.machine import Level, Machine, MachineError
+
+LARGER = 10.0
+"""How many times as large buffers are tried."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is changed, and what the function then takes; seconds. ``passes`` do it, if they can."""
+
+    what: str
+    time: float
+    passes: str = ""
+
+
+def improvements(simulation: Simulation) -> list[Change]:
+    """What each change of the machine would bring, the best first: twice the bandwidth of the ports
+    or half the latency of a level, twice the rate at which a device reduces or copies. Those that
+    bring nothing are left out.
+
+    Raises:
+        CostError: see ``step_cost``.
+    """
+    each: list[Change] = []
+    for what, better in _machines(simulation.mesh.machine):
+        with suppress(MachineError):  # twice the largest number
+            each.append(Change(what, simulation.on(better()).time))
+    found = [change for change in each if change.time < simulation.time * (1 - 1e-9)]
+    return sorted(found, key=lambda change: change.time)
+
+
+def per_byte(simulation: Simulation) -> float:
+    """What a byte takes in buffers ``LARGER`` times as large, of what it takes now; 0 to 1 or so.
+
+    Raises:
+        CostError: see ``step_cost``.
+    """
+    return simulation.scaled(LARGER).time / simulation.time / LARGER
+
+
+def _machines(machine: Machine) -> Iterator[tuple[str, Callable[[], Machine]]]:
+    for index, level in enumerate(machine.levels):
+        if level.size > 1:
+            for what, changed in _levels(level):
+                yield what, partial(_with_level, machine, index, changed)
+    device = machine.device
+    if device and device.reduction:
+        changed = {"reduction": 2 * device.reduction}
+        yield "twice the rate of reducing", partial(_with_device, machine, changed)
+    if device and device.memory_bandwidth:
+        changed = {"memory_bandwidth": 2 * device.memory_bandwidth}
+        yield "twice the bandwidth of memory", partial(_with_device, machine, changed)
+
+
+def _levels(level: Level) -> Iterator[tuple[str, dict[str, Any]]]:
+    ports = level.ports and tuple(2 * port for port in level.ports)
+    yield f"twice the port of {level.name}", {"port": 2 * level.port, "ports": ports}
+    if level.latency:
+        yield f"half the latency of {level.name}", {"latency": level.latency / 2}
+    if level.taper > 1:
+        yield f"no taper on {level.name}", {"taper": 1.0}
+
+
+def _with_level(machine: Machine, index: int, changed: dict[str, Any]) -> Machine:
+    level = replace(machine.levels[index], **changed)
+    return replace(machine, levels=(*machine.levels[:index], level, *machine.levels[index + 1 :]))
+
+
+def _with_device(machine: Machine, changed: dict[str, float]) -> Machine:
+    assert machine.device is not None
+    return replace(machine, device=replace(machine.device, **changed))

@@ -1,0 +1,66 @@
+"""A host with GPUs, as ``nvidia-smi`` and NCCL describe it, made regular."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from collir.importing.values import Place
+
+MAX_GPUS = 256
+"""The most GPUs of a host, as in NCCL."""
+
+
+class Distance(IntEnum):
+    """What the way between two devices of a host goes through, in the words of nvidia-smi."""
+
+    PIX = 1
+    """At most one PCIe bridge."""
+    PXB = 2
+    """Several PCIe bridges, but not the host bridge."""
+    PHB = 3
+    """A host bridge of PCIe."""
+    NODE = 4
+    """Several host bridges of one NUMA node."""
+    SYS = 5
+    """The link between NUMA nodes."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU and where the text speaks of it."""
+
+    name: str
+    place: Place
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A network adapter: bytes/second where said, and how far it is from each GPU."""
+
+    name: str
+    place: Place
+    speed: float | None
+    distances: tuple[Distance, ...]
+
+
+@dataclass(frozen=True)
+class Host:
+    """The GPUs of a host; ``links`` are the NVLinks between every two of them, ``distances`` the
+    ways over PCIe.
+
+    ``switched`` says whether these links go through switches, or is ``None`` if the text does not
+    say. ``lane``, ``pci`` and ``nic`` are bytes/second of a link, of PCIe, and of an adapter
+    that says none, with words on where they are from.
+    """
+
+    gpus: tuple[Gpu, ...]
+    links: tuple[tuple[int, ...], ...]
+    distances: tuple[tuple[Distance, ...], ...]
+    nics: tuple[Nic, ...]
+    switched: bool | None
+    lane: float
+    lane_source: str
+    pci: float
+    pci_source: str
+    nic: float
+    nic_source: str
+    fabric: str = "NVLink"

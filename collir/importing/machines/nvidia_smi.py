@@ -1,0 +1,164 @@
+"""What ``nvidia-smi topo -m`` prints: a matrix of the ways between GPUs and network adapters."""
+
+import re
+from dataclasses import dataclass
+
+from collir.importing.machines import assumed
+from collir.importing.machines.host import Distance, Gpu, Host, Nic
+from collir.importing.machines.regular import check_count, reading
+from collir.importing.values import Place, ReadError, Reading, Remark, shown
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+HEADER = re.compile(r"^(?:[ \t]|\x1b\[[0-9;]*m)*GPU\d+(?=\s|$)", re.MULTILINE)
+_NVLINK = re.compile(r"NV(\d{1,3})")
+_WAYS = {way.name: way for way in Distance} | {"SOC": Distance.SYS}
+_MOST = 1000
+"""Columns of the matrix."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """How two devices reach each other: over links, or as far as this over PCIe."""
+
+    links: int
+    distance: Distance
+    place: Place
+
+
+def read(text: str) -> Reading:
+    """The machine of a matrix: one host, of which there may be several.
+
+    Raises:
+        ReadError: the matrix is malformed or not complete, or no regular machine describes it.
+    """
+    columns, header, rows = _matrix(text)
+    remarks: list[Remark] = []
+    gpus = [name for name in columns if name.startswith("GPU")]
+    check_count(len(gpus), header)
+    places = [columns.index(name) for name in gpus]
+    nics = [name for name in columns if name not in gpus]
+    matrix = [[rows[name][at] for at in places] for name in gpus]
+    most = max((cell.links for row in matrix for cell in row), default=0)
+    new = most >= assumed.MOST_LINKS
+    host = Host(
+        tuple(Gpu(name, Place(rows[name][0].place.line)) for name in gpus),
+        _symmetric(gpus, matrix, remarks),
+        tuple(tuple(cell.distance for cell in row) for row in matrix),
+        tuple(
+            Nic(name, _nic_place(name, rows, header), None, _ways(name, columns, gpus, rows))
+            for name in nics
+        ),
+        None,
+        assumed.NVLINK,
+        "25 GB/s each is assumed (V100, A100, H100; "
+        + ("a B200 has 50)" if new else "an older P100 has 20)"),
+        assumed.PCI,
+        "12 GB/s is assumed (PCIe 3 x16)",
+        assumed.NEW_NIC if new else assumed.NIC,
+        assumed.NEW_ADAPTER if new else assumed.ADAPTER,
+    )
+    about = "A host with GPUs, as `nvidia-smi topo -m` shows it."
+    return reading(host, about, header, remarks)
+
+
+def _nic_place(name: str, rows: dict[str, list[Cell]], header: Place) -> Place:
+    return Place(rows[name][0].place.line) if name in rows else header
+
+
+def _ways(
+    name: str, columns: list[str], gpus: list[str], rows: dict[str, list[Cell]]
+) -> tuple[Distance, ...]:
+    at = columns.index(name)
+    return tuple(rows[gpu][at].distance for gpu in gpus)
+
+
+def _matrix(text: str) -> tuple[list[str], Place, dict[str, list[Cell]]]:
+    """The names of the columns, where they stand, and the rows by their names."""
+    columns: list[str] = []
+    header = Place(1)
+    rows: dict[str, list[Cell]] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        words = [(m.group(), m.start() + 1) for m in re.finditer(r"\S+", _ESCAPE.sub("", line))]
+        if not columns:
+            if len(words) > 0 and re.fullmatch(r"GPU\d+", words[0][0]) and _is_header(words):
+                columns, header = _columns(words, number), Place(number, words[0][1])
+        elif words and words[0][0] in columns:
+            name, column = words[0]
+            if name in rows:
+                raise ReadError(f"there are two rows of {name}", Place(number, column))
+            rows[name] = _row(words, columns, number)
+        elif words and words[0][0].startswith("GPU") and len(words) > 2:
+            name, column = words[0]
+            raise ReadError(f"{shown(name)} has a row, but no column", Place(number, column))
+        elif rows and (not words or words[0][0].startswith("Legend")):
+            break
+    if not columns:
+        raise ReadError("there is no line of GPU0 GPU1 ... here", Place(1))
+    for name in columns:
+        if name.startswith("GPU") and name not in rows:
+            raise ReadError(f"{name} has a column, but no row", header)
+    return columns, header, rows
+
+
+def _is_header(words: list[tuple[str, int]]) -> bool:
+    """Whether a line names columns; a row has ways behind its name."""
+    if len(words) == 1:
+        return True
+    second = words[1][0]
+    return second != "X" and not _NVLINK.fullmatch(second) and second not in _WAYS
+
+
+def _columns(words: list[tuple[str, int]], number: int) -> list[str]:
+    names: list[str] = []
+    for word, column in words:
+        if word in ("CPU", "NUMA", "GPU"):  # CPU Affinity, NUMA Affinity, GPU NUMA ID
+            break
+        if word in names:
+            raise ReadError(f"{shown(word)} has two columns", Place(number, column))
+        names.append(word)
+        if len(names) > _MOST:
+            raise ReadError(f"there are more than {_MOST} columns", Place(number, column))
+    return names
+
+
+def _row(words: list[tuple[str, int]], columns: list[str], number: int) -> list[Cell]:
+    name, cells = words[0][0], words[1 : len(columns) + 1]
+    if len(cells) < len(columns):
+        place = Place(number, words[-1][1])
+        raise ReadError(f"{name} has {len(cells)} of {len(columns)} cells", place)
+    found: list[Cell] = []
+    for other, (word, column) in zip(columns, cells, strict=True):
+        place = Place(number, column)
+        match = _NVLINK.fullmatch(word)
+        if (word == "X") != (other == name):
+            raise ReadError(f"{name} to {other} is '{shown(word)}': X is what is itself", place)
+        if match:
+            found.append(Cell(int(match[1]), Distance.SYS, place))
+        elif word == "X":
+            found.append(Cell(0, Distance.PIX, place))
+        elif word in _WAYS:
+            found.append(Cell(0, _WAYS[word], place))
+        else:
+            ways = ", ".join(way.name for way in Distance)
+            raise ReadError(f"'{shown(word)}' is not NV# (such as NV12), {ways}", place)
+    return found
+
+
+def _symmetric(
+    gpus: list[str], matrix: list[list[Cell]], remarks: list[Remark]
+) -> tuple[tuple[int, ...], ...]:
+    """The links between every two GPUs; the fewer where two cells differ."""
+    links = [[cell.links for cell in row] for row in matrix]
+    for a, name in enumerate(gpus):
+        for b in range(a):
+            if links[a][b] != links[b][a]:
+                least = min(links[a][b], links[b][a])
+                remarks.append(
+                    Remark(
+                        f"{name} to {gpus[b]} has {links[a][b]} NVLinks, {gpus[b]} to {name} has "
+                        f"{links[b][a]}: taken to be {least}",
+                        matrix[a][b].place,
+                    )
+                )
+                links[a][b] = links[b][a] = least
+    return tuple(tuple(row) for row in links)

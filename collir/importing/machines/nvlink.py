@@ -1,0 +1,192 @@
+"""The level that NVLink makes of GPUs, from the numbers of links between them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collir.importing.machines import assumed
+from collir.importing.machines.host import Gpu, Host
+from collir.importing.values import Described, ReadError, Remark
+from collir.machine.model import MAX_LINKS, Fabric, Level, LinkKind, Matrix
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How some GPUs are linked: the kind, the links of a port, why, and between which GPUs where
+    that matters."""
+
+    kind: LinkKind
+    links: int
+    why: str
+    matrix: Matrix | None = None
+
+
+def islands(host: Host, remarks: list[Remark]) -> list[list[int]]:
+    """The GPUs that NVLink joins; each by itself if it joins none.
+
+    A GPU without links is left out where others have some.
+
+    Raises:
+        ReadError: the islands are of different sizes.
+    """
+    n = len(host.gpus)
+    left, found = set(range(n)), list[list[int]]()
+    while left:
+        stack = [min(left)]
+        left.remove(stack[0])
+        island: list[int] = []
+        while stack:
+            one = stack.pop()
+            island.append(one)
+            near = [other for other in left if host.links[one][other]]
+            left.difference_update(near)
+            stack += near
+        found.append(sorted(island))
+    linked = [island for island in found if len(island) > 1]
+    if not linked:
+        return found
+    for (gpu,) in (island for island in found if len(island) == 1):
+        remarks.append(
+            Remark(
+                f"{host.gpus[gpu].name} has no {host.fabric}, other GPUs have: it is left out",
+                host.gpus[gpu].place,
+            )
+        )
+    least = min(linked, key=len)
+    if len(least) < max(map(len, linked)):
+        sizes = ", ".join(str(len(island)) for island in linked)
+        raise ReadError(
+            f"{host.fabric} joins GPUs to islands of {sizes}: no regular machine describes that",
+            host.gpus[least[0]].place,
+        )
+    return linked
+
+
+def level(host: Host, found: Sequence[list[int]], remarks: list[Remark]) -> Described | None:
+    """The innermost level; none where no GPUs are linked.
+
+    Raises:
+        ReadError: no kind of level describes the links.
+    """
+    if len(found[0]) == 1:
+        return None
+    shapes = [_shape(host, island, remarks) for island in found]
+    for island, shape in zip(found, shapes, strict=True):
+        if shape.kind is not shapes[0].kind:
+            raise ReadError(
+                f"the islands of {host.fabric} are a {shapes[0].kind} and a {shape.kind}: no "
+                "regular machine describes that",
+                host.gpus[island[0]].place,
+            )
+        if shape.matrix != shapes[0].matrix:
+            raise ReadError(
+                f"the islands of {host.fabric} are not linked in the same way, GPU by GPU: no "
+                "regular machine describes that",
+                host.gpus[island[0]].place,
+            )
+    worst = min(range(len(found)), key=lambda index: shapes[index].links)
+    shape = shapes[worst]
+    if any(other.links != shape.links for other in shapes):
+        remarks.append(
+            Remark(
+                f"a GPU has {shape.links} links here and more in other islands: all are taken to "
+                f"have {shape.links}",
+                host.gpus[found[worst][0]].place,
+            )
+        )
+    gpu = "the GPU that has most" if shape.matrix else "a GPU"
+    lines = host.gpus[found[0][0]].place.line
+    return Described(
+        Level(
+            "gpu",
+            len(found[0]),
+            shape.links * host.lane,
+            assumed.LATENCY[Fabric.NVLINK],
+            shape.kind,
+            fabric=Fabric.NVLINK,
+            links=shape.matrix,
+        ),
+        (
+            f"Size: from line {lines} on. {'Links' if shape.matrix else 'Kind'}: {shape.why}.",
+            f"Port: {_links(shape.links, host)} of {gpu}; {host.lane_source}.",
+            assumed.latency_source(Fabric.NVLINK),
+        ),
+    )
+
+
+def _links(count: int, host: Host) -> str:
+    return f"{count} {host.fabric}{'' if count == 1 else 's'}"
+
+
+def _shape(host: Host, island: list[int], remarks: list[Remark]) -> Shape:
+    links = [[host.links[a][b] for b in island] for a in island]
+    counts = [links[a][b] for a in range(len(island)) for b in range(a)]
+    least, most = min(counts), max(counts)
+    others = len(island) - 1
+    switched = host.switched
+    if switched is None:
+        switched = least > 0 and max(map(sum, links)) > assumed.MOST_LINKS
+    if least < most and not switched:
+        return _matrix(host, island, links, remarks)
+    if least < most:
+        gpu = min(range(len(island)), key=lambda index: sum(links[index]))
+        remarks.append(
+            Remark(
+                f"mixed numbers of links: from {least} to {most} between two GPUs, fewest at "
+                f"{host.gpus[island[gpu]].name}: all are taken to be {least}",
+                host.gpus[island[gpu]].place,
+            )
+        )
+    if switched:
+        why = "switches join the GPUs"
+        if host.switched is None:
+            why = (
+                f"{most} links to each of {others} others are more than a GPU has, so a switch "
+                "joins them"
+            )
+        return Shape(LinkKind.SWITCH, least, why)
+    if others == 1:
+        return Shape(LinkKind.SWITCH, least, "two GPUs, as good as a switch")
+    return Shape(LinkKind.FULL, least * others, "links between every two GPUs")
+
+
+def _apart(links: list[list[int]]) -> tuple[int, int] | None:
+    """Two GPUs without links between them."""
+    n = len(links)
+    return next(((a, b) for a in range(n) for b in range(n) if a != b and not links[a][b]), None)
+
+
+def _matrix(host: Host, island: list[int], links: list[list[int]], remarks: list[Remark]) -> Shape:
+    gpus = [host.gpus[index] for index in island]
+    if len(island) > MAX_LINKS:
+        raise ReadError(
+            f"{len(island)} GPUs are not all linked alike: a matrix of links is of {MAX_LINKS} at "
+            "most",
+            gpus[0].place,
+        )
+    busiest = max(range(len(island)), key=lambda index: sum(links[index]))
+    if sum(links[busiest]) > assumed.MOST_LINKS:
+        has = f"{gpus[busiest].name} has {_links(sum(links[busiest]), host)}"
+        raise ReadError(
+            f"{has}, more than a GPU has, and not to all others: no regular machine describes that",
+            gpus[busiest].place,
+        )
+    said: list[str] = []
+    present = sorted({count for row in links for count in row if count})
+    if len(present) > 1:
+        said.append(f"mixed numbers of links ({', '.join(map(str, present))})")
+    place = gpus[0].place
+    if apart := _apart(links):
+        first, second = (gpus[index] for index in apart)
+        place = first.place
+        said.append(f"{first.name} and {second.name} have no {host.fabric} between them")
+    remarks.append(
+        Remark(f"{', and '.join(said)}: messages are taken to go the shortest ways", place)
+    )
+    why = "links between GPUs, not the same for all"
+    return Shape(LinkKind.LINKS, sum(links[busiest]), why, tuple(map(tuple, links)))
+
+
+def names(gpus: Sequence[Gpu]) -> str:
+    """Some GPUs in a message."""
+    listed = " ".join(gpu.name for gpu in gpus)
+    return listed if len(listed) <= 200 else f"{listed[:200]} ..."

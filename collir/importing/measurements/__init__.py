@@ -1,0 +1,1 @@
+"""Measured times of collectives, as nccl-tests, OSU's benchmarks and others print them."""

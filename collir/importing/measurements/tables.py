@@ -1,0 +1,142 @@
+"""What files of measurements say, before it is known which machine they were made on."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.table import COSTS
+from collir.importing.machines import Place, ReadError, Remark
+from collir.importing.values import shown
+from collir.layout import Axis, Factor, Mesh
+from collir.machine import Machine, MachineError
+
+MAX_SIZE = 2**63 - 1
+"""Bytes of a buffer."""
+
+KINDS = tuple(kind for kind, entry in COSTS.items() if not entry.listed)
+"""The collectives whose times are read."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured time.
+
+    ``size`` is in bytes: the full buffer (see ``Collective``), or what each rank has of it, with
+    ``per_rank``.
+    """
+
+    kind: str
+    size: int
+    seconds: float
+    place: Place
+    per_rank: bool = False
+    algorithm: str | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Of a level: over how many children a group extends, and how many groups are beside it."""
+
+    level: str
+    size: int
+    beside: int = 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """Times that were measured on one group of ranks.
+
+    ``over`` are the levels of the group, if the file says them; ``hosts`` are the ranks on each
+    host, if it says those.
+    """
+
+    rows: tuple[Row, ...]
+    place: Place
+    over: tuple[Part, ...] = ()
+    hosts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All that a file says: ``about`` is a sentence on it, ``remarks`` are on what is left out."""
+
+    about: str
+    tables: tuple[Table, ...]
+    remarks: tuple[Remark, ...] = ()
+
+
+_NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?")
+
+
+def is_time(text: str) -> bool:
+    """Whether a text is a number of microseconds above 0, in seconds too."""
+    return bool(_NUMBER.fullmatch(text)) and 0 < float(text) * 1e-6 < math.inf
+
+
+_PART = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::\s*([0-9]{1,10})\s*(?:\+\s*([0-9]{1,10})\s*)?)?")
+
+
+def parts(text: str, place: Place) -> tuple[Part, ...]:
+    """``node:2 * gpu:4``; a level alone is all of it, and ``gpu:4+2`` has groups beside it.
+
+    Raises:
+        ReadError: it is none of this.
+    """
+    found: list[Part] = []
+    for one in text.split("*"):
+        match = _PART.fullmatch(one)
+        if not match:
+            raise ReadError(f"'{shown(text)}' is not levels such as node:2*gpu:8", place)
+        found.append(Part(match[1], int(match[2] or 0), int(match[3] or 1)))
+    return tuple(found)
+
+
+def mesh_over(machine: Machine, over: Sequence[Part], place: Place) -> Mesh:
+    """A mesh with an axis for a group, one for those beside it, and one for devices that are idle.
+
+    The ranks of a group are neighbours on each level. A level that they do not divide is cut to
+    the children that take part.
+
+    Raises:
+        ReadError: the machine does not have such a group; the text says what it has.
+    """
+    given = {part.level: part for part in over}
+    if len(given) < len(over):
+        raise ReadError("a level is named twice", place)
+    names = [level.name for level in machine.levels]
+    if unknown := [name for name in given if name not in names]:
+        raise ReadError(
+            f"machine @{machine.name} has no level '{unknown[0]}': it has {', '.join(names)}", place
+        )
+    factors: dict[str, list[Factor]] = {"idle": [], "beside": [], "group": []}
+    sizes: list[int] = []
+    for level in machine.levels:
+        part = given.get(level.name, Part(level.name, 1))
+        size = part.size or level.size
+        used = size * part.beside
+        if not 0 < used <= level.size:
+            raise ReadError(f"level '{level.name}' has {level.size} children, not {used}", place)
+        sizes.append(level.size if level.size % used == 0 else used)
+        for name, factor in (
+            ("idle", sizes[-1] // used),
+            ("beside", part.beside),
+            ("group", size),
+        ):
+            factors[name].append(Factor(level.name, factor))
+    if math.prod(factor.size for factor in factors["group"]) < 2:
+        raise ReadError("a group of one rank sends nothing", place)
+    try:
+        machine = machine.first(sizes)
+    except MachineError as error:
+        raise ReadError(str(error), place) from error
+    return Mesh("m", machine, tuple(Axis.placed(name, each) for name, each in factors.items()))
+
+
+def collective(mesh: Mesh, row: Row) -> Collective:
+    """What a row measured, on a mesh of ``mesh_over``."""
+    axes = tuple(sub.name for sub in mesh.sub_axes if sub.axis == "group")
+    idle = frozenset(sub.name for sub in mesh.sub_axes if sub.axis == "idle")
+    size = float(row.size) * (mesh.group_size(axes) if row.per_rank else 1)
+    return Collective(row.kind, mesh, axes, size, at_root=idle, algorithm=row.algorithm)

@@ -1,0 +1,39 @@
+"""Numbers in a text, or an error that says where there is none."""
+
+import math
+import re
+
+from collir.importing.values import Place, ReadError, shown
+from collir.machine.model import MAX_DEVICES
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def whole(text: str, what: str, place: Place, least: int = 1, most: int = MAX_DEVICES) -> int:
+    """An integer between bounds.
+
+    Raises:
+        ReadError: it is none.
+    """
+    if not _WHOLE.fullmatch(text):
+        raise ReadError(f"{what} must be an integer, not '{shown(text)}'", place)
+    value = int(text) if len(text) <= 30 else None
+    if value is not None and least <= value <= most:
+        return value
+    raise ReadError(f"{what} must be from {least} to {most}, not {shown(text)}", place)
+
+
+def real(text: str, what: str, place: Place, zero: bool = False) -> float:
+    """A finite number above zero, or also zero.
+
+    Raises:
+        ReadError: it is none.
+    """
+    if not _REAL.fullmatch(text) or len(text) > 400:
+        raise ReadError(f"{what} must be a number, not '{shown(text)}'", place)
+    value = float(text)
+    if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
+        bound = "must not be negative" if zero else "must be positive"
+        raise ReadError(f"{what} {bound} and finite, not {shown(text)}", place)
+    return value

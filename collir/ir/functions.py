@@ -1,0 +1,63 @@
+"""The functions of a module, the check that they are programs, and copies to experiment on."""
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.utils.exceptions import VerifyException
+
+from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp, is_placeholder
+from collir.dialects.tensor import DistTensorType
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+
+
+def functions_of(module: ModuleOp) -> list[FuncOp]:
+    """The functions of a module that have a body, in order."""
+    return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
+
+
+def check_programs(functions: Iterable[FuncOp], cannot: str, redistributions: bool = False) -> None:
+    """Whether functions are programs of ours: on a mesh, with operations of ``coll`` only.
+
+    Args:
+        cannot: what functions that are not cannot: be run, or be MPI.
+        redistributions: whether there may be some that are not decomposed.
+
+    Raises:
+        DiagnosticError: all that is not.
+    """
+    errors: list[Diagnostic] = []
+    for function in functions:
+        try:
+            mesh_of(function)
+        except VerifyException as error:
+            errors.append(Diagnostic(f"{error}: it {cannot}", Position.of(function)))
+            continue
+        signature = function.function_type
+        for x in dict.fromkeys((*signature.inputs, *signature.outputs)):
+            if not isinstance(x, DistTensorType):
+                errors.append(Diagnostic(f"{x} {cannot}", Position.of(function)))
+        for op in function.body.walk():
+            if not isinstance(op, DistOp | ReturnOp):
+                errors.append(Diagnostic(f"{op.name} {cannot}", Position.of(op)))
+            elif is_placeholder(op) and not redistributions:
+                message = f"{op.mnemonic} {cannot} as it is: -p decompose makes steps of it"
+                errors.append(Diagnostic(message, Position.of(op)))
+    if errors:
+        raise DiagnosticError(errors)
+
+
+@contextmanager
+def trial(function: FuncOp) -> Generator[FuncOp]:
+    """A copy beside a function, from where its mesh is found, for as long as it is looked at."""
+    block = function.parent_block()
+    assert block is not None
+    copy = function.clone()
+    block.insert_op_after(copy, function)
+    try:
+        yield copy
+    finally:
+        copy.detach()
+        copy.erase()

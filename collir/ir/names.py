@@ -1,0 +1,35 @@
+"""The names of values."""
+
+import re
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+"""A name that ``.coll`` can write."""
+
+
+def unique_names(function: FuncOp) -> dict[SSAValue, str]:
+    """A distinct name (without %) for every value of a function, in the order of definition.
+
+    A value keeps the name it has unless another had it first; one without a name gets a number.
+    """
+    names: dict[SSAValue, str] = {}
+    taken: set[str] = set()
+    values = [*function.args, *(r for op in function.body.walk() for r in op.results)]
+    hints = {value.name_hint for value in values}
+    number = 0
+    for value in values:
+        hint = value.name_hint
+        if hint is None or not IDENTIFIER.fullmatch(hint):
+            name = str(number)
+            number += 1
+        elif hint not in taken:
+            name = hint
+        else:
+            suffix = 1
+            while (name := f"{hint}_{suffix}") in taken or name in hints:
+                suffix += 1
+        taken.add(name)
+        names[value] = name
+    return names

@@ -1,0 +1,144 @@
+"""Verify modules: every error with its position, not only the first.
+
+xDSL's verifier stops at the first error and dumps the whole module.
+"""
+
+from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.traits import SymbolOpInterface
+from xdsl.utils.exceptions import VerifyException
+
+from collir.dialects.machine import MachineOp, MeshOp, mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.alternatives import misplaced
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
+from collir.ir.origins import origin_notes, return_mismatch
+from collir.layout import LayoutError, MeshError, check_type
+from collir.machine import MachineError
+
+
+def verify(module: ModuleOp) -> None:
+    """Checks every operation and every type of a module.
+
+    Raises:
+        DiagnosticError: all that is wrong.
+    """
+    errors: list[Diagnostic] = []
+    failed: set[Operation | None] = set()
+    ops = list(module.walk())
+    for kind in (MachineOp, MeshOp):
+        errors += [found for op in ops if isinstance(op, kind) for found in _verify_one(op)]
+        if errors:  # of what is on them nothing can be said
+            raise DiagnosticError(errors)
+    with meshes_remembered():
+        for op in ops:
+            if op.parent_op() in failed or isinstance(op, MachineOp | MeshOp):
+                continue  # in a function of a wrong type or mesh nothing can be right
+            found = _verify_one(op)
+            errors += found
+            if found and isinstance(op, FuncOp):
+                failed.add(op)
+    if errors := errors or misplaced(module):
+        raise DiagnosticError(errors)
+
+
+def _verify_one(op: Operation) -> list[Diagnostic]:
+    position = Position.of(op)
+    try:
+        match op:
+            case ModuleOp():
+                found = _defined_twice(op)
+            case FuncOp():
+                op.verify(verify_nested_ops=False)
+                _verify_signature(op)
+                return _used_before(op)
+            case ReturnOp():
+                found = _wrongly_returned(op)
+            case _:
+                found = []
+        if not found:
+            op.verify(verify_nested_ops=False)
+        return found
+    except VerifyException as error:
+        cause = error.__cause__
+        notes: tuple[Diagnostic, ...] = ()
+        if isinstance(cause, LayoutError) and cause.operand is not None and isinstance(op, DistOp):
+            operand = op.operands[cause.operand]
+            notes = origin_notes(operand, cause.axes, "the operand", mesh_of(op))
+        return [Diagnostic(one_line(error), position, notes)]
+    except (MachineError, MeshError) as error:
+        return [Diagnostic(str(error), position)]
+    except LayoutError as error:
+        return [Diagnostic(error.text(()), position)]
+
+
+def one_line(error: VerifyException) -> str:
+    """Return the message of an error in one line, without xDSL's dump of the module."""
+    return " ".join(str(error).strip().partition("\n\n")[0].split())
+
+
+def _name(value: SSAValue) -> str:
+    return f"%{value.name_hint}" if value.name_hint else "the value"
+
+
+def _used_before(function: FuncOp) -> list[Diagnostic]:
+    """Errors at the uses of values that stand before the definition."""
+    known: set[SSAValue] = set(function.args)
+    found: list[Diagnostic] = []
+    for op in function.body.ops if len(function.body.blocks) == 1 else ():
+        for operand in op.operands:
+            if operand not in known:
+                here = note("it is defined here", Position.of(operand))
+                message = f"{_name(operand)} is used before it is defined"
+                found.append(Diagnostic(message, Position.of(op), (here,)))
+        known.update(op.results)
+    return found
+
+
+def _wrongly_returned(op: ReturnOp) -> list[Diagnostic]:
+    """Errors at a return of distributed tensors that the function does not promise."""
+    function = op.parent_op()
+    if not isinstance(function, FuncOp):
+        return []
+    promised = function.function_type.outputs.data
+    if len(promised) != len(op.arguments):
+        return []
+    found: list[Diagnostic] = []
+    for value, x in zip(op.arguments, promised, strict=True):
+        if value.type != x and isinstance(x, DistTensorType):
+            mesh = mesh_of(op)
+            message, axes = return_mismatch(dist_type(value), x.data, _name(value), mesh)
+            notes = origin_notes(value, axes, _name(value), mesh)
+            found.append(Diagnostic(message, Position.of(op), notes))
+    return found
+
+
+def _defined_twice(module: ModuleOp) -> list[Diagnostic]:
+    """Errors at the symbols that an earlier operation of the module has."""
+    first: dict[str, Operation] = {}
+    found: list[Diagnostic] = []
+    for op in module.ops:
+        trait = op.get_trait(SymbolOpInterface)
+        symbol = trait.get_sym_attr_name(op) if trait else None
+        if symbol is not None and (known := first.setdefault(symbol.data, op)) is not op:
+            here = note(f"@{symbol.data} is first defined here", Position.of(known))
+            found.append(Diagnostic(f"@{symbol.data} is defined twice", Position.of(op), (here,)))
+    return found
+
+
+def _verify_signature(function: FuncOp) -> None:
+    """All types of a signature exist on the function's mesh, and the body returns them."""
+    signature: FunctionType = function.function_type
+    if not any(isinstance(t, DistTensorType) for t in (*signature.inputs, *signature.outputs)):
+        return
+    mesh = mesh_of(function)
+    for x in (*signature.inputs, *signature.outputs):
+        if not isinstance(x, DistTensorType):
+            raise VerifyException(f"expected a distributed tensor (!coll.dist), not {x}")
+        check_type(mesh, x.data)
+    if function.is_declaration:
+        raise VerifyException("a function without a body has no meaning here")
+    if len(function.body.blocks) != 1:
+        raise VerifyException("a function on a mesh has one block: it is a straight program")

@@ -1,0 +1,266 @@
+# pyright: basic
+"""The search of ``MaxClique`` below a node, compiled by numba: the same nodes in the same order.
+
+Sets are rows of 64-bit words. The state of a search is a stack of levels, one for each vertex added
+below the start, in arrays that outlive a call, so that what is left can be told when it stops.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from collir.problems.clique_node import CliqueNode
+from collir.search.core.problem import Dive
+
+_NODES, _PRUNED, _BACKTRACKS, _DEEPEST, _DEPTH, _FOUND = range(6)
+_ONE, _ZERO = np.uint64(1), np.uint64(0)
+_FAR = 1 << 62
+
+
+@intrinsic
+def _lowest(_context, word):
+    """The place of the lowest bit of a word that is not 0."""
+
+    def code(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), code
+
+
+@njit(nogil=True, cache=True)
+def _colour(
+    candidates, apart, order, colours, left, free, size, least
+):  # pragma: no cover - compiled
+    """Colours ``candidates``; ``order`` and ``colours`` get those that reach a clique of ``least``.
+
+    Returns how many these are, and whether there are others. ``left`` and ``free`` are scratch.
+    """
+    words = candidates.size
+    first = words
+    for w in range(words):
+        left[w] = candidates[w]
+        if left[w] != _ZERO and first == words:
+            first = w
+    count, colour, others = 0, 0, False
+    while first < words:
+        colour += 1
+        keep = size + colour >= least
+        for w in range(first, words):
+            free[w] = left[w]
+        for w in range(first, words):
+            while free[w] != _ZERO:
+                bit = _lowest(free[w])  # pyright: ignore[reportCallIssue]
+                v = (w << 6) + bit
+                left[w] ^= _ONE << np.uint64(bit)
+                for u in range(w, words):
+                    free[u] &= apart[v, u]
+                if keep:
+                    order[count] = v
+                    colours[count] = colour
+                    count += 1
+                else:
+                    others = True
+        while first < words and left[first] == _ZERO:
+            first += 1
+    return count, others
+
+
+@njit(nogil=True, cache=True)
+def _least(cut, best):  # pragma: no cover - compiled
+    """The smallest clique that is still worth finding."""
+    known = -cut[0]
+    if known <= best + 1:
+        return best + 1
+    return np.int64(_FAR) if known > 1e18 else np.int64(np.ceil(known))
+
+
+@njit(nogil=True, cache=True)
+def _dive(
+    adjacent, apart, cut, limit, first_only, size, stack, answers, counts
+):  # pragma: no cover - compiled
+    """Searches from level 0, whose candidates are set, until ``limit`` nodes are visited.
+
+    ``stack`` and ``answers`` are arrays with a row for each level and answer (see ``_Space``).
+    """
+    candidates, order, colours, waiting, others, path, scratch = stack
+    answer_candidates, answer_path, answer_depth, answer_bound = answers
+    rows, words = candidates.shape
+    best = np.int64(-1)
+    nodes, pruned, backtracks, deepest, depth, found, last = 0, 0, 0, 0, 0, 0, 0
+    while True:
+        # the node at ``depth`` is visited
+        nodes += 1
+        deepest = max(deepest, depth)
+        least = _least(cut, best)
+        if size + depth >= least:
+            best = size + depth
+            least = best + 1
+            answer_candidates[found] = candidates[depth]
+            answer_path[found] = path
+            answer_depth[found] = depth
+            if depth > 0:
+                answer_bound[found] = size + depth - 1 + colours[depth - 1, last]
+            found += 1
+            if first_only:
+                depth = -1
+                break
+        waiting[depth], others[depth] = _colour(
+            candidates[depth],
+            apart,
+            order[depth],
+            colours[depth],
+            scratch[0],
+            scratch[1],
+            size + depth,
+            least,
+        )
+        if nodes >= limit:
+            break
+        # the next node: a child of this one, or of one above
+        while depth >= 0:
+            if waiting[depth] > 0:
+                last = waiting[depth] - 1
+                if size + depth + colours[depth, last] >= _least(cut, best) and depth + 1 < rows:
+                    break
+                pruned += 1
+            elif others[depth]:
+                pruned += 1
+            backtracks += 1
+            depth -= 1
+        if depth < 0:
+            break
+        waiting[depth] = last
+        v = order[depth, last]
+        for w in range(words):
+            candidates[depth + 1, w] = candidates[depth, w] & adjacent[v, w]
+        candidates[depth, v >> 6] ^= _ONE << np.uint64(v & 63)
+        depth += 1
+        path[depth] = v
+    counts[_NODES], counts[_PRUNED], counts[_BACKTRACKS] = nodes, pruned, backtracks
+    counts[_DEEPEST], counts[_DEPTH], counts[_FOUND] = deepest, depth, found
+
+
+class _Space:
+    """The arrays of a search of up to ``rows`` levels.
+
+    Of the stack, for each level: the candidates not yet tried (words); those that can still lead
+    to something, in the order of their colours, and their colours (n each); how many of them wait;
+    whether there were others; the vertex added last; and two rows of words to work in. Of the
+    answers, a row each: candidates, path, depth and bound.
+    """
+
+    def __init__(self, rows: int, n: int, words: int):
+        self.rows = rows
+        self.stack = (
+            np.zeros((rows, words), np.uint64),
+            np.empty((rows, n), np.int32),
+            np.empty((rows, n), np.int32),
+            np.zeros(rows, np.int64),
+            np.zeros(rows, np.bool_),
+            np.zeros(rows, np.int64),
+            np.zeros((2, words), np.uint64),
+        )
+        self.answers = (
+            np.empty((rows, words), np.uint64),
+            np.empty((rows, rows), np.int64),
+            np.empty(rows, np.int64),
+            np.empty(rows, np.int64),
+        )
+        self.counts = np.zeros(6, np.int64)
+
+
+class CliqueKernel:
+    """Searches subtrees of ``MaxClique``; for one thread at a time.
+
+    Args:
+        adjacent: the neighbours of each vertex as a set of bits.
+        first_only: stop at the first clique that ``cut`` asks for, with nothing left over.
+    """
+
+    def __init__(self, adjacent: tuple[int, ...], first_only: bool = False):
+        n = len(adjacent)
+        everything = (1 << n) - 1
+        self.words = max(1, (n + 63) // 64)
+        self.rows_adjacent = adjacent
+        self.first_only = first_only
+        self.adjacent = self._rows(adjacent)
+        self.apart = self._rows(tuple(everything ^ row ^ 1 << v for v, row in enumerate(adjacent)))
+        self.space = _Space(0, n, self.words)
+        self(CliqueNode(0, 0, 0, 0), np.array([np.inf]), 1)  # compiles, or loads what was compiled
+
+    def __call__(self, node: CliqueNode, cut: NDArray[np.float64], limit: int) -> Dive[CliqueNode]:
+        """Searches below ``node`` and visits ``limit`` nodes at most (but always ``node``)."""
+        if -node.bound > cut[0]:
+            return Dive(nodes=0, pruned=1)
+        rows = min(node.candidates.bit_count(), node.bound - node.size) + 1
+        if rows > self.space.rows:
+            self.space = _Space(rows, len(self.rows_adjacent), self.words)
+        space = self.space
+        space.stack[0][0] = self._row(node.candidates)
+        _dive(
+            self.adjacent,
+            self.apart,
+            cut,
+            min(max(limit, 1), _FAR),
+            self.first_only,
+            node.size,
+            space.stack,
+            space.answers,
+            space.counts,
+        )
+        nodes, pruned, backtracks, deepest, depth, found = map(int, space.counts)
+        return Dive(
+            nodes,
+            pruned,
+            backtracks,
+            deepest,
+            tuple(self._answer(node, index) for index in range(found)),
+            rest=tuple(self._rest(node, depth, float(cut[0]))),
+        )
+
+    def _answer(self, start: CliqueNode, index: int) -> tuple[int, CliqueNode]:
+        candidates, path, depths, bounds = self.space.answers
+        depth = int(depths[index])
+        size = start.size + depth
+        if depth == 0:
+            return size, start
+        members = start.members
+        for v in path[index, 1 : depth + 1].tolist():
+            members |= 1 << v
+        rest = _number(candidates[index])
+        return size, CliqueNode(members, rest, size, int(bounds[index]))
+
+    def _rest(self, start: CliqueNode, depth: int, cut: float) -> Iterator[tuple[CliqueNode, ...]]:
+        """What is left at each level of the stack, down to ``depth``."""
+        candidates, order, colours, waiting, _, path, _ = self.space.stack
+        members = start.members
+        for level in range(depth + 1):
+            if level:
+                members |= 1 << int(path[level])
+            untried = _number(candidates[level])
+            size = start.size + level
+            count = int(waiting[level])
+            found: list[CliqueNode] = []
+            tried = zip(order[level, :count].tolist(), colours[level, :count].tolist(), strict=True)
+            for v, colour in reversed(list(tried)):
+                if -(size + colour) > cut:
+                    break
+                rest = untried & self.rows_adjacent[v]
+                found.append(CliqueNode(members | 1 << v, rest, size + 1, size + colour))
+                untried ^= 1 << v
+            yield tuple(found)
+
+    def _row(self, members: int) -> NDArray[np.uint64]:
+        return np.frombuffer(members.to_bytes(8 * self.words, "little"), np.dtype("<u8"))
+
+    def _rows(self, sets: tuple[int, ...]) -> NDArray[np.uint64]:
+        data = b"".join(members.to_bytes(8 * self.words, "little") for members in sets)
+        return np.frombuffer(data, np.dtype("<u8")).reshape(len(sets), self.words).copy()
+
+
+def _number(row: NDArray[np.uint64]) -> int:
+    return int.from_bytes(row.tobytes(), "little")

@@ -1,0 +1,74 @@
+"""The n queens: a queen in each row of a board, none attacking another."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from collir.search.core.problem import Problem, SearchError
+
+MAX_QUEENS = 1000
+
+
+class Board(NamedTuple):
+    """Queens in the rows above ``row``; the masks tell which columns of ``row`` these attack.
+
+    Attributes:
+        row: the next row to fill, from 0.
+        columns: the columns that have a queen, bit i for column i.
+        diagonals: the columns of ``row`` attacked along diagonals that run down to the right.
+        antidiagonals: those attacked along diagonals that run down to the left.
+        placed: the column of the queen of each row so far.
+    """
+
+    row: int
+    columns: int
+    diagonals: int
+    antidiagonals: int
+    placed: tuple[int, ...]
+
+
+class Queens(Problem[Board]):
+    """Ways to place ``n`` queens on a board of ``n`` by ``n``, row by row.
+
+    A full board is a solution and worth ``n``, so that enumerating counts the ways (OEIS A000170)
+    and deciding finds one.
+    """
+
+    def __init__(self, n: int):
+        if not 1 <= n <= MAX_QUEENS:
+            raise SearchError(f"there must be from 1 to {MAX_QUEENS} queens, not {n}")
+        self.n = n
+        self.target = n
+        self._full = (1 << n) - 1
+
+    def root(self) -> Board:
+        """The empty board."""
+        return Board(0, 0, 0, 0, ())
+
+    def children(self, node: Board) -> Iterator[Board]:
+        """The boards with one more queen, from the left."""
+        row, columns, diagonals, antidiagonals, placed = node
+        if row == self.n:
+            return
+        free = self._full & ~(columns | diagonals | antidiagonals)
+        while free:
+            queen = free & -free
+            free ^= queen
+            yield Board(
+                row + 1,
+                columns | queen,
+                (diagonals | queen) << 1 & self._full,
+                (antidiagonals | queen) >> 1,
+                (*placed, queen.bit_length() - 1),
+            )
+
+    def objective(self, node: Board) -> int | None:
+        """``n`` for a full board."""
+        return self.n if node.row == self.n else None
+
+    def bound(self, node: Board) -> int:
+        """``n``: one full board is as good as another."""
+        return self.n
+
+    def show(self, node: Board) -> list[int]:
+        """The column of the queen of each row, from 0."""
+        return list(node.placed)

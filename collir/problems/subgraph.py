@@ -1,0 +1,108 @@
+"""Where a small graph, the pattern, occurs in a greater one, the target.
+
+A search over domains: for each vertex of the pattern the set of target vertices that it may still
+be mapped to, held as bits and filtered when a vertex is mapped (Ullmann, *An algorithm for subgraph
+isomorphism*, 1976). The first domains compare the degrees of neighbours (Zampelli, Deville and
+Solnon, *Solving subgraph isomorphism problems with constraint programming*, 2010).
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from collir.problems.graphs import Graph, bits
+from collir.search.core.problem import Problem
+
+
+class Embedding(NamedTuple):
+    """A part of the pattern that is mapped, and where the rest may go.
+
+    Attributes:
+        mapped: the pattern vertices that are mapped, as a set of bits.
+        domains: for each pattern vertex a set of target vertices: where it may be mapped to; of a
+            mapped one, where it is. Target vertices are numbered by falling degree.
+    """
+
+    mapped: int
+    domains: tuple[int, ...]
+
+
+class SubgraphIsomorphism(Problem[Embedding]):
+    """The embeddings of ``pattern`` in ``target``: vertices to different vertices, edges to edges.
+
+    If ``induced``, vertices that are not adjacent are not mapped to adjacent ones either. Only
+    complete embeddings have an objective, the number of pattern vertices, which is also what is
+    looked for when deciding. When enumerating, each embedding is one solution; those that differ by
+    a symmetry of the pattern count as different.
+    """
+
+    sorted_by_bound = False
+
+    def __init__(self, pattern: Graph, target: Graph, *, induced: bool = False):
+        self.pattern = pattern
+        self.graph = target
+        self.induced = induced
+        self.target = pattern.n
+        everything = (1 << target.n) - 1
+        self.order = sorted(range(target.n), key=lambda v: (-target.degrees[v], v))
+        self.adjacent = target.renumbered(self.order)
+        self.apart = tuple(everything ^ row ^ 1 << v for v, row in enumerate(self.adjacent))
+
+    def root(self) -> Embedding:
+        """Nothing mapped; domains of vertices with neighbours enough, of degrees great enough."""
+        pattern, target = self.pattern, self.graph
+        has = [_neighbour_degrees(target, v) for v in self.order]
+        domains = [0] * pattern.n
+        for p in range(pattern.n):
+            needs = _neighbour_degrees(pattern, p)
+            strangers = pattern.n - len(needs)
+            for t in range(target.n):
+                enough = len(has[t]) >= len(needs) and all(map(int.__ge__, has[t], needs))
+                if enough and not (self.induced and target.n - len(has[t]) < strangers):
+                    domains[p] |= 1 << t
+        return Embedding(0, tuple(domains))
+
+    def children(self, node: Embedding) -> Iterator[Embedding]:
+        """The vertex of the smallest domain, to each of its targets that leaves the others one."""
+        mapped, domains = node
+        free = [p for p in range(self.pattern.n) if not mapped >> p & 1]
+        if not free:
+            return
+        chosen = min(free, key=lambda p: domains[p].bit_count())
+        free.remove(chosen)
+        near = self.pattern.adjacency[chosen]
+        for t in bits(domains[chosen]):
+            beside = self.adjacent[t]
+            elsewhere = self.apart[t] if self.induced else ~(1 << t)
+            filtered = list(domains)
+            filtered[chosen] = 1 << t
+            for p in free:
+                filtered[p] &= beside if near >> p & 1 else elsewhere
+                if not filtered[p]:
+                    break
+            else:
+                yield Embedding(mapped | 1 << chosen, tuple(filtered))
+
+    def objective(self, node: Embedding) -> int | None:
+        """The number of pattern vertices, if all of them are mapped."""
+        return self.pattern.n if node.mapped.bit_count() == self.pattern.n else None
+
+    def bound(self, node: Embedding) -> int:
+        """How many pattern vertices have a place, and no more than there are places for them."""
+        reach, placed = 0, 0
+        for domain in node.domains:
+            reach |= domain
+            placed += domain > 0
+        return min(placed, reach.bit_count())
+
+    def show(self, node: Embedding) -> list[tuple[int, int]]:
+        """What is mapped, as (pattern vertex, target vertex) by their numbers in the files."""
+        first, start = self.pattern.first, self.graph.first
+        return [
+            (p + first, self.order[node.domains[p].bit_length() - 1] + start)
+            for p in bits(node.mapped)
+        ]
+
+
+def _neighbour_degrees(graph: Graph, v: int) -> list[int]:
+    """The degrees of the neighbours of a vertex, the greatest first."""
+    return sorted((graph.degrees[w] for w in bits(graph.adjacency[v])), reverse=True)

@@ -1,0 +1,121 @@
+"""The words of a text with their places, and what is said of wrong ones."""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.syntax.parsing import decode
+
+MAX_BYTES = 16 * 2**20
+"""The longest file that is read."""
+
+EXACT = 2**53
+"""Up to here a float holds every integer, so that bounds can be shared as floats."""
+
+_WORD = re.compile(r"\S+")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
+_REAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_SHOWN = 40
+_MAX_WORDS = 2**20
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a text and where it stands."""
+
+    text: str
+    position: Position
+
+    @property
+    def shown(self) -> str:
+        """The word in quotes, cut if it is long."""
+        return f"'{self.text}'" if len(self.text) <= _SHOWN else f"'{self.text[:_SHOWN]}...'"
+
+
+def bad(position: Position | None, message: str) -> DiagnosticError:
+    """The error of one wrong thing in an input."""
+    return DiagnosticError(Diagnostic(message, position))
+
+
+def read_text(path: Path, limit: int = MAX_BYTES) -> str:
+    """The text of a file of at most ``limit`` bytes.
+
+    Raises:
+        DiagnosticError: it cannot be read, is too long, or is not UTF-8.
+    """
+    message = f"{path} is longer than {limit / 2**20:g} MiB, the most that is read"
+    hint = "an instance that can be solved exactly is far smaller"
+    return decode(read_limited(path, limit, f"{message}; {hint}"), str(path))
+
+
+def read_limited(path: Path, limit: int, too_long: str) -> bytes:
+    """The bytes of a file, at most ``limit``.
+
+    Raises:
+        DiagnosticError: it cannot be read, or is ``too_long``.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except (OSError, ValueError) as error:
+        raise bad(None, f"cannot read {path}: {reason(error)}") from error
+    if len(data) > limit:
+        raise bad(None, too_long)
+    return data
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be read or written."""
+    text = error.strerror if isinstance(error, OSError) else None
+    return (text or str(error)).lower()
+
+
+def words_of(line: str, start: Position) -> list[Word]:
+    """The words of a piece of a line that begins at ``start``; at most a million, to be safe."""
+    return [
+        Word(found.group(), Position(start.file, start.line, start.column + found.start()))
+        for found in islice(_WORD.finditer(line), _MAX_WORDS)
+    ]
+
+
+def rows(text: str, file: str) -> Iterator[list[Word]]:
+    """The lines of a text as words, without empty ones."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line and not line.isspace():
+            yield words_of(line, Position(file, number, 1))
+
+
+def integer(word: Word, what: str, low: int = 0, high: int = EXACT) -> int:
+    """The integer that a word gives, from ``low`` to ``high``.
+
+    Raises:
+        DiagnosticError: it gives none.
+    """
+    if not _INTEGER.fullmatch(word.text):
+        hint = "; give it in a smaller unit" if _REAL.fullmatch(word.text) else ""
+        raise bad(word.position, f"{what} must be a whole number, not {word.shown}{hint}")
+    value = int(word.text)
+    if value < low:
+        least = "must not be negative" if low == 0 else f"must be at least {low}"
+        raise bad(word.position, f"{what} {least}, not {value}")
+    if value > high:
+        raise bad(word.position, f"{what} must be at most {high}, not {value}")
+    return value
+
+
+def real(word: Word, what: str, limit: float) -> float:
+    """The number that a word gives, from ``-limit`` to ``limit``.
+
+    Raises:
+        DiagnosticError: it gives none.
+    """
+    if not _REAL.fullmatch(word.text):
+        raise bad(word.position, f"{what} must be a number, not {word.shown}")
+    value = float(word.text)
+    if not math.isfinite(value) or abs(value) > limit:
+        raise bad(word.position, f"{what} must be from {-limit:g} to {limit:g}, not {word.shown}")
+    return value

@@ -1,0 +1,1 @@
+"""One worker's search of a tree: problems, goals, bounds, depth-first and best-first."""

@@ -1,0 +1,60 @@
+"""States that have been reached, and at what cost: who comes again and paid more is dropped."""
+
+from collections.abc import Hashable
+from typing import Any
+
+from collir.search.core.problem import Cost, Problem, SearchError, shown
+
+
+class Labels:
+    """The best costs at which each state was reached, for one worker.
+
+    For the ``k`` best solutions, a node is dropped once ``k`` others have reached its state at no
+    greater cost. Each worker has labels of its own: a node is dropped for one that this worker has
+    visited, whose children are searched by someone, so that nothing is lost.
+    """
+
+    def __init__(self, problem: Problem[Any], k: int = 1, with_depth: bool = False):
+        self._problem = problem
+        self._k = k
+        self._with_depth = with_depth
+        self._costs: dict[Hashable, list[tuple[Any, ...]]] = {}
+
+    def _label(self, node: Any, depth: int) -> tuple[Any, ...]:
+        cost: Cost = self._problem.cost(node)
+        label: tuple[Any, ...] = cost if isinstance(cost, tuple) else (cost,)
+        if any(part != part for part in label):
+            raise SearchError(f"the cost of {shown(node)} is not a number (NaN)")
+        return (*label, depth) if self._with_depth else label
+
+    def dominated(self, node: Any, depth: int, visit: bool = True) -> bool:
+        """Whether the node need not be visited; if it must (and will be), it is remembered."""
+        key = self._problem.key(node)
+        if key is None:
+            return False
+        label = self._label(node, depth)
+        known = self._costs.get(key)
+        if known is None:
+            if visit:
+                self._costs[key] = [label]
+            return False
+        if sum(_no_greater(other, label) for other in known) >= self._k:
+            return True
+        if visit:
+            known.append(label)
+            self._trim(known, label)
+        return False
+
+    def _trim(self, known: list[tuple[Any, ...]], label: tuple[Any, ...]) -> None:
+        """Forgets labels that ``k`` others make needless, of which the new one is one."""
+        if self._k == 1:
+            known[:] = [other for other in known if other is label or not _no_greater(label, other)]
+        elif len(label) == 1:
+            known.sort()
+            del known[self._k :]
+
+
+def _no_greater(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    if len(one) == 1:
+        return one[0] <= other[0]
+    return all(a <= b for a, b in zip(one, other, strict=True))

@@ -1,0 +1,1 @@
+"""Running a search: dividing it among workers, ending it early, and reporting what was found."""

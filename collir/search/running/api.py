@@ -1,0 +1,136 @@
+"""The calls: enumerate, decide, optimise, k_best. One search each, with options by keyword."""
+
+import math
+from typing import Any, TypeVar, Unpack, overload
+
+from collir.search.core.goals import Fold, Solutions
+from collir.search.core.plan import Plan
+from collir.search.core.problem import Node, Number, Problem, SearchError, rank_of, sign, whole
+from collir.search.running.coordinator import best_bound
+from collir.search.running.options import Options
+from collir.search.running.results import Decision, Enumeration, Optimum, Status
+from collir.search.running.run import Run
+
+Total = TypeVar("Total")
+
+
+def optimise(
+    problem: Problem[Node],
+    *,
+    better_than: Number | None = None,
+    **options: Unpack[Options],
+) -> Optimum[Node]:
+    """The best solution.
+
+    Args:
+        problem: what to search.
+        better_than: a value known before: only better solutions are looked for.
+        options: how.
+
+    Raises:
+        SearchError: the problem or an option is wrong, or workers are lost again and again.
+    """
+    return k_best(problem, 1, better_than=better_than, **options)
+
+
+def k_best(
+    problem: Problem[Node],
+    k: int,
+    *,
+    better_than: Number | None = None,
+    **options: Unpack[Options],
+) -> Optimum[Node]:
+    """The ``k`` best solutions (nodes), best first; all of them if there are fewer.
+
+    Raises:
+        SearchError: the problem or an option is wrong, or workers are lost again and again.
+    """
+    whole("k", k, 1)
+    known = math.inf
+    if better_than is not None:
+        known = rank_of(problem, "known value", better_than, problem)
+    run = Run(Plan(problem, "optimise", k=k, known=known), options)
+    return run.search(lambda: _optimum(run))
+
+
+def _optimum(run: Run) -> Optimum[Any]:
+    """Return the best solutions of a search that has ended, or was broken off."""
+    known = run.plan.known
+    solutions = run.solutions()
+    try:
+        least = best_bound(run.plan, run.state.open)
+    except Exception:
+        if run.reason != "error":
+            raise
+        least = -math.inf  # the bound itself is what cannot be asked
+    rank = min(least, *(f.rank for f in run.state.found), known)
+    status: Status = "feasible" if solutions else "interrupted"
+    if not run.reason:
+        status = "optimal" if solutions else "infeasible"
+    bound = None if status == "infeasible" else sign(run.plan.problem) * rank
+    return Optimum(status, run.statistics(), run.state.profile, solutions, bound)
+
+
+def decide(
+    problem: Problem[Node],
+    *,
+    target: Number | None = None,
+    **options: Unpack[Options],
+) -> Decision[Node]:
+    """Whether there is a solution whose objective is the target or better, and one that is.
+
+    Args:
+        problem: what to search.
+        target: None: the problem's own.
+        options: how.
+
+    Raises:
+        SearchError: the problem or an option is wrong, or workers are lost again and again.
+    """
+    target = problem.target if target is None else target
+    if target is None:
+        raise SearchError("decide needs a target: the problem has none of its own")
+    rank_of(problem, "target", target, problem)
+    run = Run(Plan(problem, "decide", target=target), options)
+    return run.search(lambda: _decision(run))
+
+
+def _decision(run: Run) -> Decision[Any]:
+    """Return the decision of a search that has ended, or was broken off."""
+    solutions = run.solutions()
+    status: Status = "feasible" if solutions else "interrupted" if run.reason else "infeasible"
+    solution = solutions[0] if solutions else None
+    return Decision(status, run.statistics(), run.state.profile, solution)
+
+
+@overload
+def enumerate(
+    problem: Problem[Any], fold: None = None, **options: Unpack[Options]
+) -> Enumeration[int]: ...
+
+
+@overload
+def enumerate(
+    problem: Problem[Any], fold: Fold[Total], **options: Unpack[Options]
+) -> Enumeration[Total]: ...
+
+
+def enumerate(
+    problem: Problem[Any], fold: Fold[Any] | None = None, **options: Unpack[Options]
+) -> Enumeration[Any]:
+    """A fold of all nodes: by default, how many are solutions. Bounds and keys are not used.
+
+    Raises:
+        SearchError: the problem or an option is wrong, or workers are lost again and again.
+    """
+    if options.get("order", "depth-first") != "depth-first":
+        raise SearchError("an enumeration visits all nodes: its order is depth-first")
+    folded: Fold[Any] = Solutions() if fold is None else fold
+    run = Run(Plan(problem, "enumerate", fold=folded), options)
+    return run.search(lambda: _enumeration(run))
+
+
+def _enumeration(run: Run) -> Enumeration[Any]:
+    """Return the total of a search that has ended, or was broken off."""
+    status: Status = "interrupted" if run.reason else "complete"
+    return Enumeration(status, run.statistics(), run.state.profile, run.state.total)

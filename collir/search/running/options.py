@@ -1,0 +1,88 @@
+"""The options of a search."""
+
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Literal, TypedDict, cast
+
+from collir.search.core.coordination import Coordination
+from collir.search.core.plan import ORDERS, Order
+from collir.search.core.problem import SearchError, whole
+from collir.search.engines.base import Engine
+
+EngineName = Literal["auto", "local", "processes", "threads", "mpi"]
+ENGINES: tuple[EngineName, ...] = ("auto", "local", "processes", "threads", "mpi")
+
+
+class Options(TypedDict, total=False):
+    """How to search; without any, alone in this process, to the end.
+
+    Attributes:
+        order: ``depth-first`` (branch and bound), or ``best-first``: the best bound next (A*).
+        coordination: how the search is divided; by default by budget, if there are several workers.
+        workers: how many; None: as many as this process may use cores. By default 1.
+        engine: where they run: ``local`` (this process, in turns), ``processes``, ``threads`` (of
+            use for kernels, which release the interpreter), ``mpi``, an engine made before (which
+            can serve many searches), or an ``Executor``. ``auto``: here, and in processes of their
+            own once the search has taken longer than starting them pays for.
+        seed: of the turns of ``local``.
+        depth_limit: nodes at this depth have no children.
+        time_limit, node_limit, memory_limit: seconds, nodes, bytes after which the best so far is
+            returned, as it is after SIGINT.
+        progress: a line on stderr about how far the search is; None: if stderr is a terminal.
+        checkpoint: a file that is written now and then, and at the end of an unfinished search,
+            which an exception may have ended.
+        checkpoint_every: seconds between two checkpoints. By default 30.
+        resume: such a file, to go on with. It is a pickle: only read what you trust.
+        profile: counts for each depth.
+        check: first goes through the whole tree without pruning anything, and raises an error that
+            names the node if a bound, an order of children, a key or an objective is wrong.
+        slice: nodes that a worker visits between two looks at what others want; None: 2 ms of them.
+    """
+
+    order: Order
+    coordination: Coordination | None
+    workers: int | None
+    engine: Engine | Executor | EngineName
+    seed: int
+    depth_limit: int | None
+    time_limit: float | None
+    node_limit: int | None
+    memory_limit: int | None
+    progress: bool | None
+    checkpoint: str | Path | None
+    checkpoint_every: float
+    resume: str | Path | None
+    profile: bool
+    check: bool
+    slice: int | None
+
+
+def look_at(options: Options) -> None:
+    """Sees that the options are what they should be.
+
+    Raises:
+        SearchError: one is not, or there is none of its name.
+    """
+    for name, value in options.items():
+        if name not in Options.__annotations__:
+            raise SearchError(f"there is no option {name!r}: {', '.join(Options.__annotations__)}")
+        if value is None:
+            continue
+        if name in ("workers", "slice", "depth_limit", "node_limit", "memory_limit"):
+            whole(name, value, 1 if name in ("workers", "slice") else 0)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if name in ("time_limit", "checkpoint_every") and not number:
+            raise SearchError(f"{name} must be a number of seconds, not {value!r}")
+        if name == "checkpoint_every" and not cast(float, value) >= 0:
+            raise SearchError(f"checkpoint_every must not be below 0, as {value} is")
+    order: object = options.get("order", "depth-first")
+    if order not in ORDERS:
+        raise SearchError(f"the order is one of {', '.join(ORDERS)}, not {order!r}")
+    coordination = cast(object, options.get("coordination"))
+    if coordination is not None and not isinstance(coordination, Coordination):
+        raise SearchError(f"a coordination must be one, such as Budget(), not {coordination!r}")
+    engine: object = options.get("engine", "auto")
+    made = hasattr(engine, "submit") and not isinstance(engine, type)
+    if not (engine in ENGINES if isinstance(engine, str) else made):
+        names = ", ".join(ENGINES)
+        raise SearchError(f"the engine is one of {names}, or made before, not {engine!r}")

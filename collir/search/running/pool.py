@@ -1,0 +1,69 @@
+"""The tasks that no worker has, and who is given which of them next."""
+
+import heapq
+from collections.abc import Callable, Iterator
+
+from collir.search.core.tasks import Task
+
+Rank = tuple[float, ...]
+Entry = tuple[float, ...]
+
+
+class Pool:
+    """Tasks by the numbers that reports name them by.
+
+    A worker is given the deepest of the tasks that it made itself, the oldest first: it goes on
+    where it was, and what it finds prunes the tasks that wait. A worker without tasks of its own
+    is given the one of the least rank of all; if ranks are depths, the one nearest the root, which
+    is likely to be large (the workpool of YewPar).
+
+    Args:
+        rank: what decides which task is given to a worker that has made none of those here.
+        by_maker: whether a worker is given its own tasks first.
+    """
+
+    def __init__(self, rank: Callable[[Task], Rank], by_maker: bool):
+        self._rank = rank
+        self._by_maker = by_maker
+        self._tasks: dict[int, Task] = {}
+        # Heaps, whose entries end in the number of a task; those of taken ones may remain.
+        self._all: list[Entry] = []
+        self._own: dict[int, list[Entry]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self._tasks.values())
+
+    def put(self, ident: int, task: Task, maker: int | None = None) -> None:
+        """Adds a task; ``maker`` is the worker that made it."""
+        self._tasks[ident] = task
+        heapq.heappush(self._all, (*self._rank(task), ident))
+        if self._by_maker and maker is not None:
+            heapq.heappush(self._own.setdefault(maker, []), (-task.depth, ident))
+        if len(self._all) > 64 + 4 * len(self._tasks):
+            self._forget_taken()
+
+    def first(self, worker: int) -> int:
+        """Return the number of the task that a worker is given next."""
+        for heap in (self._own.get(worker, []), self._all):
+            while heap and heap[0][-1] not in self._tasks:
+                heapq.heappop(heap)
+            if heap:
+                return int(heap[0][-1])
+        raise LookupError("there is no task")
+
+    def take(self, ident: int) -> Task:
+        """Remove and return a task."""
+        return self._tasks.pop(ident)
+
+    def keep(self, wanted: Callable[[Task], bool]) -> None:
+        """Drop all tasks that are not wanted."""
+        self._tasks = {ident: task for ident, task in self._tasks.items() if wanted(task)}
+
+    def _forget_taken(self) -> None:
+        """Drop what the heaps hold of tasks that were taken."""
+        for heap in (self._all, *self._own.values()):
+            heap[:] = [entry for entry in heap if entry[-1] in self._tasks]
+            heapq.heapify(heap)

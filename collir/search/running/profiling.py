@@ -1,0 +1,109 @@
+"""What a profile says: where nodes are, how long tasks took, how to divide the next search."""
+
+import statistics
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from collir.search.core.coordination import Budget, Coordination, DepthBounded
+from collir.search.core.problem import SearchError
+from collir.search.core.tasks import Profile
+from collir.search.running.results import Outcome
+
+PER_WORKER = 20
+"""Tasks for each worker that let the work be shared evenly."""
+
+SHORTEST = 0.001
+"""Seconds that a task should take at least, for its report to be cheap beside it."""
+
+GRAIN = 0.005
+"""Seconds between the parts that a task gives away by budget."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """How to divide a search like the one profiled, and why."""
+
+    coordination: Coordination
+    reason: str
+
+
+def recommend(outcome: Outcome, workers: int) -> Recommendation:
+    """The depth down to which nodes should be tasks, or the budget of tasks.
+
+    A depth, if there is one with enough nodes for the workers whose subtrees are long enough to be
+    worth a task, and not one of them, as far as is known, more than a worker's share. Otherwise a
+    budget, by the backtracks per second that were measured.
+
+    Raises:
+        SearchError: the search was not profiled.
+    """
+    profile = outcome.profile
+    if profile is None:
+        raise SearchError("there is no profile: search with profile=True")
+    seconds = sum(task[1] for task in profile.tasks) or outcome.statistics.seconds
+    total = max(1, sum(profile.nodes))
+    rate = sum(profile.backtracks) / max(seconds, 1e-9)
+    budget = Budget(max(1, round(GRAIN * rate)))
+    below = total
+    for depth, nodes in enumerate(profile.nodes):
+        below -= profile.nodes[depth - 1] if depth else 0  # nodes at this depth and deeper
+        if nodes < PER_WORKER * workers:
+            continue
+        mean = seconds * below / total / nodes
+        if mean < SHORTEST:
+            reason = (
+                f"depth {depth} is the first with {PER_WORKER} nodes for each worker, and a "
+                f"subtree there takes {mean * 1e6:.0f} us, too little for a task"
+            )
+            return Recommendation(budget, f"{reason}; {_budget(rate)}")
+        longest = _longest(profile, depth)
+        if longest is not None and longest > seconds / workers / 4:
+            reason = f"a task at depth {depth} took {longest:.3g} s of {seconds:.3g} s: uneven"
+            return Recommendation(budget, f"{reason}; {_budget(rate)}")
+        reason = f"{nodes} tasks at depth {depth} of about {mean * 1e3:.3g} ms"
+        return Recommendation(DepthBounded(depth), reason)
+    reason = f"no depth has {PER_WORKER} nodes for each of {workers} workers"
+    return Recommendation(budget, f"{reason}; {_budget(rate)}")
+
+
+def _budget(rate: float) -> str:
+    return f"{rate:,.0f} backtracks/s make {GRAIN * 1e3:.0f} ms a part"
+
+
+def _longest(profile: Profile, depth: int) -> float | None:
+    """The longest task that began at a depth, if any did."""
+    return max((seconds for at, seconds, _ in profile.tasks if at == depth), default=None)
+
+
+def to_json(outcome: Outcome, workers: int) -> dict[str, Any]:
+    """The profile for programs; seconds. Lists are indexed by depth, the root at 0.
+
+    Raises:
+        SearchError: the search was not profiled.
+    """
+    advice = recommend(outcome, workers)
+    profile = outcome.profile
+    assert profile is not None
+    times = [seconds for _, seconds, _ in profile.tasks]
+    return {
+        "nodes": profile.nodes,
+        "pruned": profile.pruned,
+        "dominated": profile.dominated,
+        "backtracks": profile.backtracks,
+        "tasks": [
+            {"depth": depth, "seconds": seconds, "nodes": nodes}
+            for depth, seconds, nodes in profile.tasks
+        ],
+        "task_seconds": {
+            "total": sum(times),
+            "median": statistics.median(times) if times else 0.0,
+            "longest": max(times, default=0.0),
+        },
+        "nodes_per_second": sum(profile.nodes) / max(sum(times), 1e-9),
+        "recommendation": {
+            "coordination": type(advice.coordination).__name__,
+            **asdict(advice.coordination),
+            "workers": workers,
+            "reason": advice.reason,
+        },
+    }

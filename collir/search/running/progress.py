@@ -1,0 +1,71 @@
+"""How far a search is, on one line of stderr that is written over."""
+
+import sys
+import time
+from collections import Counter
+from typing import TextIO
+
+from collir.search.core.problem import sign
+from collir.search.running.coordinator import Coordinator, best_bound
+
+EVERY = 0.5
+"""Seconds between two lines."""
+
+SHOWN = 6
+"""Depths shown, at most."""
+
+MANY = 5000
+"""Open nodes whose bounds are looked at for the gap, at most."""
+
+
+class Progress:
+    """Nodes and nodes per second, the best value, how far it may be from the optimum, and at which
+    depths there are tasks."""
+
+    def __init__(self, stream: TextIO | None = None):
+        self._stream = stream or sys.stderr
+        self._next = time.monotonic() + EVERY
+        self._last = (time.monotonic(), 0.0)
+        self._width = 0
+
+    def look(self, coordinator: Coordinator) -> None:
+        """Writes a line, if it is time."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        visited = coordinator.visited()
+        speed = (visited - self._last[1]) / max(now - self._last[0], 1e-9)
+        self._last = now, visited
+        self._next = now + EVERY
+        parts = [f"{coordinator.watch.seconds:.0f} s", f"{visited:,.0f} nodes", f"{speed:,.0f}/s"]
+        parts += self._known(coordinator)
+        self._write("  ".join(parts))
+
+    def _known(self, coordinator: Coordinator) -> list[str]:
+        state, plan = coordinator.snapshot(), coordinator.plan
+        depths = sorted(Counter(task.depth for task in state.open).items())
+        shown = " ".join(f"{depth}:{number}" for depth, number in depths[:SHOWN])
+        parts = [f"tasks by depth {shown}{' ...' if len(depths) > SHOWN else ''}"]
+        if plan.kind == "optimise" and state.found:
+            best = state.found[0].rank
+            parts.append(f"best {sign(plan.problem) * best:g}")
+            if sum(task.size for task in state.open) <= MANY:
+                bound = min(best_bound(plan, state.open), best)
+                parts.append(f"bound {sign(plan.problem) * bound:g}")
+        return parts
+
+    def _write(self, line: str) -> None:
+        self._stream.write(f"\r{line.ljust(self._width)}")
+        self._stream.flush()
+        self._width = len(line)
+
+    def close(self) -> None:
+        """Takes the line away."""
+        if self._width:
+            self._stream.write(f"\r{' ' * self._width}\r")
+            self._stream.flush()
+
+
+def wanted(asked: bool | None) -> bool:
+    """Whether to show progress: as asked, or if somebody looks."""
+    return sys.stderr.isatty() if asked is None else asked

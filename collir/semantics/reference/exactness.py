@@ -1,0 +1,142 @@
+"""Whether a function computes without rounding on the inputs that ``buffers`` generates.
+
+Generated inputs are small integers. For every value two figures are followed through the steps:
+all its elements, and all their reductions over any part of the devices, are multiples of a
+``unit`` and at most ``largest`` in magnitude. As long as their ratio fits the mantissa of the
+dtype, every order of computing gives the same bits, and results may be compared bit by bit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
+from collir.layout import DistType, DType, Mesh, Reduction
+from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.steps import MEANINGS, Effect
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Multiples of ``unit`` up to ``largest``; ``exact`` if nothing has been rounded so far."""
+
+    largest: Fraction
+    unit: Fraction
+    exact: bool = True
+
+    def within(self, dtype: DType) -> "_Grid":
+        """The same, inexact where the dtype cannot hold all of it. Integers wrap, exactly."""
+        fits = not dtype.is_float or (
+            self.largest / self.unit <= 2**dtype.mantissa and dtype.represents(float(self.largest))
+        )
+        return _Grid(self.largest, self.unit, self.exact and fits)
+
+    def with_constant(self, value: Fraction, times: int = 1) -> "_Grid":
+        """Room for ``times`` a constant beside the elements."""
+        unit = Fraction(1, value.denominator)
+        return _Grid(max(self.largest, abs(value) * times), min(self.unit, unit), self.exact)
+
+
+def _constant(value: float, dtype: DType) -> Fraction:
+    """A constant as the dtype holds it."""
+    return Fraction(float(NUMPY[dtype].type(value))) if dtype.is_float else Fraction(int(value))
+
+
+def _input(mesh: Mesh, x: DistType) -> _Grid:
+    """What ``buffers.distribute`` makes of ``buffers.random_tensor``."""
+    parts = mesh.group_size(x.partial)
+    largest = {
+        None: 3,
+        Reduction.SUM: 3 + 2 * parts * max(1, min(3, 48 // parts)),
+        Reduction.PROD: 3,
+        Reduction.MAX: 6,
+        Reduction.MIN: 6,
+        Reduction.AVG: 5 * parts,
+    }[x.reduction]
+    return _Grid(Fraction(largest), Fraction(1)).within(x.dtype)
+
+
+def exact(function: FuncOp) -> bool:
+    """Whether no step of a function rounds on generated inputs, in any order of reducing."""
+    mesh = mesh_of(function)
+    grids: dict[SSAValue, _Grid] = {arg: _input(mesh, dist_type(arg)) for arg in function.args}
+    for op in function.body.ops:
+        if isinstance(op, DistOp):
+            grid = _after(op, mesh, [grids[operand] for operand in op.operands])
+            grids[op.result] = grid.within(dist_type(op.result).dtype)
+    return all(grid.exact for grid in grids.values())
+
+
+def _after(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    if MEANINGS[op.mnemonic].effect is not Effect.VALUES:
+        return operands[0]
+    return GRIDS[op.mnemonic](op, mesh, operands)
+
+
+def _parts(op: DistOp, mesh: Mesh) -> int:
+    """The most values that are reduced to one, of any operand."""
+    return max(mesh.group_size(dist_type(operand).partial) for operand in op.operands)
+
+
+def _added(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    # A replicated value that is added to a partial one is reduced with it.
+    partial = [bool(dist_type(operand).partial) for operand in op.operands]
+    times = [1 if own else _parts(op, mesh) for own in partial]
+    total = sum((g.largest * n for g, n in zip(operands, times, strict=True)), Fraction(0))
+    return _Grid(total, min(grid.unit for grid in operands), all(grid.exact for grid in operands))
+
+
+def _joined(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    largest = max(grid.largest for grid in operands)
+    return _Grid(largest, min(grid.unit for grid in operands), all(grid.exact for grid in operands))
+
+
+def _scaled(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    factor = _constant(op.number("factor"), dist_type(op.input).dtype)
+    twos = factor.numerator & -factor.numerator or 1  # the power of two in it
+    unit = operands[0].unit * Fraction(twos, factor.denominator)
+    return _Grid(operands[0].largest * abs(factor), unit, operands[0].exact)
+
+
+def _padded(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    if op.integer("low") <= 0 and op.integer("high") <= 0:
+        return operands[0]
+    value = _constant(op.number("value"), dist_type(op.input).dtype)
+    return operands[0].with_constant(value, _parts(op, mesh))
+
+
+def _cast(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    (grid,) = operands
+    if DType(op.word("dtype")).is_float:
+        return grid
+    return _Grid(max(grid.largest, Fraction(1)), max(grid.unit, Fraction(1)), grid.exact)
+
+
+GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
+    "add": _added,
+    "concat": _joined,
+    "scale": _scaled,
+    "pad": _padded,
+    "cast": _cast,
+}
+"""What the steps that compute values make of multiples of a unit."""
+
+
+def roundings(function: FuncOp) -> int:
+    """How many roundings an element of a result may have seen, as a bound for comparisons."""
+    mesh = mesh_of(function)
+    reductions = sum(
+        mesh.group_size(reduced)
+        for op in function.body.ops
+        if isinstance(op, DistOp)
+        and (
+            (reduced := dist_type(op.input).partial - dist_type(op.result).partial)
+            or op.mnemonic == "redistribute"
+        )
+    )
+    return 2 + reductions + len(list(function.body.ops))

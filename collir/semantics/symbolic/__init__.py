@@ -1,0 +1,1 @@
+"""Programs run on expressions: every element of every device at once."""

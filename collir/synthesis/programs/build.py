@@ -1,0 +1,380 @@
+"""From steps to operations: a program that a search has found, carried out on a value.
+
+Steps that name no dimension come from layouts without order. Most such programs gather last what
+they scattered first, and one dimension will do. Where they do not, or where no dimension divides,
+the value is viewed with a dimension for every sub-axis that shards it: views cost nothing, though
+packing may.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.machine import NumberAttr
+from collir.dialects.tensor import AxesAttr, DistTensorType, SizesAttr, dist_type
+from collir.layout import DistType, LayoutError, Mesh
+from collir.layout.steps import MASK
+from collir.synthesis.programs.steps import Pipeline, Step, scattered
+
+Axes = tuple[str, ...]
+
+
+@dataclass
+class Chain:
+    """A chain of operations on one value, typed as it grows."""
+
+    mesh: Mesh
+    value: SSAValue
+    ops: list[Operation] = field(default_factory=list[Operation])
+
+    def then(self, kind: str, **properties: Attribute) -> None:
+        """One more operation on the value.
+
+        Raises:
+            LayoutError: it is not well typed.
+        """
+        self.then_of([self.value], kind, **properties)
+
+    def then_of(self, values: Sequence[SSAValue], kind: str, **properties: Attribute) -> None:
+        """One more operation on several values, whose result the chain goes on with.
+
+        Raises:
+            LayoutError: it is not well typed.
+        """
+        step = OPERATIONS[kind].make(self.mesh, *values, **properties)
+        self.ops.append(step)
+        self.value = step.result
+
+    def undo(self) -> None:
+        """Takes all operations back: none of them is a user of the value any longer."""
+        for op in reversed(self.ops):
+            op.erase()
+
+    @property
+    def type(self) -> DistType:
+        """The type of the value now."""
+        return dist_type(self.value)
+
+
+def build(
+    mesh: Mesh,
+    value: SSAValue,
+    steps: Sequence[Step],
+    target: DistType,
+    pipeline: Pipeline | None = None,
+) -> tuple[list[Operation], SSAValue]:
+    """The operations that carry out steps on a value, and their result, which has a type.
+
+    Raises:
+        LayoutError: the steps do not lead to that type; or a tensor is so large that no padding
+            fits.
+    """
+    source = dist_type(value)
+    for dim in _dims_to_try(mesh, source, target, steps) if pipeline is None else ():
+        chain = Chain(mesh, value)
+        with suppress(LayoutError):
+            _plain(chain, steps, target, dim)
+            if chain.type == target:
+                return chain.ops, chain.value
+        chain.undo()
+    chain = Chain(mesh, value)
+    try:
+        _viewed(chain, steps, target, pipeline, apart=False)
+    except LayoutError:  # what is gathered is not what was scattered last
+        chain.undo()
+        chain = Chain(mesh, value)
+        _viewed(chain, steps, target, pipeline, apart=True)
+    if chain.type != target:
+        raise LayoutError(f"the steps lead to {chain.type}, not to {target}")
+    return chain.ops, chain.value
+
+
+# ---------------------------------------------------------------------------------------------
+# On dimensions as they are
+# ---------------------------------------------------------------------------------------------
+
+
+def dims_of(
+    mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
+) -> list[int | None]:
+    """For every step the dimension it works on: its own; that of an end which its sub-axes shard;
+    or the first that divides into all that is scattered on the way (None: none does, or no matter).
+    """
+    between = next(iter(_dims_to_try(mesh, source, target, steps)), -1)
+    found: list[int | None] = []
+    for step in steps:
+        dim = step.dim
+        if dim is None and (step.does.shards or step.does.gathers):
+            ends = [x.dim_of(step.axes[0]) for x in (source, target)]
+            dim = next((end for end in ends if end is not None), between if between >= 0 else None)
+        found.append(dim)
+    return found
+
+
+def _dims_to_try(
+    mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
+) -> list[int]:
+    """The dimensions for what is sharded on the way only: the first that divides; -1: none is."""
+    ends = {axis for x in (source, target) for dim in x.dims for axis in dim.axes}
+    between = mesh.group_size(axis for axis in scattered(steps) if axis not in ends)
+    if between == 1:
+        return [-1]
+    local = source.local_shape(mesh)
+    return [dim for dim, size in enumerate(local) if size % between == 0]
+
+
+def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) -> None:
+    """The steps as they are; ``between`` is the dimension of what neither end shards."""
+    for step in steps:
+        properties: dict[str, Attribute] = {}
+        if step.does.exchanges:
+            one, other = step.dim, step.target
+            if one is None or other is None:
+                one, other = (x.dim_of(step.axes[0]) for x in (chain.type, target))
+            properties |= {"axes": AxesAttr(step.axes)}
+            properties |= {"source": _int(one or 0), "target": _int(other or 0)}
+        elif step.to is not None:
+            properties["to"] = DistTensorType(step.to)
+        elif step.does is MASK:
+            properties |= {
+                "axes": AxesAttr(step.axes),
+                "reduction": StringAttr(str(target.reduction)),
+            }
+        else:
+            properties["axes"] = AxesAttr(step.axes)
+            dim = step.dim
+            if dim is None and (step.does.shards or step.does.gathers):
+                x = target if step.does.shards else chain.type
+                own = x.dim_of(step.axes[0])
+                dim = between if own is None else own
+            if dim is not None:
+                properties["dim"] = _int(dim)
+        chain.then(step.kind, **properties)
+
+
+def _int(value: int) -> IntegerAttr:
+    return IntegerAttr(value, i64)
+
+
+# ---------------------------------------------------------------------------------------------
+# On a dimension for every sub-axis
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a dimension (-1: of several), and the sub-axes that shard it at times."""
+
+    dim: int
+    size: int
+    axes: Axes = ()
+
+
+def _viewed(
+    chain: Chain, steps: Sequence[Step], target: DistType, pipeline: Pipeline | None, apart: bool
+) -> None:
+    """The steps on a view; ``apart``: with a dimension for each of the sub-axes that shard the
+    value on the way only, else with one for all of them."""
+    parts = _split_ends(chain, target)
+    ends = {axis for part in parts for axis in part.axes}
+    between = [axis for axis in scattered(steps) if axis not in ends]
+    view = _View(chain, parts)
+    place, undo = view.split_between(between, apart, pipeline.chunks if pipeline else 1)
+    if pipeline is None:
+        for step in steps:
+            view.carry_out(step, target)
+    else:
+        views = view.cut(place, pipeline.chunks)
+        for chunk, step in pipeline.order:
+            views[chunk].carry_out(steps[step], target)
+        view.put_together(place, views)
+    undo()
+    _merge_ends(chain, view.parts)
+
+
+def _split_ends(chain: Chain, target: DistType) -> list[_Part]:
+    """Splits every dimension into a part per sub-axis that shards it at an end, and the rest."""
+    parts: list[_Part] = []
+    for dim, (have, want) in enumerate(zip(chain.type.dims, target.dims, strict=True)):
+        axes = max(have.axes, want.axes, key=len)
+        left = have.size
+        for axis in axes:
+            size = chain.mesh.by_name[axis].size
+            left //= size
+            chain.then("split", dim=_int(len(parts)), sizes=SizesAttr((size, left)))
+            parts.append(_Part(dim, size, (axis,)))
+        parts.append(_Part(dim, left))
+    return parts
+
+
+def _merge_ends(chain: Chain, parts: Sequence[_Part]) -> None:
+    """Undoes ``_split_ends``."""
+    for dim in sorted({part.dim for part in parts}):
+        for _ in range(sum(part.dim == dim for part in parts) - 1):
+            chain.then("merge", dim=_int(dim))
+
+
+@dataclass
+class _View:
+    """A value, and what its dimensions are; what is done on a chunk need not be waited for."""
+
+    chain: Chain
+    parts: list[_Part]
+    is_chunk: bool = False
+
+    def split_between(
+        self, axes: Sequence[str], apart: bool, chunks: int = 1
+    ) -> tuple[int, Callable[[], None]]:
+        """Parts for sub-axes that shard no dimension at either end, out of what is left of one
+        that divides, also into chunks, or of all, padded; the place of the part that can be cut
+        into chunks then, and what undoes it."""
+        mesh = self.chain.mesh
+        if not axes and chunks == 1:
+            return 0, lambda: None
+        sizes = [mesh.by_name[axis].size for axis in axes]
+        total = math.prod(sizes) * chunks
+        rests = [place for place, part in enumerate(self.parts) if not part.axes]
+        before = list(self.parts)
+        tried = rests if chunks == 1 else rests[:1]  # of which chunks are in one piece
+        fits = next((place for place in tried if self.parts[place].size % total == 0), None)
+        missing = 0
+        if fits is None:
+            self._order([*(p for p in range(len(before)) if p not in rests), *rests])
+            fits = len(before) - len(rests)
+            left = math.prod(before[place].size for place in rests)
+            del self.parts[fits:]
+            self.parts.append(_Part(-1, left))
+            self._reshape()
+            missing = -left % total
+            self._pad(fits, missing)
+        rest = self.parts[fits]
+        own = [_Part(rest.dim, rest.size, tuple(axes))]
+        if apart and axes:
+            own = [_Part(rest.dim, size, (axis,)) for size, axis in zip(sizes, axes, strict=True)]
+            own.append(_Part(rest.dim, rest.size // math.prod(sizes)))
+        self.parts[fits : fits + 1] = own
+        self._reshape()
+
+        def undo() -> None:
+            place = self.parts.index(own[0])
+            self.parts[place : place + len(own)] = [rest]
+            self._reshape()
+            if rest.dim >= 0:
+                return
+            self._pad(place, -missing)
+            self.parts[place:] = [before[old] for old in rests]
+            self._reshape()
+            self._order([self.parts.index(part) for part in before])
+
+        return fits + len(own) - 1, undo
+
+    def cut(self, place: int, chunks: int) -> list["_View"]:
+        """The value in equal chunks of a part."""
+        part = self.parts[place]
+        size = part.size // chunks
+        views: list[_View] = []
+        for start in range(0, part.size, size):
+            chain = Chain(self.chain.mesh, self.chain.value, self.chain.ops)
+            cuts = {"low": _int(-start), "high": _int(start + size - part.size)}
+            chain.then("pad", dim=_int(place), value=NumberAttr(0.0), **cuts)
+            parts = list(self.parts)
+            parts[place] = replace(part, size=size)
+            views.append(_View(chain, parts, is_chunk=True))
+        return views
+
+    def put_together(self, place: int, views: Sequence["_View"]) -> None:
+        """The value of what its chunks have become."""
+        chunks = [view.chain.value for view in views]
+        self.chain.then_of(chunks, "concat", dim=_int(place))
+
+    def carry_out(self, step: Step, target: DistType) -> None:
+        """One step; sub-axes with parts of their own become one dimension for it."""
+        chain = self.chain
+        axes: dict[str, Attribute] = {"axes": AxesAttr(step.axes)}
+        if self.is_chunk and step.does.may_be_async:
+            axes["async"] = UnitAttr()
+        if step.does is MASK:
+            chain.then(step.kind, **axes, reduction=StringAttr(str(target.reduction)))
+            return
+        # Where sub-axes have parts, if they do: a reduction over others has none.
+        held = [self._place(axis, target, held=True) for axis in step.axes]
+        free = [self._place(axis, target, held=False) for axis in step.axes]
+        if step.does.exchanges:
+            (one, other), undo = self._together([held, free])
+            chain.then(step.kind, **axes, source=_int(one), target=_int(other))
+            undo()
+        elif step.does.shards or step.does.gathers:
+            (dim,), undo = self._together([held if step.does.gathers else free])
+            chain.then(step.kind, **axes, dim=_int(dim))
+            undo()
+        else:
+            chain.then(step.kind, **axes)
+
+    def _place(self, axis: str, target: DistType, held: bool) -> int:
+        """Where a sub-axis has a part: the one that it shards, or the one that it is to shard."""
+        places = [place for place, part in enumerate(self.parts) if axis in part.axes]
+        dims, dim = self.chain.type.dims, target.dim_of(axis)
+        for place in places if len(places) > 1 else ():
+            if held == (axis in dims[place].axes) and (held or self.parts[place].dim == dim):
+                return place
+        return places[0] if places else -1
+
+    def _together(self, blocks: Sequence[Sequence[int]]) -> tuple[list[int], Callable[[], None]]:
+        """Merges the parts of each block into one dimension; where these are, and what undoes it.
+
+        Raises:
+            LayoutError: a part is that of several sub-axes, and there are others in its block.
+        """
+        distinct = [list(dict.fromkeys(block)) for block in blocks]
+        if any(len(self.parts[p].axes) > 1 for block in distinct if len(block) > 1 for p in block):
+            raise LayoutError("sub-axes that are together shard a dimension with others")
+        block_of = {place: block for block in distinct for place in block}
+        order: list[int] = []
+        for place in range(len(self.parts)):
+            if place not in order:
+                order += block_of.get(place, [place])
+        own = {block[0]: [self.parts[place] for place in block] for block in distinct}
+        self._order(order)
+        at: dict[int, int] = {}
+        dim = 0
+        for place in order:
+            if place in own:
+                at[place] = dim
+                for _ in own[place][1:]:
+                    self.chain.then("merge", dim=_int(dim))
+            dim += place in own or place not in block_of
+
+        def undo() -> None:
+            for place in sorted(own, key=lambda place: -at[place]):
+                left = math.prod(part.size for part in own[place])
+                for index, part in enumerate(own[place][:-1]):
+                    left //= part.size
+                    sizes = SizesAttr((part.size, left))
+                    self.chain.then("split", dim=_int(at[place] + index), sizes=sizes)
+            self._order([order.index(place) for place in range(len(order))])
+
+        return [at[block[0]] for block in distinct], undo
+
+    def _order(self, order: Sequence[int]) -> None:
+        if list(order) != sorted(order):
+            self.chain.then("transpose", order=SizesAttr(tuple(order)))
+            self.parts = [self.parts[place] for place in order]
+
+    def _reshape(self) -> None:
+        shape = tuple(part.size for part in self.parts)
+        if shape != self.chain.type.shape:
+            self.chain.then("reshape", shape=SizesAttr(shape))
+
+    def _pad(self, place: int, high: int) -> None:
+        if high:
+            none = _int(0)
+            self.chain.then(
+                "pad", dim=_int(place), low=none, high=_int(high), value=NumberAttr(0.0)
+            )
+            part = self.parts[place]
+            self.parts[place] = _Part(part.dim, part.size + high, part.axes)

@@ -1,0 +1,413 @@
+"""Layouts with order: the graph on which redistributions are found, from any layout to any other.
+
+States are the types of values, and steps are those that the typing rules allow: reductions,
+gathers, scatters, all_to_all of the minor-most shards, permutes of blocks, and local steps. What is
+replicated at both ends may be sliced in the beginning and is gathered later.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import permutations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collir.cost.model import CostModel, StepCost, step_cost
+from collir.layout import Dim, DistType, Mesh, rules
+from collir.layout.steps import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BROADCAST,
+    KEEP_ROOT,
+    MASK,
+    PERMUTE,
+    SLICE,
+    StepKind,
+    collectives_from,
+)
+from collir.layout.types import State
+from collir.synthesis.programs.paths import TIE, Edge, Paths
+from collir.synthesis.programs.ports import ports_of
+from collir.synthesis.programs.steps import Candidate, Step
+
+Axes = tuple[str, ...]
+
+_ALL_ORDERS = 3
+"""The most sub-axes that are scattered in one step in every order."""
+
+_FREE = 5
+"""With more sub-axes than this, those that lead a dimension at both ends stay where they are; with
+more others than this, those that are replicated at both ends stay so."""
+
+_GRID = 2**16
+"""The most blocks, or combinations of coordinates, that a bound counts."""
+
+
+class Held(NamedTuple):
+    """A layout, and how it came about.
+
+    ``begun``: whether anything has been sent. ``local``: the last step was a slice
+    of this dimension, ``_ROOT`` or none of the two: local steps come in one order only.
+    """
+
+    x: DistType
+    begun: bool = False
+    local: int = -2
+
+
+_ROOT = -1
+"""In the place of a dimension: the last step was a keep_root."""
+
+
+class LayoutPaths(Paths[Held]):
+    """All programs from a layout to another of the same shape and dtype.
+
+    Raises:
+        CostError: the mesh is not placed on levels.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        source: DistType,
+        target: DistType,
+        model: CostModel,
+        memory: float | None = None,
+        scale: float = 1.0,
+    ):
+        super().__init__(ports_of(mesh, model), model, memory, scale)
+        masked = mesh.ordered(target.partial - source.partial)
+        self.masks = (Step(MASK.name, masked),) if masked else ()
+        kept = target.partial - frozenset(masked)
+        self.source = source
+        self._goal = replace(target, partial=kept, reduction=target.reduction if kept else None)
+        self._mesh = mesh
+        self._sharded = frozenset(axis for dim in target.dims for axis in dim.axes)
+        taken = [axis for x in (source, target) for axis in x.axes]
+        self._idle = frozenset(mesh.by_name) - frozenset(taken)
+        each = zip(source.dims, target.dims, strict=True)
+        common = [_common(one.axes, other.axes) for one, other in each]
+        moving = frozenset(taken) - {axis for axes in common for axis in axes}
+        self._kept = [0] * len(common)
+        if len(self._idle) + len(frozenset(taken)) > _FREE:
+            self._kept = list(map(len, common))
+            if len(self._idle) + len(moving) > _FREE:
+                self._idle = frozenset[str]()
+        self._left: dict[DistType, float] = {}
+        item = source.elements * source.dtype.bytes * scale
+        self.tie = TIE * max(self.remaining(self.start()), item * min(self.ports.per_byte) * 1e-6)
+
+    def start(self) -> Held:
+        """The source."""
+        return Held(self.source)
+
+    def reached(self, state: Held) -> bool:
+        """Whether it is the target, but for masks."""
+        return state.x == self._goal
+
+    def edges(self, state: Held) -> list[tuple[float, Edge[Held]]]:
+        """All steps from a layout."""
+        found: list[tuple[float, Edge[Held]]] = []
+        for step, after in self._moves(state):
+            edge = self._edge(state, step, after)
+            least = self.tie
+            if edge.kind:
+                least += self.ports.least(edge.kind, edge.group, edge.at_root, edge.size)
+            found.append((least, edge))
+        found.sort(key=lambda one: one[0] + self.remaining(one[1].after))
+        return found
+
+    def _edge(self, state: Held, step: Step, after: DistType) -> Edge[Held]:
+        x, mesh, ports = state.x, self._mesh, self.ports
+        before_bytes = x.local_bytes(mesh) * self.scale
+        after_bytes = after.local_bytes(mesh) * self.scale
+        memory = before_bytes + after_bytes
+        if step.does.local:
+            local = _ROOT if step.dim is None else step.dim
+            return Edge(Held(after, state.begun, local), (step,), memory=memory)
+        size = max(before_bytes, after_bytes)
+        group = ports.mask(step.axes)
+        copies = ports.all & ~group & ~ports.mask(x.axes)
+        root = ports.mask(x.root) & ~group
+        moves = (x, after) if step.to is not None else None
+        return Edge(
+            Held(after, True), (), step.kind, group, root, copies, float(size), memory, step, moves
+        )
+
+    def known(self) -> Candidate | None:
+        """Everything that is to change is made whole, and then cut."""
+        x, goal, mesh = self.source, self._goal, self._mesh
+        steps: list[tuple[Step, DistType]] = []
+
+        def then(step: Step, after: DistType) -> DistType:
+            steps.append((step, after))
+            return after
+
+        if axes := self._hardware(list(x.partial - goal.partial)):
+            x = then(Step(ALL_REDUCE.name, axes), rules.all_reduce(mesh, x, axes))
+        if axes := self._hardware(list(x.root - goal.root)):
+            x = then(Step(BROADCAST.name, axes), rules.broadcast(mesh, x, axes))
+        each = enumerate(zip(x.dims, goal.dims, strict=True))
+        ends = [(dim, *_apart(have.axes, want.axes)) for dim, (have, want) in each]
+        for dim, axes, _ in ends:
+            if axes:
+                x = then(Step(ALL_GATHER.name, axes, dim), rules.all_gather(mesh, x, axes, dim))
+        for dim, _, axes in ends:
+            if axes:
+                x = then(Step(SLICE.name, axes, dim), rules.slice(mesh, x, axes, dim))
+        if axes := self._hardware(list(goal.root - x.root)):
+            then(Step(KEEP_ROOT.name, axes), rules.keep_root(mesh, x, axes))
+        return self._candidate(steps)
+
+    def _candidate(self, steps: Sequence[tuple[Step, DistType]]) -> Candidate | None:
+        """Steps with the types they lead to, costed; None if one has no cost or takes too much."""
+        state, memory = self.start(), 0.0
+        costs: list[StepCost] = []
+        for step, after in steps:
+            edge = self._edge(state, step, after)
+            memory = max(memory, edge.memory)
+            if edge.kind:
+                found = self.costed(edge)
+                if found is None:
+                    return None
+                costs.append(step_cost(found[1], self.model))
+            state = Held(after)
+        if self.memory is not None and memory > self.memory:
+            return None
+        listed = (*(step for step, _ in steps), *self.masks)
+        return Candidate(self._mesh, listed, tuple(costs), memory)
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def _moves(self, state: Held) -> Iterator[tuple[Step, DistType]]:
+        x, target = state.x, self._goal
+        partial = self._mesh.ordered(x.partial - target.partial)
+        for axes in _subsets(partial):
+            rest = x.partial - frozenset(axes)
+            reduced = replace(x, partial=rest, reduction=x.reduction if rest else None)
+            yield from self._leaving("partial", reduced, axes)
+        for axes in _subsets(self._mesh.ordered(x.root - target.root)):
+            spread = replace(x, root=x.root - frozenset(axes))
+            yield from self._leaving("root", spread, axes)
+        yield from self._gathers(x)
+        yield from self._local(state)
+        yield from self._permutes(x)
+
+    def _leaving(self, state: State, bare: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
+        """Collectives that take sub-axes from a state; ``bare`` is the value replicated on them."""
+        kinds = collectives_from(state)
+        for order in self.ports.orders(self.ports.mask(axes)):
+            for kind in kinds:
+                if not kind.ordered:
+                    yield Step(kind.name, order), _led(kind, bare, axes)
+        for kind in kinds:
+            if kind.shards:
+                yield from self._spread(kind, bare, axes)
+
+    def _gathers(self, x: DistType) -> Iterator[tuple[Step, DistType]]:
+        for dim, entry in enumerate(x.dims):
+            for count in range(1, len(entry.axes) - self._kept[dim] + 1):
+                axes = entry.axes[-count:]
+                bare = _with(x, dim, entry.axes[:-count])
+                for kind in collectives_from("sharded"):
+                    if kind.exchanges:
+                        for other in range(len(x.dims)):
+                            if other != dim and self._divides(bare, axes, other):
+                                moved = _with(bare, other, bare.dims[other].axes + axes)
+                                yield Step(kind.name, axes, dim, other), moved
+                    elif kind.after != "root" or self._goal.root.issuperset(axes):
+                        yield Step(kind.name, axes, dim), _led(kind, bare, axes)
+
+    def _local(self, state: Held) -> Iterator[tuple[Step, DistType]]:
+        x = state.x
+        replicated = [axis for axis in self._mesh.by_name if axis not in x.axes]
+        cut = [
+            axis
+            for axis in replicated
+            if axis in self._sharded
+            or axis in self._goal.root
+            or (not state.begun and axis in self._idle)
+        ]
+        for axes in _subsets(cut):
+            for step, after in self._spread(SLICE, x, axes):
+                if step.dim is not None and step.dim > state.local:
+                    yield step, after
+        if state.local < _ROOT:
+            for axes in _subsets(cut):
+                yield Step(KEEP_ROOT.name, axes), _led(KEEP_ROOT, x, axes)
+
+    def _spread(self, kind: StepKind, x: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
+        """A step that shards each dimension that divides, in all orders or the likely ones."""
+        for dim, entry in enumerate(x.dims):
+            if not self._divides(x, axes, dim):
+                continue
+            if len(axes) <= _ALL_ORDERS:
+                orders = list(permutations(axes))
+            else:
+                wanted = [axis for d in self._goal.dims for axis in d.axes if axis in axes]
+                hardware = self._hardware(axes)
+                orders = list(dict.fromkeys((hardware, hardware[::-1])))
+                if len(wanted) == len(axes) and tuple(wanted) not in orders:
+                    orders.append(tuple(wanted))
+            for order in orders:
+                yield Step(kind.name, order, dim), _with(x, dim, entry.axes + order)
+
+    def _divides(self, x: DistType, axes: Axes, dim: int) -> bool:
+        entry = x.dims[dim]
+        return entry.size % self._mesh.group_size(entry.axes + axes) == 0
+
+    def _permutes(self, x: DistType) -> Iterator[tuple[Step, DistType]]:
+        kept = [d.axes[:count] for d, count in zip(x.dims, self._kept, strict=True)]
+        held = [a for d, count in zip(x.dims, self._kept, strict=True) for a in d.axes[count:]]
+        if not held:
+            return
+        free = self._sharded.difference(x.axes)
+        counts = [
+            self._mesh.group_size(d.axes[count:])
+            for d, count in zip(x.dims, self._kept, strict=True)
+        ]
+        for lists in self._arranged(counts, [*held, *self._mesh.ordered(free)]):
+            dims = tuple(
+                Dim(d.size, first + axes)
+                for d, first, axes in zip(x.dims, kept, lists, strict=True)
+            )
+            if dims != x.dims:
+                to = replace(x, dims=dims)
+                yield Step(PERMUTE.name, self._of(x, to), to=to), to
+
+    def _of(self, x: DistType, to: DistType) -> Axes:
+        """The sub-axes of a permute: all that one of its layouts is sharded over."""
+        return self._mesh.ordered({axis for z in (x, to) for dim in z.dims for axis in dim.axes})
+
+    def _arranged(self, counts: Sequence[int], axes: Sequence[str]) -> Iterator[list[Axes]]:
+        """All lists of sub-axes, one for each dimension, with these numbers of shards."""
+        if not counts:
+            yield []
+            return
+        for chosen in self._of_size(counts[0], axes):
+            left = [axis for axis in axes if axis not in chosen]
+            for rest in self._arranged(counts[1:], left):
+                yield [chosen, *rest]
+
+    def _of_size(self, shards: int, axes: Sequence[str]) -> Iterator[Axes]:
+        """All ordered lists of sub-axes whose sizes multiply to a number."""
+        if shards == 1:
+            yield ()
+            return
+        for axis in axes:
+            size = self._mesh.by_name[axis].size
+            if shards % size == 0:
+                left = [other for other in axes if other != axis]
+                for rest in self._of_size(shards // size, left):
+                    yield (axis, *rest)
+
+    def _hardware(self, axes: Sequence[str]) -> Axes:
+        return self.ports.axes(self.ports.mask(axes))
+
+    # --- bounds -----------------------------------------------------------------------------
+
+    def remaining(self, state: Held) -> float:
+        """What must still get into the children of some level, on average.
+
+        A child holds what its devices hold together, and wants what they will; of the sums of parts
+        it holds parts, which count as held. The busiest port carries no less than the mean.
+        """
+        x = state.x
+        known = self._left.get(x)
+        if known is None:
+            known = max(
+                (self._missing(x, place) for place in range(len(self.ports.levels))), default=0
+            )
+            known = self._left[x] = known + (0.0 if x == self._goal else self.tie)
+        return known
+
+    def _missing(self, x: DistType, place: int) -> float:
+        mesh, ports, target = self._mesh, self.ports, self._goal
+        outer = [axis for axis in mesh.by_name if ports.inner(ports.bit[axis])[place] == 1]
+        index = {axis: number for number, axis in enumerate(outer)}
+        if math.prod(mesh.by_name[axis].size for axis in outer) > _GRID:
+            return 0.0
+        tables: list[Any] = []
+        for have, want in zip(x.dims, target.dims, strict=True):
+            if (table := self._overlap(have.axes, want.axes, index)) is None:
+                return 0.0
+            tables.append(table)
+        roots = np.ones([mesh.by_name[axis].size for axis in outer])
+        wanted = np.ones_like(roots)
+        for axis in outer:
+            first = np.zeros(mesh.by_name[axis].size)
+            first[0] = 1
+            shape = [-1 if other == axis else 1 for other in outer]
+            if axis in target.root:
+                wanted = wanted * first.reshape(shape)
+            if axis in x.root:
+                roots = roots * first.reshape(shape)
+        shards = math.prod(
+            mesh.by_name[axis].size for dim in target.dims for axis in dim.axes if axis in index
+        )
+        held = reduce(np.multiply, tables, roots * wanted)
+        idle = mesh.group_size(axis for axis in outer if axis in x.root & target.root)
+        mean = float((wanted / shards - held).sum()) * idle / roots.size
+        if mean < 1e-12:
+            return 0.0
+        distinct = ports.inner(ports.mask(x.partial & target.partial))[place]
+        carried = mean * x.elements * x.dtype.bytes * self.scale * distinct
+        return ports.latency[place] + carried * ports.per_byte[place]
+
+    def _overlap(self, have: Axes, want: Axes, index: dict[str, int]) -> Any:
+        """Of a dimension, the part that children of some coordinates hold and want; an array with
+        an axis for each sub-axis outside of the children. None if it is too much to count."""
+        mesh = self._mesh
+        grid = math.lcm(mesh.group_size(have), mesh.group_size(want))
+        if grid > _GRID:
+            return None
+        cells = np.arange(grid)
+        needs: dict[str, Any] = {}
+        valid = np.ones(grid, dtype=bool)
+        for axes in (have, want):
+            rest = cells // (grid // mesh.group_size(axes))
+            for axis in reversed(axes):
+                size = mesh.by_name[axis].size
+                if axis in index:
+                    if axis in needs:
+                        valid &= needs[axis] == rest % size
+                    needs[axis] = rest % size
+                rest = rest // size
+        sizes = [mesh.by_name[axis].size if axis in needs else 1 for axis in index]
+        found = np.zeros(sizes)
+        none = np.zeros(int(valid.sum()), dtype=np.int64)
+        at = tuple(needs[axis][valid] if axis in needs else none for axis in index)
+        np.add.at(found, at, 1 / grid)
+        return found
+
+
+def _common(one: Axes, other: Axes) -> Axes:
+    """What two lists begin with."""
+    count = 0
+    while count < min(len(one), len(other)) and one[count] == other[count]:
+        count += 1
+    return one[:count]
+
+
+def _apart(one: Axes, other: Axes) -> tuple[Axes, Axes]:
+    """What two lists go on with behind that."""
+    count = len(_common(one, other))
+    return one[count:], other[count:]
+
+
+def _subsets(axes: Sequence[str]) -> Iterator[Axes]:
+    """All non-empty subsets, each in the given order."""
+    for bits in range(1, 1 << len(axes)):
+        yield tuple(axis for place, axis in enumerate(axes) if bits >> place & 1)
+
+
+def _led(kind: StepKind, bare: DistType, axes: Axes) -> DistType:
+    """Where a step leads that does not shard; ``bare`` is the value replicated on its sub-axes."""
+    return replace(bare, root=bare.root | frozenset(axes)) if kind.after == "root" else bare
+
+
+def _with(x: DistType, dim: int, axes: Axes) -> DistType:
+    dims = (*x.dims[:dim], Dim(x.dims[dim].size, axes), *x.dims[dim + 1 :])
+    return replace(x, dims=dims)

@@ -1,0 +1,328 @@
+"""Layouts without order: the graph on which strategies for reductions are found.
+
+Where every sub-axis shards a part of a dimension that is its own, the order in which sub-axes are
+scattered and gathered does not matter, and the layout of a value is one state per sub-axis:
+partial, at root, sharded (as it was, or on another dimension) or replicated. Each goes one way
+only, partial -> root -> sharded -> replicated (to root behind sharded, where that is its target).
+What all hold already may be cut or dropped in the beginning (for free, so that less is sent) and is
+brought back later; what a collective gives to more than want it is cut or dropped at once.
+
+What every way takes at least is computed for all states at once, from bounds of the single steps;
+the search then costs little more than the steps of the best program.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from collir.cost.model import CostModel
+from collir.cost.network.group import CostError
+from collir.layout import DistType, Mesh
+from collir.layout.steps import KEEP_ROOT, MASK, SLICE, STEPS
+from collir.synthesis.programs.graph import (
+    ELSEWHERE,
+    KINDS,
+    LETTERS,
+    MANY_EDGES,
+    MAX_EDGES,
+    PARTIAL,
+    REPLICATED,
+    ROOT,
+    SHARDED,
+    TRANSITIONS,
+    Array,
+    Chain,
+    count_edges,
+    graph,
+)
+from collir.synthesis.programs.paths import TIE, Edge, Paths
+from collir.synthesis.programs.ports import ports_of
+from collir.synthesis.programs.steps import Step
+
+Change = tuple[str, str]
+"""The states of an axis at both ends."""
+
+_CHAINS: dict[Change, Chain] = {
+    (PARTIAL, REPLICATED): "PMSR",
+    (PARTIAL, SHARDED): "PMS",
+    (PARTIAL, ROOT): "PSM",
+    (ROOT, REPLICATED): "MSR",
+    (ROOT, SHARDED): "MS",
+    (SHARDED, REPLICATED): "SR",
+    (SHARDED, ROOT): "SM",
+    (SHARDED, ELSEWHERE): "ST",
+    (REPLICATED, REPLICATED): "MSR",
+    (REPLICATED, SHARDED): "S",
+    (REPLICATED, ROOT): "SM",
+}
+"""The states that an axis takes from one end to the other. Copies may be cut or dropped first."""
+
+_BEGUN = -1
+"""The number of the state in which nothing has been cut or dropped yet."""
+
+
+def fits(source: DistType, target: DistType) -> bool:
+    """Whether order does not matter between two layouts: no dimension gains and loses shards."""
+    return all(
+        one.axes[: len(other.axes)] == other.axes or other.axes[: len(one.axes)] == one.axes
+        for one, other in zip(source.dims, target.dims, strict=True)
+    )
+
+
+class StatePaths(Paths[int]):
+    """All programs between two layouts that ``fits`` says yes to.
+
+    Attributes:
+        between: the sub-axes that may shard the value on the way, and do at neither end.
+        units: the sub-axes that change, in sets that change together: each alone, or those of one
+            level and one kind of change where the graph would be too large.
+        padding: how many times as large the value becomes so that it divides among ``between``.
+
+    Raises:
+        CostError: the mesh is not placed on levels, or too many sub-axes change.
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        source: DistType,
+        target: DistType,
+        model: CostModel,
+        memory: float | None = None,
+        between: frozenset[str] | None = None,
+        scale: float = 1.0,
+    ):
+        """``between``: only these of the sub-axes that may; None: all."""
+        super().__init__(ports_of(mesh, model), model, memory, scale)
+        before, after = _states(mesh, source), _states(mesh, target)
+        for axis in mesh.by_name:
+            if source.dim_of(axis) is not None and target.dim_of(axis) is not None:
+                after[axis] = SHARDED if source.dim_of(axis) == target.dim_of(axis) else ELSEWHERE
+        masked = [axis for axis in mesh.by_name if after[axis] == PARTIAL != before[axis]]
+        self.masks = (Step(MASK.name, tuple(masked)),) if masked else ()
+        after |= dict.fromkeys(masked, REPLICATED)
+        fixed = [a for a in before if before[a] == after[a] != REPLICATED]
+        self._fixed_root = self.ports.mask(axis for axis in fixed if before[axis] == ROOT)
+        self._changes = {axis: (before[axis], after[axis]) for axis in before if axis not in fixed}
+        ends = {axis for axis, change in self._changes.items() if _shards(change)}
+        inner = self._changes.keys() - ends
+        self.between = frozenset(inner if between is None else inner & between)
+        self.units = self._joined()
+        self._masks = [self.ports.mask(unit) for unit in self.units]
+        self.graph = graph(tuple(map(self._chain, self.units)))
+        self._goal = self.graph.number([self._changes[unit[0]][1] for unit in self.units])
+        self._measure(source)
+        self._tabulate()
+
+    # --- tables -----------------------------------------------------------------------------
+
+    def _joined(self) -> list[tuple[str, ...]]:
+        axes = self.ports.axes(self.ports.mask(self._changes))
+        units = [(axis,) for axis in axes]
+        if self._edges(units) <= MANY_EDGES:
+            return units
+        together: dict[object, tuple[str, ...]] = {}
+        for axis in axes:
+            key = self.ports.mesh.by_name[axis].level, self._changes[axis], axis in self.between
+            together[key] = (*together.get(key, ()), axis)
+        units = list(together.values())
+        if self._edges(units) > MAX_EDGES:
+            raise CostError(
+                f"{len(axes)} sub-axes on {len(self.ports.levels)} levels are too many to look at "
+                "all programs: write out some of the steps, so that each is over fewer levels"
+            )
+        return units
+
+    def _edges(self, units: Sequence[Sequence[str]]) -> int:
+        return count_edges(list(map(self._chain, units)))
+
+    def _chain(self, unit: Sequence[str]) -> Chain:
+        chain = _CHAINS[self._changes[unit[0]]]
+        may = unit[0] in self.between or _shards(self._changes[unit[0]])
+        return chain if may else chain.replace(SHARDED, "")
+
+    def _measure(self, source: DistType) -> None:
+        """How many bytes a device would hold without shards that change, padding included."""
+        mesh = self.ports.mesh
+        given = mesh.group_size(a for a, change in self._changes.items() if change[0] == SHARDED)
+        gained = mesh.group_size(a for a, change in self._changes.items() if change[1] in "ST")
+        elements = math.prod(source.local_shape(mesh)) * given
+        self._rest = elements // (given * gained)
+        self.padding = self.padding_for(self.between)
+        whole = elements * self.padding * source.dtype.bytes * self.scale
+        self._given = whole / given
+        ranks = [self.ports.size(mask) for mask in self._masks]
+        self._bytes = whole / self.graph.product(ranks, SHARDED + ELSEWHERE)
+
+    def padding_for(self, axes: Iterable[str]) -> float:
+        """How many times as large the value becomes so that it divides among some sub-axes."""
+        divisor = self.ports.mesh.group_size(self.between.intersection(axes))
+        return -(-self._rest // divisor) * divisor / self._rest
+
+    def most_chunks(self) -> int:
+        """In how many chunks the value can be cut, each shared by all of ``between``."""
+        return -(-self._rest // self.ports.mesh.group_size(self.between))
+
+    def padding_in(self, chunks: int) -> float:
+        """How many times as large as with its padding the value becomes in so many chunks that are
+        equal and divide among ``between``."""
+        units = self.most_chunks()
+        return -(-units // chunks) * chunks / units
+
+    def _tabulate(self) -> None:
+        """What every edge takes at least, and with it the way to the end from every state."""
+        found, ports = self.graph, self.ports
+        ranks = _products([ports.size(mask) for mask in self._masks])
+        before, after = self._bytes[found.start], self._bytes[found.end]
+        self._sizes = np.where(self._are("gathers"), before * ranks[found.group], before)
+        result = np.where(self._are("shards"), after, self._sizes)
+        self._held = before + result
+        step = found.kind * len(ranks) + found.group
+        from_root = np.array([[TRANSITIONS[kind][0] == ROOT] for kind in KINDS])
+        self._busy = np.zeros((len(ports.levels), len(found.start)))
+        for place, total in enumerate(ports.inner(ports.all & ~self._fixed_root)):
+            inner = [ports.inner(mask)[place] for mask in self._masks]
+            own = _products(inner)
+            sent = self._shares(ranks, ranks / own) / np.where(from_root, 1.0, own)
+            beside = total / found.product(inner, ROOT)[found.start]
+            self._busy[place] = sent.ravel()[step] * self._sizes * beside * ports.per_byte[place]
+        costs = self._busy.max(axis=0, initial=0.0) + self._latencies()
+        self.tie = TIE * float(costs.min(initial=1.0, where=costs > 0))
+        self.costs = costs + self.tie
+        if self.memory is not None:
+            self.costs[self._held > self.memory] = np.inf
+        self._sets = [self._mask(group) for group in range(1 << len(self.units))]
+        self.left = found.least(self.costs, {self._goal: 0.0})
+
+    def _are(self, what: Literal["gathers", "shards"]) -> Array:
+        """Of all edges, whether their collectives gather, or shard."""
+        numbers = [n for n, kind in enumerate(KINDS) if getattr(STEPS[kind], what)]
+        return np.isin(self.graph.kind, numbers)
+
+    def _shares(self, ranks: Array, parts: Array) -> Array:
+        """Of the buffer, what every kind of step over every group sends through a port of a level
+        (see ``Ports``)."""
+        shares = [self.ports.share(kind, ranks, parts) for kind in KINDS]
+        return np.where(parts > 1, shares, 0.0)
+
+    def _latencies(self) -> Array:
+        table = np.zeros((len(KINDS), 1 << len(self.units)))
+        kinds, groups = self.graph.kind, self.graph.group
+        for pair in np.unique(kinds * table.shape[1] + groups).tolist():
+            kind, group = divmod(int(pair), table.shape[1])
+            table[kind, group] = self.ports.empty(KINDS[kind], self._mask(group))
+        return table[kinds, groups]
+
+    def _mask(self, group: int) -> int:
+        """The sub-axes of some units."""
+        return sum(mask for place, mask in enumerate(self._masks) if group >> place & 1)
+
+    # --- paths ------------------------------------------------------------------------------
+
+    def start(self) -> int:
+        """The source; what is replicated has not been cut or dropped yet."""
+        return _BEGUN
+
+    def reached(self, state: int) -> bool:
+        """Whether nothing is left to do but masks."""
+        return state == self._goal
+
+    def remaining(self, state: int) -> float:
+        """Seconds to the end at least."""
+        if state == _BEGUN:
+            return min(float(self.left[number]) for number, _ in self._beginnings())
+        return float(self.left[state])
+
+    def busy_left(self) -> dict[int, tuple[float, ...]]:
+        """For every state the seconds that the bytes of any way to the end take on the busiest port
+        of each level (``levels`` of ``Ports``) at least."""
+        tables = [self.graph.least(busy, {self._goal: 0.0}) for busy in self._busy]
+        each = zip(*(table.tolist() for table in tables), strict=True)
+        found = dict(enumerate(each)) if tables else dict.fromkeys(range(len(self.left)), ())
+        starts = [found[number] for number, _ in self._beginnings()]
+        return found | {_BEGUN: tuple(map(min, zip(*starts, strict=True)))}
+
+    def edges(self, state: int) -> Iterator[tuple[float, Edge[int]]]:
+        """All steps from a state, over all sets of sub-axes; the most promising first."""
+        if state == _BEGUN:
+            found = sorted(self._beginnings(), key=lambda one: self.left[one[0]])
+            for number, free in found:
+                memory = self._given + float(self._bytes[number]) if free else 0.0
+                yield 0.0, Edge(number, free, memory=memory)
+            return
+        first, last = self.graph.first.get(state, (0, 0))
+        values = self.costs[first:last] + self.left[self.graph.end[first:last]]
+        for index in (first + np.argsort(values, kind="stable")).tolist():
+            if math.isinf(values[index - first]):
+                return
+            yield float(self.costs[index]), self._edge(state, index)
+
+    def _edge(self, state: int, index: int) -> Edge[int]:
+        found = self.graph
+        kind, units = KINDS[int(found.kind[index])], int(found.group[index])
+        group, after = self._sets[units], int(found.end[index])
+        masks = dict.fromkeys("PMSTR", 0)
+        for one, mask in zip(found.states_of(state), self._masks, strict=True):
+            masks[one] |= mask
+        ends = zip(self.units, found.states_of(after), strict=True)
+        made = [(unit, end) for place, (unit, end) in enumerate(ends) if units >> place & 1]
+        copies = TRANSITIONS[kind][1] == REPLICATED
+        return Edge(
+            after,
+            (),
+            kind,
+            group,
+            self._fixed_root | masks[ROOT] & ~group,
+            masks[REPLICATED] & ~group,
+            float(self._sizes[index]),
+            float(self._held[index]),
+            then=self._cuts(made) if copies else (),
+        )
+
+    def _cuts(self, made: Sequence[tuple[Sequence[str], str]]) -> tuple[Step, ...]:
+        """The local steps that bring units from replicated to these states."""
+        found: list[Step] = []
+        for states, kind in ((SHARDED + ELSEWHERE, SLICE), (ROOT, KEEP_ROOT)):
+            mask = self.ports.mask(axis for unit, end in made if end in states for axis in unit)
+            if mask:
+                found.append(Step(kind.name, self.ports.axes(mask)))
+        return tuple(found)
+
+    def _beginnings(self) -> Iterator[tuple[int, tuple[Step, ...]]]:
+        """What may be cut or dropped of the copies that devices have."""
+        choices: list[str] = []
+        for unit, chain in zip(self.units, self.graph.chains, strict=True):
+            before = self._changes[unit[0]][0]
+            choices.append(chain[::-1] if before == REPLICATED else before)
+        for states in product(*choices):
+            held = (
+                (unit, state)
+                for unit, state in zip(self.units, states, strict=True)
+                if self._changes[unit[0]][0] == REPLICATED
+            )
+            yield self.graph.number(states), self._cuts(list(held))
+
+    def count(self) -> int:
+        """How many programs there are."""
+        ways = self.graph.paths(np.isfinite(self.costs), [self._goal])
+        return sum(int(ways[number]) for number, _ in self._beginnings())
+
+
+def _shards(change: Change) -> bool:
+    """Whether an axis shards the value at an end."""
+    return SHARDED in change or ELSEWHERE in change
+
+
+def _states(mesh: Mesh, x: DistType) -> dict[str, str]:
+    return {axis: LETTERS[x.state_of(axis)] for axis in mesh.by_name}
+
+
+def _products(factors: Sequence[float]) -> Array:
+    """For every set of places the product of their factors."""
+    found = np.ones(1)
+    for factor in factors:
+        found = np.concatenate((found, found * factor))
+    return found

@@ -1,0 +1,1 @@
+"""Layout changes and local steps in the order that costs least."""

@@ -1,0 +1,255 @@
+"""Steps that change a layout, and local steps, in the order that costs least.
+
+Each function is rewritten in turns, until nothing more pays: rows of steps on one value are
+interleaved anew (commuting_threads.py), and what changes a layout goes through ``add`` and
+``concat`` (commuting_joins.py). Each rewrite is judged by the prices of the steps it touches
+(commuting_prices.py); in the end the function as a whole has to be no dearer than it was.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from itertools import permutations
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener
+from xdsl.rewriter import InsertPoint
+
+from collir.cost.programs.cost import function_cost
+from collir.cost.programs.simulation import simulated
+from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.tensor import AxesAttr, dist_type
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.functions import functions_of
+from collir.layout import Mesh
+from collir.synthesis.programs.build import build
+from collir.synthesis.programs.fusion import moving
+from collir.synthesis.programs.strategies import Wanted
+from collir.synthesis.reorder.hoist import Joined, earlier, later
+from collir.synthesis.reorder.interleave import Grid, Placed, thread_to, threads
+from collir.synthesis.reorder.prices import TIE, Form, Prices
+from collir.synthesis.searching import told_together
+
+Rule = Callable[[Prices, DistOp], Joined | None]
+"""What may take the place of the steps around a join."""
+
+WINDOW = 12
+"""The most steps of a row that are interleaved at once; longer ones are in parts that overlap by
+half."""
+
+TURNS = 8
+"""How often a function is gone through at most."""
+
+MOST_ORDERS = 4
+"""The most sub-axes of which all orders are tried."""
+
+
+def reordered(
+    module: ModuleOp, wanted: Wanted, listener: PatternRewriterListener | None = None
+) -> None:
+    """Rewrites every function on levels, in place; never to what takes longer."""
+    prices: dict[Mesh, Prices] = {}
+    with meshes_remembered():
+        for function in functions_of(module):
+            mesh = mesh_of(function)
+            if not mesh.placed:
+                continue
+            if mesh not in prices:
+                prices[mesh] = Prices(mesh, wanted)
+            with told_together(function, f"a better order of steps in @{function.sym_name.data}"):
+                _reordered(function, prices[mesh], listener)
+
+
+def _reordered(function: FuncOp, prices: Prices, listener: PatternRewriterListener | None) -> None:
+    before = _times(function, prices)
+    if before is None:
+        return
+    kept = function.body.clone()
+    if not _Reordering(function, prices, listener).run():
+        return
+    after = _times(function, prices)
+    if after is not None and all(
+        new <= old * (1 + TIE) for new, old in zip(after, before, strict=True)
+    ):
+        return
+    function.body.detach_block(0).erase(safe_erase=False)
+    function.body.add_block(kept.detach_block(0))
+
+
+def _times(function: FuncOp, prices: Prices) -> tuple[float, float] | None:
+    """Seconds of what a function sends, and of all that it does; None: it has no cost."""
+    try:
+        model = prices.wanted.model
+        return function_cost(function, model).time, simulated(function, model).time
+    except DiagnosticError:
+        return None
+
+
+class _Reordering:
+    """What is done to one function."""
+
+    def __init__(self, function: FuncOp, prices: Prices, listener: PatternRewriterListener | None):
+        self.function, self.prices, self.listener = function, prices, listener
+        self.mesh = prices.mesh
+        self.best: dict[Hashable, list[Placed] | None] = {}
+        self.done: set[tuple[DistOp, ...]] = set()
+
+    def run(self) -> bool:
+        """Whether anything was rewritten."""
+        changed = self.orders()
+        for _ in range(TURNS):
+            again = self.joins(later, up=False)
+            again |= self.threads()
+            again |= self.joins(earlier, up=True)
+            again |= self.threads()
+            if not again:
+                break
+            changed = True
+        return self.orders() or changed
+
+    # --- rows of steps on one value -------------------------------------------------------------
+
+    def threads(self) -> bool:
+        """Interleaves every row of steps anew."""
+        changed = False
+        for thread in list(threads(self.function)):
+            if len(thread) > 1 and tuple(thread) not in self.done:
+                changed |= self._thread(thread)
+                self.done.add(tuple(thread))
+        return changed
+
+    def _thread(self, ops: list[DistOp]) -> bool:
+        changed, start = False, 0
+        while True:
+            window = ops[start : start + WINDOW]
+            placed = self._interleaved(window)
+            if placed is not None:
+                ops[start : start + WINDOW] = self._rewrite(window, placed)
+                changed = True
+            if start + WINDOW >= len(ops):
+                return changed
+            start += WINDOW // 2
+
+    def _interleaved(self, ops: Sequence[DistOp]) -> list[Placed] | None:
+        """The best order of some steps, if it is another; of those that are alike, found once."""
+        if not any(op.kind.layout_only for op in ops):
+            return None
+        source, forms = dist_type(ops[0].operands[0]), tuple(map(self.prices.of, ops))
+        if (source, forms) not in self.best:
+            self.best[source, forms] = Grid(self.prices, source, forms).best()
+        return self.best[source, forms]
+
+    def _rewrite(self, ops: Sequence[DistOp], placed: Sequence[Placed]) -> list[DistOp]:
+        """Puts steps in the place of others, each about where one of them was."""
+        value: SSAValue = ops[0].operands[0]
+        made: list[DistOp] = []
+        for number, one in enumerate(placed):
+            origin = ops[one.origin]
+            if isinstance(one.does, Form):
+                steps: list[Operation] = [one.does.put([value], one.gives)]
+                (value,) = steps[0].results
+                if origin is not ops[-1]:
+                    value.name_hint = origin.result.name_hint
+            else:
+                assert one.does.program is not None
+                steps, value = build(self.mesh, value, one.does.program, one.does.target)
+            self._insert(ops[min(number, len(ops) - 1)], steps, origin)
+            made += [step for step in steps if isinstance(step, DistOp)]
+        self._replace(ops, value)
+        return made
+
+    # --- add and concat -------------------------------------------------------------------------
+
+    def joins(self, rule: Rule, up: bool) -> bool:
+        """Takes steps through joins: backwards through the function where they go up."""
+        found = [op for op in self.function.body.ops if isinstance(op, DistOp) and op.kind.joins]
+        changed = False
+        for op in reversed(found) if up else found:
+            join: DistOp = op
+            while (joined := rule(self.prices, join)) is not None:
+                join = self._join(join, joined)
+                changed = True
+                for value in join.operands if up else ():  # so that the next join is reached
+                    thread = thread_to(value)
+                    if len(thread) > 1:
+                        self._thread(thread)
+        return changed
+
+    def _join(self, op: DistOp, joined: Joined) -> DistOp:
+        made: dict[tuple[SSAValue, Form], SSAValue] = {}
+        values: list[SSAValue] = []
+        last = joined.gone[-1]
+        for value, forms in joined.first:
+            for form in forms:
+                if (value, form) not in made:
+                    given = self.prices.type(form, dist_type(value))
+                    assert given is not None
+                    step = form.put([value], given)
+                    self._insert(last, [step], last if joined.then is None else op)
+                    made[value, form] = step.result
+                value = made[value, form]
+            values.append(value)
+        form, given = joined.join
+        join = form.put(values, given)
+        self._insert(last, [join], op)
+        result = join.result
+        if joined.then is not None:
+            form, given = joined.then
+            step = form.put([result], given)
+            self._insert(last, [step], joined.gone[0])
+            result = step.result
+        self._replace(joined.gone, result)
+        return join
+
+    # --- the order of sub-axes ------------------------------------------------------------------
+
+    def orders(self) -> bool:
+        """Puts the sub-axes of steps that do the same in any order into the cheapest one."""
+        changed = False
+        for op in list(self.function.body.ops):
+            if is_collective(op) and moving(op) and len(op.over) > 1 and not op.kind.ordered:
+                form = self._ordered(op)
+                if form is not None:
+                    step = form.put(op.operands, dist_type(op.result))
+                    self._insert(op, [step], op)
+                    self._replace([op], step.result)
+                    changed = True
+        return changed
+
+    def _ordered(self, op: DistOp) -> Form | None:
+        x, form = dist_type(op.operands[0]), self.prices.of(op)
+        best, least = None, self.prices.price(form, x)
+        for order in _orders(self.mesh, op.over):
+            other = self.prices.form(form.op, {**form.properties, "axes": AxesAttr(order)})
+            price = self.prices.price(other, x)
+            if price is not None and least is not None and price.pays(least):
+                best, least = other, price
+        return best
+
+    # --- rewriting ------------------------------------------------------------------------------
+
+    def _rewriter(self, op: Operation) -> PatternRewriter:
+        rewriter = PatternRewriter(op)
+        if self.listener is not None:
+            rewriter.extend_from_listener(self.listener)
+        return rewriter
+
+    def _insert(self, place: DistOp, ops: Sequence[Operation], origin: DistOp) -> None:
+        for op in ops:
+            op.location = origin.location
+        self._rewriter(place).insert(ops, InsertPoint.before(place))
+
+    def _replace(self, ops: Sequence[DistOp], value: SSAValue) -> None:
+        """Takes operations away; the result of the last one is ``value`` from now on."""
+        self._rewriter(ops[-1]).replace(ops[-1], [], [value])
+        for op in reversed(ops[:-1]):
+            PatternRewriter(op).erase(op)
+
+
+def _orders(mesh: Mesh, axes: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
+    """Orders to try: all, or from the outermost level inwards and back."""
+    if len(axes) <= MOST_ORDERS:
+        return list(permutations(axes))
+    inwards = tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))
+    return [inwards, inwards[::-1]]

@@ -1,0 +1,1 @@
+"""When steps are issued and which are sent together, so that collectives overlap computation."""

@@ -1,0 +1,81 @@
+"""Programs that are made in Python: what is built is what is read of its text."""
+
+import random
+
+import pytest
+from programs import module_of, random_function, random_mesh
+from xdsl.ir import SSAValue
+
+import collir
+from collir.dialects.operation import DistOp
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import dist_type
+from collir.ir.builders import FunctionBuilder
+from collir.ir.functions import functions_of
+from collir.layout import Axis, DistType, DType, Factor, Mesh, Reduction
+from collir.machine import Level, Machine
+
+BOX = Machine("box", (Level("node", 2, 8e9, 20e-6), Level("gpu", 4, 270e9, 3e-6)))
+MESH = Mesh("m", BOX, (Axis.placed("data", [Factor("node", 2), Factor("gpu", 4)]),))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_functions_are_built_again_from_their_arguments(seed: int) -> None:
+    rng = random.Random(seed)
+    mesh = random_mesh(rng)
+    written = random_function(rng, mesh, 8)
+    module = collir.module_of(mesh)
+    f = FunctionBuilder(module, mesh.name, written.sym_name.data)
+    values: dict[SSAValue, SSAValue] = {}
+    for arg in written.args:
+        values[arg] = f.argument(arg.name_hint or "", dist_type(arg))
+    *steps, end = written.body.ops
+    for op in steps:
+        assert isinstance(op, DistOp)
+        keywords = {one.name: one.keyword for one in op.kind.parameters}
+        arguments = {f"{keywords[name]}_": value for name, value in op.arguments.items()}
+        operands = [values[operand] for operand in op.operands]
+        values[op.result] = f.step(op.mnemonic, *operands, name=op.result.name_hint, **arguments)
+    f.results(*(values[value] for value in end.operands))
+    module.verify()
+    assert collir.emit(module) == collir.emit(module_of([mesh], [written]))
+
+
+def test_no_operation_is_hidden_by_a_method() -> None:
+    f = FunctionBuilder(collir.module_of(MESH), "m", "f")
+    for name in OPERATIONS:
+        assert not hasattr(FunctionBuilder, name)
+        assert name in dir(f)
+
+
+def test_axes_may_be_lists_and_names_of_axes() -> None:
+    module = collir.module_of(MESH)
+    f = FunctionBuilder(module, "m", "f")
+    axes = f.axes("data")
+    g = f.argument("g", DistType.make(DType.F32, [8], partial=axes, reduction=Reduction.SUM))
+    for over in ("data", ["data.node", "data.gpu"], ("data.node", "data.gpu")):
+        y = f.all_reduce(g, over=over)
+    f.results(y)
+    (function,) = functions_of(module)
+    assert {op.over for op in function.body.ops if isinstance(op, DistOp)} == {axes}
+
+
+def test_what_is_wrong_is_said() -> None:
+    f = FunctionBuilder(collir.module_of(MESH), "m", "f")
+    x = f.argument("x", DistType.make(DType.F32, [8]))
+    with pytest.raises(ValueError, match="mesh @m has no axis model"):
+        f.slice(x, over="model", dim=0)
+    with pytest.raises(ValueError, match=r"^%x is replicated over data here"):
+        f.all_gather(x, over="data", dim=0)
+    with pytest.raises(ValueError, match="model"):
+        f.argument("y", DistType.make(DType.F32, [8], partial=["model"], reduction=Reduction.SUM))
+    with pytest.raises(TypeError, match="slice needs dim="):
+        f.slice(x, over="data")
+    with pytest.raises(TypeError, match=r"slice has no argument to \(there are over, dim\)"):
+        f.slice(x, over="data", dim=0, to=1)
+    with pytest.raises(TypeError, match="by='two': number is wanted here"):
+        f.scale(x, by="two")
+    with pytest.raises(AttributeError, match="there is no operation 'all_redcue'"):
+        f.all_redcue(x, over="data")
+    with pytest.raises(KeyError, match="the module has no mesh @k"):
+        FunctionBuilder(collir.module_of(MESH), "k", "f")

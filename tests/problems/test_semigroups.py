@@ -1,0 +1,83 @@
+"""Numerical semigroups: how many there are of each genus, and that each is what it says."""
+
+import pytest
+from plain_search import plain_decide, plain_enumerate
+
+from collir.problems.semigroups import NumericalSemigroups, Semigroup, bits
+from collir.search.core.problem import SearchError
+
+# OEIS A007323, from genus 0.
+COUNTS = [1, 1, 2, 4, 7, 12, 23, 39, 67, 118, 204, 343, 592, 1001, 1693, 2857, 4806, 8045, 13467]
+
+
+def generated(generators: list[int], top: int) -> set[int]:
+    """The sums of generators up to ``top``, by their definition."""
+    found = {0}
+    for number in range(1, top + 1):
+        if any(number - g in found for g in generators):
+            found.add(number)
+    return found
+
+
+def all_semigroups(genus: int) -> list[Semigroup]:
+    problem = NumericalSemigroups(genus)
+    level = [problem.root()]
+    found: list[Semigroup] = []
+    while level:
+        found += level
+        level = [child for node in level for child in problem.children(node)]
+    return found
+
+
+def closed_sets(genus: int) -> int:
+    """The sets of gaps of semigroups of a genus: all below 2 * genus, one by one."""
+    count = 0
+    for gaps in range(1 << 2 * genus):
+        if gaps.bit_count() != genus or gaps & 1:
+            continue
+        members = [i for i in range(2 * genus) if not gaps >> i & 1]
+        sums = {a + b for a in members for b in members}
+        count += not any(gaps >> s & 1 for s in sums)
+    return count
+
+
+def test_the_number_of_each_genus() -> None:
+    found = plain_enumerate(NumericalSemigroups(18))
+    assert [found.by_depth[g] for g in range(19)] == COUNTS
+    assert found.values == {18: COUNTS[18]}
+
+
+@pytest.mark.parametrize("genus", range(7))
+def test_the_number_by_trying_all_sets_of_gaps(genus: int) -> None:
+    assert closed_sets(genus) == COUNTS[genus]
+
+
+def test_each_is_what_its_generators_generate() -> None:
+    problem = NumericalSemigroups(8)
+    seen: set[frozenset[int]] = set()
+    for node in all_semigroups(8):
+        members = set(bits(node.members))
+        top = max(members)
+        assert generated(problem.show(node), top) == members
+        assert set(bits(node.mirror)) == {top - i for i in members}
+        gaps = set(range(top)) - members
+        assert len(gaps) == node.genus
+        assert max(gaps, default=-1) + 1 == node.conductor
+        assert min(members - {0}) == node.multiplicity
+        for generator in problem.show(node):
+            rest = [g for g in problem.show(node) if g != generator]
+            assert generator not in generated(rest, top)
+        seen.add(frozenset(members))
+    assert len(seen) == sum(COUNTS[:9])
+
+
+def test_what_is_shown() -> None:
+    assert NumericalSemigroups(3).show(NumericalSemigroups(3).root()) == [1]
+    found = plain_decide(NumericalSemigroups(3))
+    assert NumericalSemigroups(3).show(found.node) == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("genus", [-1, 1001])
+def test_a_genus_that_is_not_searched(genus: int) -> None:
+    with pytest.raises(SearchError, match=f"from 0 to 1000, not {genus}"):
+        NumericalSemigroups(genus)
