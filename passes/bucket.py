@@ -46,8 +46,8 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.ir.remarks import remark
-from collir.synthesis.programs.strategies import Wanted
-from collir.synthesis.scheduling.bucketing import RULES, bucketed, by_size, up_to
+from collir.synthesis.programs.strategies import SearchOptions
+from collir.synthesis.scheduling.bucketing import RULES, bucket, by_size, up_to
 from collir.synthesis.searching import searching
 
 
@@ -84,6 +84,6 @@ class BucketPass(ModulePass):
         rule = sized[self.rule](self.size) if self.size else RULES.get(self.rule)
         model = CostModel(self.model, self.algorithm, self.order)
         with searching(self.workers):
-            kept = bucketed(op, Wanted(model, seconds=float(self.limit) or None), rule)
+            kept = bucket(op, SearchOptions(model, seconds=float(self.limit) or None), rule)
         for function, why in kept:
             remark(function, f"{self.name} keeps @{function.sym_name.data}: {why}")

@@ -60,7 +60,13 @@ from collir.cost.model import CostModel
 from collir.ir.remarks import remark
 from collir.passes.locations import keep_locations
 from collir.synthesis.programs.sizes import for_sizes
-from collir.synthesis.programs.strategies import STRATEGIES, Kept, Wanted, decompose, synthesised
+from collir.synthesis.programs.strategies import (
+    STRATEGIES,
+    KeptCollective,
+    SearchOptions,
+    decompose,
+    synthesised,
+)
 from collir.synthesis.searching import searching
 
 
@@ -115,11 +121,11 @@ class DecomposePass(ModulePass):
         for one in self._decomposed(op):
             remark(one.op, f"{self.name} keeps {one.what}: {one.why}")
 
-    def _decomposed(self, op: ModuleOp) -> list[Kept]:
+    def _decomposed(self, op: ModuleOp) -> list[KeptCollective]:
         if self.strategy:
             return decompose(op, self.strategy, keep_locations())
         model = CostModel(self.model, self.algorithm, self.order)
-        wanted = Wanted(
+        wanted = SearchOptions(
             model,
             self.top,
             self.memory or None,

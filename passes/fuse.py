@@ -38,8 +38,8 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
-from collir.synthesis.programs.fusion import fused
-from collir.synthesis.programs.strategies import Wanted
+from collir.synthesis.programs.fusion import fuse
+from collir.synthesis.programs.strategies import SearchOptions
 
 
 @dataclass(frozen=True)
@@ -64,4 +64,4 @@ class FusePass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         model = CostModel(self.model, self.algorithm, self.order)
-        fused(op, Wanted(model, seconds=float(self.limit) or None), keep_locations())
+        fuse(op, SearchOptions(model, seconds=float(self.limit) or None), keep_locations())

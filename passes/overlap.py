@@ -37,7 +37,7 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.ir.remarks import remark
-from collir.synthesis.scheduling.overlapping import overlapped
+from collir.synthesis.scheduling.overlapping import overlap
 
 
 @dataclass(frozen=True)
@@ -57,5 +57,5 @@ class OverlapPass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for function, why in overlapped(op, CostModel(self.model, self.algorithm, self.order)):
+        for function, why in overlap(op, CostModel(self.model, self.algorithm, self.order)):
             remark(function, f"{self.name} keeps @{function.sym_name.data}: {why}")

@@ -51,8 +51,8 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
-from collir.synthesis.programs.strategies import Wanted
-from collir.synthesis.reorder.reorder import reordered
+from collir.synthesis.programs.strategies import SearchOptions
+from collir.synthesis.reorder.reorder import reorder
 
 
 @dataclass(frozen=True)
@@ -77,4 +77,4 @@ class ReorderByHierarchyPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         model = CostModel(self.model, self.algorithm, self.order)
-        reordered(op, Wanted(model, seconds=float(self.limit) or None), keep_locations())
+        reorder(op, SearchOptions(model, seconds=float(self.limit) or None), keep_locations())

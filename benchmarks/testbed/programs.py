@@ -25,7 +25,13 @@ from collir.synthesis.p2.matrices import Matrix, matrices
 from collir.synthesis.placement.meshes import placed
 from collir.synthesis.programs.build import build
 from collir.synthesis.programs.steps import Candidate, Step
-from collir.synthesis.programs.strategies import Program, Wanted, programs, rewrite, searched_in
+from collir.synthesis.programs.strategies import (
+    Program,
+    SearchOptions,
+    rewrite,
+    search_programs,
+    searched_in,
+)
 
 MACHINES = Path(__file__).parent / "machines"
 SEARCHED = 100
@@ -181,7 +187,7 @@ def candidates(case: Case, machine: Machine, matrix: Matrix, elements: int) -> l
     whole = flat(case, machine, matrix)
     [op] = searched_in(functions_of(_written([whole], machine, elements))[0])
     listed: list[Candidate] = enumerated(collective_of(op, mesh_of(op)), MODEL)
-    listed += programs(op, Wanted(MODEL, top=SEARCHED)).candidates
+    listed += search_programs(op, SearchOptions(MODEL, top=SEARCHED)).candidates
     typed = (one.steps for one in listed if _has_type(op, one.steps))
     each = (tuple((step.kind, tuple(step.axes)) for step in steps) for steps in typed)
     return list(dict.fromkeys([whole, *(Wish(case, matrix, steps) for steps in each)]))

@@ -19,7 +19,7 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.permutation import missing_blocks
 from collir.cost.collectives.table import COSTS, Ports
 from collir.cost.network.group import Group
-from collir.cost.network.link_bounds import carried
+from collir.cost.network.link_bounds import level_capacity
 from collir.cost.network.wires import has_wires
 from collir.machine import LinkKind
 
@@ -101,7 +101,7 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
         everyone = entry.between(collective.size, parts, below) * distinct.beside[index]
         inside = everyone * distinct.groups_across[index]
         if alone and not copied:
-            found.append(inside / (carried(level) + _around(collective, index)))
+            found.append(inside / (level_capacity(level) + _around(collective, index)))
         if level.kind is LinkKind.BUS and not copied:
             # What a child gets goes over the medium below its parent: the mean at least of some
             found.append(inside / parents / level.port)

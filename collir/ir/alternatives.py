@@ -33,7 +33,7 @@ def place_of(function: FuncOp) -> tuple[str, int] | None:
     return (reference.string_value(), number.value.data) if number.type == i64 else None
 
 
-def misplaced(module: ModuleOp) -> list[Diagnostic]:
+def alternative_errors(module: ModuleOp) -> list[Diagnostic]:
     """What is wrong with the functions of a module that take the place of others."""
     functions = {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}
     taken: dict[tuple[str, int], FuncOp] = {}

@@ -19,7 +19,7 @@ from collir.layout import Mesh
 
 
 @dataclass(frozen=True)
-class Plan:
+class BufferPlan:
     """The buffers of a function.
 
     ``owner`` maps every value to the value whose memory it lies in, ``offset`` to where it starts
@@ -52,7 +52,7 @@ class Plan:
         return any(self.owner[result] is not result for result in op.results)
 
 
-def plan(function: FuncOp) -> Plan:
+def plan_buffers(function: FuncOp) -> BufferPlan:
     """The plan of a function with one block."""
     mesh = mesh_of(function)
     owner: dict[SSAValue, SSAValue] = {argument: argument for argument in function.args}
@@ -86,10 +86,10 @@ def plan(function: FuncOp) -> Plan:
             if isinstance(root.owner, Operation) and same and free:
                 part_of[root] = (result, start)
     names = unique_names(function)
-    return Plan(names, owner, offset, last_use, result_of, part_of, returned)
+    return BufferPlan(names, owner, offset, last_use, result_of, part_of, returned)
 
 
-def copied(where: Plan) -> Iterator[SSAValue]:
+def copied_results(where: BufferPlan) -> Iterator[SSAValue]:
     """The values that are returned but lie elsewhere, so that they are copied in the end."""
     for index, value in enumerate(where.returned):
         if where.result_of.get(where.owner[value]) != index:

@@ -50,7 +50,7 @@ def check_programs(functions: Iterable[FuncOp], cannot: str, redistributions: bo
 
 
 @contextmanager
-def trial(function: FuncOp) -> Generator[FuncOp]:
+def scratch_copy(function: FuncOp) -> Generator[FuncOp]:
     """A copy beside a function, from where its mesh is found, for as long as it is looked at."""
     block = function.parent_block()
     assert block is not None

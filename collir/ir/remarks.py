@@ -16,7 +16,7 @@ passes_run: ContextVar[str] = ContextVar("passes_run", default="")
 _doing: ContextVar[str] = ContextVar("_doing", default="")
 
 
-def doing(what: str | None = None) -> str:
+def current_pass(what: str | None = None) -> str:
     """Return what is being done, for the progress line of a command; set it first, if given."""
     if what is not None:
         _doing.set(what)
@@ -34,7 +34,7 @@ def remark(item: Operation | SSAValue, message: str) -> None:
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Generator[None]:
+def listening(listener: Listener) -> Generator[None]:
     """Give all remarks made inside to a listener, equal ones once."""
     told: set[Diagnostic] = set()
 

@@ -12,7 +12,7 @@ from xdsl.utils.exceptions import VerifyException
 from collir.dialects.machine import MachineOp, MeshOp, mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
-from collir.ir.alternatives import misplaced
+from collir.ir.alternatives import alternative_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.layout import LayoutError, MeshError, check_type
@@ -40,7 +40,7 @@ def verify(module: ModuleOp) -> None:
             errors += found
             if found and isinstance(op, FuncOp):
                 failed.add(op)
-    if errors := errors or misplaced(module):
+    if errors := errors or alternative_errors(module):
         raise DiagnosticError(errors)
 
 

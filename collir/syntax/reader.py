@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import AxisAttr, MachineOp, MeshOp
-from collir.ir.alternatives import misplaced
+from collir.ir.alternatives import alternative_errors
 from collir.ir.diagnostics import DiagnosticError, Position, Sources, note
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.syntax.functions import FunctionLowering
@@ -61,7 +61,7 @@ class _ModuleLowering(MachineLowering):
         with no_gc():
             self.declare("func", items, self.function)
         module = ModuleOp([self.ops[index] for index in sorted(self.ops)])
-        if errors := self.errors or misplaced(module):
+        if errors := self.errors or alternative_errors(module):
             raise DiagnosticError(errors)
         return module
 

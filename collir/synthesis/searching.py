@@ -147,7 +147,7 @@ def gap_of(best: float | None, bound: float | None) -> float | None:
 def cut_off(
     item: Operation, what: str, ended: str, seconds: float | None, gap: float | None = None
 ) -> None:
-    """Make a remark that a search was cut off, or leave that to ``told_together``.
+    """Make a remark that a search was cut off, or leave that to ``grouped_remarks``.
 
     Args:
         item: what it was for, and ``what`` that is in words.
@@ -164,15 +164,15 @@ def cut_off(
     remark(item, text + _again(ended))
 
 
-def note_cut_off(ended: str, seconds: float | None) -> None:
-    """Leave it to ``told_together`` to say that a search was cut off."""
+def record_cut_off(ended: str, seconds: float | None) -> None:
+    """Leave it to ``grouped_remarks`` to say that a search was cut off."""
     shared = _session.get()
     if shared is not None and shared.cut is not None:
         shared.cut.append((ended, seconds))
 
 
 @contextmanager
-def told_together(item: Operation, what: str) -> Generator[None]:
+def grouped_remarks(item: Operation, what: str) -> Generator[None]:
     """Make one remark for all searches inside that were cut off."""
     shared = _session.get() or Session()
     around, shared.cut = shared.cut, []

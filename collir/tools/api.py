@@ -23,7 +23,7 @@ from xdsl.utils.exceptions import ArgSpecParseError
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import functions_of
-from collir.ir.remarks import heard_by
+from collir.ir.remarks import listening
 from collir.ir.verification import verify
 from collir.passes.pipelines import PIPELINES, Known, expanded
 from collir.passes.table import PASSES
@@ -182,7 +182,7 @@ def _run(
     watch: Callable[[ModulePass], None] = lambda _: None,
 ) -> None:
     """Runs passes, verifies after each, and calls ``watch`` then."""
-    with heard_by(_log), session():
+    with listening(_log), session():
         for one in passes:
             one.apply(context(), module)
             verify_after(one, module)
@@ -279,6 +279,6 @@ def emit(module: ModuleOp, target: str = "coll") -> str:
     except (ArgSpecParseError, ValueError) as error:
         raise usage_error(error) from error
     output = StringIO()
-    with heard_by(_log), session():
+    with listening(_log), session():
         found.emit(context(), module, output)
     return output.getvalue()

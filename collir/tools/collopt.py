@@ -37,7 +37,7 @@ from collir.ir.diagnostics import (
     render_all,
     shown,
 )
-from collir.ir.remarks import doing, heard_by, passes_run
+from collir.ir.remarks import current_pass, listening, passes_run
 from collir.ir.verification import verify
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
@@ -89,7 +89,9 @@ class CollOpt(xDSLOptMain):
 
     def __init__(self, args: Sequence[str] | None = None, sources: Sources | None = None):
         self.sources = sources or Sources()
-        self._ticker = Ticker(lambda: ": ".join(filter(None, (self._at or "reads", doing()))))
+        self._ticker = Ticker(
+            lambda: ": ".join(filter(None, (self._at or "reads", current_pass())))
+        )
         super().__init__(_DESCRIPTION, args)
 
     # --- what there is ----------------------------------------------------------------------
@@ -286,7 +288,7 @@ class CollOpt(xDSLOptMain):
     def _does(self, what: str) -> None:
         """Says which pass or target has begun."""
         self._at = what
-        doing("")
+        current_pass("")
 
     _at = ""
     _started = 0.0
@@ -312,7 +314,7 @@ class CollOpt(xDSLOptMain):
         if self.args.cost_between_passes:
             self._costs = PassCosts(model_of(self.pipeline.passes))
         try:
-            with heard_by(self._hear):
+            with listening(self._hear):
                 super().apply_passes(prog)
         finally:
             if self._costs:
@@ -374,7 +376,7 @@ class CollOpt(xDSLOptMain):
                 output.write("// -----\n")
             try:
                 convert = self._verified if self.args.verify_diagnostics else self._converted
-                with heard_by(self._hear), session(), self._ticker.ticking():
+                with listening(self._hear), session(), self._ticker.ticking():
                     output.write(convert(chunk, language, offset, target))
             except DiagnosticError as error:
                 report = output if self.args.parsing_diagnostics else failed

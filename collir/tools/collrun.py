@@ -23,7 +23,7 @@ from collir.cost.model import CostModel
 from collir.cost.programs.cost import function_cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import plan
+from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.sizes import dimensions, largest_dimension, resize
@@ -316,7 +316,7 @@ def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
     alone_module, alone = meaning(case.function)
     expected = execute(alone_module, alone, [[tensor] for tensor in case.tensors])
     right = True
-    for index, value in enumerate(plan(case.function).returned):
+    for index, value in enumerate(plan_buffers(case.function).returned):
         x = dist_type(value)
         found = assemble(mesh, case.results[index], x)
         true = expected[index][0]
@@ -390,7 +390,7 @@ def differing_ranks(case: Case, results: Sequence[Buffers]) -> list[int]:
     """The ranks whose results are not those of the numpy engine."""
     wrong: set[int] = set()
     for value, found, expected in zip(
-        plan(case.function).returned, results, case.results, strict=True
+        plan_buffers(case.function).returned, results, case.results, strict=True
     ):
         dtype = dist_type(value).dtype
         for rank, (mine, right) in enumerate(zip(found, expected, strict=True)):

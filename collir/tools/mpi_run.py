@@ -14,7 +14,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import plan
+from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Buffers
@@ -150,7 +150,7 @@ def run(
 def _read_results(function: FuncOp, files: Sequence[IO[bytes]]) -> list[Buffers]:
     mesh = mesh_of(function)
     results: list[Buffers] = []
-    for value in plan(function).returned:
+    for value in plan_buffers(function).returned:
         x = dist_type(value)
         buffers: Buffers = []
         for rank, file in enumerate(files):

@@ -9,7 +9,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
-from collir.cost.programs.simulation import Simulation, simulated
+from collir.cost.programs.simulation import Simulation, simulate_function
 from collir.dialects.machine import meshes_remembered
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
@@ -85,7 +85,7 @@ class PassCosts:
     def _figure(self, function: FuncOp) -> Figure:
         try:
             check_programs([function], "cannot be simulated")
-            return FunctionAt.of(simulated(function, self.model))
+            return FunctionAt.of(simulate_function(function, self.model))
         except DiagnosticError as error:
             return error.diagnostics[0].message
 

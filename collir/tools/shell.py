@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources, render, render_all
-from collir.ir.remarks import heard_by
+from collir.ir.remarks import listening
 from collir.tools.api import UsageError
 
 BAD_INPUT = 1
@@ -35,7 +35,7 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
     """
     try:
         _stand_in_for_closed_streams()
-        with heard_by(lambda remark: print(render(remark, sources), end="", file=sys.stderr)):
+        with listening(lambda remark: print(render(remark, sources), end="", file=sys.stderr)):
             return work()
     except DiagnosticError as error:
         sys.stderr.write(render_all(error.diagnostics, sources))

@@ -17,7 +17,7 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import cost
-from collir.cost.programs.critical import critical_path, spent
+from collir.cost.programs.critical import critical_path, time_shares
 from collir.cost.programs.schedule import Piece, Task, schedule
 from collir.cost.programs.simulation import Simulation, simulate
 from collir.cost.programs.whatif import improvements, per_byte
@@ -139,7 +139,7 @@ def test_the_critical_path_is_all_of_the_time(rng: random.Random) -> None:
         assert start == now
         now = end
     assert now == found.time
-    assert close(sum(one.time for one in spent(found)), found.time)
+    assert close(sum(one.time for one in time_shares(found)), found.time)
 
 
 @given(rng=RANDOM)

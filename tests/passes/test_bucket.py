@@ -22,14 +22,14 @@ from collir.cost.programs.simulation import simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.layout import Mesh
-from collir.synthesis.scheduling.bucketing import RULES, Group, earliest, up_to
+from collir.synthesis.scheduling.bucketing import RULES, Bucketable, earliest, up_to
 
 # --- the rules ----------------------------------------------------------------------------------
 
 
-def group_of(sizes: Sequence[int], ready: Sequence[float], needs: Sequence[int]) -> Group:
+def group_of(sizes: Sequence[int], ready: Sequence[float], needs: Sequence[int]) -> Bucketable:
     op = OPERATIONS["all_reduce"]
-    return Group(
+    return Bucketable(
         tuple(op.__new__(op) for _ in sizes),
         tuple(sizes),
         tuple(ready),
@@ -39,7 +39,7 @@ def group_of(sizes: Sequence[int], ready: Sequence[float], needs: Sequence[int])
     )
 
 
-def end(group: Group, buckets: Sequence[range]) -> float:
+def end(group: Bucketable, buckets: Sequence[range]) -> float:
     """When all are done, one bucket after the other."""
     now = 0.0
     for bucket in buckets:

@@ -17,7 +17,7 @@ from xdsl.dialects.func import FuncOp
 import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import plan
+from collir.ir.buffers import plan_buffers
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.devices import coordinate
@@ -83,7 +83,7 @@ def differences_at(
         if target == "nccl" and averages_round(function):
             epsilons = 8 * roundings(function) * mesh.devices
         expected = [execute(module, function, one) for one in each]
-        for index, value in enumerate(plan(function).returned):
+        for index, value in enumerate(plan_buffers(function).returned):
             x = dist_type(value)
             for rank, file in enumerate(files):
                 if any(coordinate(mesh, rank, axis) for axis in x.root):

@@ -19,7 +19,7 @@ from xdsl.dialects.func import FuncOp
 import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import plan
+from collir.ir.buffers import plan_buffers
 from collir.layout import DistType, Mesh
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Buffers
@@ -188,7 +188,7 @@ def harness(module: ModuleOp, functions: Sequence[FuncOp], target: str) -> str:
 
 
 def _buffers(function: FuncOp) -> list[DistType]:
-    return [dist_type(value) for value in (*function.args, *plan(function).returned)]
+    return [dist_type(value) for value in (*function.args, *plan_buffers(function).returned)]
 
 
 def results_on_fake(
@@ -213,7 +213,7 @@ def results_on_fake(
     out: list[list[Buffers]] = []
     for function in functions:
         mesh = mesh_of(function)
-        types = [dist_type(value) for value in plan(function).returned]
+        types = [dist_type(value) for value in plan_buffers(function).returned]
         out.append([_read(mesh, x, data, at) for x in types])
     assert at == [len(one) for one in data]
     return out
@@ -252,7 +252,7 @@ def differences(
         epsilons = 0 if exact(function) else roundings(function)
         if averages_round(function):
             epsilons = 8 * roundings(function) * mesh_of(function).devices
-        assert len(results) == len(expected) == len(plan(function).returned)
+        assert len(results) == len(expected) == len(plan_buffers(function).returned)
         for index, (buffers, right) in enumerate(zip(results, expected, strict=True)):
             wrong += [
                 f"{function.sym_name.data}: result {index}, rank {rank}"

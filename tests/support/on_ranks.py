@@ -9,7 +9,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import plan
+from collir.ir.buffers import plan_buffers
 from collir.semantics.reference.buffers import distribute, random_tensor
 from collir.semantics.reference.collectives import Array, Buffers
 from collir.semantics.reference.exactness import exact, roundings
@@ -56,7 +56,7 @@ def differences(
     for function, results in zip(functions, found, strict=True):
         expected = execute(module, function, arguments_of(function))
         epsilons = 0 if exact(function) else roundings(function)
-        assert len(results) == len(expected) == len(plan(function).returned)
+        assert len(results) == len(expected) == len(plan_buffers(function).returned)
         for index, (buffers, right) in enumerate(zip(results, expected, strict=True)):
             wrong += [
                 f"{function.sym_name.data}: result {index}, rank {rank}"

@@ -39,7 +39,7 @@ from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.programs.cheapest import synthesise
-from collir.synthesis.programs.strategies import Wanted, synthesised
+from collir.synthesis.programs.strategies import SearchOptions, synthesised
 from collir.tools.api import context, run_passes
 
 MODELS = ("p2", "alpha-beta", "nccl")
@@ -334,7 +334,7 @@ def test_redistributions_over_many_sub_axes_end_in_time(
     always something."""
     text = f"{MANY}func @f(%x: {source}) -> {target} on @m {{\n"
     before = read(f"{text}  %r = redistribute %x to {target}\n  return %r\n}}\n")
-    wanted = Wanted(CostModel("alpha-beta", order="written"), seconds=float(limit))
+    wanted = SearchOptions(CostModel("alpha-beta", order="written"), seconds=float(limit))
     after = before.clone()
     synthesised(after, wanted)
     verify(after)

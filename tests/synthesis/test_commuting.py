@@ -34,7 +34,7 @@ from collir.machine import Device
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.executor import execute
-from collir.synthesis.programs.strategies import Wanted
+from collir.synthesis.programs.strategies import SearchOptions
 from collir.synthesis.reorder.interleave import Grid
 from collir.synthesis.reorder.prices import NOTHING, Form, Price, Prices
 from collir.synthesis.reorder.swap import exact
@@ -45,7 +45,7 @@ SIZE = 16
 
 
 def prices_on(mesh: Mesh) -> Prices:
-    return Prices(mesh, Wanted(CostModel("alpha-beta", order="written")))
+    return Prices(mesh, SearchOptions(CostModel("alpha-beta", order="written")))
 
 
 PRICES = prices_on(MESH)

@@ -54,9 +54,9 @@ from collir.synthesis.programs.pipelines import (
     least_on,
     pipelined,
 )
-from collir.synthesis.programs.states import StatePaths, fits
+from collir.synthesis.programs.states import StatePaths, is_unordered
 from collir.synthesis.programs.steps import Candidate
-from collir.synthesis.programs.strategies import Wanted, programs
+from collir.synthesis.programs.strategies import SearchOptions, search_programs
 from collir.tools.api import run_passes
 
 MODELS = ("alpha-beta", "p2", "nccl")
@@ -86,7 +86,7 @@ def random_case(rng: random.Random) -> Case:
         mesh = quick_mesh(rng)
         x = states(rng, mesh, random_shape(rng), DType.F32)
         y = further(rng, mesh, x)
-        if x != y and fits(x, y):
+        if x != y and is_unordered(x, y):
             model = CostModel(rng.choice(MODELS))
             return Case(mesh, x, y, model, rng.choice([1.0, 1e3, 1e6]))
 
@@ -433,10 +433,12 @@ def test_a_program_that_cannot_be_the_best_is_not_scheduled(
     monkeypatch.setattr(pipelines, "in_chunks", counted)
     [function] = functions_of(collir.parse(TWO_AND_THREE.replace("SHAPE", "786432")))
     op = next(one for one in function.body.ops if isinstance(one, DistOp))
-    pruned = programs(op, Wanted(CostModel("alpha-beta"), chunks=512)).candidates
+    pruned = search_programs(op, SearchOptions(CostModel("alpha-beta"), chunks=512)).candidates
     few = len(scheduled)
     monkeypatch.setattr(pipelines, "least_on", nothing)
-    assert programs(op, Wanted(CostModel("alpha-beta"), chunks=512)).candidates == pruned
+    assert (
+        search_programs(op, SearchOptions(CostModel("alpha-beta"), chunks=512)).candidates == pruned
+    )
     assert few < (len(scheduled) - few) / 2
 
 

@@ -11,11 +11,11 @@ import pytest
 import collir
 from collir.cost.model import CostModel
 from collir.ir.diagnostics import Diagnostic
-from collir.ir.remarks import heard_by
+from collir.ir.remarks import listening
 from collir.search import Problem
 from collir.synthesis import searching
 from collir.synthesis.placement.placements import Matrices, Partial
-from collir.synthesis.programs.strategies import Wanted, synthesised
+from collir.synthesis.programs.strategies import SearchOptions, synthesised
 from collir.synthesis.searching import INTERRUPTED, TIME, best_of, session
 from collir.tools.collopt import main
 
@@ -63,10 +63,10 @@ def test_an_interrupt_ends_the_searches_around_and_behind_too() -> None:
     assert best_of(Numbers(), 1, 0.01).statistics.reason == TIME
 
 
-def told(module: str, wanted: Wanted) -> list[str]:
+def told(module: str, wanted: SearchOptions) -> list[str]:
     """The remarks of a search for the programs of a module."""
     heard: list[Diagnostic] = []
-    with heard_by(heard.append):
+    with listening(heard.append):
         synthesised(collir.parse(module), wanted)
     return [f"{one.position}: {one.message}" for one in heard]
 
@@ -74,14 +74,14 @@ def told(module: str, wanted: Wanted) -> list[str]:
 def test_a_limit_that_cuts_a_search_off_is_told() -> None:
     module = (EXAMPLES / "sync_gradients.coll").read_text(encoding="utf-8")
     model = CostModel("alpha-beta")
-    assert told(module, Wanted(model)) == []
-    [remark] = told(module, Wanted(model, seconds=0.0))
+    assert told(module, SearchOptions(model)) == []
+    [remark] = told(module, SearchOptions(model, seconds=0.0))
     assert re.match(
         r"<string>:\d+:\d+: the search for programs of this all_reduce was cut off by the limit of "
         r"0 s: .*; another run may find another",
         remark,
     )
-    [remark] = told(module, Wanted(model, seconds=0.0, chunks=64))
+    [remark] = told(module, SearchOptions(model, seconds=0.0, chunks=64))
     assert "cut off" in remark
 
 
@@ -137,9 +137,9 @@ def test_what_is_told_together_is_told_once() -> None:
     module = collir.parse(EXAMPLES / "sync_gradients.coll")
     heard: list[Diagnostic] = []
     op = next(iter(module.ops))
-    with heard_by(heard.append), searching.told_together(op, "buckets"):
+    with listening(heard.append), searching.grouped_remarks(op, "buckets"):
         searching.cut_off(op, "a program", TIME, 5.0)
-        searching.note_cut_off(TIME, 5.0)
+        searching.record_cut_off(TIME, 5.0)
     [remark] = heard
     assert remark.message.startswith("2 searches for buckets were cut off by the limit of 5 s")
 

@@ -23,7 +23,7 @@ MAX_PARTS = 16
 """The most children whose choices of parts are looked at for an all_reduce."""
 
 
-def carried(level: Level) -> float:
+def level_capacity(level: Level) -> float:
     """Bytes per second that a level carries between its children at most."""
     if level.ports:
         return sum(level.ports)

@@ -23,7 +23,7 @@ def compute_seconds(flops: float, dtype: str, device: Device | None) -> float:
     return flops / rates[dtype]
 
 
-def seconds_of(op: DistOp, mesh: Mesh) -> float:
+def step_seconds(op: DistOp, mesh: Mesh) -> float:
     """Seconds of a ``compute`` step.
 
     Raises:

@@ -168,10 +168,10 @@ def collective_of(op: DistOp, mesh: Mesh) -> Collective:
     x, y = dist_type(op.operands[0]), dist_type(op.result)
     axes = op.over if OVER in op.kind.parameters else None
     name = op.word("algorithm") if "algorithm" in op.properties else None
-    return collective(op.mnemonic, mesh, x, y, axes, name)
+    return collective_between(op.mnemonic, mesh, x, y, axes, name)
 
 
-def collective(
+def collective_between(
     kind: str,
     mesh: Mesh,
     x: DistType,

@@ -61,7 +61,7 @@ def _before(simulation: Simulation, number: int) -> Link:
 
 
 @dataclass(frozen=True)
-class Spent:
+class TimeShare:
     """Time on the critical path.
 
     Attributes:
@@ -75,7 +75,7 @@ class Spent:
     time: float
 
 
-def spent(simulation: Simulation) -> list[Spent]:
+def time_shares(simulation: Simulation) -> list[TimeShare]:
     """Where the time goes, the most first; together all of it."""
     on_path = {link.number for link in critical_path(simulation)}
     found: dict[tuple[str, Resource | None], float] = {}
@@ -90,7 +90,7 @@ def spent(simulation: Simulation) -> list[Spent]:
             if speed < 1:
                 key = "shared", _fullest(piece, phase)
                 found[key] = found.get(key, 0.0) + time * (1 - speed)
-    each = (Spent(*key, time) for key, time in found.items() if time)
+    each = (TimeShare(*key, time) for key, time in found.items() if time)
     return sorted(each, key=lambda one: -one.time)
 
 

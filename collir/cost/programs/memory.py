@@ -9,7 +9,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from collir.cost.programs.schedule import Span
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import Plan, copied
+from collir.ir.buffers import BufferPlan, copied_results
 from collir.layout import Mesh
 
 AT_END = -1
@@ -32,7 +32,7 @@ class Buffer:
 
 
 def buffers_of(
-    function: FuncOp, mesh: Mesh, where: Plan, number_of: Mapping[Operation, int]
+    function: FuncOp, mesh: Mesh, where: BufferPlan, number_of: Mapping[Operation, int]
 ) -> Iterator[Buffer]:
     """What a device holds: arguments throughout, results from when they are first written, the rest
     until all that read it have ended. What is returned but lies elsewhere is copied in the end.
@@ -46,7 +46,7 @@ def buffers_of(
 
     for argument in function.args:
         yield Buffer(bytes_of(argument), None, None)
-    for value in copied(where):
+    for value in copied_results(where):
         yield Buffer(bytes_of(value), AT_END, None)
     kept = {where.owner[value] for value in where.returned}
     written: dict[SSAValue, int] = {}

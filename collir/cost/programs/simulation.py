@@ -19,14 +19,14 @@ from xdsl.ir import Operation
 from collir.cost.collectives.phases import Phase
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.loads import Resource
-from collir.cost.programs.compute import compute_seconds, seconds_of
+from collir.cost.programs.compute import compute_seconds, step_seconds
 from collir.cost.programs.cost import op_cost, stream_of
 from collir.cost.programs.memory import Buffer, buffers_of, held
 from collir.cost.programs.schedule import Piece, Span, Task, chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import Plan, copied, plan
+from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.steps import steps_of
 from collir.layout import Mesh
@@ -48,7 +48,7 @@ class Local:
 
 
 @dataclass(frozen=True)
-class Step:
+class SimulatedStep:
     """A step of a function.
 
     Attributes:
@@ -98,7 +98,7 @@ class Simulation:
     name: str
     mesh: Mesh
     model: CostModel
-    steps: tuple[Step, ...]
+    steps: tuple[SimulatedStep, ...]
     buffers: tuple[Buffer, ...]
 
     @cached_property
@@ -190,7 +190,7 @@ class Simulation:
         buffers = tuple(replace(one, size=one.size * factor) for one in self.buffers)
         return replace(self, steps=steps, buffers=buffers)
 
-    def _again(self, step: Step, mesh: Mesh, factor: float) -> Step:
+    def _again(self, step: SimulatedStep, mesh: Mesh, factor: float) -> SimulatedStep:
         if isinstance(step.does, Local):
             does = step.does
             local = replace(does, size=does.size * factor, flops=does.flops * factor)
@@ -231,17 +231,17 @@ def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulatio
     functions = functions_of(module)
     check_programs(functions, "cannot be simulated")
     with meshes_remembered():
-        return [simulated(function, model or CostModel()) for function in functions]
+        return [simulate_function(function, model or CostModel()) for function in functions]
 
 
-def simulated(function: FuncOp, model: CostModel) -> Simulation:
+def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     """A function, simulated.
 
     Raises:
         DiagnosticError: see ``simulate``.
     """
-    mesh, where = mesh_of(function), plan(function)
-    steps: list[Step] = []
+    mesh, where = mesh_of(function), plan_buffers(function)
+    steps: list[SimulatedStep] = []
     number_of: dict[Operation, int] = {}
     for op, makers in steps_of(function.body.ops, mesh):
         after = tuple(sorted(number_of[one] for one in makers))
@@ -254,17 +254,17 @@ def simulated(function: FuncOp, model: CostModel) -> Simulation:
             phases = local_phases(does, mesh.machine.device)
             task = Task(phases, len(mesh.machine.levels), after)
         number_of[op] = len(steps)
-        steps.append(Step(where.names[op.result], does, task))
-    for value in copied(where):
+        steps.append(SimulatedStep(where.names[op.result], does, task))
+    for value in copied_results(where):
         does = Local(COPY, 2 * dist_type(value).local_bytes(mesh))
         if phases := local_phases(does, mesh.machine.device):
             task = Task(phases, len(mesh.machine.levels), tuple(range(len(steps))))
-            steps.append(Step(where.names[value], does, task))
+            steps.append(SimulatedStep(where.names[value], does, task))
     buffers = buffers_of(function, mesh, where, number_of)
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
 
 
-def local_step(op: DistOp, mesh: Mesh, where: Plan) -> Local:
+def local_step(op: DistOp, mesh: Mesh, where: BufferPlan) -> Local:
     """A step that sends nothing.
 
     Raises:
@@ -273,11 +273,11 @@ def local_step(op: DistOp, mesh: Mesh, where: Plan) -> Local:
     if not op.kind.computes:
         return Local(op.mnemonic, _moved(op, mesh, where))
     local = Local(op.mnemonic, 0.0, op.flops, dist_type(op.result).dtype.value)
-    seconds_of(op, mesh)
+    step_seconds(op, mesh)
     return local
 
 
-def _moved(op: DistOp, mesh: Mesh, where: Plan) -> float:
+def _moved(op: DistOp, mesh: Mesh, where: BufferPlan) -> float:
     """The bytes that a local step reads and writes; what is in place already is not moved."""
     if where.is_view(op):
         return 0

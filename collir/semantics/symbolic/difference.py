@@ -14,7 +14,7 @@ from collir.semantics.symbolic.provenance import Atom, Count, Difference
 _TIMES = {Fraction(1): "once", Fraction(2): "twice"}
 
 
-def told(
+def explain_difference(
     difference: Difference, function: FuncOp, mesh: Mesh, x: DistType, computations: Computations
 ) -> str:
     """What is wrong with an element of a result of type ``x`` of a function."""

@@ -17,7 +17,7 @@ from collir.dialects.tensor import DistTensorType
 from collir.layout import DistType, Mesh
 from collir.machine.model import devices_text
 from collir.semantics.symbolic.algebra import reduced, replaced
-from collir.semantics.symbolic.difference import told
+from collir.semantics.symbolic.difference import explain_difference
 from collir.semantics.symbolic.execution import (
     Casts,
     Computation,
@@ -87,7 +87,7 @@ def _results_compared(
         free += [place(dim, size) for dim, size in enumerate(old.shape) if size > 1]
         found = first_difference(pair[0], pair[1], free, tolerance)
         if found is not None and not _doubtful(found, computations):
-            text = told(found, before, mesh, x, computations)
+            text = explain_difference(found, before, mesh, x, computations)
             return Verdict(Outcome.DIFFERENT, "proof", text, index)
         unknown = unknown or Verdict(Outcome.UNKNOWN, "none", "its sums have other forms", index)
     return unknown

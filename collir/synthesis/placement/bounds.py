@@ -19,8 +19,8 @@ from collir.ir.diagnostics import Position
 from collir.layout import Mesh
 from collir.layout.steps import OVER
 from collir.machine import Level
-from collir.synthesis.programs.states import fits
-from collir.synthesis.programs.strategies import searched
+from collir.synthesis.programs.states import is_unordered
+from collir.synthesis.programs.strategies import needs_search
 
 Rows = Mapping[str, Sequence[int]]
 """The factors of axes on the first levels, by their names."""
@@ -103,7 +103,7 @@ class Room:
         return seconds
 
 
-class Demand:
+class PlacementBounds:
     """An operation on a mesh without a placement; it can be sent to another process.
 
     Attributes:
@@ -122,9 +122,9 @@ class Demand:
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         self.name, self.source, self.target, self.position = op.mnemonic, x, y, Position.of(op)
         self.over = op.over if OVER in op.kind.parameters else None
-        self.searched, self.placeholder = searched(op), op.kind.placeholder
+        self.searched, self.placeholder = needs_search(op), op.kind.placeholder
         self.algorithm = op.word("algorithm") if "algorithm" in op.properties else ""
-        self._fits = fits(x, y)
+        self._fits = is_unordered(x, y)
         self.ordered = not (self.searched and self._fits)
         self.changes = {
             axis: (x.state_of(axis), y.state_of(axis), x.dim_of(axis) != y.dim_of(axis))

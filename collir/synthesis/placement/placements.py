@@ -17,7 +17,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective
+from collir.cost.programs.cost import collective_between
 from collir.dialects.machine import MESH_ATTRIBUTE, MeshOp
 from collir.dialects.operation import DistOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
@@ -28,7 +28,7 @@ from collir.machine import Level, LinkKind
 from collir.search import Optimum, Problem
 from collir.search.core.plan import Order
 from collir.synthesis.p2.matrices import Matrix, count, rows
-from collir.synthesis.placement.bounds import Demand, Room, Rows
+from collir.synthesis.placement.bounds import PlacementBounds, Room, Rows
 from collir.synthesis.placement.meshes import placed, renamed_type
 from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.states import StatePaths
@@ -98,7 +98,7 @@ class Known:
 
     Attributes:
         least: seconds that it takes at least.
-        closer: whether that is more than the closed form of ``Demand``.
+        closer: whether that is more than the closed form of ``PlacementBounds``.
         time: seconds of the best program that was found; infinite if none has a cost; None if none
             was looked for.
     """
@@ -124,7 +124,7 @@ class Matrices(Problem[Partial]):
     ):
         self.mesh, self._model = mesh, model
         self._demands = [
-            (function.sym_name.data, Demand(op, mesh, model))
+            (function.sym_name.data, PlacementBounds(op, mesh, model))
             for function in functions
             for op in function.body.ops
             if isinstance(op, DistOp) and not op.kind.local
@@ -251,7 +251,7 @@ class Matrices(Problem[Partial]):
             found.append(self._known[key])
         return found
 
-    def _key(self, demand: Demand, rows: Rows) -> object:
+    def _key(self, demand: PlacementBounds, rows: Rows) -> object:
         """What the cost of an operation depends on: on each level, factors and what becomes of
         them; on links that are not all alike, also which is which."""
         if demand.ordered or not self._symmetric:
@@ -292,11 +292,11 @@ class Matrices(Problem[Partial]):
         """Seconds that no programs take less than on a placement."""
         return sum(self._weights[name] * self._bounded(one, mesh) for name, one in self._demands)
 
-    def _bounded(self, demand: Demand, mesh: Mesh) -> float:
+    def _bounded(self, demand: PlacementBounds, mesh: Mesh) -> float:
         over = _over(demand, mesh)
         if over == () or demand.placeholder:
             return 0.0
-        step = collective(demand.name, mesh, *_renamed(demand, mesh), over)
+        step = collective_between(demand.name, mesh, *_renamed(demand, mesh), over)
         try:
             return step_cost(step, self._model).shared_bound
         except CostError:
@@ -311,7 +311,7 @@ class Matrices(Problem[Partial]):
         mesh, matrix = self._placed(node), tuple(zip(*node.columns, strict=True))
         return Placement(mesh, matrix, times, self._sum(each))
 
-    def _least(self, demand: Demand, mesh: Mesh) -> float:
+    def _least(self, demand: PlacementBounds, mesh: Mesh) -> float:
         """Seconds that no way through the graph of an operation's programs takes less than.
 
         What is padded may be less in a program that scatters over less.
@@ -323,7 +323,7 @@ class Matrices(Problem[Partial]):
             return 0.0
         return paths.root().bound / paths.padding
 
-    def _cheapest(self, demand: Demand, mesh: Mesh) -> tuple[float, bool]:
+    def _cheapest(self, demand: PlacementBounds, mesh: Mesh) -> tuple[float, bool]:
         """Seconds of an operation, infinite if it has no cost on a mesh; and whether that is
         proven."""
         source, target = _renamed(demand, mesh)
@@ -341,7 +341,7 @@ class Matrices(Problem[Partial]):
             over = _over(demand, mesh)
             if not over:
                 return 0.0, True
-            step = collective(demand.name, mesh, source, target, over, demand.algorithm)
+            step = collective_between(demand.name, mesh, source, target, over, demand.algorithm)
             return step_cost(step, self._model).time, True
         except CostError as error:
             refused = DiagnosticError(Diagnostic(str(error), demand.position))
@@ -349,14 +349,14 @@ class Matrices(Problem[Partial]):
             return math.inf, True
 
 
-def _over(demand: Demand, mesh: Mesh) -> tuple[str, ...] | None:
+def _over(demand: PlacementBounds, mesh: Mesh) -> tuple[str, ...] | None:
     """The sub-axes that an operation names on a placement; None if it names none."""
     if demand.over is None:
         return None
     return tuple(sub for axis in demand.over for sub in mesh.of_axis[axis])
 
 
-def _renamed(demand: Demand, mesh: Mesh) -> tuple[DistType, DistType]:
+def _renamed(demand: PlacementBounds, mesh: Mesh) -> tuple[DistType, DistType]:
     """The layouts of operand and result on a placement."""
     names = {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes}
     return renamed_type(demand.source, names), renamed_type(demand.target, names)

@@ -11,7 +11,7 @@ from collir.layout import DistType, Mesh, rules
 from collir.synthesis.programs.layouts import LayoutPaths
 from collir.synthesis.programs.paths import Found, cheapest
 from collir.synthesis.programs.pipelines import chunk_counts, pipelined
-from collir.synthesis.programs.states import StatePaths, fits
+from collir.synthesis.programs.states import StatePaths, is_unordered
 from collir.synthesis.programs.steps import Candidate, Step, scattered
 from collir.synthesis.searching import TIME, gap_of
 
@@ -74,7 +74,7 @@ def synthesise(
         CostError: the mesh is not placed on levels, or too many sub-axes change.
     """
     rules.redistribute(mesh, source, target)
-    if not fits(source, target):
+    if not is_unordered(source, target):
         paths = LayoutPaths(mesh, source, target, model, memory, scale)
         found = cheapest(paths, top, seconds)
         return _synthesis(found.candidates, None, paths.root().bound, [found])

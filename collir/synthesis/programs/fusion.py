@@ -25,12 +25,12 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.layout import LayoutError, Mesh
 from collir.layout.steps import ADD, REDISTRIBUTE
-from collir.synthesis.programs.strategies import TIE, Wanted, choices, put
-from collir.synthesis.searching import told_together
+from collir.synthesis.programs.strategies import TIE, SearchOptions, choices, put
+from collir.synthesis.searching import grouped_remarks
 
 
-def fused(
-    module: ModuleOp, wanted: Wanted, listener: PatternRewriterListener | None = None
+def fuse(
+    module: ModuleOp, wanted: SearchOptions, listener: PatternRewriterListener | None = None
 ) -> None:
     """Rewrites steps that follow each other in every function, in place; never to what takes
     longer.
@@ -41,7 +41,7 @@ def fused(
     with meshes_remembered():
         for function in functions_of(module):
             fusion = _Fusion(function, wanted, listener)
-            with told_together(function, f"fewer steps in @{function.sym_name.data}"):
+            with grouped_remarks(function, f"fewer steps in @{function.sym_name.data}"):
                 fusion.chains()
                 fusion.add_before()
                 fusion.chains()
@@ -50,7 +50,9 @@ def fused(
 class _Fusion:
     """What is done to one function."""
 
-    def __init__(self, function: FuncOp, wanted: Wanted, listener: PatternRewriterListener | None):
+    def __init__(
+        self, function: FuncOp, wanted: SearchOptions, listener: PatternRewriterListener | None
+    ):
         self.function, self.wanted, self.listener = function, wanted, listener
         self.mesh: Mesh = mesh_of(function)
 
@@ -61,7 +63,7 @@ class _Fusion:
                 self._add_before(op)
 
     def _add_before(self, op: DistOp) -> None:
-        left, right = (moving(operand.owner) for operand in op.operands)
+        left, right = (layout_change(operand.owner) for operand in op.operands)
         if left is None or right is None or left is right or left.name != right.name:
             return
         if left.properties != right.properties or not (_once(left.result) and _once(right.result)):
@@ -157,18 +159,18 @@ def chains(function: FuncOp) -> Iterator[list[DistOp]]:
     before, which nothing else uses."""
     seen: set[DistOp] = set()
     for op in function.body.ops:
-        first = moving(op)
+        first = layout_change(op)
         if first is None or first in seen:
             continue
         chain = [first]
-        while (after := moving(only_user(chain[-1].result))) is not None:
+        while (after := layout_change(only_user(chain[-1].result))) is not None:
             chain.append(after)
         seen.update(chain)
         if len(chain) > 1:
             yield chain
 
 
-def moving(op: object) -> DistOp | None:
+def layout_change(op: object) -> DistOp | None:
     """An operation, if it changes a layout only, and says neither how nor that it may wait."""
     if not isinstance(op, DistOp) or not op.kind.layout_only:
         return None

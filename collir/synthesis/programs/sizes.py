@@ -17,9 +17,9 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.synthesis.programs.crossings import crossings
 from collir.synthesis.programs.strategies import (
-    Kept,
+    KeptCollective,
     Programs,
-    Wanted,
+    SearchOptions,
     alike,
     choices_in,
     copies,
@@ -29,7 +29,7 @@ from collir.synthesis.programs.strategies import (
 )
 
 
-def by_size(function: FuncOp, wanted: Wanted, scales: Iterable[float]) -> list[Programs]:
+def by_size(function: FuncOp, wanted: SearchOptions, scales: Iterable[float]) -> list[Programs]:
     """What is cheapest for a function as its values grow: all different ones, smallest first.
 
     Args:
@@ -74,8 +74,11 @@ class _Choice:
 
 
 def for_sizes(
-    module: ModuleOp, wanted: Wanted, up_to: int, listener: PatternRewriterListener | None = None
-) -> list[Kept]:
+    module: ModuleOp,
+    wanted: SearchOptions,
+    up_to: int,
+    listener: PatternRewriterListener | None = None,
+) -> list[KeptCollective]:
     """Rewrites every function by the programs that are cheapest for values as large as their types
     say, and keeps those that are cheapest for larger ones as functions that take its place. One of
     which others take the place already is left as it is, and so are they.
@@ -90,7 +93,7 @@ def for_sizes(
     """
     scales = [*(2.0**power for power in range(math.ceil(math.log2(up_to)))), float(up_to)]
     known = alternatives(module)
-    kept: list[Kept] = []
+    kept: list[KeptCollective] = []
     with meshes_remembered():
         for number, function in enumerate(functions_of(module)):
             stands = function.sym_name.data not in known and not place_of(function)
@@ -117,6 +120,6 @@ def for_sizes(
                 if all(one.picked[index] is None for one in found):
                     same.setdefault(alike(op), op)
             why = f"no program is faster, for values up to {up_to} times as large either"
-            kept += [Kept(op, f"this {op.mnemonic}", why) for op in same.values()]
+            kept += [KeptCollective(op, f"this {op.mnemonic}", why) for op in same.values()]
             rewrite(function, first.picked, listener)
     return kept

@@ -64,7 +64,7 @@ _BEGUN = -1
 """The number of the state in which nothing has been cut or dropped yet."""
 
 
-def fits(source: DistType, target: DistType) -> bool:
+def is_unordered(source: DistType, target: DistType) -> bool:
     """Whether order does not matter between two layouts: no dimension gains and loses shards."""
     return all(
         one.axes[: len(other.axes)] == other.axes or other.axes[: len(one.axes)] == one.axes
@@ -73,7 +73,7 @@ def fits(source: DistType, target: DistType) -> bool:
 
 
 class StatePaths(Paths[int]):
-    """All programs between two layouts that ``fits`` says yes to.
+    """All programs between two layouts that ``is_unordered`` says yes to.
 
     Attributes:
         between: the sub-axes that may shard the value on the way, and do at neither end.

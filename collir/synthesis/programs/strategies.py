@@ -15,14 +15,14 @@ from xdsl.rewriter import InsertPoint
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import collective_of, program_cost
-from collir.cost.programs.simulation import simulated
+from collir.cost.programs.simulation import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective, is_placeholder
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import functions_of, trial
-from collir.ir.remarks import doing, remark
+from collir.ir.functions import functions_of, scratch_copy
+from collir.ir.remarks import current_pass, remark
 from collir.layout import LayoutError, Mesh, unplaced
 from collir.layout.steps import (
     ALL_GATHER,
@@ -99,7 +99,7 @@ _PROGRAMS: dict[str, Callable[[list[Axes]], Program]] = {
 
 def decompose(
     module: ModuleOp, strategy: str, listener: PatternRewriterListener | None = None
-) -> list["Kept"]:
+) -> list["KeptCollective"]:
     """Rewrites every all_reduce over several levels by a strategy, in place.
 
     Returns: what stays as it is written, where that may not be expected.
@@ -107,7 +107,7 @@ def decompose(
     Raises:
         DiagnosticError: a tensor so large that no padding fits.
     """
-    kept: list[Kept] = []
+    kept: list[KeptCollective] = []
     if strategy == "flat":
         return kept
     for function in functions_of(module):
@@ -120,7 +120,7 @@ def decompose(
                 put(op, _PROGRAMS[strategy](levels), listener)
             elif mesh.placed:
                 why = f"it is over one level, and {strategy} is for several"
-                kept.append(Kept(op, f"this {op.mnemonic}", why))
+                kept.append(KeptCollective(op, f"this {op.mnemonic}", why))
         kept += unplaced_in(function)
     return kept
 
@@ -153,7 +153,7 @@ def put(op: DistOp, program: Program, listener: PatternRewriterListener | None) 
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SearchOptions:
     """How to search.
 
     Attributes:
@@ -175,7 +175,7 @@ class Wanted:
     chunks: int = 1
 
 
-def searched(op: Operation) -> bool:
+def needs_search(op: Operation) -> bool:
     """Whether other programs may take the place of an operation: a collective that does not say
     which algorithm it is to be, on levels; or a redistribution."""
     if is_placeholder(op):
@@ -195,7 +195,7 @@ def placed_mesh(op: DistOp) -> Mesh:
     return mesh
 
 
-def programs(op: DistOp, wanted: Wanted) -> Synthesis:
+def search_programs(op: DistOp, wanted: SearchOptions) -> Synthesis:
     """The cheapest programs that do what an operation does.
 
     Raises:
@@ -226,7 +226,7 @@ def programs(op: DistOp, wanted: Wanted) -> Synthesis:
     return found
 
 
-def front(op: DistOp, wanted: Wanted) -> tuple[list[Candidate], str]:
+def pareto_programs(op: DistOp, wanted: SearchOptions) -> tuple[list[Candidate], str]:
     """The programs than which none is cheaper and needs no more memory, cheapest first.
 
     Each is the cheapest one that needs less than the one before: memory is what operand and result
@@ -235,14 +235,14 @@ def front(op: DistOp, wanted: Wanted) -> tuple[list[Candidate], str]:
     Returns: the programs; and why a search was cut off, so that others may be missing, or "".
 
     Raises:
-        DiagnosticError: see ``programs``.
+        DiagnosticError: see ``search_programs``.
     """
     mesh, ended = mesh_of(op), ""
     ends = sum(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
     found: list[Candidate] = []
     while len(found) < wanted.top:
         below = wanted.memory if not found else found[-1].memory / ends * (1 - 1e-9)
-        outcome = programs(op, replace(wanted, memory=below, top=1))
+        outcome = search_programs(op, replace(wanted, memory=below, top=1))
         better, ended = outcome.candidates, ended or outcome.ended
         if not better:
             break
@@ -253,7 +253,7 @@ def front(op: DistOp, wanted: Wanted) -> tuple[list[Candidate], str]:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptCollective:
     """What stays as it is written, and why, in words."""
 
     op: Operation
@@ -262,8 +262,8 @@ class Kept:
 
 
 def synthesised(
-    module: ModuleOp, wanted: Wanted, listener: PatternRewriterListener | None = None
-) -> list[Kept]:
+    module: ModuleOp, wanted: SearchOptions, listener: PatternRewriterListener | None = None
+) -> list[KeptCollective]:
     """Rewrites every collective and redistribution by the cheapest program, in place.
 
     What no program beats stays as it is written, and so does what is on no levels. Of ``top``
@@ -273,9 +273,9 @@ def synthesised(
     Returns: what stays as it is written, where that may not be expected.
 
     Raises:
-        DiagnosticError: a redistribution is on no levels or has no program; see ``programs``.
+        DiagnosticError: a redistribution is on no levels or has no program (``search_programs``).
     """
-    kept: list[Kept] = []
+    kept: list[KeptCollective] = []
     with meshes_remembered():
         for function in functions_of(module):
             kept += unplaced_in(function)
@@ -289,7 +289,7 @@ def synthesised(
             for copy, combination in zip((function, *others), combined, strict=True):
                 picked = _picked(found, combination)
                 if not _rewritten_if_it_pays(copy, picked, wanted, listener) and any(picked):
-                    kept.append(Kept(copy, f"@{copy.sym_name.data}", _LATER))
+                    kept.append(KeptCollective(copy, f"@{copy.sym_name.data}", _LATER))
     return kept
 
 
@@ -298,12 +298,12 @@ _LATER = (
 )
 
 
-def unplaced_in(function: FuncOp) -> list[Kept]:
+def unplaced_in(function: FuncOp) -> list[KeptCollective]:
     """The function, if it has collectives that could become others if its mesh were on levels."""
-    if (mesh := mesh_of(function)).placed or not any(map(searched, function.body.ops)):
+    if (mesh := mesh_of(function)).placed or not any(map(needs_search, function.body.ops)):
         return []
     return [
-        Kept(
+        KeptCollective(
             function,
             f"@{function.sym_name.data}",
             f"mesh @{mesh.name} is not on levels: -p place,decompose chooses some",
@@ -311,11 +311,13 @@ def unplaced_in(function: FuncOp) -> list[Kept]:
     ]
 
 
-def unbeaten(function: FuncOp, found: Sequence["Choices"], wanted: Wanted) -> list[Kept]:
+def unbeaten(
+    function: FuncOp, found: Sequence["Choices"], wanted: SearchOptions
+) -> list[KeptCollective]:
     """The operations of a function that no program beats, as one, at the first of them; and those
     for which none was found in time."""
     both = list(zip(searched_in(function), found, strict=True))
-    kept: list[Kept] = []
+    kept: list[KeptCollective] = []
     for cut in (False, True):
         alone = [(op, one) for op, one in both if one.keeps and bool(one.ended) is cut]
         if not alone:
@@ -335,12 +337,15 @@ def unbeaten(function: FuncOp, found: Sequence["Choices"], wanted: Wanted) -> li
             time = seconds_text(one.listed[0][0])
             least = seconds_text(step_cost(step, wanted.model).shared_bound)
             why = f"no sequence of steps is faster than {time} (proven; lower bound {least})"
-        kept.append(Kept(op, what, why))
+        kept.append(KeptCollective(op, what, why))
     return kept
 
 
 def _rewritten_if_it_pays(
-    function: FuncOp, picked: "Programs", wanted: Wanted, listener: PatternRewriterListener | None
+    function: FuncOp,
+    picked: "Programs",
+    wanted: SearchOptions,
+    listener: PatternRewriterListener | None,
 ) -> bool:
     """Whether a function was rewritten; where steps are under way at the same time, only if all of
     it is no slower then: what is cheaper alone may keep others waiting."""
@@ -348,10 +353,10 @@ def _rewritten_if_it_pays(
     if not under_way or any(map(is_placeholder, function.body.ops)):
         rewrite(function, picked, listener)
         return True
-    before = simulated(function, wanted.model).time
-    with trial(function) as copy:
+    before = simulate_function(function, wanted.model).time
+    with scratch_copy(function) as copy:
         rewrite(copy, picked, None)
-        after = simulated(copy, wanted.model).time
+        after = simulate_function(copy, wanted.model).time
     if after <= before * (1 + TIE):
         rewrite(function, picked, listener)
         return True
@@ -382,7 +387,7 @@ def searched_in(function: FuncOp) -> list[DistOp]:
     return [
         op
         for op in function.body.ops
-        if isinstance(op, DistOp) and searched(op) and (placed or op.kind.placeholder)
+        if isinstance(op, DistOp) and needs_search(op) and (placed or op.kind.placeholder)
     ]
 
 
@@ -415,13 +420,13 @@ Programs = tuple[Program | None, ...]
 """A choice for every operation of a function that has one."""
 
 
-def choices(op: DistOp, wanted: Wanted) -> Choices:
+def choices(op: DistOp, wanted: SearchOptions) -> Choices:
     """The best programs for an operation, best first; among them what it is itself.
 
     Raises:
-        DiagnosticError: a redistribution has no program; see ``programs``.
+        DiagnosticError: a redistribution has no program; see ``search_programs``.
     """
-    found = programs(op, wanted)
+    found = search_programs(op, wanted)
     built = (
         _built(op, Program(one.steps, one.pipeline), wanted)
         if one.pipeline
@@ -450,7 +455,7 @@ def alike(op: DistOp) -> Hashable:
     return op.name, frozenset(op.properties.items()), op.operands[0].type, op.result.type
 
 
-def choices_in(function: FuncOp, wanted: Wanted) -> list[Choices]:
+def choices_in(function: FuncOp, wanted: SearchOptions) -> list[Choices]:
     """The best programs for every operation of a function that may have others. Those that are
     alike, as in the layers of a model, are searched once.
 
@@ -461,14 +466,14 @@ def choices_in(function: FuncOp, wanted: Wanted) -> list[Choices]:
     found: list[Choices] = []
     every = searched_in(function)
     for number, op in enumerate(every):
-        doing(f"{op.mnemonic} {number + 1} of {len(every)} in @{function.sym_name.data}")
+        current_pass(f"{op.mnemonic} {number + 1} of {len(every)} in @{function.sym_name.data}")
         if alike(op) not in known:
             known[alike(op)] = choices(op, wanted)
         found.append(known[alike(op)])
     return found
 
 
-def _built(op: DistOp, program: Program, wanted: Wanted) -> Choice | None:
+def _built(op: DistOp, program: Program, wanted: SearchOptions) -> Choice | None:
     """A program on chunks with what it takes once it is built: what is packed between steps is
     waited for. None: the value is too large to be padded."""
     mesh, block = mesh_of(op), Block(arg_types=[op.operands[0].type])

@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.layout import DistType
-from collir.synthesis.programs.fusion import moving, only_user
+from collir.synthesis.programs.fusion import layout_change, only_user
 from collir.synthesis.reorder.prices import NOTHING, Form, Price, Prices, Run
 from collir.synthesis.reorder.swap import after, before
 
@@ -181,7 +181,7 @@ def part(op: object) -> DistOp | None:
     """An operation, if it may be in a row of steps that are interleaved anew."""
     if isinstance(op, DistOp) and op.kind.maps:
         return op
-    found = moving(op)
+    found = layout_change(op)
     return None if is_placeholder(found) else found
 
 

@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Block, SSAValue
 
 from collir.cost.model import step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective
+from collir.cost.programs.cost import collective_between
 from collir.cost.programs.simulation import copied_bytes
 from collir.dialects.operation import DistOp, arguments_of
 from collir.dialects.tensor import AxesAttr, DistTensorType, dist_type
@@ -24,10 +24,10 @@ from collir.layout.steps import Argument, StepKind
 from collir.synthesis.programs.build import build
 from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.layouts import LayoutPaths
-from collir.synthesis.programs.states import StatePaths, fits
+from collir.synthesis.programs.states import StatePaths, is_unordered
 from collir.synthesis.programs.steps import Step
-from collir.synthesis.programs.strategies import TIE, Wanted
-from collir.synthesis.searching import TIME, note_cut_off
+from collir.synthesis.programs.strategies import TIE, SearchOptions
+from collir.synthesis.searching import TIME, record_cut_off
 
 SHARES = 10
 """How many searches there is time for at least."""
@@ -127,7 +127,7 @@ class Prices:
     The seconds that are wanted are for all searches, of which each has a share at most.
     """
 
-    def __init__(self, mesh: Mesh, wanted: Wanted):
+    def __init__(self, mesh: Mesh, wanted: SearchOptions):
         self.mesh, self.wanted = mesh, wanted
         device = mesh.machine.device
         self._speed = (device and device.memory_bandwidth) or math.inf
@@ -174,7 +174,7 @@ class Prices:
             return Price(moved / self._speed, 0.0, moved, 1)
         listed = form.properties.get("axes")
         axes = listed.data if isinstance(listed, AxesAttr) else None
-        step = collective(form.kind.name, self.mesh, operands[0], result, axes)
+        step = collective_between(form.kind.name, self.mesh, operands[0], result, axes)
         try:
             cost = step_cost(step, self.wanted.model)
         except CostError:
@@ -211,7 +211,7 @@ class Prices:
     def _guess(self, source: DistType, target: DistType) -> Run | None:
         if source == target:
             return Run(source, target, (), NOTHING)
-        paths = StatePaths if fits(source, target) else LayoutPaths
+        paths = StatePaths if is_unordered(source, target) else LayoutPaths
         try:
             found = paths(self.mesh, source, target, self.wanted.model)
             padding = found.padding if isinstance(found, StatePaths) else 1.0
@@ -225,7 +225,7 @@ class Prices:
             return Run(source, target, (), NOTHING)
         seconds = min(self._left, self._each)
         if seconds <= 0:
-            note_cut_off(TIME, self.wanted.seconds)
+            record_cut_off(TIME, self.wanted.seconds)
             return None
         start = monotonic()
         try:
@@ -233,7 +233,7 @@ class Prices:
             limit = None if math.isinf(seconds) else seconds
             searched = synthesise(self.mesh, source, target, model, seconds=limit)
             if searched.ended:
-                note_cut_off(searched.ended, self.wanted.seconds)
+                record_cut_off(searched.ended, self.wanted.seconds)
             found = searched.candidates
             return self._built(source, target, found[0].steps) if found else None
         except (CostError, LayoutError):

@@ -16,7 +16,7 @@ from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener
 from xdsl.rewriter import InsertPoint
 
 from collir.cost.programs.cost import function_cost
-from collir.cost.programs.simulation import simulated
+from collir.cost.programs.simulation import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import AxesAttr, dist_type
@@ -24,12 +24,12 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.layout import Mesh
 from collir.synthesis.programs.build import build
-from collir.synthesis.programs.fusion import moving
-from collir.synthesis.programs.strategies import Wanted
+from collir.synthesis.programs.fusion import layout_change
+from collir.synthesis.programs.strategies import SearchOptions
 from collir.synthesis.reorder.hoist import Joined, earlier, later
 from collir.synthesis.reorder.interleave import Grid, Placed, thread_to, threads
 from collir.synthesis.reorder.prices import TIE, Form, Prices
-from collir.synthesis.searching import told_together
+from collir.synthesis.searching import grouped_remarks
 
 Rule = Callable[[Prices, DistOp], Joined | None]
 """What may take the place of the steps around a join."""
@@ -45,8 +45,8 @@ MOST_ORDERS = 4
 """The most sub-axes of which all orders are tried."""
 
 
-def reordered(
-    module: ModuleOp, wanted: Wanted, listener: PatternRewriterListener | None = None
+def reorder(
+    module: ModuleOp, wanted: SearchOptions, listener: PatternRewriterListener | None = None
 ) -> None:
     """Rewrites every function on levels, in place; never to what takes longer."""
     prices: dict[Mesh, Prices] = {}
@@ -57,7 +57,7 @@ def reordered(
                 continue
             if mesh not in prices:
                 prices[mesh] = Prices(mesh, wanted)
-            with told_together(function, f"a better order of steps in @{function.sym_name.data}"):
+            with grouped_remarks(function, f"a better order of steps in @{function.sym_name.data}"):
                 _reordered(function, prices[mesh], listener)
 
 
@@ -81,7 +81,7 @@ def _times(function: FuncOp, prices: Prices) -> tuple[float, float] | None:
     """Seconds of what a function sends, and of all that it does; None: it has no cost."""
     try:
         model = prices.wanted.model
-        return function_cost(function, model).time, simulated(function, model).time
+        return function_cost(function, model).time, simulate_function(function, model).time
     except DiagnosticError:
         return None
 
@@ -208,7 +208,7 @@ class _Reordering:
         """Puts the sub-axes of steps that do the same in any order into the cheapest one."""
         changed = False
         for op in list(self.function.body.ops):
-            if is_collective(op) and moving(op) and len(op.over) > 1 and not op.kind.ordered:
+            if is_collective(op) and layout_change(op) and len(op.over) > 1 and not op.kind.ordered:
                 form = self._ordered(op)
                 if form is not None:
                     step = form.put(op.operands, dist_type(op.result))

@@ -29,18 +29,18 @@ from xdsl.ir import Operation, SSAValue
 
 from collir.cost.model import step_cost
 from collir.cost.programs.cost import collective_of
-from collir.cost.programs.simulation import simulated
+from collir.cost.programs.simulation import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import functions_of, trial
+from collir.ir.functions import functions_of, scratch_copy
 from collir.layout import LayoutError, Mesh
-from collir.synthesis.programs.strategies import TIE, Wanted, programs, searched
+from collir.synthesis.programs.strategies import TIE, SearchOptions, needs_search, search_programs
 from collir.synthesis.scheduling.ordering import Steps, Work, work_of, write_in_order
-from collir.synthesis.scheduling.overlapping import checked, fits, sends
+from collir.synthesis.scheduling.overlapping import checked, fits_memory, sends
 from collir.synthesis.scheduling.packing import kind_of, packed
-from collir.synthesis.searching import told_together
+from collir.synthesis.searching import grouped_remarks
 
 MIB = 2**20
 SIZES_PER_DOUBLING = 2
@@ -48,12 +48,12 @@ SIZES_PER_DOUBLING = 2
 
 Times = NDArray[np.float64]
 
-Rule = Callable[["Group"], list[range]]
+Rule = Callable[["Bucketable"], list[range]]
 """What says which members of a group go together."""
 
 
 @dataclass(frozen=True)
-class Group:
+class Bucketable:
     """Collectives of one kind, in the order in which their operands are there.
 
     Attributes:
@@ -82,13 +82,13 @@ def by_size(size: int, first: int | None = None) -> Rule:
     """Buckets that are closed once they have so many bytes; the first may have another size. So
     does PyTorch's DistributedDataParallel, with 25 MiB and first 1 MiB."""
 
-    def rule(group: Group) -> list[range]:
+    def rule(group: Bucketable) -> list[range]:
         return list(_filled(group, size, size if first is None else first))
 
     return rule
 
 
-def _filled(group: Group, size: int, first: int) -> Iterator[range]:
+def _filled(group: Bucketable, size: int, first: int) -> Iterator[range]:
     start, held, most = 0, 0, first
     for index, more in enumerate(group.sizes):
         if index > start and group.needs[index] >= start:
@@ -106,7 +106,7 @@ def up_to(size: int) -> Rule:
     """Buckets that hold at most so many bytes, but those of one member. So does XLA's combiner of
     all_reduces, with 30 MiB."""
 
-    def rule(group: Group) -> list[range]:
+    def rule(group: Bucketable) -> list[range]:
         found: list[range] = []
         start, held = 0, 0
         for index, more in enumerate(group.sizes):
@@ -119,7 +119,7 @@ def up_to(size: int) -> Rule:
     return rule
 
 
-def earliest(group: Group) -> list[range]:
+def earliest(group: Bucketable) -> list[range]:
     """The buckets with which all members are done the earliest."""
     count = len(group.ops)
     ends: Times = np.array([0, *accumulate(group.sizes)], dtype=np.float64)
@@ -162,8 +162,8 @@ RULES: dict[str, Rule] = {
 # ---------------------------------------------------------------------------------------------
 
 
-def bucketed(
-    module: ModuleOp, wanted: Wanted, rule: Rule | None = None
+def bucket(
+    module: ModuleOp, wanted: SearchOptions, rule: Rule | None = None
 ) -> list[tuple[FuncOp, str]]:
     """Packs the collectives of every function by a rule, in place; without one by the best of
     ``RULES``, where that pays.
@@ -181,7 +181,7 @@ def bucketed(
         for function in functions:
             checked(function, wanted.model)
         for function in functions:
-            with told_together(function, f"buckets of @{function.sym_name.data}"):
+            with grouped_remarks(function, f"buckets of @{function.sym_name.data}"):
                 if not _Bucketing(function, wanted).by(rule):
                     kept.append((function, _TOO_LARGE))
     return kept
@@ -196,7 +196,7 @@ class _Bucketing:
     """What is done to one function."""
 
     function: FuncOp
-    wanted: Wanted
+    wanted: SearchOptions
     known: dict[Hashable, Steps] = field(default_factory=dict[Hashable, Steps])
 
     def by(self, rule: Rule | None) -> bool:
@@ -209,21 +209,23 @@ class _Bucketing:
         return True
 
     def _fits(self, rule: Rule) -> bool:
-        with trial(self.function) as copy:
-            return not self._pack(copy, rule) or fits(simulated(copy, self.wanted.model))
+        with scratch_copy(self.function) as copy:
+            return not self._pack(copy, rule) or fits_memory(
+                simulate_function(copy, self.wanted.model)
+            )
 
     def _best(self) -> Rule | None:
         """The rule that is the fastest on a schedule, and no slower as it is; None: none pays."""
         now = self._time(self.function)
-        alone = simulated(self.function, self.wanted.model).time
+        alone = simulate_function(self.function, self.wanted.model).time
         best: Rule | None = None
         for tried in RULES.values():
-            with trial(self.function) as copy:
+            with scratch_copy(self.function) as copy:
                 if not self._pack(copy, tried):
                     continue
-                time, as_it_is = self._time(copy), simulated(copy, self.wanted.model)
+                time, as_it_is = self._time(copy), simulate_function(copy, self.wanted.model)
                 pays = time < now * (1 - TIE) and as_it_is.time <= alone * (1 + TIE)
-                if pays and fits(as_it_is):
+                if pays and fits_memory(as_it_is):
                     now, best = time, tried
         return best
 
@@ -244,11 +246,11 @@ class _Bucketing:
 
     def _cheapest(self, op: DistOp, mesh: Mesh, factor: float) -> Steps:
         own = step_cost(collective_of(op, mesh).scaled(factor), self.wanted.model)
-        if not searched(op):
+        if not needs_search(op):
             return (own,)
         try:
-            wanted = Wanted(self.wanted.model, seconds=self.wanted.seconds, scale=factor)
-            found = programs(op, wanted).candidates
+            wanted = SearchOptions(self.wanted.model, seconds=self.wanted.seconds, scale=factor)
+            found = search_programs(op, wanted).candidates
         except DiagnosticError:  # too many sub-axes to search
             return (own,)
         return found[0].costs if found and found[0].time < own.time else (own,)
@@ -271,7 +273,7 @@ class _Bucketing:
                 changed = True
         return changed
 
-    def _group(self, function: FuncOp, mesh: Mesh, kind: Hashable) -> Group | None:
+    def _group(self, function: FuncOp, mesh: Mesh, kind: Hashable) -> Bucketable | None:
         """The collectives of a kind; None if there are not several."""
         work = self._work(function)
         members = {
@@ -291,7 +293,7 @@ class _Bucketing:
 
         device = mesh.machine.device
         speed = device.memory_bandwidth if device else None
-        return Group(
+        return Bucketable(
             tuple(order),
             sizes,
             tuple(ready[members[op]] for op in order),
@@ -300,7 +302,9 @@ class _Bucketing:
             2 / speed if speed else 0.0,
         )
 
-    def _put(self, function: FuncOp, mesh: Mesh, group: Group, buckets: Sequence[range]) -> None:
+    def _put(
+        self, function: FuncOp, mesh: Mesh, group: Bucketable, buckets: Sequence[range]
+    ) -> None:
         """Writes a collective on a buffer in the place of those in each bucket."""
         block = function.body.block
         rank: dict[Operation, float] = {op: n for n, op in enumerate(block.ops)}

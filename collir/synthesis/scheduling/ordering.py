@@ -26,7 +26,7 @@ from collir.cost.programs.schedule import Task, schedule
 from collir.cost.programs.simulation import local_phases, local_step, sent_phases
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
-from collir.ir.buffers import plan
+from collir.ir.buffers import plan_buffers
 from collir.ir.steps import steps_of
 from collir.layout import Mesh
 
@@ -83,7 +83,7 @@ def work_of(
     Raises:
         DiagnosticError: a collective without a cost, a computation on a device without a rate.
     """
-    mesh, where = mesh_of(function), plan(function)
+    mesh, where = mesh_of(function), plan_buffers(function)
     ops: list[Operation] = []
     tasks: list[Task] = []
     last: dict[DistOp, tuple[int, ...]] = {}

@@ -9,17 +9,17 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from collir.cost.model import CostModel
-from collir.cost.programs.simulation import Simulation, simulated
+from collir.cost.programs.simulation import Simulation, simulate_function
 from collir.dialects.machine import meshes_remembered
 from collir.dialects.operation import DistOp, is_collective
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import check_programs, functions_of, trial
+from collir.ir.functions import check_programs, functions_of, scratch_copy
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.strategies import TIE, placed_mesh
 from collir.synthesis.scheduling.ordering import Work, work_of, write_in_order
 
 
-def overlapped(module: ModuleOp, model: CostModel) -> list[tuple[FuncOp, str]]:
+def overlap(module: ModuleOp, model: CostModel) -> list[tuple[FuncOp, str]]:
     """Lets the collectives of every function run beside what does not need them, in place; where
     that is no faster, or takes more memory than a device has, the function stays as it is.
 
@@ -56,12 +56,12 @@ def checked(function: FuncOp, model: CostModel) -> Simulation:
     """A function, simulated.
 
     Raises:
-        DiagnosticError: see ``overlapped``.
+        DiagnosticError: see ``overlap``.
     """
     check_programs([function], "has no cost")
     placed_mesh(next(op for op in function.body.ops if isinstance(op, DistOp)))
-    found = simulated(function, model)
-    if not fits(found):
+    found = simulate_function(function, model)
+    if not fits_memory(found):
         raise DiagnosticError.at(
             function,
             f"@{found.name} needs {found.peak / 1e6:.4g} MB on a device of "
@@ -71,7 +71,7 @@ def checked(function: FuncOp, model: CostModel) -> Simulation:
     return found
 
 
-def fits(found: Simulation) -> bool:
+def fits_memory(found: Simulation) -> bool:
     """Whether a device has the memory for a function, as far as it is known."""
     return found.peak <= _memory(found)
 
@@ -86,10 +86,10 @@ def _fits_then(function: FuncOp, work: Work, order: Sequence[int], now: Simulati
     """Whether a device has the memory that a function takes in another order."""
     if math.isinf(_memory(now)):
         return True
-    with trial(function) as copy:
+    with scratch_copy(function) as copy:
         same = dict(zip(function.body.ops, copy.body.ops, strict=True))
         rewrite(copy, replace(work, ops=tuple(same[op] for op in work.ops)), order)
-        return fits(simulated(copy, now.model))
+        return fits_memory(simulate_function(copy, now.model))
 
 
 def rewrite(function: FuncOp, work: Work, order: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 from collir.dialects.machine import MeshOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import Plan, plan
+from collir.ir.buffers import BufferPlan, plan_buffers
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DistType
 from collir.syntax.writer import step_text
@@ -111,7 +111,7 @@ class FunctionBase:
 
     def __post_init__(self) -> None:
         self.mesh = self.names.mesh
-        self.plan: Plan = plan(self.function)
+        self.plan: BufferPlan = plan_buffers(self.function)
         results = self._result_names()
         given = {*self.plan.result_of, *self.plan.part_of}
         owners = [

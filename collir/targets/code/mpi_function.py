@@ -11,7 +11,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 import collir
-from collir.cost.programs.compute import seconds_of
+from collir.cost.programs.compute import step_seconds
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
@@ -259,7 +259,7 @@ class FunctionText(FunctionBase):
 
     def _compute(self, op: DistOp) -> list[str]:
         """The time of a computation, of which nothing else is known."""
-        before, seconds = self._wait(op.operands), seconds_of(op, self.mesh)
+        before, seconds = self._wait(op.operands), step_seconds(op, self.mesh)
         self.passed.add(op)
         lines = [*before, self.shown(op)]
         if seconds:

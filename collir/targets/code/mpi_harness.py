@@ -13,7 +13,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import plan
+from collir.ir.buffers import plan_buffers
 from collir.ir.functions import functions_of
 from collir.layout import DistType
 from collir.targets.code.c_text import MeshNames, size_text
@@ -132,7 +132,7 @@ def emit_harness(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
 
 def _buffers(function: FuncOp) -> list[DistType]:
     """The types of the arguments and of the results."""
-    return [dist_type(value) for value in (*function.args, *plan(function).returned)]
+    return [dist_type(value) for value in (*function.args, *plan_buffers(function).returned)]
 
 
 def _call_text(function: FuncOp, buffers: int) -> str:

@@ -16,7 +16,7 @@ from xdsl.ir import Block, Region
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of
 from collir.dialects.tensor import AxesAttr, dist_type
-from collir.ir.buffers import plan
+from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Reduction
@@ -131,7 +131,7 @@ def emit_with_main(module: ModuleOp) -> str:
         hidden += [reference] if total is None else [reference, total]
         mesh = names[mesh_of(function).name]
         runs.append(Run(function, reference, total, mesh).text())
-    types = [dist_type(v) for f in functions for v in (*f.args, *plan(f).returned)]
+    types = [dist_type(v) for f in functions for v in (*f.args, *plan_buffers(f).returned)]
     most_dims = max([1, *(len(x.dims) for x in types)])
     return "\n".join(
         [
@@ -203,7 +203,7 @@ def add_reference(module: ModuleOp, function: FuncOp) -> FuncOp:
 def add_total(module: ModuleOp, function: FuncOp) -> FuncOp | None:
     """A function that reduces the partial results of another, so that they can be compared."""
     mesh = mesh_of(function)
-    partial = [value for value in plan(function).returned if dist_type(value).partial]
+    partial = [value for value in plan_buffers(function).returned if dist_type(value).partial]
     if not partial:
         return None
     block = Block(arg_types=[value.type for value in partial])
@@ -252,7 +252,7 @@ class Run:
         self.mesh = self.names.mesh
         self.name = self.function.sym_name.data
         arguments = [dist_type(arg) for arg in self.function.args]
-        results = [dist_type(value) for value in plan(self.function).returned]
+        results = [dist_type(value) for value in plan_buffers(self.function).returned]
         self.inputs = {f"in{i}": x for i, x in enumerate(arguments)}
         self.outputs = {f"out{i}": x for i, x in enumerate(results)}
         self.totals = {f"total_{v}": x for v, x in self.outputs.items() if x.partial}

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.cost.programs.compute import seconds_of
+from collir.cost.programs.compute import step_seconds
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -227,7 +227,7 @@ class FunctionText(FunctionBase):
     def _compute(self, op: DistOp, offsets: dict[str, int]) -> list[str]:
         """The time of a computation, of which nothing else is known."""
         lines = [self.shown(op), *(f"  {line}" for line in self.streams.before(op))]
-        if nanoseconds := round(1e9 * seconds_of(op, self.mesh)):
+        if nanoseconds := round(1e9 * step_seconds(op, self.mesh)):
             self.cuda.needs.add("compute_for")
             whole = f"width * {nanoseconds}" if self.size.by_width else str(nanoseconds)
             call = f"TRY_CUDA(cudaLaunchHostFunc({CALLERS}, compute_for, (void *)({whole})));"

@@ -17,7 +17,7 @@ from collir.cost.collectives.table import COSTS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import plan
+from collir.ir.buffers import plan_buffers
 from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, Mesh, Reduction
 from collir.targets.code.c_function import runtime
@@ -394,7 +394,7 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
         mesh = names[mesh_of(function).name]
         count = counts.get(mesh.mesh.name)
         runs.append(_NcclRun(function, reference, totals[function], mesh, count).text())
-    types = [dist_type(v) for f in functions for v in (*f.args, *plan(f).returned)]
+    types = [dist_type(v) for f in functions for v in (*f.args, *plan_buffers(f).returned)]
     needs |= {x.dtype.value for x in types if x.dtype in AS_BITS}
     meshes = [names[name].mesh for name in names]
     lines = [

@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
-from collir.ir.buffers import Plan
+from collir.ir.buffers import BufferPlan
 from collir.ir.steps import is_free
 from collir.targets.code.ranks import outermost
 
@@ -56,7 +56,7 @@ class Streams:
     """
 
     function: FuncOp
-    plan: Plan
+    plan: BufferPlan
     mesh: str
     levels: Sequence[str]
     events: dict[DistOp, int] = field(default_factory=dict[DistOp, int])

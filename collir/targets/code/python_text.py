@@ -18,11 +18,11 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 import collir
-from collir.cost.programs.compute import seconds_of
+from collir.cost.programs.compute import step_seconds
 from collir.dialects.machine import MeshOp, mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import plan
+from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Mesh, Reduction
@@ -289,7 +289,7 @@ class FunctionText(ABC):
 
     def __post_init__(self) -> None:
         self.mesh = self.names.mesh
-        made = plan(self.function)
+        made = plan_buffers(self.function)
         self.returned = made.returned
         self.shown = made.names
         values = list(made.names)
@@ -470,7 +470,7 @@ class FunctionText(ABC):
     def _compute(self, s: Local) -> list[str]:
         # What it waits for is used so, too.
         lines = [f"_ = {one}" for one in dict.fromkeys(s.operands[1:]) if one != s.operand]
-        if seconds := seconds_of(s.op, self.mesh):
+        if seconds := step_seconds(s.op, self.mesh):
             self.needs.add("time")
             lines.append(f"time.sleep({seconds!r})")
         return [*lines, f"{s.out} = {s.operand}"]

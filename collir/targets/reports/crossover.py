@@ -13,14 +13,14 @@ from collir.cost.network.group import CostError
 from collir.cost.programs.cost import FunctionCost, cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import plan
+from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.functions import functions_of
 from collir.semantics.validation.proof import of_attribute
 from collir.semantics.validation.validate import Outcome, compare
 from collir.synthesis.programs.crossings import crossings, fastest
 from collir.synthesis.programs.sizes import by_size, rewritten, text_of
-from collir.synthesis.programs.strategies import STRATEGIES, Wanted, decompose
+from collir.synthesis.programs.strategies import STRATEGIES, SearchOptions, decompose
 from collir.targets.reports.cost import CostingTarget, mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table
 
@@ -54,7 +54,7 @@ class Candidate:
 
 def largest_buffer(function: FuncOp) -> int:
     """Return the bytes of a function's largest argument or result on one rank; 1 without any."""
-    values = (*function.args, *plan(function).returned)
+    values = (*function.args, *plan_buffers(function).returned)
     return max((dist_type(x).local_bytes(mesh_of(function)) for x in values), default=1)
 
 
@@ -123,7 +123,7 @@ class CrossoverTarget(CostingTarget):
         model = self.cost_model()
         first = "" if len(functions_of(module)) == 1 else f"{function.sym_name.data} "
         found: list[Candidate] = []
-        for picked in by_size(function, Wanted(model), (size / base for size in SIZES)):
+        for picked in by_size(function, SearchOptions(model), (size / base for size in SIZES)):
             if all(steps is None for steps in picked):
                 continue  # as it is written
             each = cost(rewritten(module, number, picked), model)[number]

@@ -9,18 +9,18 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.network.group import CostError
-from collir.cost.programs.critical import Link, Spent, critical_path, spent
-from collir.cost.programs.simulation import Simulation, Step, simulate
+from collir.cost.programs.critical import Link, TimeShare, critical_path, time_shares
+from collir.cost.programs.simulation import SimulatedStep, Simulation, simulate
 from collir.cost.programs.whatif import LARGER, Change, improvements, per_byte
 from collir.dialects.machine import MeshOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.ir.remarks import doing, passes_run
+from collir.ir.remarks import current_pass, passes_run
 from collir.layout import Mesh
 from collir.synthesis.placement.meshes import place
 from collir.synthesis.placement.placements import best_placements, functions_on
 from collir.synthesis.placement.unplacing import unplaced_copy
-from collir.synthesis.programs.fusion import TIE, fused
-from collir.synthesis.programs.strategies import Wanted, synthesised
+from collir.synthesis.programs.fusion import TIE, fuse
+from collir.synthesis.programs.strategies import SearchOptions, synthesised
 from collir.targets.reports.cost import CostingTarget, title_of
 from collir.targets.reports.placements import placement_text
 from collir.targets.reports.simulate import memory_text, resource_name
@@ -61,19 +61,19 @@ class ExplainTarget(CostingTarget):
             raise ValueError("limit is 0 (none) or more seconds")
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        doing("simulates")
+        current_pass("simulates")
         found = simulate(module, self.cost_model())
         where = next(filter(None, map(Position.of, module.ops)), None)
         file = where.file if where else ""
         whole, in_chunks = (self._programs(module.clone(), chunks) for chunks in (1, CHUNKS))
-        doing("looks for fewer steps")
+        current_pass("looks for fewer steps")
         together = self._fused(module.clone())
         elsewhere = {
             op.sym_name.data: self._elsewhere(module, op.value(), whole)
             for op in module.ops
             if isinstance(op, MeshOp) and op.value().placed
         }
-        doing("simulates better machines")
+        current_pass("simulates better machines")
         blocks: list[list[str]] = []
         for one in found:
             decompose = self._pass("decompose")
@@ -104,12 +104,12 @@ class ExplainTarget(CostingTarget):
         """Seconds of every function with the cheapest programs for its collectives, which take
         their place."""
         seconds = float(self.limit) or None
-        synthesised(module, Wanted(self.cost_model(), seconds=seconds, chunks=chunks))
+        synthesised(module, SearchOptions(self.cost_model(), seconds=seconds, chunks=chunks))
         return self._times(module)
 
     def _fused(self, module: ModuleOp) -> dict[str, float]:
         """The same, where steps in a row become others."""
-        fused(module, Wanted(self.cost_model(), seconds=float(self.limit) or None))
+        fuse(module, SearchOptions(self.cost_model(), seconds=float(self.limit) or None))
         return self._times(module)
 
     def _times(self, module: ModuleOp) -> dict[str, float]:
@@ -178,7 +178,7 @@ def _link_row(found: Simulation, link: Link) -> list[str]:
     ]
 
 
-def _step_text(found: Simulation, step: Step) -> str:
+def _step_text(found: Simulation, step: SimulatedStep) -> str:
     text = f"%{step.result} = {step.kind}"
     return f"{text} over {step.over(found.mesh)} ({step.sent.algorithm})" if step.sent else text
 
@@ -186,13 +186,13 @@ def _step_text(found: Simulation, step: Step) -> str:
 def _where(found: Simulation) -> list[str]:
     rows = [
         [f"  {_cause(found, one)}", seconds_text(one.time), percent_text(one.time, found.time)]
-        for one in spent(found)
+        for one in time_shares(found)
         if one.time >= _NOTHING * found.time
     ]
     return ["where its time goes:", *_rows(rows)]
 
 
-def _cause(found: Simulation, one: Spent) -> str:
+def _cause(found: Simulation, one: TimeShare) -> str:
     where = "" if one.resource is None else resource_name(found, one.resource)
     match one.cause:
         case "latency":

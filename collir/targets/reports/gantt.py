@@ -6,7 +6,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.programs.critical import critical_path
-from collir.cost.programs.simulation import Simulation, Step, simulate
+from collir.cost.programs.simulation import SimulatedStep, Simulation, simulate
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.targets.reports.cost import CostingTarget, title_of
 from collir.targets.reports.simulate import resource_name, stream_name
@@ -62,7 +62,7 @@ def charts(found: list[Simulation]) -> str:
     return timelines([timeline(one) for one in found])
 
 
-def _texts(found: Simulation, step: Step) -> tuple[str, ...]:
+def _texts(found: Simulation, step: SimulatedStep) -> tuple[str, ...]:
     """Return the names of a step, from the longest to the shortest."""
     over = (f"{step.kind} over {step.over(found.mesh)}",) if step.sent else ()
     return (*over, step.kind, f"%{step.result}")

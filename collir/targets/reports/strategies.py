@@ -21,7 +21,13 @@ from collir.synthesis.p2.candidates import enumerated_within
 from collir.synthesis.p2.enumerate import Reading
 from collir.synthesis.programs.build import dims_of
 from collir.synthesis.programs.steps import Candidate, Step
-from collir.synthesis.programs.strategies import Wanted, front, placed_mesh, programs, searched
+from collir.synthesis.programs.strategies import (
+    SearchOptions,
+    needs_search,
+    pareto_programs,
+    placed_mesh,
+    search_programs,
+)
 from collir.synthesis.searching import cut_off, gap_of, searching
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.placements import ending
@@ -118,7 +124,7 @@ class StrategiesBase(CostingTarget):
             ]
 
     def _looked_at(self, op: DistOp) -> bool:
-        return op.kind is ALL_REDUCE if self.method == "enumerate" else searched(op)
+        return op.kind is ALL_REDUCE if self.method == "enumerate" else needs_search(op)
 
     def _strategies(self, function: str, op: DistOp) -> Strategies:
         model, mesh = self.cost_model(), placed_mesh(op)
@@ -137,12 +143,12 @@ class StrategiesBase(CostingTarget):
                 cut_off(op, f"programs of this {op.mnemonic}", ended, seconds, gap)
             count = None if ended else len(listed)
             return Strategies(function, op, listed, count, baseline, bound, ended, gap)
-        wanted = Wanted(
+        wanted = SearchOptions(
             model, self.top, self.memory or None, seconds, counted=True, chunks=self.chunks
         )
-        found = programs(op, wanted)
+        found = search_programs(op, wanted)
         if self.front:
-            listed, ended = front(op, wanted)
+            listed, ended = pareto_programs(op, wanted)
             gap = None if ended else found.gap
             found = replace(found, candidates=tuple(listed), ended=ended or found.ended, gap=gap)
         bound = found.least if baseline is None else baseline.shared_bound
