@@ -1,9 +1,12 @@
-"""Collects the files of tests/filecheck as tests: their RUN lines, and what is wrong with them."""
+"""Collects the files of tests/filecheck as tests, and gives random tests their seeds."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
+from typing import Any
 
+import hypothesis
 import pytest
+import seeds
 from lit_files import RunError, faults, run_lines, run_piped
 
 
@@ -58,3 +61,46 @@ def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> pytest.Col
     if file_path.suffix in (".coll", ".mlir") and "filecheck" in file_path.parts:
         return LitFile.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
     return None
+
+
+# --- seeds --------------------------------------------------------------------------------------
+
+
+def pytest_report_header() -> str:
+    """Say how to repeat the random tests."""
+    return f"random tests: {seeds.VARIABLE}={seeds.SEED}"
+
+
+@pytest.fixture(autouse=True)
+def seed_of_run(request: pytest.FixtureRequest) -> None:
+    """The seed that ``fresh`` starts from: that of the run, or one with which the test failed."""
+    seeds.use(getattr(request, "param", seeds.SEED))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test again with the seeds with which it failed."""
+    name = f"{metafunc.definition.nodeid}"
+    if earlier := [seed for seed in seeds.failed(name) if seed != seeds.SEED]:
+        metafunc.parametrize(
+            "seed_of_run",
+            [seeds.SEED, *earlier],
+            indirect=True,
+            ids=["", *(f"seed {seed}" for seed in earlier)],
+        )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let Hypothesis start from the seed of the run."""
+    for item in items:
+        test: Any = getattr(item, "obj", None)
+        if hypothesis.is_hypothesis_test(test):
+            hypothesis.seed(seeds.SEED)(test)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Keep the seed of a random test that failed."""
+    report = yield
+    if report.failed and "fresh" in getattr(getattr(item, "module", None), "__dict__", {}):
+        seeds.remember(item.nodeid.partition("[")[0], seeds.current())
+    return report

@@ -4,7 +4,9 @@ import itertools
 import math
 import sys
 from collections import Counter
+from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 import pytest
 from algorithms import ALGORITHMS
@@ -248,3 +250,59 @@ def test_large_machines_cost_no_more_work(kind: str, name: str) -> None:
     small, large = calls(2, 2, 2), calls(128, 128, 8)
     assert small
     assert large == small
+
+
+# ---------------------------------------------------------------------------------------------
+# Tightness
+# ---------------------------------------------------------------------------------------------
+
+
+def _level(size: int, gigabytes: float, kind: LinkKind = LinkKind.SWITCH, **more: Any) -> Level:
+    return Level(f"l{size}_{gigabytes:g}", size, gigabytes * 1e9, 0.0, kind=kind, **more)
+
+
+MACHINES = {
+    "a switch": [_level(6, 2)],
+    "an even ring": [_level(6, 2, LinkKind.RING)],
+    "an odd ring": [_level(5, 2, LinkKind.RING)],
+    "a full mesh": [_level(4, 3, LinkKind.FULL)],
+    "a bus": [_level(4, 1, LinkKind.BUS)],
+    "slow outside": [_level(4, 1), _level(2, 10)],
+    "slow inside": [_level(4, 8), _level(2, 1)],
+    "a taper": [_level(4, 8, taper=4.0)],
+    "a taper outside": [_level(4, 8, taper=4.0), _level(2, 100)],
+    "a slow port at the root": [_level(4, 4, ports=(1e9, 4e9, 4e9, 4e9))],
+    "a slow port elsewhere": [_level(4, 4, ports=(4e9, 1e9, 4e9, 4e9))],
+    "a slow port outside": [_level(4, 4, ports=(4e9, 0.5e9, 4e9, 4e9)), _level(2, 100)],
+}
+"""Machines without latencies, so that the bandwidth alone counts."""
+
+ONE_WAY = ("broadcast", "reduce")
+
+NOT_REACHED = {
+    ("slow outside", "all_reduce"): 16 / 15,
+    ("a slow port outside", "all_reduce"): 1.505,
+    **{(name, kind): 2.0 for name in ("an even ring", "an odd ring") for kind in ONE_WAY},
+    **{("a full mesh", kind): 3.0 for kind in ONE_WAY},
+    **{
+        (name, kind): 7 / 6
+        for name in ("slow outside", "a taper outside", "a slow port outside")
+        for kind in ("all_gather", "reduce_scatter")
+    },
+    **{(f"a slow port {where}", "all_reduce"): 1.5 for where in ("at the root", "elsewhere")},
+}
+"""How many times as long as its bound the best algorithm takes, where that is not 1."""
+
+
+@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize("name", MACHINES)
+def test_algorithms_reach_the_bounds(name: str, kind: str) -> None:
+    mesh = mesh_on(*MACHINES[name])
+    collective = Collective(kind, mesh, tuple(mesh.by_name), 1e9)
+    group = Group.of(mesh, collective.axes, collective.at_root)
+    times: list[float] = []
+    for algorithm in ALGORITHMS[kind]:
+        with suppress(CostError):  # not for this number of ranks, or this kind of level
+            times.append(run(collective, group, algorithm).time)
+    ratio = min(times) / bound(collective).time
+    assert ratio == pytest.approx(NOT_REACHED.get((name, kind), 1.0), rel=1e-3)

@@ -2,13 +2,13 @@
 
 import itertools
 import math
-import random
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import fresh
 from topologies import kinds_of, some_level
 
 from collir.cost.bounds import bound
@@ -298,7 +298,7 @@ def test_the_closed_form_on_switches_is_the_cut(kind: str, machine: Machine) -> 
 @pytest.mark.parametrize("kind", BOUNDS)
 @pytest.mark.parametrize("link", kinds_of(4))
 def test_ports_are_cuts_on_every_kind(kind: str, link: str) -> None:
-    rng = random.Random(link)
+    rng = fresh(link)
     outer = link if link in kinds_of(3) else LinkKind.SWITCH
     levels = some_level(rng, "x", 3, 2e9, 0, outer), some_level(rng, "y", 4, 3e9, 0, link)
     switch = Machine("m", tuple(Level(x.name, x.size, x.port, 0) for x in levels))

@@ -12,6 +12,7 @@ from itertools import accumulate, product
 import pytest
 from algorithms import ALGORITHMS
 from plain_network import Held, Job, Moves, Network, Rules, groups, moves, pairwise, play, run
+from seeds import fresh
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
@@ -157,7 +158,7 @@ def test_rounds_take_what_messages_take_that_wait_for_each_other(kind: str, name
     of the sub-axes, with sub-axes at root."""
     compared = 0
     for seed in range(60):
-        rng = random.Random(seed)
+        rng = fresh(seed)
         mesh = random_mesh(rng, ALL, rng.choice([1, 2, 3]), rng.random() < 0.4)
         found = collective(rng, mesh, kind, name)
         if found is None or (kind, name) == ("reduce_scatter", "pairwise"):
@@ -174,7 +175,7 @@ def test_rounds_take_what_messages_take_that_wait_for_each_other(kind: str, name
 def test_rounds_come_in_the_order_in_which_they_are_sent(kind: str, name: str) -> None:
     """After each of them, a simulation is as far as the messages are."""
     for seed in range(30):
-        rng = random.Random(seed)
+        rng = fresh(seed)
         mesh = random_mesh(rng, ALL, rng.choice([2, 3]), rng.random() < 0.4)
         found = collective(rng, mesh, kind, name)
         if found is None:
@@ -195,7 +196,7 @@ def test_where_ranks_do_alike_they_need_not_wait_for_each_other(
 ) -> None:
     compared = 0
     for seed in range(40):
-        rng = random.Random(seed)
+        rng = fresh(seed)
         mesh = random_mesh(rng, SWITCHES, rng.choice([1, 2, 3]))
         found = collective(rng, mesh, kind, name)
         if found is None:
@@ -211,7 +212,7 @@ def test_where_ranks_do_alike_they_need_not_wait_for_each_other(
 def test_rings_on_one_level(kind: str) -> None:
     """Both directions at once take as long as the formula; on any kind of level."""
     for seed in range(40):
-        rng = random.Random(seed)
+        rng = fresh(seed)
         mesh = random_mesh(rng, ALL, 1, rng.random() < 0.4)
         axes = tuple(sub.name for sub in mesh.sub_axes)
         found = moves(kind, "ring", len(groups(mesh, axes)[0]))
@@ -227,7 +228,7 @@ def test_rings_through_several_levels_are_never_slower_than_the_formula(kind: st
     """Devices that send on while messages are under way overlap their latency with the bytes of
     others; the formula has the one behind the other, so it takes up to twice as long."""
     for seed in range(40):
-        rng = random.Random(seed)
+        rng = fresh(seed)
         mesh = random_mesh(rng, ALL, rng.choice([2, 3]), rng.random() < 0.4)
         found = collective(rng, mesh, kind, "ring")
         assert found is not None
@@ -246,7 +247,7 @@ def test_two_that_are_alike_share_evenly(kind: str, name: str) -> None:
     """The same over each of two sub-axes of one level: both as long as their messages say. Many
     rounds that are alike are one phase in a simulation, so that pairwise is not as exact."""
     for seed in range(20):
-        rng = random.Random(seed)
+        rng = fresh(seed)
         size = rng.choice([2, 4])
         levels = (
             Level("l0", size * size, rng.uniform(1, 20) * 1e9, rng.choice([0.0, 5e-6])),
@@ -339,7 +340,7 @@ def test_without_barriers_and_beside_others_times_are_near() -> None:
     alone: list[float] = []
     together: list[float] = []
     for seed in range(1500):
-        rng = random.Random(seed)
+        rng = fresh(seed)
         mesh = random_mesh(rng, SWITCHES, rng.choice([2, 3]))
         names = [sub.name for sub in mesh.sub_axes]
         if len(names) < 2:

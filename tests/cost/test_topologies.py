@@ -12,6 +12,7 @@ from algorithms import ALGORITHMS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import Network, groups, time_of
+from seeds import fresh
 from topologies import kinds_of, shapes, some_level
 
 from collir.cost.bounds import bound
@@ -305,7 +306,7 @@ def test_a_torus_may_be_too_large() -> None:
 
 
 def levels() -> list[Level]:
-    rng = random.Random(5)
+    rng = fresh(5)
     each = [(size, kind) for size in (2, 3, 4, 5, 6, 8, 9, 12) for kind in kinds_of(size)]
     found = [some_level(rng, "x", size, 1.0, 0.0, kind) for size, kind in each]
     return [level for level in found if level.wires]
@@ -435,7 +436,7 @@ def test_times_are_those_of_all_messages_and_no_less_than_bounds(seed: int) -> N
 
 @pytest.mark.slow
 def test_two_thousand_steps() -> None:
-    rng, compared = random.Random(35), Counter[str]()
+    rng, compared = fresh(35), Counter[str]()
     for _ in range(2000):
         check(rng, compared)
     assert compared["bounds"] > 50_000 and compared["times"] > 20_000

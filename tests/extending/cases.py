@@ -1,11 +1,11 @@
 """What the extensions of this folder do; test_extending.py runs it with them as plugins."""
 
-import random
 from pathlib import Path
 
 import pytest
 from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from on_ranks import differences
+from seeds import fresh
 
 import collir
 from collir.dialects.machine import mesh_of
@@ -71,7 +71,7 @@ func @f(%g: {dtype}[24] partial({reduction}: data)) -> {dtype}[24] on @m {{
 """
     module = collir.parse(text)
     [function] = functions_of(module)
-    seed = random.Random(text).randrange(2**32)
+    seed = fresh(text).randrange(2**32)
     found = results_on_all_devices(module, function, seed)
     assert agree(found, results_on_one_device(function, seed), mesh_of(function).devices)
     assert differences(module, [function], tmp_path) == []

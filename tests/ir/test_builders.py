@@ -1,9 +1,8 @@
 """Programs that are made in Python: what is built is what is read of its text."""
 
-import random
-
 import pytest
 from programs import module_of, random_function, random_mesh
+from seeds import fresh
 from xdsl.ir import SSAValue
 
 import collir
@@ -21,7 +20,7 @@ MESH = Mesh("m", BOX, (Axis.placed("data", [Factor("node", 2), Factor("gpu", 4)]
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_functions_are_built_again_from_their_arguments(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     mesh = random_mesh(rng)
     written = random_function(rng, mesh, 8)
     module = collir.module_of(mesh)

@@ -8,6 +8,7 @@ import pytest
 from async_code import make_async
 from gradients import gradients
 from programs import FunctionBuilder, integer, module_of, random_layout, random_mesh, random_module
+from seeds import fresh
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -65,7 +66,7 @@ PROGRAMS: list[Callable[[random.Random], ModuleOp]] = [steps, gradients]
 
 def check(passes: str, made: Callable[[random.Random], ModuleOp], seed: int) -> bool:
     """Whether there is something to compare; it is, then."""
-    rng = random.Random(seed)
+    rng = fresh(seed)
     module = made(rng)
     model = rng.choice(["alpha-beta", "alpha-beta", "p2", "nccl"])
     try:

@@ -10,7 +10,7 @@ import collir
 from collir.cost.programs.simulation import Simulation, simulate
 from collir.dialects.operation import DistOp
 from collir.ir.functions import functions_of
-from collir.synthesis.scheduling.ordering import AS_FAST, work_of
+from collir.synthesis.scheduling.ordering import work_of
 
 MACHINE = """\
 machine @c {{
@@ -60,6 +60,21 @@ func @f(%x: f32[4194304] partial(sum: data), %y: f32[4194304] partial(sum: model
     assert found.time < sum(step.task.time for step in found.steps) * 0.999
 
 
+def test_what_is_computed_soon_and_sent_for_long_comes_first() -> None:
+    """Johnson's rule: the second gradient is sent, for 40 ms, while the first is computed."""
+    found = overlapped("""\
+func @f(%x: f32[2000000] partial(sum: data), %y: f32[20000000] partial(sum: data))
+    -> (f32[2000000], f32[20000000]) on @m {
+  %a = compute %x flops 4.5e10
+  %b = all_reduce %a over data
+  %c = compute %y flops 1e9
+  %d = all_reduce %c over data
+  return %b, %d
+}
+""")
+    assert found.time == pytest.approx(50.1e-3, rel=0.01)
+
+
 def test_what_does_not_fit_into_memory_stays() -> None:
     """Gathered ahead, two layers would be held at once."""
     body = """\
@@ -76,7 +91,7 @@ func @f(%h: f32[1024], %v: f32[4194304@data], %w: f32[4194304@data]) -> f32[1024
 
 
 @given(rng=RANDOM)
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None)
 def test_it_takes_what_was_planned_and_never_longer(rng: random.Random) -> None:
     module = random_module(rng, functions=1, steps=10)
     try:
@@ -90,6 +105,6 @@ def test_it_takes_what_was_planned_and_never_longer(rng: random.Random) -> None:
     assert after.bound <= after.time * (1 + 1e-9)
     best, order = planned.best()
     assert sorted(order) == list(range(len(planned.ops)))
-    assert planned.time(order) == best <= planned.time(range(len(planned.ops))) * (1 + AS_FAST)
+    assert planned.time(order) == best <= planned.time(range(len(planned.ops))) * 1.002
     if any("async" in op.properties for op in module.walk() if isinstance(op, DistOp)):
         assert after.time == pytest.approx(best, rel=1e-9)

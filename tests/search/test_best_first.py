@@ -86,11 +86,10 @@ def engines() -> st.SearchStrategy[Engine]:
     return st.builds(Local, st.sampled_from([1, 2, 3, 20]), st.integers(0, 999))
 
 
-HERE = settings(max_examples=250, deadline=None, derandomize=True)
+HERE = settings(max_examples=250, deadline=None)
 AWAY = settings(
     max_examples=40,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

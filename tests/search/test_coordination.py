@@ -177,11 +177,10 @@ def agrees_on_folds(problem: Problem[Any], options: Options) -> None:
 
 
 KINDS = st.integers(0, 8)
-HERE = settings(max_examples=400, deadline=None, derandomize=True)
+HERE = settings(max_examples=400, deadline=None)
 AWAY = settings(
     max_examples=60,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

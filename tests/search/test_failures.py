@@ -51,7 +51,6 @@ PLACES = ("children", "second child", "objective", "bound")
 HERE = settings(
     max_examples=300,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

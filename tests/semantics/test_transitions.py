@@ -5,8 +5,6 @@ of "a well-typed program computes what its signature says". All layouts of all m
 devices and 3 sub-axes are tried, in one and two dimensions, with every step that types.
 """
 
-import random
-
 import numpy as np
 import pytest
 from programs import (
@@ -20,6 +18,7 @@ from programs import (
     module_of,
     permutes,
 )
+from seeds import fresh, fresh_numbers
 
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
@@ -100,7 +99,7 @@ def test_permute_from_every_layout_to_every_layout(sizes: tuple[int, ...]) -> No
 @pytest.mark.parametrize("sizes", [(3,), (2, 2)], ids=str)
 def test_local_operations_from_every_layout(sizes: tuple[int, ...], reduction: Reduction) -> None:
     mesh = mesh_of_sizes(sizes)
-    rng = random.Random(1)
+    rng = fresh(1)
     kinds: set[type[DistOp]] = set()
     for x in layouts(mesh, 2, reduction):
         for move in local_moves(x, rng):
@@ -119,7 +118,7 @@ def test_local_operations_from_every_layout(sizes: tuple[int, ...], reduction: R
 @pytest.mark.parametrize("dtype", [DType.I8, DType.I32, DType.BF16, DType.F16])
 def test_casts_and_scales_of_partial_values_in_every_dtype(dtype: DType) -> None:
     mesh = mesh_of_sizes((2, 2))
-    rng = random.Random(1)
+    rng = fresh(1)
     for reduction in (r for r in Reduction if dtype.is_float or r is not Reduction.AVG):
         for x in layouts(mesh, 1, reduction, dtype):
             for move in local_moves(x, rng):
@@ -162,7 +161,7 @@ def _meaning_after(op: type[DistOp], x: DistType, y: DistType, move: Move, mesh:
     builder.block.add_op(forced)
     function = builder.function([forced.result])
     module = module_of([mesh], [function])
-    rng = np.random.default_rng(0)
+    rng = fresh_numbers(0)
     tensor = random_tensor(x, rng)
     (found,) = execute(module, function, [distribute(mesh, tensor, x, rng)])
     alone_module, alone = meaning(function)
@@ -203,7 +202,7 @@ def test_padding_a_partial_sum_with_other_than_zero_is_wrong(value: float, grown
     x = DistType.make(DType.F32, [4], partial=["a.l0"], reduction=Reduction.SUM)
     move = next(
         m
-        for m in local_moves(x, random.Random(0))
+        for m in local_moves(x, fresh(0))
         if m.op is OPERATIONS["pad"] and m.properties["value"] == NumberAttr(value)
     )
     with pytest.raises(LayoutError, match="every device would bring in its own"):

@@ -14,6 +14,7 @@ import pytest
 from checks import functions_of
 from hypothesis import given, settings
 from programs import RANDOM
+from seeds import fresh
 
 from collir.semantics.validation.validate import Outcome, Verdict, compare, executed
 from collir.syntax.reader import read
@@ -163,7 +164,7 @@ def equal(tree: Tree, rng: random.Random) -> Tree:
 
 def share_that_differs(one: Tree, other: Tree) -> float:
     """The part of all numbers, of any size, at which two trees are not equal."""
-    rng = random.Random(0)
+    rng = fresh(0)
     wrong = 0
     for _ in range(400):
         x, y = (Fraction(rng.choice([-1, 1]) * 2.0 ** rng.uniform(-5, 11)) for _ in range(2))
@@ -188,7 +189,7 @@ def test_casts_in_another_place_are_told_apart(before: Tree, after: Tree) -> Non
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 def test_different_programs_are_told_apart(rng: random.Random) -> None:
     before = random_tree(rng)
     after = rng.choice(list(changed(before)))
@@ -199,7 +200,7 @@ def test_different_programs_are_told_apart(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 def test_equal_programs_are_equal_in_a_run(rng: random.Random) -> None:
     before = random_tree(rng)
     after = equal(before, rng)

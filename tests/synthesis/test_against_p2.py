@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 from plain_strategies import KINDS, Taken, Unordered, dijkstra, equal
 from programs import random_machine
+from seeds import fresh
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel
@@ -109,7 +110,7 @@ CASES = [
 def test_the_cheapest_is_that_of_the_chunk_semantics(reading: Reading) -> None:
     """Cheaper only by what P² does not have: the cheapest typed program that it has costs the
     same."""
-    rng = random.Random(0)
+    rng = fresh(0)
     for sizes, length in CASES:
         for _ in range(3):
             compare(sizes, rng, reading, length)
@@ -119,7 +120,7 @@ def test_the_cheapest_is_that_of_the_chunk_semantics(reading: Reading) -> None:
 @pytest.mark.parametrize("reading", [Reading.LITERAL, Reading.MASTER_ALL_REDUCE])
 @pytest.mark.parametrize("sizes", [*hierarchies(3), *hierarchies(4)], ids=str)
 def test_the_cheapest_of_longer_programs(sizes: Hierarchy, reading: Reading) -> None:
-    rng = random.Random(1)
+    rng = fresh(1)
     for _ in range(5):
         compare(sizes, rng, reading, 5 if len(sizes) == 3 else 4)
 
@@ -168,7 +169,7 @@ def untyped(mesh: Mesh, steps: list[Written]) -> tuple[str, int]:
 
 def kinds_of(sizes: Hierarchy, length: int, reading: Reading) -> dict[str, int]:
     """How many programs of each kind the types do not have."""
-    mesh = mesh_of(sizes, random.Random(0))
+    mesh = mesh_of(sizes, fresh(0))
     kinds: Counter[str] = Counter()
     for steps in lowered(mesh, length, reading):
         kind, place = untyped(mesh, steps)

@@ -19,6 +19,7 @@ from programs import (
     random_layout,
     random_mesh,
 )
+from seeds import fresh
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.printer import Printer
@@ -152,7 +153,7 @@ def assert_decomposed(rng: random.Random, dtype: DType) -> int:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None)
 def test_the_best_programs_compute_the_same(rng: random.Random) -> None:
     assert_decomposed(rng, rng.choice([DType.I32, DType.I32, DType.F32, DType.BF16]))
 
@@ -160,7 +161,7 @@ def test_the_best_programs_compute_the_same(rng: random.Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_best_programs_of_more_operations_compute_the_same(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     counted = Counter(assert_decomposed(rng, rng.choice(list(DType))) for _ in range(2000))
     assert counted[3] > 500
 
@@ -169,7 +170,7 @@ def test_the_best_programs_of_more_operations_compute_the_same(seed: int) -> Non
 
 
 @given(rng=RANDOM)
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400, deadline=None)
 def test_nothing_costs_more_than_before(rng: random.Random) -> None:
     """Padding included: of small values of odd sizes too."""
     mesh = placed_mesh(rng)
@@ -219,7 +220,7 @@ PADDING = (OPERATIONS["pad"], OPERATIONS["reshape"])
 
 
 @given(rng=RANDOM)
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None)
 def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
     """Where nothing is padded: the time of the search is that of the operations, and no step that
     sends or cuts needs more than the limit; what is dropped stays where it is."""
@@ -261,7 +262,7 @@ def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
 
 def assert_right_on_ranks(ranks: int, seed: int, count: int, folder: Path) -> None:
     """Operations, and for each the best programs of all models, in one launch."""
-    rng = random.Random(seed)
+    rng = fresh(seed)
     meshes = [placed_mesh(rng, ranks, f"m{index}") for index in range(3)]
     dtypes = [DType.I32, DType.I64, DType.F32, DType.F64]
     functions = [

@@ -1,8 +1,7 @@
 """Placements that differ in names only cost the same, and are looked at once."""
 
-import random
-
 import pytest
+from seeds import fresh
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
@@ -26,7 +25,7 @@ def reduction(matrix: tuple[tuple[int, ...], ...], axis: int, on: Machine) -> Co
     over = tuple(sub.name for sub in mesh.sub_axes if sub.axis == f"x{axis}")
     idle = frozenset(sub.name for sub in mesh.sub_axes) - frozenset(over)
     return Collective(
-        "all_reduce", mesh, over, 1e8, replicated=random.Random(2).choice([idle, frozenset()])
+        "all_reduce", mesh, over, 1e8, replicated=fresh(2).choice([idle, frozenset()])
     )
 
 

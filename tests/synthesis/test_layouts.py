@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from plain_layouts import Ordered
 from plain_strategies import equal
 from programs import RANDOM, random_mesh
+from seeds import fresh
 
 from collir.cost.model import CostModel
 from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction
@@ -95,13 +96,13 @@ def assert_best(case: Case) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None)
 def test_the_best_is_that_of_a_plain_search(rng: random.Random) -> None:
     assert_best(random_case(rng, 2))
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 def test_the_best_on_three_sub_axes_is_that_of_a_plain_search(rng: random.Random) -> None:
     assert_best(random_case(rng, 3))
 
@@ -109,7 +110,7 @@ def test_the_best_on_three_sub_axes_is_that_of_a_plain_search(rng: random.Random
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_best_of_more_cases_is_that_of_a_plain_search(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     for _ in range(1500):
         assert_best(random_case(rng, 3))
 
@@ -118,7 +119,7 @@ def test_the_best_of_more_cases_is_that_of_a_plain_search(seed: int) -> None:
 def test_other_programs_are_seldom_cheaper() -> None:
     """What is given up for speed: what all hold is not dropped on the way, nor gathered to be at
     root for a while."""
-    rng = random.Random(5)
+    rng = fresh(5)
     cases = [random_case(rng, 3) for _ in range(1500)]
     ratios: list[float] = []
     for case in cases:
@@ -133,7 +134,7 @@ def test_other_programs_are_seldom_cheaper() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, deadline=None)
 def test_the_bound_is_below_what_is_left(rng: random.Random) -> None:
     """Along the cheapest program, and one step beside it: of all steps that rules allow."""
     case = random_case(rng, 2)
@@ -204,7 +205,7 @@ def test_permutes_from_two_layouts_to_one_are_two() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None)
 def test_a_limit_of_memory_leaves_the_best_within_it(rng: random.Random) -> None:
     case = random_case(rng, 2)
     whole = case.source.local_bytes(case.mesh) + case.target.local_bytes(case.mesh)

@@ -1,12 +1,12 @@
 """The programs of P² (MLSys 2022): the published numbers, and the semantics against its oracle."""
 
-import random
 from collections import Counter
 from itertools import product
 from math import prod
 
 import numpy as np
 import pytest
+from seeds import fresh
 
 from collir.semantics.reference import chunks as oracle
 from collir.synthesis.p2.dsl import Collective, Groups, Instruction, Parallel, forms, groups
@@ -116,7 +116,7 @@ def by_oracle(state: oracle.State, collective: Collective, of: Groups) -> oracle
 @pytest.mark.parametrize("hierarchy", [(1, 4), (1, 2, 2), (1, 3, 2), (1, 2, 2, 2)], ids=str)
 def test_states_are_those_of_the_oracle(hierarchy: tuple[int, ...]) -> None:
     """Every instruction from every state on random walks, invalid programs too."""
-    rng = random.Random(2022)
+    rng = fresh(2022)
     chunks = Chunks(prod(hierarchy))
     steps = [
         (s.collective, groups(hierarchy, s.slice, s.form))

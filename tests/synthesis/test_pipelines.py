@@ -24,6 +24,7 @@ from plain_pipelines import (
     states,
 )
 from programs import RANDOM, FunctionBuilder, module_of, random_function
+from seeds import fresh
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -121,7 +122,7 @@ def assert_best(rng: random.Random) -> int:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None)
 def test_the_first_is_the_best_of_all_paths(rng: random.Random) -> None:
     assert_best(rng)
 
@@ -129,7 +130,7 @@ def test_the_first_is_the_best_of_all_paths(rng: random.Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_first_is_the_best_of_all_paths_of_more_cases(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     assert sum(assert_best(rng) > 1 for _ in range(1000)) > 500
 
 
@@ -153,7 +154,7 @@ def assert_bounds(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 def test_no_program_takes_less_than_the_least(rng: random.Random) -> None:
     assert_bounds(rng)
 
@@ -161,7 +162,7 @@ def test_no_program_takes_less_than_the_least(rng: random.Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_no_program_of_more_cases_takes_less_than_the_least(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     for _ in range(300):
         assert_bounds(rng)
 
@@ -190,7 +191,7 @@ def assert_busy(case: Case) -> int:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 def test_ports_are_busy_for_as_long_as_the_search_says(rng: random.Random) -> None:
     assert_busy(random_case(rng))
 
@@ -198,7 +199,7 @@ def test_ports_are_busy_for_as_long_as_the_search_says(rng: random.Random) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_ports_of_more_steps_are_busy_for_as_long_as_the_search_says(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     assert sum(assert_busy(random_case(rng)) for _ in range(500)) > 5000
 
 
@@ -219,7 +220,7 @@ def test_numbers_of_chunks_divide_if_any_does(most: int, units: int, counts: lis
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 def test_every_step_of_every_chunk_is_written_once_and_in_its_order(rng: random.Random) -> None:
     """All of them, those of a chunk as they are in the program; what sends in the order of its
     starts."""
@@ -309,7 +310,7 @@ def assert_built(rng: random.Random) -> int:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 def test_any_path_on_any_number_of_chunks_is_right(rng: random.Random) -> None:
     """Whether or not a search would take it; where chunks are even, and nothing is packed between
     the steps, it costs what its schedule says."""
@@ -319,7 +320,7 @@ def test_any_path_on_any_number_of_chunks_is_right(rng: random.Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_more_paths_on_any_number_of_chunks_are_right(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     assert sum(assert_built(rng) for _ in range(600)) > 600
 
 
@@ -348,7 +349,7 @@ def assert_decomposed(rng: random.Random, dtype: DType) -> bool:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None)
 def test_decomposed_operations_compute_the_same_and_cost_no_more(rng: random.Random) -> None:
     assert_decomposed(rng, rng.choice([DType.I32, DType.I32, DType.F32, DType.BF16]))
 
@@ -356,7 +357,7 @@ def test_decomposed_operations_compute_the_same_and_cost_no_more(rng: random.Ran
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_more_decomposed_operations_compute_the_same_and_cost_no_more(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     assert sum(assert_decomposed(rng, rng.choice(list(DType))) for _ in range(1500)) > 50
 
 
@@ -386,7 +387,7 @@ def assert_programs(rng: random.Random) -> int:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None)
 def test_whole_programs_compute_the_same(rng: random.Random) -> None:
     assert_programs(rng)
 
@@ -394,7 +395,7 @@ def test_whole_programs_compute_the_same(rng: random.Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_more_whole_programs_compute_the_same(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     assert sum(assert_programs(rng) > 0 for _ in range(300)) > 20
 
 
@@ -478,7 +479,7 @@ def test_the_time_of_chunks_is_that_of_a_pipeline(chunks: int, expected: float) 
 def in_chunks_on(ranks: int, seed: int, count: int) -> tuple[ModuleOp, list[FuncOp], list[FuncOp]]:
     """Operations whose best programs are in chunks: all in a module, as they were, and as they are
     decomposed."""
-    rng = random.Random(seed)
+    rng = fresh(seed)
     meshes = [quick_mesh(rng, ranks, f"m{index}") for index in range(4)]
     every = module_of(meshes, [])
     before: list[FuncOp] = []

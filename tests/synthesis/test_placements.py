@@ -20,6 +20,7 @@ from programs import (
     random_layout,
     random_mesh,
 )
+from seeds import fresh
 from topologies import kinds_of, some_level
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -70,7 +71,7 @@ def random_program(rng: random.Random) -> ModuleOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None)
 def test_placing_changes_no_result(rng: random.Random) -> None:
     before = read(write(random_program(rng)), "x.coll")
     after = run_passes(before.clone(), "place")
@@ -102,7 +103,7 @@ def by_hand(mesh: Mesh) -> list[tuple[tuple[int, ...], ...]]:
 
 
 @given(rng=RANDOM, model=st.sampled_from(["alpha-beta", "p2"]))
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None)
 def test_the_best_placement_is_the_cheapest_one_written_by_hand(
     rng: random.Random, model: str
 ) -> None:
@@ -267,7 +268,7 @@ def one_operation(rng: random.Random, mesh: Mesh, name: str) -> FuncOp:
 def test_bounds_are_no_more_than_what_placements_cost(model: str) -> None:
     """What is known of some columns never says more than a whole matrix takes, nor does what is
     known of whole ones before they are costed."""
-    rng = random.Random(model)
+    rng = fresh(model)
     checked = 0
     while checked < 120:
         mesh = some_mesh(rng)
@@ -303,7 +304,7 @@ def test_bounds_are_no_more_than_what_placements_cost(model: str) -> None:
 @pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
 def test_the_best_placement_is_the_best_of_all(model: str) -> None:
     """Nothing is lost by leaving out what bounds exclude."""
-    rng = random.Random(model)
+    rng = fresh(model)
     for _ in range(30):
         mesh = some_mesh(rng)
         module = module_of([mesh], [one_operation(rng, mesh, f"f{index}") for index in range(2)])

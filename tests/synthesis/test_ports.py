@@ -7,6 +7,7 @@ import pytest
 from algorithms import ALGORITHMS
 from hypothesis import given, settings
 from programs import RANDOM, random_machine, random_mesh
+from seeds import fresh
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
@@ -72,7 +73,7 @@ def violations(rng: random.Random, mesh: Mesh, count: int) -> list[str]:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=800, deadline=None, derandomize=True)
+@settings(max_examples=800, deadline=None)
 def test_no_step_of_a_small_group_takes_less(rng: random.Random) -> None:
     mesh = random_mesh(rng)
     if mesh.placed and mesh.by_name:
@@ -80,7 +81,7 @@ def test_no_step_of_a_small_group_takes_less(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=500, deadline=None, derandomize=True)
+@settings(max_examples=500, deadline=None)
 def test_no_step_of_hundreds_of_ranks_takes_less(rng: random.Random) -> None:
     mesh = large_mesh(rng)
     if mesh.by_name:
@@ -90,7 +91,7 @@ def test_no_step_of_hundreds_of_ranks_takes_less(rng: random.Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_no_step_of_many_takes_less(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     for _ in range(5000):
         mesh = large_mesh(rng) if rng.random() < 0.5 else random_mesh(rng)
         if mesh.placed and mesh.by_name:

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from on_ranks import FLAGS, arguments_of, same
 from one_step import KINDS, collectives, collectives_everywhere, meshes_of
 from programs import RANDOM, module_of, random_function, random_mesh, random_module
+from seeds import fresh
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.printer import Printer
@@ -99,7 +100,7 @@ def test_every_number_of_ranks(ranks: int, target: str, tmp_path: Path) -> None:
 
 def random_programs(ranks: int, seed: int, count: int) -> ModuleOp:
     """Random functions on a few meshes of so many ranks, some or all of their collectives async."""
-    rng = random.Random(seed)
+    rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(2, 10), f"f{index}")
@@ -157,7 +158,7 @@ def assert_waits(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None)
 def test_code_waits_for_what_it_uses(rng: random.Random) -> None:
     """No buffer is touched while a collective writes it, or freed while one reads it."""
     assert_waits(rng)
@@ -166,7 +167,7 @@ def test_code_waits_for_what_it_uses(rng: random.Random) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_more_code_waits_for_what_it_uses(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     for _ in range(1000):
         assert_waits(rng)
 
@@ -367,7 +368,7 @@ def assert_round_trips(module: ModuleOp) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 def test_nothing_is_lost_in_text(rng: random.Random) -> None:
     module = random_module(rng, functions=3, steps=rng.randint(1, 8))
     make_async(functions_of(module), rng, 0.6)
@@ -395,7 +396,7 @@ def test_it_is_written_behind_the_algorithm() -> None:
 
 @pytest.mark.parametrize("passes", ["canonicalize", "cse", "dce", "canonicalize,cse,dce"])
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None)
 def test_passes_keep_it(passes: str, rng: random.Random) -> None:
     """What is left of a program is async where it was; what it means stays."""
     module = random_module(rng, functions=2, steps=6)
@@ -427,7 +428,7 @@ def test_equal_ones_become_one_and_others_do_not() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 def test_the_meaning_is_that_of_the_program_without(rng: random.Random) -> None:
     module = random_module(rng, functions=2, steps=6)
     changed = module.clone()

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from programs import RANDOM, module_of, random_mesh
 from python_ranks import is_tidy
+from seeds import fresh
 
 import collir
 from collir.ir.diagnostics import DiagnosticError
@@ -76,7 +77,7 @@ def devices_of(mesh: Mesh) -> np.ndarray[Any, Any]:
 
 def placed_meshes(seed: int, count: int, devices: int | None = None) -> list[Mesh]:
     """Random meshes that have a placement, named m0, m1, ..."""
-    rng = random.Random(seed)
+    rng = fresh(seed)
     found: list[Mesh] = []
     while len(found) < count:
         mesh = random_mesh(rng, devices, f"m{len(found)}")

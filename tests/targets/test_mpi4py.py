@@ -1,6 +1,5 @@
 """The target mpi4py: its code, and every collective and random programs on real ranks."""
 
-import random
 import re
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from checks import functions_of
 from one_step import collectives, collectives_everywhere, local_operations, meshes_of
 from programs import module_of, random_function, random_mesh
 from python_ranks import differences
+from seeds import fresh
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -178,7 +178,7 @@ def test_no_name_ends_a_comment_or_a_string(target: str, tmp_path: Path) -> None
 
 
 def random_functions(ranks: int, seed: int, count: int) -> tuple[ModuleOp, Sequence[FuncOp]]:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 10), f"f{index}")

@@ -1,6 +1,5 @@
 """The emitted C as a text: it is what it was, compiles without a warning, and has safe names."""
 
-import random
 import re
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from checks import functions_of
 from on_ranks import differences
 from one_step import MESHES, collectives, local_operations, meshes_of
 from programs import module_of, random_function, random_mesh
+from seeds import fresh
 
 import collir
 from collir.targets.code.c_text import name_problem, variables
@@ -29,7 +29,7 @@ def compiles(text: str, folder: Path, *flags: str) -> None:
 
 @pytest.mark.parametrize("standard", ["-std=c99", "-std=gnu17"])
 def test_random_programs_compile_without_a_warning(standard: str, tmp_path: Path) -> None:
-    rng = random.Random(0)
+    rng = fresh(0)
     meshes = [random_mesh(rng, name=f"m{index}") for index in range(10)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 10), f"f{index}")
@@ -49,7 +49,7 @@ def test_a_main_compiles_without_a_warning(ranks: int, tmp_path: Path) -> None:
 
 def test_every_mesh_compiles(tmp_path: Path) -> None:
     """Also those that nothing is sent over."""
-    rng = random.Random(1)
+    rng = fresh(1)
     functions = [random_function(rng, mesh, 1, f"f_{mesh.name}") for mesh in MESHES]
     compiles(collir.emit(module_of(MESHES, functions), "mpi"), tmp_path)
 

@@ -1,11 +1,11 @@
 """Programs with a main: they run and find their results right, and wrong where they are wrong."""
 
-import random
 from pathlib import Path
 
 import pytest
 from on_ranks import FLAGS, HANG
 from programs import module_of, random_function, random_mesh
+from seeds import fresh
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -49,7 +49,7 @@ def test_examples_find_their_results_right(name: str, passes: str, tmp_path: Pat
 
 @pytest.mark.parametrize(("ranks", "seed"), [(1, 0), (4, 1), (6, 2), (9, 3), (12, 4)])
 def test_random_programs_find_their_results_right(ranks: int, seed: int, tmp_path: Path) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(3)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 8), f"f{index}")

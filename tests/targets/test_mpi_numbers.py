@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from checks import functions_of
 from on_ranks import FLAGS, HANG
+from seeds import fresh_numbers
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -72,7 +73,7 @@ def test_casts_round_as_numpy_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("half", HALVES)
 def test_sums_and_multiples_round_once(half: DType, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
+    rng = fresh_numbers(0)
     x, y = patterns(half), rng.permutation(patterns(half))
     factors = [0.1, -3.0, 1e-5, 1000.0]
     n = x.size

@@ -8,6 +8,7 @@ import pytest
 from checks import functions_of
 from on_ranks import FLAGS, arguments_of, differences, results_on_ranks, same
 from programs import FunctionBuilder, module_of, random_function, random_layout, random_mesh
+from seeds import fresh
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 
@@ -47,7 +48,7 @@ def test_no_memory_is_misused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     if not sanitizers_work(tmp_path):
         pytest.skip("the C compiler has no sanitizers")
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # MPI's own
-    rng = random.Random(7)
+    rng = fresh(7)
     meshes = [random_mesh(rng, 6, f"m{index}") for index in range(3)]
     functions = [random_function(rng, rng.choice(meshes), 8, f"f{index}") for index in range(25)]
     flags = (*SANITIZED, "-DCOLLIR_MAX_COUNT=5")
@@ -62,7 +63,7 @@ def test_many_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
 
 
 def assert_random_programs_run(ranks: int, seed: int, count: int, folder: Path) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 10), f"f{index}")
@@ -100,7 +101,7 @@ def test_decomposed_all_reduces_are_equal_to_the_whole_ones(
     ranks: int, seed: int, tmp_path: Path
 ) -> None:
     """All strategies, and the undecomposed program, in one launch."""
-    original = awkward_all_reduces(random.Random(seed), ranks, 20)
+    original = awkward_all_reduces(fresh(seed), ranks, 20)
     every = original.clone()
     for strategy in STRATEGIES:
         decomposed = run_passes(original.clone(), f"decompose{{strategy={strategy}}}")

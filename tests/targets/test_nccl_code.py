@@ -1,7 +1,6 @@
 """The emitted NCCL code as a text: it is what it was, has safe names, and compiles and links
 against the real NCCL and CUDA."""
 
-import random
 import re
 import subprocess
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from one_step import collectives, local_operations, meshes_of
 from programs import module_of, random_function, random_mesh
 from real_nccl import compile_with_gcc, compile_with_nvcc, needs_nccl, needs_nvcc
+from seeds import fresh
 
 import collir
 from collir.ir.functions import functions_of
@@ -75,7 +75,7 @@ def test_every_local_operation_on_every_dtype_compiles(tmp_path: Path) -> None:
 @needs_nvcc
 @pytest.mark.parametrize("options", ["main=true", "main=true processes=false symmetric=true"])
 def test_random_programs_with_a_main_compile(options: str, tmp_path: Path) -> None:
-    rng = random.Random(0)
+    rng = fresh(0)
     meshes = [random_mesh(rng, 8, f"m{index}") for index in range(4)]
     functions = [random_function(rng, rng.choice(meshes), 8, f"f{index}") for index in range(20)]
     text = collir.emit(module_of(meshes, functions), f"nccl{{{options}}}")
@@ -170,7 +170,7 @@ def test_devices_of_a_large_mesh_cost_no_code() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_buffers_of_a_workspace_do_not_overlap(seed: int) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     workspace = Workspace()
     taken: dict[int, int] = {}
     for _ in range(200):

@@ -1,7 +1,6 @@
 """NCCL programs with a main, over the fake: they find their results right, and wrong where they
 are wrong. Their ranks are processes, or threads of one."""
 
-import random
 import subprocess
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from on_fake_nccl import STRICT, compile_with_fake
 from on_ranks import HANG
 from programs import module_of, random_function, random_mesh
+from seeds import fresh
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -99,7 +99,7 @@ def test_many_random_programs_find_their_results_right(
 def assert_random_programs_ok(
     ranks: int, seed: int, count: int, options: str, folder: Path
 ) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(3)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 8), f"f{index}")

@@ -4,7 +4,6 @@ Every collective, reduction and dtype, the local operations and random programs;
 buffers are compared with the numpy executor's. One program for each case, launched once.
 """
 
-import random
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from on_fake_nccl import STRICT, compile_with_fake, differences, harness, result
 from on_ranks import arguments_of
 from one_step import collectives, collectives_everywhere, local_operations, meshes_of
 from programs import module_of, random_function, random_mesh
+from seeds import fresh
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -56,7 +56,7 @@ def test_everywhere(ranks: int, tmp_path: Path) -> None:
 
 def random_module(ranks: int, seed: int, count: int) -> ModuleOp:
     """Random functions on a few meshes of so many ranks."""
-    rng = random.Random(seed)
+    rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
     return module_of(
         meshes,

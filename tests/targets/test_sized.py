@@ -9,6 +9,7 @@ from checks import functions_of
 from on_any_size import differences_at
 from one_step import collectives, local_operations, meshes_of
 from programs import module_of, random_function, random_mesh
+from seeds import fresh
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 
 import collir
@@ -46,7 +47,7 @@ def test_every_operation_works_on_elements_of_any_width(
 def test_random_programs_work_on_elements_of_any_width(
     ranks: int, seed: int, target: str, tmp_path: Path
 ) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(3)]
     functions = [random_function(rng, rng.choice(meshes), 8, f"f{index}") for index in range(20)]
     functions = [function for function in functions if function.args]

@@ -1,6 +1,5 @@
 """The target torch: its code, and every collective and random programs on processes with gloo."""
 
-import random
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from checks import functions_of
 from one_step import collectives, local_operations, meshes_of
 from programs import module_of, random_function, random_mesh
 from python_ranks import differences
+from seeds import fresh
 from xdsl.dialects.func import FuncOp
 
 import collir
@@ -37,7 +37,7 @@ def test_every_rank_holds_what_it_should(ranks: int, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "seed"), [(1, 0), (4, 1), (6, 2), (8, 3), (12, 4)])
 def test_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
-    rng = random.Random(seed)
+    rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 10), f"f{index}")
