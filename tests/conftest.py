@@ -1,5 +1,6 @@
 """Collects the files of tests/filecheck as tests, and gives random tests their seeds."""
 
+import os
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,10 @@ import hypothesis
 import pytest
 import seeds
 from lit_files import RunError, faults, run_lines, run_piped
+
+from collir.tools.mpi_run import SHARING
+
+os.environ |= SHARING | os.environ  # most tests start more ranks than there are cores
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

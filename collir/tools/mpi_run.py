@@ -26,11 +26,12 @@ _MISSING = (
     "(it needs a C compiler)"
 )
 
-_SHARING = {
+SHARING = {
+    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "64",
 }
-"""Settings of MPICH for ranks that share cores: one that waits soon sleeps, and lets others run."""
+"""Settings of MPICH for ranks that share cores: a rank that waits sleeps, and lets others run."""
 
 
 def find(program: str) -> str:
@@ -89,7 +90,7 @@ def mpiexec(ranks: int, command: Sequence[str], timeout: float | None = None) ->
     shared = ranks > (os.cpu_count() or 1)
     done = subprocess.run(
         [*launcher, *command],
-        env=(_SHARING if shared else {}) | os.environ,
+        env=(SHARING if shared else {}) | os.environ,
         capture_output=True,
         text=True,
         timeout=timeout,

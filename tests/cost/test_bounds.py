@@ -91,7 +91,7 @@ def test_no_algorithm_is_faster(kind: str, name: str, data: st.DataObject) -> No
     assert bound(collective).time <= time * (1 + 1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(collective=permutes())
 def test_no_permute_is_faster(collective: Collective) -> None:
     assert bound(collective).time <= step_cost(

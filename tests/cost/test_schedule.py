@@ -58,7 +58,7 @@ def same(one: Sequence[Span], other: Sequence[Span]) -> bool:
 
 
 @given(tasks=task_lists(nothing=True))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_spans_are_those_of_an_exact_simulation(tasks: list[Task]) -> None:
     exact = [(float(start), float(end)) for start, end in simulated(tasks)]
     assert same(schedule(tasks), exact)
@@ -94,7 +94,7 @@ def random_phase(rng: random.Random, levels: int) -> Phase:
 
 
 @given(tasks=task_lists(), as_written=st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
     tasks: list[Task], as_written: bool
 ) -> None:
@@ -122,7 +122,7 @@ def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
 
 
 @given(tasks=task_lists(most=6, waited=None))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_shares_are_max_min_fair(tasks: list[Task]) -> None:
     """No port is overused, and what is slowed down uses a full port on which no message is faster.
 
@@ -153,7 +153,7 @@ def test_shares_are_max_min_fair(tasks: list[Task]) -> None:
 
 
 @given(tasks=task_lists(nothing=True), as_written=st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_schedules_are_within_their_bounds(tasks: list[Task], as_written: bool) -> None:
     """No shorter than what a level has to carry, or than a chain; no longer than one by one."""
     spans = schedule(tasks, as_written)
@@ -170,7 +170,7 @@ def test_schedules_are_within_their_bounds(tasks: list[Task], as_written: bool) 
 
 
 @given(tasks=task_lists(), as_written=st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_starts_wait_for_what_they_have_to(tasks: list[Task], as_written: bool) -> None:
     """Operands, and what else is on the stream; nothing runs beside what is waited for but what has
     started before."""
@@ -188,7 +188,7 @@ def test_starts_wait_for_what_they_have_to(tasks: list[Task], as_written: bool) 
 
 
 @given(tasks=task_lists(waited=1.0), as_written=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_what_is_waited_for_runs_one_after_the_other(tasks: list[Task], as_written: bool) -> None:
     now = 0.0
     for task, span in zip(tasks, schedule(tasks, as_written), strict=True):
@@ -223,13 +223,13 @@ def assert_written_again(tasks: Sequence[Task]) -> None:
 
 
 @given(tasks=task_lists(waited=None))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=125, deadline=None)
 def test_a_schedule_can_be_written_down(tasks: list[Task]) -> None:
     assert_written_again(tasks)
 
 
 @given(tasks=task_lists(waited=0.3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_one_with_waiting_can_be_written_down(tasks: list[Task]) -> None:
     assert_written_again(tasks)
 
@@ -249,14 +249,14 @@ def in_chunks(tasks: Sequence[Task], chunks: int) -> list[Task]:
 
 
 @given(tasks=task_lists(most=5, waited=None), chunks=st.integers(1, 12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_schedules_of_chunks_can_be_written_down(tasks: list[Task], chunks: int) -> None:
     """Chunks are equal, so many tasks end at the same time."""
     assert_written_again(in_chunks(tasks, chunks))
 
 
 @given(tasks=task_lists(waited=None))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_nothing_that_could_start_waits(tasks: list[Task]) -> None:
     """Whatever starts later has just then got its last operand, or its stream."""
     spans = schedule(tasks, as_written=False)
@@ -272,7 +272,7 @@ def test_nothing_that_could_start_waits(tasks: list[Task]) -> None:
 
 
 @given(tasks=task_lists(most=4, waited=None), chunks=st.integers(1, 16))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_chunks_take_no_less_than_the_pace_of_the_busiest(tasks: list[Task], chunks: int) -> None:
     """A stream and a port carry all chunks; before and behind is the rest of one chunk."""
     end = makespan(schedule(in_chunks(tasks, chunks), as_written=False))

@@ -13,12 +13,6 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 README = EXAMPLES / "embed" / "README.md"
 
-SHARING = {
-    "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
-    "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "64",
-}
-"""For ranks that share cores: one that waits soon sleeps."""
-
 
 def sessions() -> dict[str, list[tuple[str, str]]]:
     """For every section of the README its commands, and what each prints."""
@@ -41,7 +35,7 @@ def test_a_program_calls_what_is_emitted(language: str, tmp_path: Path) -> None:
             command,
             shell=True,
             cwd=tmp_path / "examples" / "embed",
-            env=SHARING | os.environ | {"PATH": path},
+            env=os.environ | {"PATH": path},
             capture_output=True,
             text=True,
             timeout=120,

@@ -102,7 +102,7 @@ def partitions(count: int) -> list[list[range]]:
 
 
 @given(data=st.data(), count=st.integers(1, 8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_the_earliest_is_that_of_all(data: st.DataObject, count: int) -> None:
     sizes = [data.draw(st.integers(1, 9)) for _ in range(count)]
     waits = [data.draw(st.sampled_from([0.0, 1.0, 5.0])) for _ in range(count)]
@@ -155,7 +155,7 @@ def test_it_computes_the_same(passes: str, rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_it_never_takes_longer(rng: random.Random) -> None:
     module = gradients(rng)
     try:

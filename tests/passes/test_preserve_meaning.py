@@ -84,7 +84,7 @@ def test_all_reduces_of_awkward_shapes(strategy: str, rng: random.Random) -> Non
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_scatter_and_gather_keep_each_step_on_one_level(rng: random.Random) -> None:
     module = run_passes(all_reduces(rng), "decompose{strategy=rs-ar-ag}")
     for function in functions_of(module):

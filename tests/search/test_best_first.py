@@ -86,7 +86,7 @@ def engines() -> st.SearchStrategy[Engine]:
     return st.builds(Local, st.sampled_from([1, 2, 3, 20]), st.integers(0, 999))
 
 
-HERE = settings(max_examples=250, deadline=None)
+HERE = settings(max_examples=125, deadline=None)
 AWAY = settings(
     max_examples=40,
     deadline=None,

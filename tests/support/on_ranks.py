@@ -16,7 +16,7 @@ from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute
 from collir.tools.mpi_run import run
 
-FLAGS = ("-O1",)
+FLAGS = ("-O0",)
 """Thousands of small functions: compiling them costs more than running them."""
 
 HANG = 120.0

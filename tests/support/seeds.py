@@ -9,9 +9,12 @@ import os
 import random
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).parents[2]
 FAILED = ROOT / ".hypothesis" / "failed_seeds.txt"
@@ -54,6 +57,16 @@ def fresh(*key: object) -> random.Random:
 def fresh_numbers(*key: object) -> np.random.Generator:
     """Return a numpy generator that depends on the seed and on a key."""
     return np.random.default_rng(fresh(*key).getrandbits(64))
+
+
+def some(items: Sequence[Any], count: int, *key: object) -> list[Any]:
+    """Return parameters of a test, all but ``count`` of them slow: other ones for every seed."""
+    quick = set(random.Random(f"{SEED} {key}").sample(range(len(items)), count))
+    rows: list[Sequence[Any]] = [item if isinstance(item, tuple) else (item,) for item in items]
+    return [
+        pytest.param(*row, marks=[] if index in quick else [pytest.mark.slow])
+        for index, row in enumerate(rows)
+    ]
 
 
 def failed(test: str) -> list[int]:

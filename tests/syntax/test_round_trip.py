@@ -26,7 +26,7 @@ def mlir(module: ModuleOp, *, generic: bool) -> str:
 
 
 @given(module=modules)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_coll_is_a_fixed_point(module: ModuleOp) -> None:
     text = write(module)
     again = read(text)
@@ -35,7 +35,7 @@ def test_coll_is_a_fixed_point(module: ModuleOp) -> None:
 
 
 @given(module=modules)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_mlir_loses_nothing(module: ModuleOp) -> None:
     text = write(module)
     for generic in (False, True):

@@ -19,7 +19,7 @@ from programs import (
     random_layout,
     random_mesh,
 )
-from seeds import fresh
+from seeds import fresh, some
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.printer import Printer
@@ -153,7 +153,7 @@ def assert_decomposed(rng: random.Random, dtype: DType) -> int:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_best_programs_compute_the_same(rng: random.Random) -> None:
     assert_decomposed(rng, rng.choice([DType.I32, DType.I32, DType.F32, DType.BF16]))
 
@@ -170,7 +170,7 @@ def test_the_best_programs_of_more_operations_compute_the_same(seed: int) -> Non
 
 
 @given(rng=RANDOM)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_nothing_costs_more_than_before(rng: random.Random) -> None:
     """Padding included: of small values of odd sizes too."""
     mesh = placed_mesh(rng)
@@ -220,7 +220,7 @@ PADDING = (OPERATIONS["pad"], OPERATIONS["reshape"])
 
 
 @given(rng=RANDOM)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
     """Where nothing is padded: the time of the search is that of the operations, and no step that
     sends or cuts needs more than the limit; what is dropped stays where it is."""
@@ -292,7 +292,7 @@ def assert_right_on_ranks(ranks: int, seed: int, count: int, folder: Path) -> No
 
 @pytest.mark.parametrize(
     ("ranks", "seed"),
-    [(4, 0), (6, 1), (8, 2), (12, 3), pytest.param(16, 4, marks=pytest.mark.slow)],
+    some([(4, 0), (6, 1), (8, 2), (12, 3), (16, 4)], 2, "ranks"),
 )
 def test_on_real_ranks(ranks: int, seed: int, tmp_path: Path) -> None:
     assert_right_on_ranks(ranks, seed, 60, tmp_path)

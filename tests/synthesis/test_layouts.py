@@ -96,7 +96,7 @@ def assert_best(case: Case) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_the_best_is_that_of_a_plain_search(rng: random.Random) -> None:
     assert_best(random_case(rng, 2))
 
@@ -134,7 +134,7 @@ def test_other_programs_are_seldom_cheaper() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_the_bound_is_below_what_is_left(rng: random.Random) -> None:
     """Along the cheapest program, and one step beside it: of all steps that rules allow."""
     case = random_case(rng, 2)
@@ -205,7 +205,7 @@ def test_permutes_from_two_layouts_to_one_are_two() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_limit_of_memory_leaves_the_best_within_it(rng: random.Random) -> None:
     case = random_case(rng, 2)
     whole = case.source.local_bytes(case.mesh) + case.target.local_bytes(case.mesh)

@@ -24,7 +24,7 @@ from plain_pipelines import (
     states,
 )
 from programs import RANDOM, FunctionBuilder, module_of, random_function
-from seeds import fresh
+from seeds import fresh, some
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -122,7 +122,7 @@ def assert_best(rng: random.Random) -> int:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_the_first_is_the_best_of_all_paths(rng: random.Random) -> None:
     assert_best(rng)
 
@@ -191,7 +191,7 @@ def assert_busy(case: Case) -> int:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_ports_are_busy_for_as_long_as_the_search_says(rng: random.Random) -> None:
     assert_busy(random_case(rng))
 
@@ -220,7 +220,7 @@ def test_numbers_of_chunks_divide_if_any_does(most: int, units: int, counts: lis
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_step_of_every_chunk_is_written_once_and_in_its_order(rng: random.Random) -> None:
     """All of them, those of a chunk as they are in the program; what sends in the order of its
     starts."""
@@ -310,7 +310,7 @@ def assert_built(rng: random.Random) -> int:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_path_on_any_number_of_chunks_is_right(rng: random.Random) -> None:
     """Whether or not a search would take it; where chunks are even, and nothing is packed between
     the steps, it costs what its schedule says."""
@@ -349,7 +349,7 @@ def assert_decomposed(rng: random.Random, dtype: DType) -> bool:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_decomposed_operations_compute_the_same_and_cost_no_more(rng: random.Random) -> None:
     assert_decomposed(rng, rng.choice([DType.I32, DType.I32, DType.F32, DType.BF16]))
 
@@ -526,7 +526,7 @@ def assert_right_on_ranks(ranks: int, seed: int, count: int, target: str, folder
 
 @pytest.mark.parametrize(
     ("ranks", "seed", "target"),
-    [(8, 0, "mpi"), (6, 2, "nccl"), (4, 3, "nccl{symmetric=true}")],
+    some([(8, 0, "mpi"), (6, 2, "nccl"), (4, 3, "nccl{symmetric=true}")], 2, "on ranks"),
 )
 def test_on_ranks(ranks: int, seed: int, target: str, tmp_path: Path) -> None:
     assert_right_on_ranks(ranks, seed, 8, target, tmp_path)

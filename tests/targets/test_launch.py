@@ -104,7 +104,7 @@ def hostfile(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(RANDOM)
 def test_ranks_along_the_mesh_are_on_the_devices_of_the_placement(rng: random.Random) -> None:
     mesh = random_mesh(rng)
@@ -290,7 +290,7 @@ def executed(text: str, devices: int) -> dict[str, Any]:
     return names
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(RANDOM)
 def test_meshes_have_the_devices_of_the_placement(rng: random.Random) -> None:
     mesh = random_mesh(rng)

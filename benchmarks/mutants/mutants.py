@@ -1,0 +1,625 @@
+"""Mistakes that tests should find: what is changed, where, and which tests are run."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A mistake.
+
+    Attributes:
+        area: what it is a mistake of, such as ``rules`` or ``costs``.
+        name: the mistake in words.
+        file: the file that is changed.
+        before: a piece of its text that stands there once.
+        after: what takes its place.
+        tests: the tests that are run, those that should find it first.
+    """
+
+    area: str
+    name: str
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+
+
+RULES = ("tests/layout", "tests/filecheck/dialects", "tests/semantics/test_transitions.py")
+EXECUTOR = ("tests/semantics/test_collectives.py", "tests/semantics", "tests/filecheck/dialects")
+PROOFS = ("tests/semantics",)
+COSTS = ("tests/cost", "tests/filecheck/targets")
+PASSES = ("tests/passes", "tests/filecheck/passes", "tests/synthesis")
+MPI = ("tests/filecheck/targets", "tests/targets/test_golden.py", "tests/targets/test_mpi_ranks.py")
+NCCL = (
+    "tests/filecheck/targets",
+    "tests/targets/test_golden.py",
+    "tests/targets/test_nccl_code.py",
+    "tests/targets/test_nccl_ranks.py",
+)
+PYTHON = ("tests/filecheck/targets", "tests/targets/test_golden.py", "tests/targets/test_mpi4py.py")
+SYNTAX = ("tests/syntax", "tests/filecheck/syntax", "tests/errors")
+SEARCH = ("tests/search", "tests/problems")
+
+TYPES = "collir/layout/rules.py"
+RUN = "collir/semantics/reference/collectives.py"
+STEPS = "collir/semantics/reference/steps.py"
+TABLE = "collir/cost/collectives/table.py"
+ROUNDS = "collir/cost/collectives/algorithms.py"
+SCHEDULE = "collir/cost/programs/schedule.py"
+PACKING = "collir/synthesis/scheduling/packing.py"
+ORDER = "collir/synthesis/scheduling/ordering.py"
+MPI_CODE = "collir/targets/code/mpi_function.py"
+NCCL_CODE = "collir/targets/code/nccl_function.py"
+PYTHON_CODE = "collir/targets/code/mpi4py.py"
+
+MUTANTS = [
+    # --- typing rules -------------------------------------------------------------------------
+    Mutant(
+        "rules",
+        "a gather may take sub-axes that are not the last of a dimension",
+        TYPES,
+        "if (have := x.dims[dim].axes)[-len(axes) :] != axes:",
+        "if (have := x.dims[dim].axes)[-len(axes) :] != axes and not have:",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "a reduced value is on all devices",
+        TYPES,
+        "return _with_root(_without_partial(x, axes), axes)",
+        "return _without_partial(x, axes)",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "scattered sub-axes are the major ones",
+        TYPES,
+        "Dim(dim.size, dim.axes + axes)",
+        "Dim(dim.size, axes + dim.axes)",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "the whole dimension divides, not the local part",
+        TYPES,
+        "    if local % group:",
+        "    if x.dims[dim].size % group:",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "a value keeps its reduction when nothing is partial",
+        TYPES,
+        "reduction=x.reduction if partial else None)",
+        "reduction=x.reduction)",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "two reductions on one value",
+        TYPES,
+        "    if x.reduction not in (None, reduction):",
+        "    if False:",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "a permute to fewer shards",
+        TYPES,
+        "        if have != need:",
+        "        if have > need:",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "a redistribute from one reduction to another",
+        TYPES,
+        "    if kept and x.reduction != to.reduction:",
+        "    if False:",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "a split across blocks",
+        TYPES,
+        "fits = outer % shards == 0 if not minor else shards == outer",
+        "fits = outer % shards == 0",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "a merge of rows that are on several devices",
+        TYPES,
+        "    if inner.axes and shards != outer.size:",
+        "    if False:",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "a negative factor leaves a maximum",
+        TYPES,
+        "    if factor < 0 and x.reduction in swap:",
+        "    if False:",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "a partial sum is cast to a narrower type",
+        TYPES,
+        "    if x.reduction not in (Reduction.MAX, Reduction.MIN) or wraps:",
+        "    if wraps:",
+        RULES,
+    ),
+    Mutant(
+        "rules",
+        "a partial product is padded with any number",
+        TYPES,
+        "Reduction.PROD: (0.0, 1.0)}",
+        "Reduction.PROD: (0.0, 1.0, 2.0)}",
+        RULES,
+    ),
+    # --- executor -----------------------------------------------------------------------------
+    Mutant(
+        "executor",
+        "an average is a sum",
+        RUN,
+        "    if reduction is Reduction.AVG:",
+        "    if False:",
+        EXECUTOR,
+    ),
+    Mutant(
+        "executor",
+        "a minimum is a maximum",
+        RUN,
+        "total = np.minimum(total, part)",
+        "total = np.maximum(total, part)",
+        EXECUTOR,
+    ),
+    Mutant(
+        "executor",
+        "an all_to_all concatenates along the target",
+        RUN,
+        "np.concatenate([pieces[i] for pieces in cut], axis=source)",
+        "np.concatenate([pieces[i] for pieces in cut], axis=target)",
+        EXECUTOR,
+    ),
+    Mutant(
+        "executor",
+        "a mask of products leaves zeros",
+        RUN,
+        "np.zeros_like if reduction is Reduction.SUM else np.ones_like",
+        "np.zeros_like",
+        EXECUTOR,
+    ),
+    Mutant(
+        "executor",
+        "a slice keeps the first block",
+        RUN,
+        "blocks(x, len(group), dim)[index]",
+        "blocks(x, len(group), dim)[0]",
+        EXECUTOR,
+    ),
+    Mutant(
+        "executor",
+        "keep_root keeps the last of a group",
+        RUN,
+        "    roots = {group[0] for group in groups(mesh, axes)}\n    return [x if rank in roots else None",
+        "    roots = {group[-1] for group in groups(mesh, axes)}\n    return [x if rank in roots else None",
+        EXECUTOR,
+    ),
+    Mutant(
+        "executor",
+        "a redistribute takes one part for the sum",
+        RUN,
+        "if source.reduction and reduced else",
+        "if source.reduction and not reduced else",
+        EXECUTOR,
+    ),
+    Mutant(
+        "executor",
+        "a pad cuts nothing off the end",
+        STEPS,
+        "grown.shape[dim] - max(-high, 0)",
+        "grown.shape[dim]",
+        EXECUTOR,
+    ),
+    Mutant(
+        "executor",
+        "a pad grows with zeros only",
+        STEPS,
+        "constant_values=x.dtype.type(value)",
+        "constant_values=x.dtype.type(0)",
+        EXECUTOR,
+    ),
+    Mutant(
+        "executor",
+        "parts of an average are the average",
+        "collir/semantics/reference/buffers.py",
+        "(up - down + up_too - down_too)",
+        "(up - down + up_too - up_too)",
+        ("tests/semantics",),
+    ),
+    # --- proofs -------------------------------------------------------------------------------
+    Mutant(
+        "proofs",
+        "factors may be 2^-9 apart",
+        "collir/semantics/validation/proof.py",
+        "Fraction(1, 2**21)",
+        "Fraction(1, 2**9)",
+        ("tests/semantics/test_validation.py",),
+    ),
+    Mutant(
+        "proofs",
+        "computations on other inputs are compared",
+        "collir/semantics/symbolic/execution.py",
+        "return same_inputs and all(",
+        "return all(",
+        ("tests/semantics/test_validation.py",),
+    ),
+    Mutant(
+        "proofs",
+        "a doubtful difference is one",
+        "collir/semantics/validation/proof.py",
+        " and not _doubtful(",
+        " or _doubtful(",
+        ("tests/semantics/test_validation.py",),
+    ),
+    Mutant(
+        "proofs",
+        "what is at root is not compared",
+        "collir/semantics/validation/proof.py",
+        "        if (old.shape, old.roots) != (new.shape, new.roots):",
+        "        if old.shape != new.shape:",
+        PROOFS,
+    ),
+    Mutant(
+        "proofs",
+        "a transpose is undone the wrong way",
+        "collir/semantics/symbolic/execution.py",
+        "return Value(tuple(x.shape[dim] for dim in order), x.roots, replaced(x.expr, values))",
+        "return Value(tuple(x.shape[dim] for dim in order), x.roots, x.expr)",
+        PROOFS,
+    ),
+    Mutant(
+        "proofs",
+        "underflow of a factor is not followed",
+        "collir/semantics/symbolic/execution.py",
+        "dtype.short_range and abs(factor) < 1:",
+        "dtype.short_range and abs(factor) < 0:",
+        PROOFS,
+    ),
+    # --- costs --------------------------------------------------------------------------------
+    Mutant(
+        "costs",
+        "the bound of an all_to_all is a tenth lower",
+        TABLE,
+        "    return below * ((parts - 1) / parts) * size",
+        "    return 0.9 * below * ((parts - 1) / parts) * size",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "the bound of an all_to_all between children is a tenth lower",
+        TABLE,
+        "    return below * (parts - 1) * size",
+        "    return 0.9 * below * (parts - 1) * size",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "the bound of a gather ignores the port of the root",
+        TABLE,
+        "    return max(into / min(ports.roots), once)",
+        "    return once",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "the bound of a gather is a tenth lower",
+        TABLE,
+        "    return (parts - 1) / parts * size\n\n\ndef _for_each_below",
+        "    return 0.9 * (parts - 1) / parts * size\n\n\ndef _for_each_below",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "the bound of an all_to_all over links is half",
+        TABLE,
+        "* size * below / level.size",
+        "* size * below / level.size / 2",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "the bandwidth of nccl-tests for an all_reduce is that of an all_gather",
+        TABLE,
+        "    return 2 * (ranks - 1) / ranks",
+        "    return (ranks - 1) / ranks",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "a ring is one hop shorter",
+        ROUNDS,
+        "size * (p - 1) / p)], reduced)",
+        "size * (p - 2) / p)], reduced)",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "recursive doubling sends the same in every round",
+        ROUNDS,
+        "meter.exchange(bit, size / meter.group.size * 2**bit)",
+        "meter.exchange(bit, size / meter.group.size)",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "Bruck's all_to_all sends half of all blocks in every round",
+        ROUNDS,
+        "max(0, p % (2 * distance) - distance)",
+        "0",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "reducing is free",
+        ROUNDS,
+        "return size / device.reduction if device and device.reduction else 0.0",
+        "return 0.0",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "tasks of one stream run side by side",
+        SCHEDULE,
+        "if q and stream not in busy]",
+        "if q]",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "ports are not shared",
+        SCHEDULE,
+        "    if min(free.values(), default=0.0) >= 0:",
+        "    if True:",
+        COSTS,
+    ),
+    Mutant(
+        "costs",
+        "a step waits for no operand",
+        SCHEDULE,
+        "        return all(self.spans[one][1] <= now for one in self.tasks[self.issued].after)",
+        "        return True",
+        COSTS,
+    ),
+    # --- passes -------------------------------------------------------------------------------
+    Mutant(
+        "passes",
+        "all_to_alls in both directions share a buffer",
+        PACKING,
+        "x.root, front, turned",
+        "x.root, front",
+        ("tests/passes/test_bucket.py",),
+    ),
+    Mutant(
+        "passes",
+        "values at root share a buffer with others",
+        PACKING,
+        "x.reduction, x.root, front",
+        "x.reduction, front",
+        ("tests/passes/test_bucket.py",),
+    ),
+    Mutant(
+        "passes",
+        "orders a fifth apart are equally good",
+        ORDER,
+        "AS_FAST = 2e-3",
+        "AS_FAST = 0.2",
+        ("tests/passes/test_overlap.py",),
+    ),
+    Mutant(
+        "passes",
+        "no order by Johnson's rule",
+        ORDER,
+        "whole = math.fsum(task.time for task in tasks)",
+        "whole = 0.0",
+        ("tests/passes/test_overlap.py",),
+    ),
+    Mutant(
+        "passes",
+        "a reduction passes a factor that underflows",
+        "collir/synthesis/reorder/swap.py",
+        "return not ahead and abs(factor) > 1",
+        "return True",
+        ("tests/synthesis/test_commuting.py", "tests/passes"),
+    ),
+    Mutant(
+        "passes",
+        "averages may be padded with anything",
+        "collir/synthesis/reorder/swap.py",
+        'return x.reduction is not Reduction.AVG or arguments["value"] == 0',
+        "return True",
+        ("tests/synthesis/test_commuting.py", "tests/passes"),
+    ),
+    Mutant(
+        "passes",
+        "dearer programs are taken",
+        "collir/synthesis/programs/strategies.py",
+        "if after <= before * (1 + TIE):",
+        "if True:",
+        PASSES,
+    ),
+    # --- emitters -----------------------------------------------------------------------------
+    Mutant(
+        "emitters",
+        "MPI: buffers that are under way are freed after an error",
+        MPI_CODE,
+        '            lines.append("  if (err != MPI_SUCCESS) return err; /* memory may still be in use */")',
+        "            pass",
+        ("tests/filecheck/targets/async-mpi.coll",),
+    ),
+    Mutant(
+        "emitters",
+        "MPI: averages are sums",
+        MPI_CODE,
+        "        if not op.kind.reduces or x.reduction is not Reduction.AVG:",
+        "        if True:",
+        MPI,
+    ),
+    Mutant(
+        "emitters",
+        "MPI: a product is a sum",
+        MPI_CODE,
+        'Reduction.PROD: "MPI_PROD"',
+        'Reduction.PROD: "MPI_SUM"',
+        MPI,
+    ),
+    Mutant(
+        "emitters",
+        "MPI: bf16 maxima drop a NaN",
+        MPI_CODE,
+        '"a != a || a > b ? a : b"',
+        '"a > b ? a : b"',
+        (*MPI, "tests/targets/test_mpi_numbers.py"),
+    ),
+    Mutant(
+        "emitters",
+        "MPI: operands of a started collective are freed",
+        MPI_CODE,
+        "in self.passed and not self.reading[owner]",
+        "in self.passed",
+        (*MPI, "tests/targets/test_async.py"),
+    ),
+    Mutant(
+        "emitters",
+        "MPI: later dimensions are not packed",
+        MPI_CODE,
+        "        if any(row > 1 for row in rows):",
+        "        if False:",
+        MPI,
+    ),
+    Mutant(
+        "emitters",
+        "a result lies in the memory of an argument",
+        "collir/ir/buffers.py",
+        "        if isinstance(root.owner, Operation) and root not in result_of and same:",
+        "        if root not in result_of and same:",
+        MPI,
+    ),
+    Mutant(
+        "emitters",
+        "NCCL: averages are sums",
+        NCCL_CODE,
+        'Reduction.AVG: "ncclAvg"',
+        'Reduction.AVG: "ncclSum"',
+        NCCL,
+    ),
+    Mutant(
+        "emitters",
+        "NCCL: the blocks of an all_to_all are too large",
+        NCCL_CODE,
+        "        block[target] //= self.mesh.group_size(s.op.over)",
+        "        block[target] //= 1",
+        NCCL,
+    ),
+    Mutant(
+        "emitters",
+        "NCCL: an all_gather over a later dimension is not unpacked",
+        NCCL_CODE,
+        "        return [*before, call, *after]\n\n    def _gather",
+        "        return [*before, call]\n\n    def _gather",
+        NCCL,
+    ),
+    Mutant(
+        "emitters",
+        "NCCL: a gather is received on all ranks' own buffers",
+        NCCL_CODE,
+        'self.call("gather", replace(s, out=coming), self.elements(s.x))',
+        'self.call("gather", s, self.elements(s.x))',
+        NCCL,
+    ),
+    Mutant(
+        "emitters",
+        "mpi4py: blocks of a later dimension are not moved to the front",
+        PYTHON_CODE,
+        "(sent, {dim}, 0)",
+        "(sent, {dim}, {dim})",
+        PYTHON,
+    ),
+    Mutant(
+        "emitters",
+        "mpi4py: every reduction is a sum",
+        PYTHON_CODE,
+        'return f"MPI.{reduction.upper()}"',
+        'return "MPI.SUM"',
+        PYTHON,
+    ),
+    Mutant(
+        "emitters",
+        "mpi4py: an average of bf16 is a sum",
+        PYTHON_CODE,
+        "{out}.astype(np.float32) / {group}",
+        "{out}.astype(np.float32)",
+        PYTHON,
+    ),
+    # --- syntax -------------------------------------------------------------------------------
+    Mutant(
+        "syntax",
+        "-0 is written as the default 0",
+        "collir/syntax/writer.py",
+        "argument != str(",
+        "float(argument) != float(",
+        SYNTAX,
+    ),
+    Mutant(
+        "syntax",
+        "two values have one name",
+        "collir/ir/names.py",
+        'while (name := f"{hint}_{suffix}") in taken or name in hints:',
+        'while (name := f"{hint}_{suffix}") in hints:',
+        SYNTAX,
+    ),
+    Mutant(
+        "syntax",
+        "a column counts from 0",
+        "collir/ir/diagnostics.py",
+        "line, column - 1",
+        "line, column",
+        SYNTAX,
+    ),
+    # --- search -------------------------------------------------------------------------------
+    Mutant(
+        "search",
+        "nodes as good as the incumbent are searched too",
+        "collir/search/core/explore.py",
+        "if rank >= threshold or rank > cells[CUT]:",
+        "if rank > threshold or rank > cells[CUT]:",
+        SEARCH,
+    ),
+    Mutant(
+        "search",
+        "the other loop prunes nodes that are at the cut",
+        "collir/search/core/explore.py",
+        "rank <= cells[CUT]):",
+        "rank < cells[CUT]):",
+        SEARCH,
+    ),
+    Mutant(
+        "search",
+        "one label too many is kept",
+        "collir/search/core/dominance.py",
+        ">= self._k:",
+        "> self._k:",
+        SEARCH,
+    ),
+    Mutant(
+        "search",
+        "a label dominates by one of its costs",
+        "collir/search/core/dominance.py",
+        "return all(a <= b for",
+        "return any(a <= b for",
+        (*SEARCH, "tests/synthesis/test_pipelines.py"),
+    ),
+]
+"""All mutants, by area."""
