@@ -5,22 +5,15 @@ one; the index along it stays what it was. So a program from before says the sam
 names.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-
-from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute
 
 from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of
-from collir.dialects.tensor import AxesAttr, DistTensorType
-from collir.layout import Dim, DistType, Mesh
-
-Names = Mapping[str, tuple[str, ...]]
-"""What becomes of every sub-axis, major to minor."""
+from collir.ir.renaming import Renaming, rename_sub_axes
+from collir.layout import Mesh
 
 
-def refined(old: Mesh, new: Mesh) -> Names | None:
+def refined(old: Mesh, new: Mesh) -> Renaming | None:
     """The sub-axes of ``new`` that every sub-axis of ``old`` is made of; None if there are none.
 
     Axes are told by their names; an axis of size 1 need not be there.
@@ -41,47 +34,16 @@ def refined(old: Mesh, new: Mesh) -> Names | None:
     return names
 
 
-def moved(function: FuncOp, other: FuncOp, names: Names) -> tuple[ModuleOp, FuncOp]:
-    """A copy of a function on the mesh of another, in a module of its own."""
-    mesh = mesh_of(other).name
+def moved_to_mesh(
+    function: FuncOp, reference: FuncOp, renaming: Renaming
+) -> tuple[ModuleOp, FuncOp]:
+    """Return a copy of a function on the mesh of ``reference``, and the new module it is in."""
+    mesh = mesh_of(reference).name
     copy = function.clone()
-    copy.attributes[MESH_ATTRIBUTE] = other.attributes[MESH_ATTRIBUTE]
-    signature = copy.function_type
-    copy.properties["function_type"] = FunctionType.from_lists(
-        [_renamed(x, names) for x in signature.inputs],
-        [_renamed(x, names) for x in signature.outputs],
-    )
-    for argument in copy.args:
-        argument._type = _renamed(argument.type, names)  # pyright: ignore[reportPrivateUsage]
-    for op in copy.body.ops:
-        for name, attribute in op.properties.items():
-            op.properties[name] = _renamed(attribute, names)
-        for result in op.results:
-            result._type = _renamed(result.type, names)  # pyright: ignore[reportPrivateUsage]
-    module = other.parent_op()
+    copy.attributes[MESH_ATTRIBUTE] = reference.attributes[MESH_ATTRIBUTE]
+    rename_sub_axes(copy, renaming)
+    module = reference.parent_op()
     assert isinstance(module, ModuleOp)
     meshes = [op for op in module.ops if isinstance(op, MeshOp) and op.sym_name.data == mesh]
     machines = [op for op in module.ops if isinstance(op, MachineOp)]
     return ModuleOp([op.clone() for op in (*machines, *meshes)] + [copy]), copy
-
-
-def _renamed(attribute: Attribute, names: Names) -> Attribute:
-    if isinstance(attribute, AxesAttr):
-        return AxesAttr(_all(attribute.data, names))
-    if isinstance(attribute, DistTensorType):
-        return DistTensorType(renamed_type(attribute.data, names))
-    return attribute
-
-
-def renamed_type(x: DistType, names: Names) -> DistType:
-    """A type with the sub-axes that its own became."""
-    return replace(
-        x,
-        dims=tuple(Dim(dim.size, _all(dim.axes, names)) for dim in x.dims),
-        partial=frozenset(_all(tuple(x.partial), names)),
-        root=frozenset(_all(tuple(x.root), names)),
-    )
-
-
-def _all(axes: tuple[str, ...], names: Names) -> tuple[str, ...]:
-    return tuple(new for axis in axes for new in names.get(axis, (axis,)))

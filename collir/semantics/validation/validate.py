@@ -17,9 +17,10 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
+from collir.ir.functions import functions_of
 from collir.layout import Mesh
 from collir.semantics.validation.proof import of_attribute, proven
-from collir.semantics.validation.same_mesh import moved, refined
+from collir.semantics.validation.same_mesh import moved_to_mesh, refined
 from collir.semantics.validation.trial import memory_of_runs, run_both
 from collir.semantics.validation.underflow import more_lost
 from collir.semantics.validation.verdict import How, Outcome, Verdict
@@ -97,9 +98,9 @@ def _on_one_mesh(before: _Placed, after: _Placed) -> tuple[_Placed, _Placed] | s
     if old == new:
         return before, after
     if (names := refined(old, new)) is not None:
-        return moved(before[1], after[1], names), after
+        return moved_to_mesh(before[1], after[1], names), after
     if (names := refined(new, old)) is not None:
-        return before, moved(after[1], before[1], names)
+        return before, moved_to_mesh(after[1], before[1], names)
     return (
         f"it is on mesh @{new.name} ({_axes(new)}), and was on mesh @{old.name} ({_axes(old)}): "
         "only meshes of the same axes can be compared, placed or not"
@@ -172,8 +173,8 @@ def compare_modules(
     Raises:
         DiagnosticError: functions that differ, or that one of the modules does not have.
     """
-    old = {f.sym_name.data: f for f in _functions(before)}
-    there = {f.sym_name.data: f for f in _functions(after)}
+    old = {f.sym_name.data: f for f in functions_of(before)}
+    there = {f.sym_name.data: f for f in functions_of(after)}
     errors = [
         Diagnostic(f"@{name} is missing in what is compared with this", Position.of(function))
         for name, function in old.items()
@@ -195,10 +196,6 @@ def compare_modules(
     if errors:
         raise DiagnosticError(errors)
     return done
-
-
-def _functions(module: ModuleOp) -> list[FuncOp]:
-    return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
 
 
 def _diagnostic(name: str, before: FuncOp, after: FuncOp, verdict: Verdict) -> Diagnostic:

@@ -13,9 +13,10 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
 from collir.dialects.machine import LevelAttr, MachineOp, MeshOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.renaming import Renaming
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, LinkKind, Machine, fabrics
-from collir.synthesis.placement.meshes import Names, change
+from collir.synthesis.placement.meshes import change
 
 _KIND = {kind: f"is a {kind}" for kind in LinkKind} | {LinkKind.LINKS: "is a matrix of links"}
 
@@ -95,7 +96,7 @@ def _machine(op: MachineOp, name: str, sizes: Sequence[int]) -> Machine:
     return Machine(machine.name, tuple(levels), machine.device)
 
 
-def _mesh(op: MeshOp, machine: Machine, name: str, sizes: Sequence[int]) -> tuple[Mesh, Names]:
+def _mesh(op: MeshOp, machine: Machine, name: str, sizes: Sequence[int]) -> tuple[Mesh, Renaming]:
     """A mesh on the machine with its level split, and what becomes of its sub-axes."""
     mesh = op.value()
     if not mesh.placed:
@@ -119,7 +120,7 @@ def _mesh(op: MeshOp, machine: Machine, name: str, sizes: Sequence[int]) -> tupl
             factors += [Factor(f"{name}_{index}", size) for index, size in parts]
         axes.append(Axis.placed(axis.name, factors))
     new = Mesh(mesh.name, machine, tuple(axes))
-    names: Names = {}
+    names: dict[str, tuple[str, ...]] = {}
     for axis, subs in mesh.of_axis.items():
         for sub in subs:
             names[sub] = tuple(

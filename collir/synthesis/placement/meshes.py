@@ -6,11 +6,10 @@ stays what it was, so programs compute what they did. A mesh that is smaller tha
 the first children of levels, as a machine of its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr, SymbolRefAttr
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Block
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, SymbolRefAttr
+from xdsl.ir import Attribute
 
 from collir.dialects.machine import (
     MESH_ATTRIBUTE,
@@ -20,15 +19,12 @@ from collir.dialects.machine import (
     MachineOp,
     MeshOp,
 )
-from collir.dialects.tensor import AxesAttr, DistTensorType
 from collir.ir.functions import functions_of
-from collir.layout import Axis, Dim, DistType, Factor, Mesh
+from collir.ir.renaming import Renaming, rename_sub_axes
+from collir.layout import Axis, Factor, Mesh
 from collir.machine import Machine
 from collir.machine.model import product
 from collir.synthesis.p2.matrices import Matrix
-
-Names = dict[str, tuple[str, ...]]
-"""What becomes of every sub-axis."""
 
 
 def unplaced(module: ModuleOp) -> list[MeshOp]:
@@ -75,13 +71,13 @@ def place(op: MeshOp, mesh: Mesh) -> None:
     change(op, mesh, {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes})
 
 
-def change(op: MeshOp, mesh: Mesh, names: Names) -> None:
+def change(op: MeshOp, mesh: Mesh, renaming: Renaming) -> None:
     """Gives a mesh the axes of another, and renames the sub-axes of all programs on it."""
     module = op.parent_op()
     assert isinstance(module, ModuleOp)
     for function in functions_of(module):
         if function.attributes[MESH_ATTRIBUTE] == SymbolRefAttr(op.sym_name.data):
-            _rename(function, names)
+            rename_sub_axes(function, renaming)
     op.axes = ArrayAttr([AxisAttr.of(axis) for axis in mesh.axes])
 
 
@@ -102,49 +98,3 @@ def _declared(module: ModuleOp, machine: Machine) -> MachineOp:
     if machine.device is not None:
         properties["device"] = DeviceAttr.of(machine.device)
     return MachineOp.create(properties=properties)
-
-
-def _rename(function: FuncOp, names: Names) -> None:
-    signature = function.function_type
-    function.properties["function_type"] = FunctionType.from_lists(
-        [renamed(x, names) for x in signature.inputs],
-        [renamed(x, names) for x in signature.outputs],
-    )
-    for op in function.walk():
-        for name, attribute in op.properties.items():
-            if name != "function_type":
-                op.properties[name] = renamed(attribute, names)
-        for block in (block for region in op.regions for block in region.blocks):
-            _retype(block, names)
-        for result in op.results:
-            result._type = renamed(result.type, names)  # pyright: ignore[reportPrivateUsage]
-
-
-def _retype(block: Block, names: Names) -> None:
-    for argument in block.args:
-        argument._type = renamed(argument.type, names)  # pyright: ignore[reportPrivateUsage]
-
-
-def renamed(attribute: Attribute, names: Names) -> Attribute:
-    """An attribute with every axis replaced by its sub-axes."""
-    if isinstance(attribute, AxesAttr):
-        return AxesAttr(_all(attribute.data, names))
-    if isinstance(attribute, DistTensorType):
-        return DistTensorType(renamed_type(attribute.data, names))
-    return attribute
-
-
-def renamed_type(x: DistType, names: Names) -> DistType:
-    """A type with every axis replaced by its sub-axes."""
-    partial = frozenset(_all(x.partial, names))
-    return DistType(
-        x.dtype,
-        tuple(Dim(dim.size, _all(dim.axes, names)) for dim in x.dims),
-        partial,
-        x.reduction if partial else None,
-        frozenset(_all(x.root, names)),
-    )
-
-
-def _all(axes: Iterable[str], names: Names) -> tuple[str, ...]:
-    return tuple(sub for axis in axes for sub in names[axis])
