@@ -156,7 +156,7 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
     def operand_names(self) -> list[str]:
         """Return the operands' names in the program (``the operand`` where one has none)."""
-        return [f"%{o.name_hint}" if o.name_hint else "the operand" for o in self.operands]
+        return [value_text(operand) for operand in self.operands]
 
     # --- what it does -------------------------------------------------------------------------
 
@@ -187,6 +187,11 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
             return None
         x, y = dist_type(self.input), dist_type(self.result)
         return (self.input,) if self.kind.identity(x, y, self.arguments) else None
+
+
+def value_text(value: SSAValue, unnamed: str = "the operand") -> str:
+    """Return the name of a value as a message writes it, or ``unnamed`` if the value has none."""
+    return f"%{value.name_hint}" if value.name_hint else unnamed
 
 
 def is_collective(op: object) -> TypeGuard[DistOp]:

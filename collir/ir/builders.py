@@ -17,7 +17,7 @@ from collir.dialects.machine import (
     MachineOp,
     MeshOp,
 )
-from collir.dialects.operation import attribute_of
+from collir.dialects.operation import attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType
 from collir.layout import DistType, LayoutError, Mesh, check_type
@@ -124,8 +124,7 @@ class FunctionBuilder:
         try:
             op = made.make(self.mesh, *operands, **properties)
         except LayoutError as error:
-            names = [f"%{x.name_hint}" if x.name_hint else "the operand" for x in operands]
-            raise ValueError(error.text(names)) from error
+            raise ValueError(error.text([value_text(x) for x in operands])) from error
         self._block.add_op(op)
         op.result.name_hint = name
         return op.result

@@ -1,7 +1,8 @@
-"""The names of values."""
+"""The names of values and of symbols."""
 
 import re
 
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
@@ -10,9 +11,10 @@ IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def unique_names(function: FuncOp) -> dict[SSAValue, str]:
-    """A distinct name (without %) for every value of a function, in the order of definition.
+    """Return a distinct name (without %) for every value of a function, in order of definition.
 
-    A value keeps the name it has unless another had it first; one without a name gets a number.
+    A value keeps its name unless an earlier value has the same; a value without a name gets a
+    number.
     """
     names: dict[SSAValue, str] = {}
     taken: set[str] = set()
@@ -33,3 +35,15 @@ def unique_names(function: FuncOp) -> dict[SSAValue, str]:
         taken.add(name)
         names[value] = name
     return names
+
+
+def unused_symbol(module: ModuleOp, name: str) -> str:
+    """Return ``name`` with as many ``_`` behind it as make it differ from the module's symbols."""
+    symbols = {
+        symbol.data
+        for op in module.ops
+        if isinstance(symbol := op.properties.get("sym_name"), StringAttr)
+    }
+    while name in symbols:
+        name += "_"
+    return name

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
+from collir.dialects.operation import value_text
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, Position, note
 from collir.layout import DistType, Mesh, Reduction
@@ -43,8 +44,7 @@ def origin_notes(
     what = f"{state} {_preposition(state)} {', '.join(mesh.short(axes))}"
     if len(set(states)) > 1:
         what = f"distributed like this over {', '.join(mesh.short(axes))}"
-    shown = f"%{source.name_hint}" if source.name_hint else name
-    return (note(f"{shown} is {what} from here", position),)
+    return (note(f"{value_text(source, name)} is {what} from here", position),)
 
 
 def return_mismatch(

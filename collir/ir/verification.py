@@ -10,7 +10,7 @@ from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import MachineOp, MeshOp, mesh_of, meshes_remembered
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import alternative_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
@@ -80,7 +80,7 @@ def one_line(error: VerifyException) -> str:
 
 
 def _name(value: SSAValue) -> str:
-    return f"%{value.name_hint}" if value.name_hint else "the value"
+    return value_text(value, "the value")
 
 
 def _used_before(function: FuncOp) -> list[Diagnostic]:

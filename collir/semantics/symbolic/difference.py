@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from xdsl.dialects.func import FuncOp
 
+from collir.dialects.operation import value_text
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
 from collir.semantics.symbolic.execution import Computations, device, place
@@ -95,7 +96,7 @@ class _Names:
             of += digits[::-1]
         partial = self.mesh.ordered(x.partial)
         of += [f"{axis}={n}" for axis, n in zip(partial, numbers[rank:], strict=True)]
-        name = f"%{arg.name_hint}" if arg.name_hint else f"argument {atom.argument}"
+        name = value_text(arg, f"argument {atom.argument}")
         return f"{name}{_listed(numbers[:rank])}{_on(of)}"
 
 

@@ -8,7 +8,8 @@ names.
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of
+from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of
+from collir.ir.functions import machines_of, meshes_of
 from collir.ir.renaming import Renaming, rename_sub_axes
 from collir.layout import Mesh
 
@@ -44,6 +45,5 @@ def moved_to_mesh(
     rename_sub_axes(copy, renaming)
     module = reference.parent_op()
     assert isinstance(module, ModuleOp)
-    meshes = [op for op in module.ops if isinstance(op, MeshOp) and op.sym_name.data == mesh]
-    machines = [op for op in module.ops if isinstance(op, MachineOp)]
-    return ModuleOp([op.clone() for op in (*machines, *meshes)] + [copy]), copy
+    meshes = [op for op in meshes_of(module) if op.sym_name.data == mesh]
+    return ModuleOp([op.clone() for op in (*machines_of(module), *meshes)] + [copy]), copy

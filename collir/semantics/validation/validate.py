@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
@@ -205,7 +205,7 @@ def _diagnostic(name: str, before: FuncOp, after: FuncOp, verdict: Verdict) -> D
     last = after.body.block.last_op
     if verdict.result is not None and last is not None:
         value = last.operands[verdict.result]
-        named = f"%{value.name_hint}" if value.name_hint else "its result"
+        named = value_text(value, "its result")
         which = f" for {named}"
         if len(last.operands) > 1:
             which += f", result {verdict.result}"

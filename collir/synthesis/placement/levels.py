@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
 from collir.dialects.machine import LevelAttr, MachineOp, MeshOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.functions import machines_of, meshes_of
 from collir.ir.renaming import Renaming
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, LinkKind, Machine, fabrics
@@ -32,7 +33,7 @@ def split_level(module: ModuleOp, name: str, sizes: Sequence[int]) -> None:
         DiagnosticError: no machine has the level; the sizes do not multiply to its own; it is no
             switch; or an axis lies across the groups.
     """
-    machines = [op for op in module.ops if isinstance(op, MachineOp)]
+    machines = machines_of(module)
     found = [op for op in machines if any(level.name == name for level in op.value().levels)]
     if not found:
         levels = {level.name: None for op in machines for level in op.value().levels}
@@ -41,8 +42,8 @@ def split_level(module: ModuleOp, name: str, sizes: Sequence[int]) -> None:
     split = {op.sym_name.data: _machine(op, name, sizes) for op in found}
     meshes = [
         (op, *_mesh(op, split[machine], name, sizes))
-        for op in module.ops
-        if isinstance(op, MeshOp) and (machine := op.machine.root_reference.data) in split
+        for op in meshes_of(module)
+        if (machine := op.machine.root_reference.data) in split
     ]
     for op in found:
         op.levels = ArrayAttr([LevelAttr.of(level) for level in split[op.sym_name.data].levels])

@@ -7,19 +7,14 @@ the first children of levels, as a machine of its own.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, SymbolRefAttr
-from xdsl.ir import Attribute
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr
 
-from collir.dialects.machine import (
-    MESH_ATTRIBUTE,
-    AxisAttr,
-    DeviceAttr,
-    LevelAttr,
-    MachineOp,
-    MeshOp,
-)
-from collir.ir.functions import functions_of
+from collir.dialects.machine import MESH_ATTRIBUTE, AxisAttr, MeshOp
+from collir.ir.builders import machine_op
+from collir.ir.functions import functions_of, meshes_of
+from collir.ir.names import unused_symbol
 from collir.ir.renaming import Renaming, rename_sub_axes
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Machine
@@ -29,8 +24,7 @@ from collir.synthesis.p2.matrices import Matrix
 
 def unplaced(module: ModuleOp) -> list[MeshOp]:
     """The meshes of a module whose axes are not on levels."""
-    meshes = [op for op in module.ops if isinstance(op, MeshOp)]
-    return [op for op in meshes if not op.value().placed]
+    return [op for op in meshes_of(module) if not op.value().placed]
 
 
 def part_of(machine: Machine, sizes: Sequence[int]) -> Machine:
@@ -64,10 +58,11 @@ def place(op: MeshOp, mesh: Mesh) -> None:
     module = op.parent_op()
     assert isinstance(module, ModuleOp)
     if mesh.machine != op.value().machine:
-        machine = _declared(module, mesh.machine)
+        name = unused_symbol(module, mesh.machine.name)
+        machine = machine_op(replace(mesh.machine, name=name))
         assert op.parent is not None
         op.parent.insert_op_before(machine, op)
-        op.machine = SymbolRefAttr(machine.sym_name.data)
+        op.machine = SymbolRefAttr(name)
     change(op, mesh, {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes})
 
 
@@ -79,22 +74,3 @@ def change(op: MeshOp, mesh: Mesh, renaming: Renaming) -> None:
         if function.attributes[MESH_ATTRIBUTE] == SymbolRefAttr(op.sym_name.data):
             rename_sub_axes(function, renaming)
     op.axes = ArrayAttr([AxisAttr.of(axis) for axis in mesh.axes])
-
-
-def _declared(module: ModuleOp, machine: Machine) -> MachineOp:
-    """A machine as an operation, under a name that the module does not have yet."""
-    names = {
-        name.data
-        for op in module.ops
-        if isinstance(name := op.properties.get("sym_name"), StringAttr)
-    }
-    name = machine.name
-    while name in names:
-        name += "_"
-    properties: dict[str, Attribute] = {
-        "sym_name": StringAttr(name),
-        "levels": ArrayAttr([LevelAttr.of(level) for level in machine.levels]),
-    }
-    if machine.device is not None:
-        properties["device"] = DeviceAttr.of(machine.device)
-    return MachineOp.create(properties=properties)
