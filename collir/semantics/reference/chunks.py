@@ -1,11 +1,11 @@
 """The chunk semantics of P² (Xie et al., MLSys 2022): k x k boolean matrices.
 
-k devices reduce one buffer cut into k chunks. The state of a device is a matrix ``s``:
-``s[i, j]`` says that what it holds of chunk i contains device j's original. Device j starts with
-column j set; the goal is every row full.
+k devices reduce one buffer that is cut into k chunks. The state of a device is a matrix ``s``, in
+which ``s[i, j]`` says that the data it holds for chunk i contains the contribution of device j.
+Device j starts with column j set. In the goal all entries are set on all devices.
 
-The rules here are those of the paper for explicit groups of ranks; they know nothing of meshes,
-sub-axes or layouts.
+The rules are those of the paper, for explicit groups of ranks. They do not use meshes, sub-axes or
+layouts.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 State = NDArray[np.bool_]
-"""One matrix per device: shape [k, k, k], indexed device, chunk, contribution."""
+"""One matrix per device: shape [k, k, k], indexed by device, chunk and contribution."""
 
 
 class ChunkError(ValueError):
@@ -22,7 +22,7 @@ class ChunkError(ValueError):
 
 
 def initial(k: int) -> State:
-    """Device j holds its own contribution to every chunk."""
+    """Return the state in which every device holds its own contribution to every chunk."""
     state = np.zeros((k, k, k), dtype=np.bool_)
     for device in range(k):
         state[device, :, device] = True
@@ -30,17 +30,20 @@ def initial(k: int) -> State:
 
 
 def goal(k: int) -> State:
-    """Every device holds every chunk, complete."""
+    """Return the state in which every device holds every chunk, complete."""
     return np.ones((k, k, k), dtype=np.bool_)
 
 
 def _rows(matrix: State) -> NDArray[np.bool_]:
-    """Which chunks a device holds anything of."""
+    """Return, for each chunk, whether a device holds any contribution to it."""
     return np.logical_or.reduce(matrix, axis=1)
 
 
 def _summed(matrices: State) -> State:
-    """The sum of a group: all hold the same chunks, and no contribution is counted twice."""
+    """Return the sum of a group's states, after checking that it is allowed.
+
+    All devices must hold the same chunks, and no contribution may be counted twice.
+    """
     rows = [_rows(m) for m in matrices]
     if not rows[0].any():
         raise ChunkError("the group is empty")
@@ -100,11 +103,11 @@ RULES: dict[str, Callable[[State], State]] = {
     "reduce": _reduce,
     "broadcast": _broadcast,
 }
-"""The five collectives of P², on the states of one group."""
+"""The five collectives of P², as functions of the states of a group."""
 
 
 def step(state: State, collective: str, groups: Sequence[Sequence[int]]) -> State:
-    """The state after a collective of every group at once; other devices keep theirs.
+    """Return the state after a collective of all groups at once; other devices keep their state.
 
     Raises:
         ChunkError: the collective's precondition does not hold in one of the groups.

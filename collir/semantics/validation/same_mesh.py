@@ -1,8 +1,8 @@
-"""A function on the mesh of another: where axes were placed or a level split, with its sub-axes.
+"""Functions moved to a finer mesh, to compare programs before and after placement.
 
-Placing an axis on levels, or putting the children of a level in groups, makes several sub-axes of
-one; the index along it stays what it was. So a program from before says the same with the new
-names.
+Placing an axis on levels, or splitting a level, replaces a sub-axis by several. The index along the
+axis stays the same: ``data`` becomes ``data.node, data.gpu``, major to minor. The earlier program
+therefore keeps its meaning with the new names.
 """
 
 from xdsl.dialects.builtin import ModuleOp
@@ -15,24 +15,25 @@ from collir.layout import Mesh
 
 
 def refined(old: Mesh, new: Mesh) -> Renaming | None:
-    """The sub-axes of ``new`` that every sub-axis of ``old`` is made of; None if there are none.
+    """Return the sub-axes of ``new`` that replace each sub-axis of ``old``, or None.
 
-    Axes are told by their names; an axis of size 1 need not be there.
+    It is None unless both meshes have the same axes, by name and size, and every sub-axis of
+    ``old`` is a product of sub-axes of ``new``. Axes of size 1 do not count.
     """
-    axes = {mesh: {a.name: a.size for a in mesh.axes if a.size > 1} for mesh in (old, new)}
-    if axes[old] != axes[new]:
+    sizes = {axis.name: axis.size for axis in old.axes if axis.size > 1}
+    if sizes != {axis.name: axis.size for axis in new.axes if axis.size > 1}:
         return None
-    names: dict[str, tuple[str, ...]] = {}
-    for axis in axes[old]:
+    renaming: dict[str, tuple[str, ...]] = {}
+    for axis in sizes:
         left = list(new.of_axis[axis])
-        for sub in old.of_axis[axis]:
+        for sub_axis in old.of_axis[axis]:
             parts: list[str] = []
-            while left and new.group_size(parts) < old.by_name[sub].size:
+            while left and new.group_size(parts) < old.by_name[sub_axis].size:
                 parts.append(left.pop(0))
-            if new.group_size(parts) != old.by_name[sub].size:
+            if new.group_size(parts) != old.by_name[sub_axis].size:
                 return None
-            names[sub] = tuple(parts)
-    return names
+            renaming[sub_axis] = tuple(parts)
+    return renaming
 
 
 def moved_to_mesh(
