@@ -47,3 +47,8 @@ def unused_symbol(module: ModuleOp, name: str) -> str:
     while name in symbols:
         name += "_"
     return name
+
+
+def set_name(value: SSAValue, name: str | None) -> None:
+    """Set the name of a value; the setter of ``name_hint`` would cut off a suffix like ``_1``."""
+    value._name = name  # pyright: ignore[reportPrivateUsage]

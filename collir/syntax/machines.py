@@ -1,5 +1,5 @@
 # pyright: basic
-"""Lowers the machines of a file: their own levels, or those of a template, here or elsewhere."""
+"""Machines of ``.coll`` as IR: with levels of their own, or those of a template in some file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ from collir.syntax.parsing import Node, decode, parse
 from collir.syntax.units import Quantity
 
 PRESETS = Path(__file__).parent.parent / "machine" / "presets"
-"""Where the machines that ship with collir are."""
+"""The folder of the machines that ship with collir."""
 
 Machines = dict[str, tuple[MachineOp, Token]]
 
@@ -66,14 +66,21 @@ def _is_tree(value: object, rule: str = "") -> bool:
 
 @cache
 def shipped() -> tuple[str, ...]:
-    """The names of the machines that ship with collir."""
+    """Return the names of the machines that ship with collir."""
     return tuple(sorted(path.stem for path in PRESETS.glob("*.coll")))
 
 
 class MachineLowering(Lowering):
-    """One file. ``including`` are the files it is read for, ``files`` machines of the others.
+    """The lowering of the machines of a file.
 
-    ``machines``, ``ops`` (by their place in the file) and ``failed`` (names) are what came of it.
+    Attributes:
+        including: the files that this file is read for, and the file itself.
+        files: the machines of other files that were read; None after errors.
+        machines: the machines by name, with the tokens of their symbols.
+        instances: the names of machines taken from a template that are not built yet.
+        symbols: the symbols of all kinds, with their tokens.
+        failed: the names of declarations with errors.
+        ops: the operations by the number of their declaration in the file.
     """
 
     def __init__(
@@ -88,13 +95,13 @@ class MachineLowering(Lowering):
         self.including = (*including, file)
         self.files: dict[str, Machines | None] = {} if files is None else files
         self.machines: Machines = {}
-        self.instances: set[str] = set()  # those that are not built yet
-        self.symbols: dict[str, Token] = {}  # of every kind
+        self.instances: set[str] = set()
+        self.symbols: dict[str, Token] = {}
         self.failed: set[str] = set()
         self.ops: dict[int, Operation] = {}
 
     def declare_machines(self, text: str) -> list[tuple[int, Node]]:
-        """Parses the file and builds its machines; its declarations."""
+        """Parse the file, build its machines, and return its declarations, numbered."""
         tree, self.errors, self.failed = parse(text, self.file)
         items = list(enumerate(tree.children))
         self.instances = {bare(t.children[0]) for t in tree.children if t.data == "instance"}
@@ -108,7 +115,7 @@ class MachineLowering(Lowering):
         items: list[tuple[int, Node]],
         build: Callable[[Node], Operation | None],
     ) -> None:
-        """Builds all declarations of a kind; a symbol that is taken is an error."""
+        """Build all declarations of a kind; a symbol that is defined twice is an error."""
         for index, tree in items:
             if tree.data != kind:
                 continue
@@ -190,40 +197,40 @@ class MachineLowering(Lowering):
             )
             self.error(size_token, f"the machine has no parameter '{size_token}'{hint}")
             size = None
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         parts: list[PartLinks | None] = []
         for setting in settings:
             if setting.data == "part":
                 parts.append(self.part(*setting.children))
                 continue
             key, value = setting.children
-            if str(key) in found:
+            if str(key) in values:
                 self.error(key, f"'{key}' is set twice")
-            found[str(key)] = self.setting(key, value)
-        if size is None or None in found.values() or None in parts:
+            values[str(key)] = self.setting(key, value)
+        if size is None or None in values.values() or None in parts:
             return None
         for needed, example in (("port", "port = 8 GB/s"), ("latency", "latency = 20 us")):
-            if needed not in found:
+            if needed not in values:
                 self.error(name, f"level '{name}' has no {needed}: add `{example}`")
                 return None
-        if "links" in found:
-            if "kind" in found:
+        if "links" in values:
+            if "kind" in values:
                 key = next(s.children[0] for s in settings if s.children[0] == "kind")
                 self.error(key, f"level '{name}' has `links`, which say all: leave out `kind`")
                 return None
-            found["kind"] = LinkKind.LINKS
-        if isinstance(found["port"], tuple):
-            found["ports"] = found["port"]
-            found["port"] = max(found["ports"])
+            values["kind"] = LinkKind.LINKS
+        if isinstance(values["port"], tuple):
+            values["ports"] = values["port"]
+            values["port"] = max(values["ports"])
         try:
-            level = Level(str(name), size, **found, parts=tuple(filter(None, parts)))
+            level = Level(str(name), size, **values, parts=tuple(filter(None, parts)))
         except MachineError as error:
             self.error(size_token if size < 1 else name, str(error))
             return None
         return LevelAttr.of(level, size_from)
 
     def part(self, key: Token, count: Token, port: Node, word: Token | None) -> PartLinks | None:
-        """The links of a part of a level; None after an error."""
+        """Return the links of a part of a level, or None after an error."""
         if str(key) != "part":
             self.error(key, f"only `part` takes a number in brackets, as in {_PART}, not '{key}'")
             return None
@@ -240,10 +247,10 @@ class MachineLowering(Lowering):
             return None
 
     def setting(self, key: Token, value: Node) -> object:
-        """The value of a setting of a level; None after an error."""
+        """Return the value of a setting of a level, or None after an error."""
         token = next(value.scan_values(_is_token), key) if _is_tree(value) else value
         if words := _WORDS.get(key):
-            # The matrix of links is a kind by itself
+            # A matrix of links is a kind that is not written as a word.
             known = [word for word in words if word is not LinkKind.LINKS]
             if token is value and str(token) in known:
                 return words(str(token))
@@ -274,7 +281,7 @@ class MachineLowering(Lowering):
         return None
 
     def needed_quantity(self, key: Token, value: Node) -> float | None:
-        """A bandwidth or a time."""
+        """Return a bandwidth or a time, or None after an error."""
         kind = _QUANTITIES[key]
         if _is_tree(value, "quantity"):
             return self.quantity(value, kind, str(key))
@@ -284,7 +291,7 @@ class MachineLowering(Lowering):
         return None
 
     def matrix(self, key: Token, value: Node) -> tuple[tuple[int, ...], ...] | None:
-        """Rows of integers; whether they are links is checked later."""
+        """Return rows of integers, or None after an error; their values are checked later."""
         rows: list[tuple[int, ...]] = []
         for row in value.children:
             numbers: list[Node] = row.children if _is_tree(row, "list") else []
@@ -293,16 +300,16 @@ class MachineLowering(Lowering):
                 token = next(wrong.scan_values(_is_token), key) if _is_tree(wrong) else wrong
                 self.error(token, f"{key} needs {_LISTS[key]}: a row of numbers for each child")
                 return None
-            found = [self.integer(number) for number in numbers]
-            rows.append(tuple(count for count in found if count is not None))
-            if None in found:
+            counts = [self.integer(number) for number in numbers]
+            rows.append(tuple(count for count in counts if count is not None))
+            if None in counts:
                 return None
         if not rows:
             self.error(key, f"{key} needs {_LISTS[key]}")
         return tuple(rows) or None
 
     def plain_number(self, key: Token, value: Node) -> float | None:
-        """The value of a taper, or of rails."""
+        """Return the value of a taper or of rails, or None after an error."""
         if not isinstance(value, Token):
             last = [*value.scan_values(_is_token), key]
             token = value.children[1] if value.data == "quantity" else last[0]
@@ -311,11 +318,11 @@ class MachineLowering(Lowering):
         if value.type != "NUMBER":
             self.error(value, f"{key} needs a number, as in `{key} = 2`, not '{value}'")
             return None
-        found = self.integer(value) if key == "rails" else self.number(value)
-        if found is not None and found < 1:
+        number = self.integer(value) if key == "rails" else self.number(value)
+        if number is not None and number < 1:
             self.error(value, f"{key} must be at least 1, not {value}")
             return None
-        return found
+        return number
 
     def device(self, tree: Node) -> DeviceAttr | None:
         rates: dict[str, float] = {}
@@ -358,36 +365,36 @@ class MachineLowering(Lowering):
         symbol, template_symbol, arguments, file = tree.children
         self.instances.discard(bare(symbol))
         before = len(self.errors)
-        given = self.parameters(arguments)
+        overridden = self.parameters(arguments)
         template = self.template(template_symbol, file)
         if template is None or len(self.errors) > before:
             return None
         known = {p.parameter.data: p.value.data for p in template.parameters or ()}
-        for name, (_, token) in given.items():
+        for name, (_, token) in overridden.items():
             if name not in known:
                 has = f"its parameters are {', '.join(known)}" if known else "it has none"
                 self.error(token, f"machine {template_symbol} has no parameter '{name}': {has}")
                 return None
-        sizes = known | {name: value for name, (value, _) in given.items()}
+        sizes = known | {name: value for name, (value, _) in overridden.items()}
         levels: list[LevelAttr] = []
         for level in template.levels:
             size = sizes.get(level.size_from.data, level.size.data)
             if size < 1:
-                token = given[level.size_from.data][1]
+                token = overridden[level.size_from.data][1]
                 name = level.level_name.data
                 self.error(token, f"level '{name}' needs at least one child, not {size}")
                 return None
             try:
                 levels.append(LevelAttr.of(replace(level.value(), size=size)))
-            except MachineError as error:  # a list or a matrix is of one size
-                self.error(given[level.size_from.data][1], str(error))
+            except MachineError as error:  # a list or a matrix fits one size only
+                self.error(overridden[level.size_from.data][1], str(error))
                 return None
         properties: dict[str, Attribute] = {
             "sym_name": StringAttr(bare(symbol)),
             "levels": ArrayAttr(levels),
             "reference": ReferenceAttr(
                 StringAttr(bare(template_symbol)),
-                parameter_list({name: value for name, (value, _) in given.items()}),
+                parameter_list({name: value for name, (value, _) in overridden.items()}),
                 StringAttr(file[1:-1] if file else ""),
             ),
         }
@@ -396,7 +403,7 @@ class MachineLowering(Lowering):
         return self._finish_machine(symbol, MachineOp.create(properties=properties))
 
     def template(self, symbol: Token, file: Token | None) -> MachineOp | None:
-        """The machine a reference speaks of: of this file, of another, or a shipped one."""
+        """Return the machine that a reference names: of this file, of another, or a shipped one."""
         name = bare(symbol)
         if file is None and name in self.machines:
             return self.machines[name][0]
@@ -405,7 +412,7 @@ class MachineLowering(Lowering):
         elif name in shipped():
             path = PRESETS / f"{name}.coll"
         elif name in self.failed:
-            return None  # its own error says why
+            return None  # the error of its declaration says why
         elif name in self.instances:
             self.error(symbol, f"machine {symbol} is itself taken from another: write it above")
             return None
@@ -431,7 +438,7 @@ class MachineLowering(Lowering):
         return machines[name][0]
 
     def machines_of(self, path: Path, token: Token) -> Machines | None:
-        """The machines of another file; its errors are reported there, with a note here."""
+        """Return the machines of another file; its errors get a note at the reference."""
         name = str(path)
         if name == self.file:
             self.error(token, f"{token} is this file: leave out `from {token}`")
@@ -455,9 +462,9 @@ class MachineLowering(Lowering):
             errors, machines = error.diagnostics, None
         else:
             self.sources.add(name, text)
-            other = MachineLowering(name, self.sources, self.including, self.files)
-            other.declare_machines(text)
-            errors, machines = other.errors, other.machines
+            lowering = MachineLowering(name, self.sources, self.including, self.files)
+            lowering.declare_machines(text)
+            errors, machines = lowering.errors, lowering.machines
         here = note("the file is needed here", self.position(token))
-        self.errors += [replace(found, notes=(*found.notes, here)) for found in errors]
+        self.errors += [replace(error, notes=(*error.notes, here)) for error in errors]
         return None if errors else machines

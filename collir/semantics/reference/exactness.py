@@ -30,7 +30,7 @@ class _Grid:
     exact: bool = True
 
     def within(self, dtype: DType) -> "_Grid":
-        """Return the same grid, inexact if the dtype does not hold all of it; integers wrap exactly."""
+        """Return the grid, marked inexact if the dtype does not hold it; integers wrap exactly."""
         fits = not dtype.is_float or (
             self.largest / self.unit <= 2**dtype.mantissa and dtype.represents(float(self.largest))
         )

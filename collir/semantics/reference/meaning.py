@@ -15,6 +15,7 @@ from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.builders import module_of
+from collir.ir.names import set_name
 from collir.layout import Axis, Dim, DistType, Mesh
 from collir.machine import Level, Machine
 from collir.semantics.reference.steps import MEANINGS, Effect
@@ -35,7 +36,7 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     block = Block(arg_types=[_type(value) for value in function.args])
     values: dict[SSAValue, SSAValue] = dict(zip(function.args, block.args, strict=True))
     for old, new in zip(function.args, block.args, strict=True):
-        _rename(new, old)
+        set_name(new, old.name_hint)
     for op in function.body.ops:
         operands = [values[operand] for operand in op.operands]
         if isinstance(op, DistOp) and MEANINGS[op.mnemonic].effect is Effect.NOTHING:
@@ -44,7 +45,7 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
             copy = type(op).create(
                 operands=operands, properties=op.properties, result_types=[_type(op.result)]
             )
-            _rename(copy.result, op.result)
+            set_name(copy.result, op.result.name_hint)
             values[op.result] = copy.result
             block.add_op(copy)
         else:
@@ -56,11 +57,6 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     alone.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(_MESH)
     module.body.block.add_op(alone)
     return module, alone
-
-
-def _rename(value: SSAValue, old: SSAValue) -> None:
-    """Give a value the full name of another; the property setter would cut off a suffix `_1`."""
-    value._name = old.name_hint  # pyright: ignore[reportPrivateUsage]
 
 
 def _type(value: SSAValue) -> DistTensorType:
