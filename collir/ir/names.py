@@ -7,7 +7,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-"""A name that ``.coll`` can write."""
+"""The form of names in ``.coll``."""
 
 
 def unique_names(function: FuncOp) -> dict[SSAValue, str]:
@@ -17,7 +17,7 @@ def unique_names(function: FuncOp) -> dict[SSAValue, str]:
     number.
     """
     names: dict[SSAValue, str] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     values = [*function.args, *(r for op in function.body.walk() for r in op.results)]
     hints = {value.name_hint for value in values}
     number = 0
@@ -26,13 +26,13 @@ def unique_names(function: FuncOp) -> dict[SSAValue, str]:
         if hint is None or not IDENTIFIER.fullmatch(hint):
             name = str(number)
             number += 1
-        elif hint not in taken:
+        elif hint not in used:
             name = hint
         else:
             suffix = 1
-            while (name := f"{hint}_{suffix}") in taken or name in hints:
+            while (name := f"{hint}_{suffix}") in used or name in hints:
                 suffix += 1
-        taken.add(name)
+        used.add(name)
         names[value] = name
     return names
 
