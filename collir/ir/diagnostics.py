@@ -109,17 +109,17 @@ _WIDTH = 160
 def _snippet(line: str, column: int) -> str:
     """Return the line and a caret under ``column``; of a very long line, the part around it."""
     start = max(0, column - 1 - _WIDTH // 2) if len(line) > _WIDTH else 0
-    shown = "".join(
+    visible = "".join(
         c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}"
         for c in line[start : start + _WIDTH]
     )
-    before = "".join("\t" if c == "\t" else " " for c in shown[: column - 1 - start])
-    token = _TOKEN.match(shown, len(before))
+    before = "".join("\t" if c == "\t" else " " for c in visible[: column - 1 - start])
+    token = _TOKEN.match(visible, len(before))
     tail = "~" * (len(token.group()) - 1) if token else ""
-    return f"{shown}\n{before}^{tail}"
+    return f"{visible}\n{before}^{tail}"
 
 
-def shown(message: str) -> str:
+def single_line(message: str) -> str:
     """Return a message in one line, without its middle if it has thousands of characters."""
     if len(message) > MAX_MESSAGE:
         message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 2 :]}"
@@ -130,7 +130,7 @@ def shown(message: str) -> str:
 def render(diagnostic: Diagnostic, sources: Sources) -> str:
     """Return a diagnostic with its source line, its caret and its notes, ending in a newline."""
     where = f"{diagnostic.position}: " if diagnostic.position else ""
-    text = f"{where}{diagnostic.severity}: {shown(diagnostic.message)}\n"
+    text = f"{where}{diagnostic.severity}: {single_line(diagnostic.message)}\n"
     if diagnostic.position and (line := sources.line(diagnostic.position)) is not None:
         text += _snippet(line, diagnostic.position.column) + "\n"
     return text + "".join(render(n, sources) for n in diagnostic.notes)

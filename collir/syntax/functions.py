@@ -22,7 +22,7 @@ from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.layout.types import unknown_axis
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.operations import SHOWN, usage
-from collir.syntax.parsing import Node
+from collir.syntax.parsing import SyntaxTree
 
 Operation = type[DistOp]
 
@@ -39,15 +39,15 @@ class FunctionLowering(Lowering):
         self.values: dict[str, SSAValue | None] = {}
         self.tokens: dict[str, Token] = {}
 
-    def lower(self, tree: Node, mesh_symbol: Token) -> FuncOp | None:
+    def lower(self, tree: SyntaxTree, mesh_symbol: Token) -> FuncOp | None:
         before = len(self.errors)
         symbol = tree.children[0]
         arguments: list[tuple[Token, DistType | None]] = []
         results: list[DistType | None] = []
-        result_tree: Node = None
-        steps: list[Node] = []
-        end: Node = None
-        place: Node = None
+        result_tree: SyntaxTree = None
+        steps: list[SyntaxTree] = []
+        end: SyntaxTree = None
+        place: SyntaxTree = None
         for child in tree.children[1:]:
             match getattr(child, "data", None):
                 case None:  # the mesh, or an optional part that is missing
@@ -130,7 +130,7 @@ class FunctionLowering(Lowering):
         """Return the last token that names a sub-axis."""
         return next((t for t in reversed(tokens) if axis in self.sub_axes(t)), tokens[-1])
 
-    def type(self, tree: Node) -> DistType | None:
+    def type(self, tree: SyntaxTree) -> DistType | None:
         """Return the type as written, or None after an error."""
         name, *rest = tree.children
         before = len(self.errors)
@@ -178,7 +178,7 @@ class FunctionLowering(Lowering):
             return None
         return x
 
-    def axis_set(self, names: Node) -> frozenset[str]:
+    def axis_set(self, names: SyntaxTree) -> frozenset[str]:
         axes: set[str] = set()
         for token in names.children:
             named = self.axes([token])
@@ -190,7 +190,7 @@ class FunctionLowering(Lowering):
 
     # --- steps ------------------------------------------------------------------------------
 
-    def step(self, tree: Node, block: Block) -> None:
+    def step(self, tree: SyntaxTree, block: Block) -> None:
         target, name, operand_tree, *clauses, written = tree.children
         operation = OPERATIONS.get(str(name))
         if operation is None:
@@ -258,14 +258,14 @@ class FunctionLowering(Lowering):
         self,
         name: Token,
         kind: StepKind,
-        trees: Sequence[Node],
+        trees: Sequence[SyntaxTree],
         places: dict[str, list[Token]],
     ) -> dict[str, Attribute]:
         """Return the properties of an operation from its clauses, which come in any order.
 
         The tokens of the argument of every written clause are added to ``places``.
         """
-        written: dict[str, tuple[Token, Node]] = {}
+        written: dict[str, tuple[Token, SyntaxTree]] = {}
         for clause in trees:
             keyword, argument = clause.children[0], clause.children[-1]  # of a flag, the same
             if str(keyword) in written:
@@ -291,7 +291,7 @@ class FunctionLowering(Lowering):
         return properties
 
     def argument(
-        self, keyword: Token, argument: Node, kind: ArgumentKind, operation: StepKind
+        self, keyword: Token, argument: SyntaxTree, kind: ArgumentKind, operation: StepKind
     ) -> Argument | None:
         """Return the value of an argument, or None after an error."""
         before = len(self.errors)
@@ -324,9 +324,9 @@ class FunctionLowering(Lowering):
     def finish(
         self,
         symbol: Token,
-        end: Node,
+        end: SyntaxTree,
         results: Sequence[DistType | None],
-        result_tree: Node,
+        result_tree: SyntaxTree,
         block: Block,
     ) -> None:
         keyword, listed = end.children
@@ -355,7 +355,7 @@ class FunctionLowering(Lowering):
             block.add_op(op)
 
 
-def _tokens(argument: Node) -> list[Token]:
+def _tokens(argument: SyntaxTree) -> list[Token]:
     """Return the tokens of an argument, in order."""
     if isinstance(argument, Token):
         return [argument]

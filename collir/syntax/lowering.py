@@ -9,7 +9,7 @@ from itertools import islice
 from lark import Token
 
 from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, Position
-from collir.syntax.parsing import Node
+from collir.syntax.parsing import SyntaxTree
 from collir.syntax.units import Quantity
 
 _MAX_DIGITS = 19
@@ -66,7 +66,7 @@ class Lowering:
             return value
         return None
 
-    def quantity(self, tree: Node, kind: Quantity, subject: str) -> float | None:
+    def quantity(self, tree: SyntaxTree, kind: Quantity, subject: str) -> float | None:
         """Return a positive quantity in SI (a time may be 0), or None after an error."""
         number, unit = tree.children
         if unit not in kind.units:

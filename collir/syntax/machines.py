@@ -21,13 +21,13 @@ from collir.dialects.machine import (
 from collir.ir.diagnostics import DiagnosticError, Sources, note
 from collir.machine import Device, Fabric, Level, LinkKind, MachineError, PartLinks
 from collir.syntax.lowering import Lowering, bare
-from collir.syntax.parsing import Node, decode, parse
+from collir.syntax.parsing import SyntaxTree, decode, parse
 from collir.syntax.units import Quantity
 
 PRESETS = Path(__file__).parent.parent / "machine" / "presets"
 """The folder of the machines that ship with collir."""
 
-Machines = dict[str, tuple[MachineOp, Token]]
+MachinesByName = dict[str, tuple[MachineOp, Token]]
 
 _QUANTITIES = {
     "port": Quantity.BANDWIDTH,
@@ -88,19 +88,19 @@ class MachineLowering(Lowering):
         file: str,
         sources: Sources,
         including: tuple[str, ...] = (),
-        files: dict[str, Machines | None] | None = None,
+        files: dict[str, MachinesByName | None] | None = None,
     ):
         super().__init__(file, [])
         self.sources = sources
         self.including = (*including, file)
-        self.files: dict[str, Machines | None] = {} if files is None else files
-        self.machines: Machines = {}
+        self.files: dict[str, MachinesByName | None] = {} if files is None else files
+        self.machines: MachinesByName = {}
         self.instances: set[str] = set()
         self.symbols: dict[str, Token] = {}
         self.failed: set[str] = set()
         self.ops: dict[int, Operation] = {}
 
-    def declare_machines(self, text: str) -> list[tuple[int, Node]]:
+    def declare_machines(self, text: str) -> list[tuple[int, SyntaxTree]]:
         """Parse the file, build its machines, and return its declarations, numbered."""
         tree, self.errors, self.failed = parse(text, self.file)
         items = list(enumerate(tree.children))
@@ -112,8 +112,8 @@ class MachineLowering(Lowering):
     def declare(
         self,
         kind: str,
-        items: list[tuple[int, Node]],
-        build: Callable[[Node], Operation | None],
+        items: list[tuple[int, SyntaxTree]],
+        build: Callable[[SyntaxTree], Operation | None],
     ) -> None:
         """Build all declarations of a kind; a symbol that is defined twice is an error."""
         for index, tree in items:
@@ -134,7 +134,7 @@ class MachineLowering(Lowering):
             self.error(symbol, f"{symbol} is defined twice", here)
         return first is symbol
 
-    def machine(self, tree: Node) -> MachineOp | None:
+    def machine(self, tree: SyntaxTree) -> MachineOp | None:
         symbol, parameters, device, *levels = tree.children
         before = len(self.errors)
         values = self.parameters(parameters)
@@ -163,7 +163,7 @@ class MachineLowering(Lowering):
         self.machines[bare(symbol)] = (op, symbol)
         return op
 
-    def parameters(self, tree: Node | None) -> dict[str, tuple[int, Token]]:
+    def parameters(self, tree: SyntaxTree | None) -> dict[str, tuple[int, Token]]:
         values: dict[str, tuple[int, Token]] = {}
         for parameter in tree.children if tree else ():
             name, number = parameter.children
@@ -174,7 +174,7 @@ class MachineLowering(Lowering):
                 values[str(name)] = (value, name)
         return values
 
-    def distinct_levels(self, trees: Sequence[Node]) -> None:
+    def distinct_levels(self, trees: Sequence[SyntaxTree]) -> None:
         known: dict[str, Token] = {}
         for tree in trees:
             name = tree.children[0]
@@ -183,7 +183,7 @@ class MachineLowering(Lowering):
                 here = note(f"level '{name}' is first defined here", self.position(first))
                 self.error(name, f"level '{name}' is defined twice", here)
 
-    def level(self, tree: Node, parameters: dict[str, tuple[int, Token]]) -> LevelAttr | None:
+    def level(self, tree: SyntaxTree, parameters: dict[str, tuple[int, Token]]) -> LevelAttr | None:
         name, size_token, *settings = tree.children
         size_from = ""
         if size_token.type == "NUMBER":
@@ -229,7 +229,9 @@ class MachineLowering(Lowering):
             return None
         return LevelAttr.of(level, size_from)
 
-    def part(self, key: Token, count: Token, port: Node, word: Token | None) -> PartLinks | None:
+    def part(
+        self, key: Token, count: Token, port: SyntaxTree, word: Token | None
+    ) -> PartLinks | None:
         """Return the links of a part of a level, or None after an error."""
         if str(key) != "part":
             self.error(key, f"only `part` takes a number in brackets, as in {_PART}, not '{key}'")
@@ -246,7 +248,7 @@ class MachineLowering(Lowering):
             self.error(count, str(error))
             return None
 
-    def setting(self, key: Token, value: Node) -> object:
+    def setting(self, key: Token, value: SyntaxTree) -> object:
         """Return the value of a setting of a level, or None after an error."""
         token = next(value.scan_values(_is_token), key) if _is_tree(value) else value
         if words := _WORDS.get(key):
@@ -280,7 +282,7 @@ class MachineLowering(Lowering):
             return self.needed_quantity(key, value)
         return None
 
-    def needed_quantity(self, key: Token, value: Node) -> float | None:
+    def needed_quantity(self, key: Token, value: SyntaxTree) -> float | None:
         """Return a bandwidth or a time, or None after an error."""
         kind = _QUANTITIES[key]
         if _is_tree(value, "quantity"):
@@ -290,11 +292,11 @@ class MachineLowering(Lowering):
         self.error(token, f"{key} needs {kind.example}, not {shown}")
         return None
 
-    def matrix(self, key: Token, value: Node) -> tuple[tuple[int, ...], ...] | None:
+    def matrix(self, key: Token, value: SyntaxTree) -> tuple[tuple[int, ...], ...] | None:
         """Return rows of integers, or None after an error; their values are checked later."""
         rows: list[tuple[int, ...]] = []
         for row in value.children:
-            numbers: list[Node] = row.children if _is_tree(row, "list") else []
+            numbers: list[SyntaxTree] = row.children if _is_tree(row, "list") else []
             wrong = next(filter(_is_tree, numbers), None) if _is_tree(row, "list") else row
             if wrong is not None:
                 token = next(wrong.scan_values(_is_token), key) if _is_tree(wrong) else wrong
@@ -308,7 +310,7 @@ class MachineLowering(Lowering):
             self.error(key, f"{key} needs {_LISTS[key]}")
         return tuple(rows) or None
 
-    def plain_number(self, key: Token, value: Node) -> float | None:
+    def plain_number(self, key: Token, value: SyntaxTree) -> float | None:
         """Return the value of a taper or of rails, or None after an error."""
         if not isinstance(value, Token):
             last = [*value.scan_values(_is_token), key]
@@ -324,7 +326,7 @@ class MachineLowering(Lowering):
             return None
         return number
 
-    def device(self, tree: Node) -> DeviceAttr | None:
+    def device(self, tree: SyntaxTree) -> DeviceAttr | None:
         rates: dict[str, float] = {}
         memory = bandwidth = reduction = None
         start: Token | None = None
@@ -361,7 +363,7 @@ class MachineLowering(Lowering):
             self.error(start, str(error))
             return None
 
-    def instance(self, tree: Node) -> MachineOp | None:
+    def instance(self, tree: SyntaxTree) -> MachineOp | None:
         symbol, template_symbol, arguments, file = tree.children
         self.instances.discard(bare(symbol))
         before = len(self.errors)
@@ -437,7 +439,7 @@ class MachineLowering(Lowering):
             return None
         return machines[name][0]
 
-    def machines_of(self, path: Path, token: Token) -> Machines | None:
+    def machines_of(self, path: Path, token: Token) -> MachinesByName | None:
         """Return the machines of another file; its errors get a note at the reference."""
         name = str(path)
         if name == self.file:
@@ -450,7 +452,7 @@ class MachineLowering(Lowering):
             self.files[name] = self._read_machines(path, token)
         return self.files[name]
 
-    def _read_machines(self, path: Path, token: Token) -> Machines | None:
+    def _read_machines(self, path: Path, token: Token) -> MachinesByName | None:
         name = str(path)
         try:
             text = decode(path.read_bytes(), name)

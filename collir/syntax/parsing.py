@@ -17,7 +17,7 @@ from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Posit
 from collir.layout.steps import ArgumentKind
 from collir.syntax.operations import keywords
 
-Node = Any
+SyntaxTree = Any
 """A Lark tree; the grammar says whether its children are tokens or trees."""
 
 _DECLARATION = re.compile(r"^(?:machine|mesh|func)[ \t]+@?(\w+)", re.MULTILINE)
@@ -130,7 +130,7 @@ def _syntax_error(error: UnexpectedInput, file: str) -> Diagnostic:
     return Diagnostic(message + (f" ({hint})" if hint else ""), position)
 
 
-def parse(text: str, file: str) -> tuple[Node, list[Diagnostic], set[str]]:
+def parse(text: str, file: str) -> tuple[SyntaxTree, list[Diagnostic], set[str]]:
     """Parse a text, declaration by declaration if it has syntax errors.
 
     Returns: the tree of the declarations without syntax errors, the errors (at most one per
@@ -143,7 +143,7 @@ def parse(text: str, file: str) -> tuple[Node, list[Diagnostic], set[str]]:
             first = error
         errors: list[Diagnostic] = []
         failed: set[str] = set()
-        children: list[Node] = []
+        children: list[SyntaxTree] = []
         starts = [
             (0, ""),
             *((m.start(), m[1]) for m in _DECLARATION.finditer(text)),

@@ -21,7 +21,7 @@ from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped
-from collir.syntax.parsing import Node, no_gc
+from collir.syntax.parsing import SyntaxTree, no_gc
 
 
 def read(text: str, file: str = "<string>", sources: Sources | None = None) -> ModuleOp:
@@ -67,7 +67,7 @@ class _ModuleLowering(MachineLowering):
             raise DiagnosticError(errors)
         return module
 
-    def mesh(self, tree: Node) -> MeshOp | None:
+    def mesh(self, tree: SyntaxTree) -> MeshOp | None:
         symbol, machine_symbol, *axis_trees = tree.children
         machine = self.machine_named(machine_symbol)
         axes: list[Axis] = []
@@ -96,7 +96,7 @@ class _ModuleLowering(MachineLowering):
         self.meshes[bare(symbol)] = mesh
         return mesh_op(mesh)
 
-    def factor(self, tree: Node) -> Factor | None:
+    def factor(self, tree: SyntaxTree) -> Factor | None:
         level, number = tree.children
         size = self.integer(number)
         return None if size is None else Factor(str(level), size)
@@ -112,7 +112,7 @@ class _ModuleLowering(MachineLowering):
             self.error(symbol, f"there is no machine {symbol}{hint}")
         return None
 
-    def function(self, tree: Node) -> FuncOp | None:
+    def function(self, tree: SyntaxTree) -> FuncOp | None:
         mesh_symbol = next(
             child
             for child in tree.children[1:]

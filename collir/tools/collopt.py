@@ -35,7 +35,7 @@ from collir.ir.diagnostics import (
     DiagnosticError,
     Sources,
     render_all,
-    shown,
+    single_line,
 )
 from collir.ir.progress import activity, passes_run
 from collir.ir.remarks import listening
@@ -304,7 +304,8 @@ class CollOpt(xDSLOptMain):
         self._heard += 1
         self._ticker.clear()
         if self._heard <= MAX_ERRORS:
-            sys.stderr.write(f"{remark.position or 'collopt'}: remark: {shown(remark.message)}\n")
+            message = single_line(remark.message)
+            sys.stderr.write(f"{remark.position or 'collopt'}: remark: {message}\n")
 
     _heard = 0
 

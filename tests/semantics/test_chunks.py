@@ -14,7 +14,7 @@ import pytest
 from programs import SIZES, mesh_of_sizes, ordered_lists
 
 from collir.layout import DistType, DType, LayoutError, Mesh, Reduction, rules
-from collir.semantics.reference.chunks import ChunkError, State, goal, initial, step
+from collir.semantics.reference.chunks import ChunkError, ChunkState, goal, initial, step
 from collir.semantics.reference.devices import coordinate, groups, index_in
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast")
@@ -36,7 +36,7 @@ def typed(mesh: Mesh, x: DistType, op: str, axes: tuple[str, ...]) -> DistType |
         return None
 
 
-def accepted(mesh: Mesh, state: State, op: str, axes: tuple[str, ...]) -> bool:
+def accepted(mesh: Mesh, state: ChunkState, op: str, axes: tuple[str, ...]) -> bool:
     """Return whether the chunk semantics accepts a step."""
     try:
         chunked(mesh, state, op, axes)
@@ -45,7 +45,7 @@ def accepted(mesh: Mesh, state: State, op: str, axes: tuple[str, ...]) -> bool:
     return True
 
 
-def chunked(mesh: Mesh, state: State, op: str, axes: tuple[str, ...]) -> State:
+def chunked(mesh: Mesh, state: ChunkState, op: str, axes: tuple[str, ...]) -> ChunkState:
     """Return the state after a step by the chunk semantics, of all groups that hold data."""
     taking_part = [group for group in groups(mesh, axes) if state[group].any()]
     if not taking_part:
@@ -53,7 +53,7 @@ def chunked(mesh: Mesh, state: State, op: str, axes: tuple[str, ...]) -> State:
     return step(state, op, taking_part)
 
 
-def state_of(mesh: Mesh, x: DistType) -> State:
+def state_of(mesh: Mesh, x: DistType) -> ChunkState:
     """Return the chunk state of a type: the rows of every device, and the contributions in them."""
     k = mesh.devices
     state = np.zeros((k, k, k), dtype=np.bool_)
@@ -76,14 +76,14 @@ def everything_partial(mesh: Mesh) -> DistType:
     return DistType.make(DType.F32, [mesh.devices], partial=mesh.by_name, reduction=Reduction.SUM)
 
 
-def reachable(mesh: Mesh, length: int) -> Iterator[tuple[DistType, State]]:
+def reachable(mesh: Mesh, length: int) -> Iterator[tuple[DistType, ChunkState]]:
     """Yield the pairs (type, chunk state) that typed programs shorter than ``length`` lead to."""
     start = everything_partial(mesh)
     seen = {start}
     frontier = [(start, initial(mesh.devices))]
     for _ in range(length):
         yield from frontier
-        following: list[tuple[DistType, State]] = []
+        following: list[tuple[DistType, ChunkState]] = []
         for x, state in frontier:
             for op, axes in steps_on(mesh):
                 y = typed(mesh, x, op, axes)

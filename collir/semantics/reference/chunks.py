@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-State = NDArray[np.bool_]
+ChunkState = NDArray[np.bool_]
 """One matrix per device: shape [k, k, k], indexed by device, chunk and contribution."""
 
 
@@ -21,7 +21,7 @@ class ChunkError(ValueError):
     """A step that the chunk semantics does not allow."""
 
 
-def initial(k: int) -> State:
+def initial(k: int) -> ChunkState:
     """Return the state in which every device holds its own contribution to every chunk."""
     state = np.zeros((k, k, k), dtype=np.bool_)
     for device in range(k):
@@ -29,17 +29,17 @@ def initial(k: int) -> State:
     return state
 
 
-def goal(k: int) -> State:
+def goal(k: int) -> ChunkState:
     """Return the state in which every device holds every chunk, complete."""
     return np.ones((k, k, k), dtype=np.bool_)
 
 
-def _rows(matrix: State) -> NDArray[np.bool_]:
+def _rows(matrix: ChunkState) -> NDArray[np.bool_]:
     """Return, for each chunk, whether a device holds any contribution to it."""
     return np.logical_or.reduce(matrix, axis=1)
 
 
-def _summed(matrices: State) -> State:
+def _summed(matrices: ChunkState) -> ChunkState:
     """Return the sum of a group's states, after checking that it is allowed.
 
     All devices must hold the same chunks, and no contribution may be counted twice.
@@ -54,11 +54,11 @@ def _summed(matrices: State) -> State:
     return np.logical_or.reduce(matrices, axis=0)
 
 
-def _all_reduce(matrices: State) -> State:
+def _all_reduce(matrices: ChunkState) -> ChunkState:
     return np.stack([_summed(matrices)] * len(matrices))
 
 
-def _reduce_scatter(matrices: State) -> State:
+def _reduce_scatter(matrices: ChunkState) -> ChunkState:
     total = _summed(matrices)
     rows = np.flatnonzero(_rows(total))
     if len(rows) % len(matrices):
@@ -69,7 +69,7 @@ def _reduce_scatter(matrices: State) -> State:
     return out
 
 
-def _all_gather(matrices: State) -> State:
+def _all_gather(matrices: ChunkState) -> ChunkState:
     rows = np.stack([_rows(m) for m in matrices])
     counts = rows.sum(axis=1)
     if not counts.any():
@@ -81,13 +81,13 @@ def _all_gather(matrices: State) -> State:
     return np.stack([matrices.any(axis=0)] * len(matrices))
 
 
-def _reduce(matrices: State) -> State:
+def _reduce(matrices: ChunkState) -> ChunkState:
     out = np.zeros_like(matrices)
     out[0] = _summed(matrices)
     return out
 
 
-def _broadcast(matrices: State) -> State:
+def _broadcast(matrices: ChunkState) -> ChunkState:
     root = matrices[0]
     if (matrices & ~root).any():
         raise ChunkError("a device holds what the root does not")
@@ -96,7 +96,7 @@ def _broadcast(matrices: State) -> State:
     return np.stack([root] * len(matrices))
 
 
-RULES: dict[str, Callable[[State], State]] = {
+CHUNK_RULES: dict[str, Callable[[ChunkState], ChunkState]] = {
     "all_reduce": _all_reduce,
     "reduce_scatter": _reduce_scatter,
     "all_gather": _all_gather,
@@ -106,7 +106,7 @@ RULES: dict[str, Callable[[State], State]] = {
 """The five collectives of P², as functions of the states of a group."""
 
 
-def step(state: State, collective: str, groups: Sequence[Sequence[int]]) -> State:
+def step(state: ChunkState, collective: str, groups: Sequence[Sequence[int]]) -> ChunkState:
     """Return the state after a collective of all groups at once; other devices keep their state.
 
     Raises:
@@ -115,5 +115,5 @@ def step(state: State, collective: str, groups: Sequence[Sequence[int]]) -> Stat
     out = state.copy()
     for group in groups:
         ranks = list(group)
-        out[ranks] = RULES[collective](state[ranks])
+        out[ranks] = CHUNK_RULES[collective](state[ranks])
     return out

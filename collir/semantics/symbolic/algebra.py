@@ -87,7 +87,8 @@ def _collected(constant: Fraction, terms: Iterable[tuple[Term, Fraction]]) -> Su
     """Return a sum in which the factors of equal terms are added."""
     factors: dict[Term, Fraction] = {}
     for term, times in terms:
-        factors[term] = factors.get(term, Fraction(0)) + times
+        known = factors.get(term)
+        factors[term] = times if known is None else known + times
     return Sum(constant, frozenset((term, times) for term, times in factors.items() if times))
 
 
@@ -409,7 +410,7 @@ def _summand_substituted(summand: Summand, values: Values) -> Expr:
             families = [_family_substituted(family, values) for family in summand.families]
             return extremum(summand.reduction, families)
         case Product():
-            return product([(_family_substituted(f, values), n) for f, n in summand.factors])
+            return product_expr([(_family_substituted(f, values), n) for f, n in summand.factors])
         case SummedSelect():
             return substituted(summand.body, values)
 
@@ -482,7 +483,7 @@ def _summand_with_indices(summand: Summand, function: Callable[[Index], Index]) 
         case Extremum():
             return extremum(summand.reduction, [changed(f) for f in sorted_families(summand)])
         case Product():
-            return product([(changed(family), n) for family, n in sorted_factors(summand)])
+            return product_expr([(changed(family), n) for family, n in sorted_factors(summand)])
         case SummedSelect():
             return with_indices(summand.body, function)
 
@@ -510,7 +511,7 @@ def reduced(expr: Expr, var: Var, reduction: Reduction) -> Expr:
             return total
         family = Family((var,), expr)
         if reduction is Reduction.PROD:
-            return product([(family, 1)])
+            return product_expr([(family, 1)])
         return extremum(reduction, [family])
     if reduction is Reduction.PROD:
         return _product_over(expr, var)
@@ -526,7 +527,7 @@ def _reduced_interval(var: Var, value: Expr, reduction: Reduction) -> Expr:
 def _combined(a: Expr, b: Expr, reduction: Reduction) -> Expr:
     """Return the product, maximum or minimum of two expressions."""
     if reduction is Reduction.PROD:
-        return zipped(a, b, lambda x, y: product([(Family((), x), 1), (Family((), y), 1)]))
+        return zipped(a, b, lambda x, y: product_expr([(Family((), x), 1), (Family((), y), 1)]))
     return zipped(a, b, lambda x, y: extremum(reduction, [Family((), x), Family((), y)]))
 
 
@@ -534,9 +535,9 @@ def _product_over(total: Sum, var: Var) -> Expr:
     """Return the product of a sum over all values of a variable; a factor is taken out."""
     if only := total.only:
         term, times = only
-        inner = product([(Family((var,), _sum_of(term)), 1)])
+        inner = product_expr([(Family((var,), _sum_of(term)), 1)])
         return scaled(inner, _constant_power(times, var.size))
-    return product([(Family((var,), total), 1)])
+    return product_expr([(Family((var,), total), 1)])
 
 
 def _extremum_over(total: Sum, var: Var, reduction: Reduction) -> Expr:
@@ -594,7 +595,7 @@ def _members(reduction: Reduction, family: Family) -> Iterator[Family]:
         yield _numbered_family(used + fresh.bound, fresh.body)
 
 
-def product(factors: Iterable[tuple[Family, int]]) -> Expr:
+def product_expr(factors: Iterable[tuple[Family, int]]) -> Expr:
     """Return the product of all values of families, each to its power."""
     powers: dict[Family, int] = {}
     constant = Fraction(1)
@@ -635,7 +636,7 @@ def _factors_of(family: Family, power: int) -> Iterator[tuple[Family, int]]:
 
 def _power(leaf: Sum, power: int) -> Expr:
     if leaf.terms:
-        return product([(Family((), leaf), power)])
+        return product_expr([(Family((), leaf), power)])
     return constant_expr(_constant_power(leaf.number, power))
 
 

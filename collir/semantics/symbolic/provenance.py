@@ -51,7 +51,7 @@ Atom = Input | Opaque
 Assignment = Mapping[Var, int]
 """Values of variables."""
 
-MAX_POINTS = 400
+MOST_POINTS = 400
 """The most points at which two expressions are compared."""
 
 _ENUMERATED = 4096
@@ -192,7 +192,7 @@ def _points(
     seen: set[tuple[int, ...]] = set()
     for point in candidates:
         key = tuple(point.get(var, 0) for var in free)
-        if key not in seen and len(seen) < MAX_POINTS:
+        if key not in seen and len(seen) < MOST_POINTS:
             seen.add(key)
             yield dict(zip(free, key, strict=True))
 

@@ -35,7 +35,7 @@ class Checked:
     verdict: Verdict
 
 
-MEMORY = 2**30
+MEMORY_LIMIT = 2**30
 """The default limit of the bytes of buffers up to which functions are run."""
 
 
@@ -46,7 +46,7 @@ def compare(
     after_module: ModuleOp,
     *,
     seed: int = 0,
-    memory: int = MEMORY,
+    memory: int = MEMORY_LIMIT,
 ) -> Verdict:
     """Return the verdict on whether two functions compute the same.
 
@@ -138,7 +138,7 @@ def executed(
     after_module: ModuleOp,
     unproven: str,
     seed: int = 0,
-    memory: int = MEMORY,
+    memory: int = MEMORY_LIMIT,
 ) -> Verdict:
     """Return the verdict of running both functions on random inputs, if their buffers are small.
 
@@ -161,7 +161,12 @@ def executed(
 
 
 def compare_modules(
-    before: ModuleOp, after: ModuleOp, *, new: bool = True, seed: int = 0, memory: int = MEMORY
+    before: ModuleOp,
+    after: ModuleOp,
+    *,
+    new: bool = True,
+    seed: int = 0,
+    memory: int = MEMORY_LIMIT,
 ) -> list[Checked]:
     """Compare the functions of two modules by name; return the verdicts in the order of ``after``.
 
