@@ -28,7 +28,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
-from collir.dialects.machine import MeshOp
+from collir.ir.functions import meshes_of
 from collir.ir.remarks import remark
 from collir.synthesis.placement.meshes import place, unplaced
 from collir.synthesis.placement.placements import best_placements
@@ -65,7 +65,7 @@ class PlacePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         model = CostModel(self.model, self.algorithm, self.order)
         weights = weights_of(self.weights, op)
-        for mesh in (one for one in op.ops if isinstance(one, MeshOp)):
+        for mesh in meshes_of(op):
             if mesh.value().placed:
                 what = f"{self.name} leaves mesh @{mesh.sym_name.data} where it is, on levels"
                 if not self.again:

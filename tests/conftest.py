@@ -1,4 +1,4 @@
-"""Collects the files of tests/filecheck as tests, and gives random tests their seeds."""
+"""The collection of tests/filecheck, and the seeds of random tests."""
 
 import os
 from collections.abc import Generator, Iterable
@@ -16,14 +16,14 @@ os.environ |= SHARING | os.environ  # most tests start more ranks than there are
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`pytest tests/errors --update-golden` writes the .expect files anew: then read the diff."""
+    """Add `--update-golden`, which writes the .expect files of tests/errors anew; read the diff."""
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files of tests/errors anew"
     )
 
 
 class RunLine(pytest.Item):
-    """One RUN line of a file."""
+    """A RUN line of a file."""
 
     command: str = ""
 
@@ -42,12 +42,12 @@ class RunLine(pytest.Item):
 
 
 class Faults(RunLine):
-    """What would make a file test less than it seems to."""
+    """The faults of a file that make it test less than it seems to."""
 
     def runtest(self) -> None:
-        found = list(faults(self.path.read_text(encoding="utf-8")))
-        if found:
-            raise RunError("\n".join(found))
+        messages = list(faults(self.path.read_text(encoding="utf-8")))
+        if messages:
+            raise RunError("\n".join(messages))
 
 
 class LitFile(pytest.File):
@@ -62,7 +62,7 @@ class LitFile(pytest.File):
 
 
 def pytest_collect_file(parent: pytest.Collector, file_path: Path) -> pytest.Collector | None:
-    """Files of tests/filecheck are tests."""
+    """Return a collector for a file of tests/filecheck, else None."""
     if file_path.suffix in (".coll", ".mlir") and "filecheck" in file_path.parts:
         return LitFile.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
     return None

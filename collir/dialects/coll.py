@@ -1,6 +1,6 @@
-"""The coll dialect: distributed tensors, collectives over sub-axes, and what is local.
+"""The coll dialect: distributed tensors, collectives over sub-axes, and local operations.
 
-Its operations are made from the table of steps, one for each row (``collir.layout.steps``).
+It has one operation for each row of the table of steps (``collir.layout.steps``).
 """
 
 from xdsl.ir import Dialect
@@ -12,7 +12,7 @@ from collir.layout.steps import STEPS
 OPERATIONS: dict[str, type[DistOp]] = {
     name: operation("coll", kind) for name, kind in STEPS.items()
 }
-"""The operations by the names of their rows."""
+"""The operations by the name of their row."""
 
 COLLECTIVES = tuple(op for op in OPERATIONS.values() if op.KIND.sends)
 """The operations that send."""

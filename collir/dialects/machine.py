@@ -4,6 +4,7 @@ Both are symbols of a module; functions name their mesh in the attribute ``coll.
 attributes mirror the plain values of ``collir.machine`` and ``collir.layout`` and convert to them.
 """
 
+import operator
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -47,7 +48,7 @@ MESH_ATTRIBUTE = "coll.mesh"
 
 @irdl_attr_definition
 class NumberAttr(Data[float]):
-    """A double that prints so that it reads back exactly (builtin.float_data does not: 2e-05)."""
+    """A double whose text reads back exactly; that of builtin.float_data, as in 2e-05, does not."""
 
     name = "machine.number"
 
@@ -64,17 +65,17 @@ class NumberAttr(Data[float]):
 
 
 class TrailingDefaults(ParametrizedAttribute):
-    """Its last parameters have defaults, and are left out of the text from where all are these."""
+    """An attribute whose text leaves out trailing parameters that have their default values."""
 
     DEFAULTS: ClassVar[tuple[Attribute, ...]]
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        given = parser.parse_paramattr_parameters()
-        missing = len(cls.get_irdl_definition().parameters) - len(given)
+        parameters = parser.parse_paramattr_parameters()
+        missing = len(cls.get_irdl_definition().parameters) - len(parameters)
         if not 0 <= missing <= len(cls.DEFAULTS):
             parser.raise_error(f"{cls.name} has another number of parameters")
-        return [*given, *cls.DEFAULTS[len(cls.DEFAULTS) - missing :]]
+        return [*parameters, *cls.DEFAULTS[len(cls.DEFAULTS) - missing :]]
 
     def print_parameters(self, printer: Printer) -> None:
         shown = list(self.parameters)
@@ -87,7 +88,7 @@ class TrailingDefaults(ParametrizedAttribute):
 
 @irdl_attr_definition
 class PartAttr(ParametrizedAttribute):
-    """The links of groups that extend over some of the children of a level only."""
+    """The links of groups that extend over only some of the children of a level."""
 
     name = "machine.part"
 
@@ -98,11 +99,11 @@ class PartAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class LevelAttr(TrailingDefaults):
-    """One level.
+    """A level of a machine.
 
-    ``size_from`` names the parameter its size comes from, or is empty; so is ``fabric`` where it is
-    not known. ``ports``, ``shape``, ``links`` and ``parts`` are empty, and ``nvls`` is 0, where the
-    level has none.
+    ``size_from`` is the parameter that gives the size, or empty. ``fabric`` is empty if unknown.
+    ``ports``, ``shape``, ``links`` and ``parts`` are empty, and ``nvls`` is 0, if the level has
+    none.
     """
 
     name = "machine.level"
@@ -134,7 +135,7 @@ class LevelAttr(TrailingDefaults):
 
     @staticmethod
     def of(level: Level, size_from: str = "") -> "LevelAttr":
-        """The attribute of a plain level."""
+        """Return the attribute of a plain level."""
         return LevelAttr(
             StringAttr(level.name),
             IntAttr(level.size),
@@ -149,17 +150,17 @@ class LevelAttr(TrailingDefaults):
             ArrayAttr(map(IntAttr, level.shape or ())),
             ArrayAttr(ArrayAttr(map(IntAttr, row)) for row in level.links or ()),
             ArrayAttr(
-                PartAttr(IntAttr(one.children), NumberAttr(one.port), StringAttr(one.kind.value))
-                for one in level.parts
+                PartAttr(IntAttr(part.children), NumberAttr(part.port), StringAttr(part.kind.value))
+                for part in level.parts
             ),
             NumberAttr(level.nvls or 0.0),
         )
 
     def value(self) -> Level:
-        """The plain level.
+        """Return the plain level.
 
         Raises:
-            MachineError: a level that cannot exist, an unknown kind or fabric.
+            MachineError: the level cannot exist, or its kind or fabric is unknown.
         """
         for kind in (self.kind, *(part.kind for part in self.parts)):
             if kind.data not in list(LinkKind):
@@ -179,8 +180,8 @@ class LevelAttr(TrailingDefaults):
             tuple(size.data for size in self.shape) or None,
             tuple(tuple(count.data for count in row) for row in self.links) or None,
             tuple(
-                PartLinks(one.children.data, one.port.data, LinkKind(one.kind.data))
-                for one in self.parts
+                PartLinks(part.children.data, part.port.data, LinkKind(part.kind.data))
+                for part in self.parts
             ),
             self.nvls.data or None,
         )
@@ -188,7 +189,7 @@ class LevelAttr(TrailingDefaults):
 
 @irdl_attr_definition
 class RateAttr(ParametrizedAttribute):
-    """FLOP/s of one dtype."""
+    """The FLOP/s of a dtype."""
 
     name = "machine.rate"
 
@@ -198,7 +199,7 @@ class RateAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class DeviceAttr(TrailingDefaults):
-    """What hangs at the leaves; ``unit`` stands for what is not known."""
+    """A device, the leaf of a machine's tree; unknown numbers are ``unit``."""
 
     name = "machine.device"
     DEFAULTS = (UnitAttr(),)
@@ -210,7 +211,7 @@ class DeviceAttr(TrailingDefaults):
 
     @staticmethod
     def of(device: Device) -> "DeviceAttr":
-        """The attribute of a plain device."""
+        """Return the attribute of a plain device."""
 
         def optional(value: float | None) -> NumberAttr | UnitAttr:
             return UnitAttr() if value is None else NumberAttr(value)
@@ -224,7 +225,7 @@ class DeviceAttr(TrailingDefaults):
         )
 
     def value(self) -> Device:
-        """The plain device."""
+        """Return the plain device."""
 
         def optional(attr: NumberAttr | UnitAttr) -> float | None:
             return attr.data if isinstance(attr, NumberAttr) else None
@@ -249,9 +250,9 @@ class ParameterAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class ReferenceAttr(ParametrizedAttribute):
-    """Where a machine was taken from: ``@template(nodes = 4) from "file"``.
+    """The origin of a machine: ``@template(nodes = 4) from "file"``.
 
-    ``file`` is empty for a machine of the same file or a shipped one.
+    ``file`` is empty for a machine of the same file and for a shipped machine.
     """
 
     name = "machine.reference"
@@ -273,7 +274,7 @@ class FactorAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class AxisAttr(ParametrizedAttribute):
-    """An axis: placed by its factors, or only sized (``factors`` is unit)."""
+    """An axis: placed on levels by its factors, or only sized (``factors`` is unit)."""
 
     name = "machine.axis"
 
@@ -283,7 +284,7 @@ class AxisAttr(ParametrizedAttribute):
 
     @staticmethod
     def of(axis: Axis) -> "AxisAttr":
-        """The attribute of a plain axis."""
+        """Return the attribute of a plain axis."""
         factors: ArrayAttr[FactorAttr] | UnitAttr = UnitAttr()
         if axis.factors is not None:
             factors = ArrayAttr(
@@ -292,7 +293,7 @@ class AxisAttr(ParametrizedAttribute):
         return AxisAttr(StringAttr(axis.name), IntAttr(axis.size), factors)
 
     def value(self) -> Axis:
-        """The plain axis."""
+        """Return the plain axis."""
         if isinstance(self.factors, UnitAttr):
             return Axis(self.axis_name.data, self.size.data)
         return Axis.placed(
@@ -307,10 +308,10 @@ class AxisAttr(ParametrizedAttribute):
 
 @irdl_op_definition
 class MachineOp(IRDLOperation):
-    """A machine: its own levels, or (with ``reference``) those of a template, resolved.
+    """A machine, with its own levels or (with ``reference``) the resolved levels of a template.
 
-    A module is complete in itself: a reference keeps the resolved levels beside it, and prints
-    as a reference in ``.coll``.
+    A module is self-contained: a machine with a reference holds the resolved levels too, and
+    prints as a reference in ``.coll``.
     """
 
     name = "machine.machine"
@@ -329,10 +330,10 @@ class MachineOp(IRDLOperation):
     )
 
     def value(self) -> Machine:
-        """The plain machine.
+        """Return the plain machine.
 
         Raises:
-            MachineError: a machine that cannot exist.
+            MachineError: the machine cannot exist.
         """
         device = self.device.value() if self.device else None
         return Machine(self.sym_name.data, tuple(level.value() for level in self.levels), device)
@@ -365,17 +366,17 @@ class MeshOp(IRDLOperation):
     assembly_format = "$sym_name `on` $machine `axes` $axes attr-dict"
 
     def value(self) -> Mesh:
-        """The plain mesh; kept until the mesh or its machine changes.
+        """Return the plain mesh, which is cached until the mesh or its machine changes.
 
         Raises:
-            VerifyException: the machine does not exist.
-            MachineError, MeshError: a machine or mesh that cannot exist.
+            VerifyException: the machine is not declared.
+            MachineError, MeshError: the machine or the mesh cannot exist.
         """
         machine = SymbolTable.lookup_symbol(self, self.machine)
         if not isinstance(machine, MachineOp):
             raise VerifyException(f"there is no machine {self.machine}")
         key = (self.axes, self.sym_name, machine.levels, machine.device, machine.sym_name)
-        if (known := _MESHES.get(self)) and all(map(_is, known[0], key)):
+        if (known := _MESHES.get(self)) and all(map(operator.is_, known[0], key)):
             return known[1]
         axes = tuple(axis.value() for axis in self.axes)
         mesh = Mesh(self.sym_name.data, machine.value(), axes)
@@ -392,18 +393,14 @@ class MeshOp(IRDLOperation):
 _MESHES: WeakKeyDictionary[MeshOp, tuple[tuple[object, ...], Mesh]] = WeakKeyDictionary()
 
 
-def _is(one: object, other: object) -> bool:
-    return one is other
-
-
 _remembered: ContextVar[dict[Operation, Mesh] | None] = ContextVar("_remembered", default=None)
 
 
 @contextmanager
 def meshes_remembered() -> Generator[None]:
-    """While nothing changes the module: the mesh of each function is looked up only once.
+    """Look up the mesh of each function only once, while nothing changes the module.
 
-    A look-up scans the symbols of the module; once per operation, that is quadratic.
+    A look-up scans the symbols of the module, so one for each operation would be quadratic.
     """
     token = _remembered.set({})
     try:
@@ -413,11 +410,11 @@ def meshes_remembered() -> Generator[None]:
 
 
 def mesh_of(op: Operation) -> Mesh:
-    """The mesh of the function that an operation is in (or is).
+    """Return the mesh of the function that an operation is in (or is).
 
     Raises:
-        VerifyException: the function names no mesh, or one that does not exist.
-        MachineError, MeshError: a machine or mesh that cannot exist.
+        VerifyException: the function names no mesh, or its mesh is not declared.
+        MachineError, MeshError: the machine or the mesh cannot exist.
     """
     function: Operation | None = op
     while function is not None and function.name != "func.func":
@@ -443,7 +440,7 @@ def _look_up(function: Operation) -> Mesh:
 
 
 def parameter_list(values: Mapping[str, int]) -> ArrayAttr[ParameterAttr]:
-    """Parameters of a machine as an attribute."""
+    """Return the parameters of a machine as an attribute."""
     return ArrayAttr(
         [ParameterAttr(StringAttr(name), IntAttr(value)) for name, value in values.items()]
     )

@@ -1,8 +1,8 @@
-"""The interface of operations on distributed tensors: what every floor above asks of one.
+"""The interface of operations on distributed tensors, for all code above the dialects.
 
-An operation answers by its row of the table of steps (``collir.layout.steps``): the type of its
-result, how it is written, what it reads and writes, where its result lies, whether it sends. So
-nothing above has to know which operations there are.
+The row of an operation in the table of steps (``collir.layout.steps``) has the type of its result,
+its written form, the bytes it moves, the place of its result, and whether it sends. Code above does
+not need to know which operations exist.
 """
 
 from abc import ABC
@@ -35,10 +35,10 @@ Properties = Mapping[str, Attribute]
 
 
 class DistOp(IRDLOperation, HasFolderInterface, ABC):
-    """An operation on distributed tensors, with one result that is typed by its row.
+    """An operation on distributed tensors, with one result whose type follows from its row.
 
-    All are ``Pure``: in a single SPMD program every device runs the same operations, so removing an
-    unused one or merging equal ones happens on all of them alike.
+    All operations are ``Pure``: in an SPMD program every device runs the same operations, so an
+    unused operation is removed, and equal operations are merged, on all devices alike.
     """
 
     KIND: ClassVar[StepKind]
@@ -68,16 +68,16 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         """Return the type of the result.
 
         Raises:
-            LayoutError: the step is not well typed, or there is no such algorithm.
+            LayoutError: the step is not well typed, or its algorithm does not exist.
         """
         return cls.KIND.result_type(mesh, operands, arguments_of(cls.KIND, properties))
 
     def infer(self) -> DistType:
-        """Return what the rule says of this operation where it stands.
+        """Return the type of the result that the typing rule infers.
 
         Raises:
             LayoutError: the step is not well typed.
-            VerifyException: no mesh, or an operand that is not a distributed tensor.
+            VerifyException: there is no mesh, or an operand is no distributed tensor.
         """
         mesh = mesh_of(self)
         types = [dist_type(operand) for operand in self.operands]
@@ -100,7 +100,7 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
     @property
     def kind(self) -> StepKind:
-        """The row of this operation."""
+        """The row of the operation in the table of steps."""
         return self.KIND
 
     @property
@@ -145,24 +145,24 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
     @property
     def over(self) -> tuple[str, ...]:
-        """The sub-axes that the operation names, in order; none, if it names none."""
+        """The sub-axes that the operation names, in order; may be empty."""
         axes = self.properties.get("axes")
         return axes.data if isinstance(axes, AxesAttr) else ()
 
     @property
     def is_async(self) -> bool:
-        """True if the program says that it need not be waited for."""
+        """True if the program marks the operation as asynchronous."""
         return "async" in self.properties
 
     def operand_names(self) -> list[str]:
         """Return the operands' names in the program (``the operand`` where one has none)."""
-        return [f"%{o.name_hint}" if o.name_hint else "the operand" for o in self.operands]
+        return [value_text(operand) for operand in self.operands]
 
-    # --- what it does -------------------------------------------------------------------------
+    # --- meaning ------------------------------------------------------------------------------
 
     @property
     def mnemonic(self) -> str:
-        """The name without the dialect, as it is written in ``.coll``."""
+        """The name without the dialect, as written in ``.coll``."""
         return self.kind.name
 
     @property
@@ -171,9 +171,9 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         return self.number("flops") if self.kind.computes else 0.0
 
     def place_in_operand(self, mesh: Mesh) -> int | None:
-        """Return where in the memory of the first operand the result starts, in elements.
+        """Return the start of the result in the memory of the first operand, in elements.
 
-        None if the result has memory of its own.
+        It is None if the result has memory of its own.
         """
         if self.kind.is_view:
             return 0
@@ -182,20 +182,25 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         return self.kind.place(dist_type(self.input).local_shape(mesh), self.arguments)
 
     def fold(self) -> Sequence[SSAValue | Attribute] | None:
-        """Return the operand of a step that changes nothing."""
+        """Return the operand if the step changes nothing, else None."""
         if self.kind.identity is None:
             return None
         x, y = dist_type(self.input), dist_type(self.result)
         return (self.input,) if self.kind.identity(x, y, self.arguments) else None
 
 
+def value_text(value: SSAValue, unnamed: str = "the operand") -> str:
+    """Return the name of a value as a message writes it, or ``unnamed`` if the value has none."""
+    return f"%{value.name_hint}" if value.name_hint else unnamed
+
+
 def is_collective(op: object) -> TypeGuard[DistOp]:
-    """Return whether this is an operation that sends."""
+    """Return whether an operation sends."""
     return isinstance(op, DistOp) and op.kind.sends
 
 
 def is_placeholder(op: object) -> TypeGuard[DistOp]:
-    """Return whether this is an operation whose steps are still to be found."""
+    """Return whether an operation is a placeholder for steps that ``decompose`` finds."""
     return isinstance(op, DistOp) and op.kind.placeholder
 
 
@@ -212,7 +217,7 @@ _ATTRIBUTES: dict[ArgumentKind, Any] = {
     ArgumentKind.FLAG: UnitAttr,
     ArgumentKind.TYPE: DistTensorType,
 }
-"""The attribute that holds each kind of argument."""
+"""The class of the attribute for each kind of argument."""
 
 
 def attribute_of(kind: ArgumentKind, value: Argument) -> Attribute:
@@ -228,7 +233,7 @@ def attribute_of(kind: ArgumentKind, value: Argument) -> Attribute:
 
 def arguments_of(kind: StepKind, properties: Properties) -> dict[str, Argument]:
     """Return the arguments of a step that properties hold, by name."""
-    names = (one.name for one in kind.parameters)
+    names = (parameter.name for parameter in kind.parameters)
     return {name: _argument(properties[name]) for name in names if name in properties}
 
 
@@ -249,12 +254,14 @@ def _argument(attribute: Attribute) -> Argument:
 # ---------------------------------------------------------------------------------------------
 
 _NAMES = {1: ("input",), 2: ("lhs", "rhs")}
-"""The names of operands in MLIR's custom form, by how many there are."""
+"""The names of operands in MLIR's custom form, by the number of operands."""
 
 
 def operation(dialect: str, kind: StepKind) -> type[DistOp]:
-    """Return the operation of a dialect that a row describes; its custom form is that of ``.coll``
-    with types behind it."""
+    """Return the operation class of a row, in a dialect.
+
+    Its custom form in MLIR is that of ``.coll``, followed by types.
+    """
     fields: dict[str, Any] = {
         "name": f"{dialect}.{kind.name}",
         "__doc__": (kind.rule.__doc__ or "").partition("\n")[0],
@@ -264,12 +271,11 @@ def operation(dialect: str, kind: StepKind) -> type[DistOp]:
     define = var_operand_def if kind.operands is None else operand_def
     fields |= {name: define(DistTensorType) for name in names}
     clauses: list[str] = []
-    for one in kind.parameters:
-        define = opt_prop_def if one.hint else prop_def
-        fields[f"{one.name}_attribute"] = define(_ATTRIBUTES[one.kind], prop_name=one.name)
-        clauses.append(
-            f"(`{one.keyword}` ${one.name}^)?" if one.hint else f"`{one.keyword}` ${one.name}"
-        )
+    for parameter in kind.parameters:
+        name, define = parameter.name, opt_prop_def if parameter.hint else prop_def
+        fields[f"{name}_attribute"] = define(_ATTRIBUTES[parameter.kind], prop_name=name)
+        clause = f"`{parameter.keyword}` ${name}"
+        clauses.append(f"({clause}^)?" if parameter.hint else clause)
     fields["assembly_format"] = " ".join(
         [
             " `,` ".join(f"${name}" for name in names),
@@ -280,6 +286,6 @@ def operation(dialect: str, kind: StepKind) -> type[DistOp]:
         ]
     )
     title = "".join(part.capitalize() for part in kind.name.split("_"))
-    made = irdl_op_definition(type(f"{title}Op", (DistOp,), fields))
-    made.KIND = kind
-    return made
+    operation_class = irdl_op_definition(type(f"{title}Op", (DistOp,), fields))
+    operation_class.KIND = kind
+    return operation_class

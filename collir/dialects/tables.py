@@ -1,4 +1,4 @@
-"""The dialects, and the operations that a program may name."""
+"""The tables of dialects, and of the operations that a program may name."""
 
 from collections.abc import Mapping
 
@@ -12,14 +12,14 @@ DIALECTS: list[Dialect] = [Machines]
 """The dialects that tools register."""
 
 OPERATIONS: dict[str, type[DistOp]] = {}
-"""The operations on distributed tensors of all dialects, by what they are called in a program."""
+"""The operations on distributed tensors of all dialects, by their name in a program."""
 
 
 def register(dialect: Dialect, operations: Mapping[str, type[DistOp]]) -> None:
     """Add a dialect and its operations.
 
     Raises:
-        ValueError: an operation of that name is there already, in another dialect.
+        ValueError: another dialect has an operation of the same name.
     """
     for name in operations:
         if name in OPERATIONS:

@@ -22,7 +22,8 @@ def _parse_axis_set(parser: AttrParser) -> frozenset[str]:
 class DistTensorType(Data[DistType], TypeAttribute):
     """A distributed tensor: ``!coll.dist<f32[64@data.gpu, 8] partial(sum: data.node)>``.
 
-    Dimensions sharded over several sub-axes list them major to minor: ``64@data.node@data.gpu``.
+    A dimension that is sharded over several sub-axes lists them major to minor:
+    ``64@data.node@data.gpu``.
     """
 
     name = "coll.dist"
@@ -87,7 +88,7 @@ class AxesAttr(Data[tuple[str, ...]]):
 
 @irdl_attr_definition
 class SizesAttr(Data[tuple[int, ...]]):
-    """Integers in order: dimensions, a shape, a permutation, an amount of padding."""
+    """A list of integers, such as a shape or a permutation."""
 
     name = "coll.sizes"
 
@@ -103,7 +104,7 @@ class SizesAttr(Data[tuple[int, ...]]):
 
 
 def dist_type(value: SSAValue) -> DistType:
-    """The distributed type of a value.
+    """Return the distributed type of a value.
 
     Raises:
         VerifyException: the value is not a distributed tensor.

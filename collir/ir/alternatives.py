@@ -1,4 +1,4 @@
-"""Functions that take the place of another one where values are larger: ``for @f from N``."""
+"""Functions that take the place of another where values are larger: ``for @f from N``."""
 
 from typing import cast
 
@@ -9,23 +9,24 @@ from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.ir.diagnostics import Diagnostic, Position, note
 
 FOR, FROM = "coll.for", "coll.from"
-"""The attributes of such a function: whose place it takes, and from how many times the size."""
+"""The attributes of such a function: the function it replaces, and the factor of sizes from which
+on it does."""
 
 
 def alternatives(module: ModuleOp) -> dict[str, list[tuple[int, FuncOp]]]:
-    """For the name of every function those that take its place: (from how many times the size of
-    its types on, function), the largest first."""
-    found: dict[str, list[tuple[int, FuncOp]]] = {}
+    """Return, by function name, the functions that take its place: (factor, function), largest
+    factor first. A function takes over where values are ``factor`` times as large as its types."""
+    by_name: dict[str, list[tuple[int, FuncOp]]] = {}
     for function in module.ops:
         if isinstance(function, FuncOp) and (place := place_of(function)):
-            found.setdefault(place[0], []).append((place[1], function))
-    for listed in found.values():
-        listed.sort(key=lambda one: -one[0])
-    return found
+            by_name.setdefault(place[0], []).append((place[1], function))
+    for functions in by_name.values():
+        functions.sort(key=lambda item: -item[0])
+    return by_name
 
 
 def place_of(function: FuncOp) -> tuple[str, int] | None:
-    """Whose place a function takes, and from where on; None if it stands for itself."""
+    """Return the name of the function whose place a function takes, and the factor; else None."""
     reference, least = function.attributes.get(FOR), function.attributes.get(FROM)
     if not isinstance(reference, SymbolRefAttr) or not isinstance(least, IntegerAttr):
         return None
@@ -34,40 +35,38 @@ def place_of(function: FuncOp) -> tuple[str, int] | None:
 
 
 def alternative_errors(module: ModuleOp) -> list[Diagnostic]:
-    """What is wrong with the functions of a module that take the place of others."""
+    """Return the errors at functions of a module that take the place of others."""
     functions = {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}
-    taken: dict[tuple[str, int], FuncOp] = {}
+    first_at: dict[tuple[str, int], FuncOp] = {}
     errors: list[Diagnostic] = []
     for function in functions.values():
-        given = FOR in function.attributes or FROM in function.attributes
-        place = place_of(function)
-        if not given:
+        if FOR not in function.attributes and FROM not in function.attributes:
             continue
+        place = place_of(function)
         if place is None:
-            errors.append(
-                Diagnostic(f"{FOR} is a symbol and {FROM} of type i64", Position.of(function))
-            )
+            message = f"{FOR} is a symbol and {FROM} of type i64"
+            errors.append(Diagnostic(message, Position.of(function)))
             continue
         name, least = place
-        other = functions.get(name)
-        notes = () if other is None else (note(f"@{name} is defined here", Position.of(other)),)
+        original = functions.get(name)
+        notes = (note(f"@{name} is defined here", Position.of(original)),) if original else ()
         problem = ""
-        if other is None:
+        if original is None:
             problem = f"there is no function @{name} to take the place of"
-        elif other is function:
+        elif original is function:
             problem, notes = "a function does not take its own place", ()
         elif least < 2:
             problem = (
                 f"@{name} itself is for values as large as its types say: from is 2 or more, not "
                 f"{least}"
             )
-        elif FOR in other.attributes:
+        elif FOR in original.attributes:
             problem = f"@{name} takes the place of another function itself"
-        elif function.function_type != other.function_type:
+        elif function.function_type != original.function_type:
             problem = f"the types of @{function.sym_name.data} are not those of @{name}"
-        elif function.attributes.get(MESH_ATTRIBUTE) != other.attributes.get(MESH_ATTRIBUTE):
+        elif function.attributes.get(MESH_ATTRIBUTE) != original.attributes.get(MESH_ATTRIBUTE):
             problem = f"@{function.sym_name.data} is not on the mesh of @{name}"
-        elif (first := taken.setdefault(place, function)) is not function:
+        elif (first := first_at.setdefault(place, function)) is not function:
             problem = f"@{first.sym_name.data} takes the place of @{name} from {least} on already"
             notes = (note(f"@{first.sym_name.data} is defined here", Position.of(first)),)
         if problem:

@@ -1,7 +1,7 @@
-"""Where the values of a function live: which are parts or views of others, and until when.
+"""The buffers of a function: the memory of each value, shared with others, and its last use.
 
-Shared by all code targets, and by what says how much memory a function needs; it decides nothing
-about a runtime.
+All code targets and the estimate of a function's memory share this plan. It decides nothing about
+a runtime.
 """
 
 import math
@@ -22,12 +22,16 @@ from collir.layout import Mesh
 class BufferPlan:
     """The buffers of a function.
 
-    ``owner`` maps every value to the value whose memory it lies in, ``offset`` to where it starts
-    there, in elements. ``last_use`` maps an owner to the last operation that reads it.
-    ``result_of`` maps an owner to the index of the result it is written to directly; results that
-    are arguments, or that share memory with an earlier result, are not in it and have to be copied.
-    ``part_of`` maps an owner to the owner whose memory it is written to directly, and where: a
-    part of what ``concat`` makes a result of.
+    Attributes:
+        names: a distinct name for every value.
+        owner: for every value, the value whose memory it lies in.
+        offset: for every value, its start in that memory, in elements.
+        last_use: for every owner, the last operation that reads it.
+        result_of: for an owner, the index of the result whose memory it is written to directly.
+            Results that are arguments, or share memory with an earlier result, have to be copied.
+        part_of: for an owner that is a part of a concat, the result whose memory it is written to
+            directly, and its start there, in elements.
+        returned: the returned values.
     """
 
     names: dict[SSAValue, str]
@@ -39,7 +43,7 @@ class BufferPlan:
     returned: tuple[SSAValue, ...]
 
     def is_temporary(self, value: SSAValue) -> bool:
-        """Whether a value needs memory of the function's own."""
+        """Return whether a value needs memory that the function allocates."""
         return (
             self.owner[value] is value
             and isinstance(value.owner, Operation)
@@ -48,12 +52,12 @@ class BufferPlan:
         )
 
     def is_view(self, op: Operation) -> bool:
-        """Whether the result of an operation lies in the memory of its operand."""
+        """Return whether the result of an operation lies in the memory of its operand."""
         return any(self.owner[result] is not result for result in op.results)
 
 
 def plan_buffers(function: FuncOp) -> BufferPlan:
-    """The plan of a function with one block."""
+    """Return the plan of a function with one block."""
     mesh = mesh_of(function)
     owner: dict[SSAValue, SSAValue] = {argument: argument for argument in function.args}
     offset: dict[SSAValue, int] = dict.fromkeys(function.args, 0)
@@ -71,33 +75,41 @@ def plan_buffers(function: FuncOp) -> BufferPlan:
     result_of: dict[SSAValue, int] = {}
     for index, value in enumerate(returned):
         root = owner[value]
-        # Memory that starts out on more devices than the result is on must not be the caller's.
-        whole = _size(root, mesh) == _size(value, mesh)
-        same = dist_type(root).root == dist_type(value).root and whole
-        if isinstance(root.owner, Operation) and root not in result_of and same:
+        if root not in result_of and _can_hold(value, root, value, mesh):
             result_of[root] = index
     part_of: dict[SSAValue, tuple[SSAValue, int]] = {}
     for result in result_of:
         for value, start in _parts(result, mesh):
             root = owner[value]
-            whole = _size(root, mesh) == _size(value, mesh)
-            same = dist_type(root).root == dist_type(result).root and whole
             free = root not in result_of and root not in part_of
-            if isinstance(root.owner, Operation) and same and free:
+            if free and _can_hold(value, root, result, mesh):
                 part_of[root] = (result, start)
     names = unique_names(function)
     return BufferPlan(names, owner, offset, last_use, result_of, part_of, returned)
 
 
-def copied_results(where: BufferPlan) -> Iterator[SSAValue]:
-    """The values that are returned but lie elsewhere, so that they are copied in the end."""
-    for index, value in enumerate(where.returned):
-        if where.result_of.get(where.owner[value]) != index:
+def _can_hold(value: SSAValue, owner: SSAValue, result: SSAValue, mesh: Mesh) -> bool:
+    """Return whether the memory of a result can be that of a value's owner.
+
+    The owner must be computed here, be as large as the value, and be on the devices of the result:
+    memory that starts out on more devices must not be the caller's.
+    """
+    return (
+        isinstance(owner.owner, Operation)
+        and dist_type(owner).root == dist_type(result).root
+        and _size(owner, mesh) == _size(value, mesh)
+    )
+
+
+def copied_results(plan: BufferPlan) -> Iterator[SSAValue]:
+    """Yield the returned values that lie elsewhere, and are copied at the end."""
+    for index, value in enumerate(plan.returned):
+        if plan.result_of.get(plan.owner[value]) != index:
             yield value
 
 
 def _size(value: SSAValue, mesh: Mesh) -> int:
-    """The elements that a device holds of a value."""
+    """Return the number of elements of a value on a device."""
     return math.prod(dist_type(value).local_shape(mesh))
 
 
@@ -106,15 +118,15 @@ def _computes(op: Operation) -> bool:
 
 
 def _parts(result: SSAValue, mesh: Mesh) -> list[tuple[SSAValue, int]]:
-    """The values that a result is made of, one behind the other in memory, and where they start."""
+    """Return the values that are packed one behind the other into a result, and their starts."""
     op = result.owner
     if not isinstance(op, DistOp) or not op.kind.packs:
         return []
     if math.prod(dist_type(result).local_shape(mesh)[: op.integer("dim")]) > 1:
         return []
-    found: list[tuple[SSAValue, int]] = []
+    parts: list[tuple[SSAValue, int]] = []
     start = 0
     for operand in op.operands:
-        found.append((operand, start))
+        parts.append((operand, start))
         start += _size(operand, mesh)
-    return found
+    return parts

@@ -1,4 +1,4 @@
-"""Programs from Python values: modules of machines and meshes, and functions step by step."""
+"""Builders of programs from Python values: modules of machines and meshes, and functions."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -17,7 +17,7 @@ from collir.dialects.machine import (
     MachineOp,
     MeshOp,
 )
-from collir.dialects.operation import attribute_of
+from collir.dialects.operation import attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType
 from collir.layout import DistType, LayoutError, Mesh, check_type
@@ -47,52 +47,53 @@ def mesh_op(mesh: Mesh) -> MeshOp:
 
 
 def module_of(*meshes: Mesh) -> ModuleOp:
-    """Return a module that declares meshes and their machines, for functions to be added."""
+    """Return a module that declares meshes and their machines; functions can be added."""
     machines = dict.fromkeys(mesh.machine for mesh in meshes)
     return ModuleOp([*map(machine_op, machines), *map(mesh_op, meshes)])
 
 
 class FunctionBuilder:
-    """A function on a mesh of a module, in the making.
+    """A builder of a function on a mesh of a module.
 
     It has a method for each operation of the language, with operands first, and arguments named as
-    in ``.coll``: ``f.reduce_scatter(g, over="data.gpu", dim=0)``. Where the name is a keyword of
-    Python, a ``_`` follows (``async_=True``). ``over`` takes a sub-axis, an axis, or a list of
-    these. Each returns its result, whose type is inferred; ``name`` is what ``.coll`` calls it.
+    in ``.coll``: ``f.reduce_scatter(g, over="data.gpu", dim=0)``. An argument whose name is a
+    keyword of Python has a ``_`` behind it (``async_=True``). ``over`` takes a sub-axis, an axis,
+    or a list of these. A method returns the result of its operation, whose type is inferred.
+    ``name`` is the name of the result in ``.coll``.
 
     Raises:
         KeyError: the module has no such mesh.
     """
 
     def __init__(self, module: ModuleOp, mesh: str, name: str):
-        found = SymbolTable.lookup_symbol(module, mesh)
-        if not isinstance(found, MeshOp):
+        op = SymbolTable.lookup_symbol(module, mesh)
+        if not isinstance(op, MeshOp):
             raise KeyError(f"the module has no mesh @{mesh}")
-        self.mesh = found.value()
+        self.mesh = op.value()
         self._module = module
         self._name = name
         self._block = Block()
 
     def axes(self, *names: str) -> tuple[str, ...]:
-        """Return sub-axes in order; the name of an axis stands for all of its own.
+        """Return sub-axes in order; the name of an axis stands for all of its sub-axes.
 
         Raises:
             ValueError: the mesh has no such axis.
         """
-        found: list[str] = []
+        axes: list[str] = []
         for name in names:
             subs = (name,) if name in self.mesh.by_name else self.mesh.of_axis.get(name, ())
             if not subs:
                 known = ", ".join([*self.mesh.of_axis, *self.mesh.by_name])
                 raise ValueError(f"mesh @{self.mesh.name} has no axis {name} (there are {known})")
-            found += subs
-        return tuple(found)
+            axes += subs
+        return tuple(axes)
 
     def argument(self, name: str, x: DistType) -> SSAValue:
         """Add an argument, and return it.
 
         Raises:
-            ValueError: there is no such type on the mesh.
+            ValueError: the type cannot exist on the mesh.
         """
         try:
             check_type(self.mesh, x)
@@ -119,34 +120,34 @@ class FunctionBuilder:
             ValueError: the step is not well typed.
             TypeError: an argument is missing, or there is no such argument.
         """
-        made = OPERATIONS[operation]
-        properties = self._properties(made.KIND, arguments)
+        operation_class = OPERATIONS[operation]
+        properties = self._properties(operation_class.KIND, arguments)
         try:
-            op = made.make(self.mesh, *operands, **properties)
+            op = operation_class.make(self.mesh, *operands, **properties)
         except LayoutError as error:
-            names = [f"%{x.name_hint}" if x.name_hint else "the operand" for x in operands]
-            raise ValueError(error.text(names)) from error
+            raise ValueError(error.text([value_text(x) for x in operands])) from error
         self._block.add_op(op)
         op.result.name_hint = name
         return op.result
 
-    def _properties(self, kind: StepKind, given: dict[str, object]) -> dict[str, Attribute]:
-        named = {key.removesuffix("_"): value for key, value in given.items()}
+    def _properties(self, kind: StepKind, arguments: dict[str, object]) -> dict[str, Attribute]:
+        named = {key.removesuffix("_"): value for key, value in arguments.items()}
         properties: dict[str, Attribute] = {}
-        for one in kind.parameters:
-            value = named.pop(one.keyword, one.default)
+        for parameter in kind.parameters:
+            value = named.pop(parameter.keyword, parameter.default)
             if value is not None and value is not False:
-                properties[one.name] = attribute_of(one.kind, self._value(one, value))
-            elif one.required:
-                raise TypeError(f"{kind.name} needs {one.keyword}=")
+                argument = self._value(parameter, value)
+                properties[parameter.name] = attribute_of(parameter.kind, argument)
+            elif parameter.required:
+                raise TypeError(f"{kind.name} needs {parameter.keyword}=")
         if named:
-            known = ", ".join(one.keyword for one in kind.parameters) or "none"
+            known = ", ".join(parameter.keyword for parameter in kind.parameters) or "none"
             raise TypeError(f"{kind.name} has no argument {next(iter(named))} (there are {known})")
         return properties
 
-    def _value(self, one: Parameter, value: object) -> Argument:
-        """Return an argument as its attribute holds it: whole axes as their sub-axes."""
-        match one.kind, value:
+    def _value(self, parameter: Parameter, value: object) -> Argument:
+        """Return an argument in the form of its attribute; axes become their sub-axes."""
+        match parameter.kind, value:
             case ArgumentKind.AXES, str():
                 return self.axes(value)
             case ArgumentKind.AXES, list() | tuple():
@@ -164,7 +165,8 @@ class FunctionBuilder:
             case ArgumentKind.FLAG, True:
                 return True
             case _:
-                raise TypeError(f"{one.keyword}={value!r}: {one.kind.name.lower()} is wanted here")
+                kind = parameter.kind.name.lower()
+                raise TypeError(f"{parameter.keyword}={value!r}: {kind} is wanted here")
 
     def results(self, *values: SSAValue) -> FuncOp:
         """Return values from the function, and add it to the module."""

@@ -1,4 +1,4 @@
-"""What a user is told: a position, a reason, the source line with a caret, and notes.
+"""Diagnostics for users: a position, a reason, the source line with a caret, and notes.
 
 sync.coll:9:24: error: %g is partial over data.node here; all_gather needs it sharded: ...
   %r = all_gather %g over data.node dim 0
@@ -15,11 +15,11 @@ from xdsl.dialects.builtin import FileLineColLoc, IntAttr, StringAttr
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 MAX_ERRORS = 20
-"""Errors shown for one input; the rest is only counted."""
+"""The most errors shown for an input; further errors are only counted."""
 
 
 MAX_MESSAGE = 2000
-"""Characters shown of one message."""
+"""The most characters shown of a message."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Position:
 
     @staticmethod
     def of(item: Operation | SSAValue) -> "Position | None":
-        """Where an operation or the definition of a value stands, if it is known."""
+        """Return the position of an operation or of the definition of a value, if known."""
         if isinstance(item, OpResult):
             item = item.op
         if isinstance(item, Operation | BlockArgument):
@@ -42,7 +42,7 @@ class Position:
         return None
 
     def location(self) -> FileLineColLoc:
-        """As an attribute of the IR."""
+        """Return the position as an attribute of the IR."""
         return FileLineColLoc(StringAttr(self.file), IntAttr(self.line), IntAttr(self.column))
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One error, with notes at other places that explain it."""
+    """An error or remark, with notes at other positions that explain it."""
 
     message: str
     position: Position | None = None
@@ -60,16 +60,16 @@ class Diagnostic:
 
 
 class DiagnosticError(Exception):
-    """Bad input: one or more diagnostics for the user."""
+    """An error in the user's input: one or more diagnostics."""
 
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]):
-        found = [diagnostics] if isinstance(diagnostics, Diagnostic) else list(diagnostics)
-        super().__init__("; ".join(d.message for d in found))
-        self.diagnostics = found
+        errors = [diagnostics] if isinstance(diagnostics, Diagnostic) else list(diagnostics)
+        super().__init__("; ".join(error.message for error in errors))
+        self.diagnostics = errors
 
     @staticmethod
     def at(item: Operation | SSAValue, message: str, *notes: Diagnostic) -> "DiagnosticError":
-        """One error at an operation or value."""
+        """Return an error with one diagnostic, at an operation or a value."""
         return DiagnosticError(Diagnostic(message, Position.of(item), notes))
 
     def __str__(self) -> str:
@@ -77,22 +77,22 @@ class DiagnosticError(Exception):
 
 
 def note(message: str, position: Position | None) -> Diagnostic:
-    """A note: the other end of a conflict."""
+    """Return a note, such as the other end of a conflict."""
     return Diagnostic(message, position, severity="note")
 
 
 @dataclass
 class Sources:
-    """The texts that positions refer to; files that were not added are read when needed."""
+    """The texts that positions refer to; files that were not added are read on demand."""
 
     texts: dict[str, str] = field(default_factory=dict[str, str])
 
     def add(self, file: str, text: str) -> None:
-        """Remember the text of a file (or of standard input, under a name for it)."""
+        """Add the text of a file, or of standard input under a name for it."""
         self.texts[file] = text
 
     def line(self, position: Position) -> str | None:
-        """The source line of a position, without its end."""
+        """Return the source line of a position, without its line end, or None if unknown."""
         if position.file not in self.texts:
             try:
                 self.texts[position.file] = Path(position.file).read_text(encoding="utf-8")
@@ -107,20 +107,20 @@ _WIDTH = 160
 
 
 def _snippet(line: str, column: int) -> str:
-    """The line and a caret under ``column``; of a very long line, the part around it."""
+    """Return the line and a caret under ``column``; of a very long line, the part around it."""
     start = max(0, column - 1 - _WIDTH // 2) if len(line) > _WIDTH else 0
-    shown = "".join(
+    visible = "".join(
         c if c.isprintable() or c == "\t" else "\N{REPLACEMENT CHARACTER}"
         for c in line[start : start + _WIDTH]
     )
-    before = "".join("\t" if c == "\t" else " " for c in shown[: column - 1 - start])
-    token = _TOKEN.match(shown, len(before))
+    before = "".join("\t" if c == "\t" else " " for c in visible[: column - 1 - start])
+    token = _TOKEN.match(visible, len(before))
     tail = "~" * (len(token.group()) - 1) if token else ""
-    return f"{shown}\n{before}^{tail}"
+    return f"{visible}\n{before}^{tail}"
 
 
-def shown(message: str) -> str:
-    """A message in one line, without the middle of a name or type of thousands of characters."""
+def single_line(message: str) -> str:
+    """Return a message in one line, without its middle if it has thousands of characters."""
     if len(message) > MAX_MESSAGE:
         message = f"{message[: MAX_MESSAGE // 2]} ... {message[-MAX_MESSAGE // 2 :]}"
     line = message.translate({ord("\n"): " ", ord("\t"): " "})
@@ -128,20 +128,20 @@ def shown(message: str) -> str:
 
 
 def render(diagnostic: Diagnostic, sources: Sources) -> str:
-    """A diagnostic with its source line, its caret and its notes, ending in a newline."""
+    """Return a diagnostic with its source line, its caret and its notes, ending in a newline."""
     where = f"{diagnostic.position}: " if diagnostic.position else ""
-    text = f"{where}{diagnostic.severity}: {shown(diagnostic.message)}\n"
+    text = f"{where}{diagnostic.severity}: {single_line(diagnostic.message)}\n"
     if diagnostic.position and (line := sources.line(diagnostic.position)) is not None:
         text += _snippet(line, diagnostic.position.column) + "\n"
     return text + "".join(render(n, sources) for n in diagnostic.notes)
 
 
 def render_all(diagnostics: Sequence[Diagnostic], sources: Sources) -> str:
-    """All errors of an input in the order of the text, at most ``MAX_ERRORS`` of them."""
+    """Return the errors of an input in the order of the text, at most ``MAX_ERRORS`` of them."""
     order = sorted(
         diagnostics, key=lambda d: (d.position.line, d.position.column) if d.position else (0, 0)
     )
-    shown = [render(d, sources) for d in order[:MAX_ERRORS]]
+    texts = [render(diagnostic, sources) for diagnostic in order[:MAX_ERRORS]]
     if len(order) > MAX_ERRORS:
-        shown.append(f"{len(order) - MAX_ERRORS} more errors are not shown\n")
-    return "".join(shown)
+        texts.append(f"{len(order) - MAX_ERRORS} more errors are not shown\n")
+    return "".join(texts)

@@ -1,4 +1,4 @@
-"""The functions of a module, the check that they are programs, and copies to experiment on."""
+"""The machines, meshes and functions of a module, and the check that functions are programs."""
 
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -7,26 +7,36 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.utils.exceptions import VerifyException
 
-from collir.dialects.machine import mesh_of
+from collir.dialects.machine import MachineOp, MeshOp, mesh_of
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import DistTensorType
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 
 
+def machines_of(module: ModuleOp) -> list[MachineOp]:
+    """Return the machines of a module, in order."""
+    return [op for op in module.ops if isinstance(op, MachineOp)]
+
+
+def meshes_of(module: ModuleOp) -> list[MeshOp]:
+    """Return the meshes of a module, in order."""
+    return [op for op in module.ops if isinstance(op, MeshOp)]
+
+
 def functions_of(module: ModuleOp) -> list[FuncOp]:
-    """The functions of a module that have a body, in order."""
+    """Return the functions of a module that have a body, in order."""
     return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
 
 
 def check_programs(functions: Iterable[FuncOp], cannot: str, redistributions: bool = False) -> None:
-    """Whether functions are programs of ours: on a mesh, with operations of ``coll`` only.
+    """Check that functions are programs of collir: on a mesh, with operations of ``coll`` only.
 
     Args:
-        cannot: what functions that are not cannot: be run, or be MPI.
-        redistributions: whether there may be some that are not decomposed.
+        cannot: the end of every message, such as "cannot be run" or "cannot be MPI".
+        redistributions: whether placeholders that ``decompose`` replaces are allowed.
 
     Raises:
-        DiagnosticError: all that is not.
+        DiagnosticError: one diagnostic for each mesh, type and operation that is not allowed.
     """
     errors: list[Diagnostic] = []
     for function in functions:
@@ -51,7 +61,7 @@ def check_programs(functions: Iterable[FuncOp], cannot: str, redistributions: bo
 
 @contextmanager
 def scratch_copy(function: FuncOp) -> Generator[FuncOp]:
-    """A copy beside a function, from where its mesh is found, for as long as it is looked at."""
+    """Insert a copy behind a function, so that the copy's mesh is found, and remove it again."""
     block = function.parent_block()
     assert block is not None
     copy = function.clone()

@@ -1,21 +1,23 @@
-"""The names of values."""
+"""The names of values and of symbols."""
 
 import re
 
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-"""A name that ``.coll`` can write."""
+"""The form of names in ``.coll``."""
 
 
 def unique_names(function: FuncOp) -> dict[SSAValue, str]:
-    """A distinct name (without %) for every value of a function, in the order of definition.
+    """Return a distinct name (without %) for every value of a function, in order of definition.
 
-    A value keeps the name it has unless another had it first; one without a name gets a number.
+    A value keeps its name unless an earlier value has the same; a value without a name gets a
+    number.
     """
     names: dict[SSAValue, str] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     values = [*function.args, *(r for op in function.body.walk() for r in op.results)]
     hints = {value.name_hint for value in values}
     number = 0
@@ -24,12 +26,29 @@ def unique_names(function: FuncOp) -> dict[SSAValue, str]:
         if hint is None or not IDENTIFIER.fullmatch(hint):
             name = str(number)
             number += 1
-        elif hint not in taken:
+        elif hint not in used:
             name = hint
         else:
             suffix = 1
-            while (name := f"{hint}_{suffix}") in taken or name in hints:
+            while (name := f"{hint}_{suffix}") in used or name in hints:
                 suffix += 1
-        taken.add(name)
+        used.add(name)
         names[value] = name
     return names
+
+
+def unused_symbol(module: ModuleOp, name: str) -> str:
+    """Return ``name`` with as many ``_`` behind it as make it differ from the module's symbols."""
+    symbols = {
+        symbol.data
+        for op in module.ops
+        if isinstance(symbol := op.properties.get("sym_name"), StringAttr)
+    }
+    while name in symbols:
+        name += "_"
+    return name
+
+
+def set_name(value: SSAValue, name: str | None) -> None:
+    """Set the name of a value; the setter of ``name_hint`` would cut off a suffix like ``_1``."""
+    value._name = name  # pyright: ignore[reportPrivateUsage]

@@ -1,9 +1,10 @@
-"""Why a layout is as it is: notes that point at the step which made it so, and what to do."""
+"""Explanations of wrong layouts: the step that made a layout, and a step that corrects it."""
 
 from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
+from collir.dialects.operation import value_text
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, Position, note
 from collir.layout import DistType, Mesh, Reduction
@@ -25,7 +26,7 @@ def _preposition(state: str) -> str:
 def origin_notes(
     value: SSAValue, axes: Sequence[str], name: str, mesh: Mesh
 ) -> tuple[Diagnostic, ...]:
-    """A note at the step or argument that put ``value`` into its states on ``axes``."""
+    """Return a note at the step or argument that put ``value`` into its states on ``axes``."""
     if not axes or any(axis not in mesh.by_name for axis in axes):
         return ()
     axes = mesh.ordered(axes)
@@ -40,37 +41,33 @@ def origin_notes(
     if position is None:
         return ()
     state = states[0]
-    what = f"{state} {_preposition(state)} {', '.join(mesh.short(axes))}"
+    layout = f"{state} {_preposition(state)} {', '.join(mesh.short(axes))}"
     if len(set(states)) > 1:
-        what = f"distributed like this over {', '.join(mesh.short(axes))}"
-    shown = f"%{source.name_hint}" if source.name_hint else name
-    return (note(f"{shown} is {what} from here", position),)
+        layout = f"distributed like this over {', '.join(mesh.short(axes))}"
+    return (note(f"{value_text(source, name)} is {layout} from here", position),)
 
 
 def return_mismatch(
-    found: DistType, promised: DistType, name: str, mesh: Mesh
+    actual: DistType, promised: DistType, name: str, mesh: Mesh
 ) -> tuple[str, tuple[str, ...]]:
-    """What to say where a function returns another type than it promises, and the sub-axes."""
-    text = f"{name} is {found.text(mesh)}, but the function promises {promised.text(mesh)}"
-    differing = tuple(
-        axis for axis in mesh.by_name if _state(found, axis) != _state(promised, axis)
-    )
-    if found.shape != promised.shape:
+    """Return the error where a function returns a wrong type, and the sub-axes that are wrong.
+
+    The error suggests a step that leads to the promised type, if there is one.
+    """
+    text = f"{name} is {actual.text(mesh)}, but the function promises {promised.text(mesh)}"
+    if actual.shape != promised.shape:
         return text, ()
-    if found.dtype != promised.dtype:
+    if actual.dtype != promised.dtype:
         return f"{text}: cast it to {promised.dtype} before returning", ()
+    states = {axis: (_state(actual, axis), _state(promised, axis)) for axis in mesh.by_name}
+    differing = [axis for axis, (state, promise) in states.items() if state != promise]
     if not differing:
-        counts = [[mesh.group_size(dim.axes) for dim in x.dims] for x in (found, promised)]
+        counts = [[mesh.group_size(dim.axes) for dim in x.dims] for x in (actual, promised)]
         step = PERMUTE if counts[0] == counts[1] else ALL_TO_ALL
         return f"{text}: {step.name} it before returning", ()
-    kind = _state(found, differing[0])
-    same = tuple(
-        axis
-        for axis in differing
-        if _state(found, axis) == kind and _state(promised, axis) == _state(promised, differing[0])
-    )
-    wanted = promised.state_of(same[0])
-    step = step_between(found.state_of(same[0]), wanted)
-    if step and (wanted != "partial" or promised.reduction in (Reduction.SUM, Reduction.PROD)):
-        text += f": {step.name} it over {', '.join(mesh.short(same))} before returning"
-    return text, same
+    axes = tuple(axis for axis in differing if states[axis] == states[differing[0]])
+    target = promised.state_of(axes[0])
+    step = step_between(actual.state_of(axes[0]), target)
+    if step and (target != "partial" or promised.reduction in (Reduction.SUM, Reduction.PROD)):
+        text += f": {step.name} it over {', '.join(mesh.short(axes))} before returning"
+    return text, axes

@@ -1,4 +1,4 @@
-"""Remarks: what a user should know beside a result, given to whoever listens."""
+"""Remarks: facts a user should know beside a result, passed to a listener."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -9,19 +9,6 @@ from xdsl.ir import Operation, SSAValue
 from collir.ir.diagnostics import Diagnostic, Position
 
 Listener = Callable[[Diagnostic], None]
-
-passes_run: ContextVar[str] = ContextVar("passes_run", default="")
-"""The passes that have been run on what is looked at, as they are written behind ``-p``."""
-
-_doing: ContextVar[str] = ContextVar("_doing", default="")
-
-
-def current_pass(what: str | None = None) -> str:
-    """Return what is being done, for the progress line of a command; set it first, if given."""
-    if what is not None:
-        _doing.set(what)
-    return _doing.get()
-
 
 _listener: ContextVar[Listener | None] = ContextVar("_listener", default=None)
 
@@ -35,13 +22,13 @@ def remark(item: Operation | SSAValue, message: str) -> None:
 
 @contextmanager
 def listening(listener: Listener) -> Generator[None]:
-    """Give all remarks made inside to a listener, equal ones once."""
-    told: set[Diagnostic] = set()
+    """Pass all remarks made inside to a listener; equal remarks are passed once."""
+    passed: set[Diagnostic] = set()
 
-    def once(found: Diagnostic) -> None:
-        if found not in told:
-            told.add(found)
-            listener(found)
+    def once(diagnostic: Diagnostic) -> None:
+        if diagnostic not in passed:
+            passed.add(diagnostic)
+            listener(diagnostic)
 
     token = _listener.set(once)
     try:

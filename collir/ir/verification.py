@@ -1,6 +1,6 @@
-"""Verify modules: every error with its position, not only the first.
+"""The verifier of modules, which reports all errors with their positions.
 
-xDSL's verifier stops at the first error and dumps the whole module.
+xDSL's own verifier stops at the first error and prints the entire module.
 """
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp
@@ -10,7 +10,7 @@ from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import MachineOp, MeshOp, mesh_of, meshes_remembered
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import alternative_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
@@ -20,47 +20,47 @@ from collir.machine import MachineError
 
 
 def verify(module: ModuleOp) -> None:
-    """Checks every operation and every type of a module.
+    """Check every operation and every type of a module.
 
     Raises:
-        DiagnosticError: all that is wrong.
+        DiagnosticError: all errors of the module.
     """
     errors: list[Diagnostic] = []
     failed: set[Operation | None] = set()
     ops = list(module.walk())
     for kind in (MachineOp, MeshOp):
-        errors += [found for op in ops if isinstance(op, kind) for found in _verify_one(op)]
-        if errors:  # of what is on them nothing can be said
+        errors += [error for op in ops if isinstance(op, kind) for error in _errors_at(op)]
+        if errors:  # functions on wrong machines or meshes cannot be checked
             raise DiagnosticError(errors)
     with meshes_remembered():
         for op in ops:
             if op.parent_op() in failed or isinstance(op, MachineOp | MeshOp):
-                continue  # in a function of a wrong type or mesh nothing can be right
-            found = _verify_one(op)
-            errors += found
-            if found and isinstance(op, FuncOp):
+                continue  # a function with a wrong signature or mesh is not checked further
+            new_errors = _errors_at(op)
+            errors += new_errors
+            if new_errors and isinstance(op, FuncOp):
                 failed.add(op)
     if errors := errors or alternative_errors(module):
         raise DiagnosticError(errors)
 
 
-def _verify_one(op: Operation) -> list[Diagnostic]:
+def _errors_at(op: Operation) -> list[Diagnostic]:
     position = Position.of(op)
     try:
         match op:
             case ModuleOp():
-                found = _defined_twice(op)
+                errors = _defined_twice(op)
             case FuncOp():
                 op.verify(verify_nested_ops=False)
                 _verify_signature(op)
                 return _used_before(op)
             case ReturnOp():
-                found = _wrongly_returned(op)
+                errors = _wrongly_returned(op)
             case _:
-                found = []
-        if not found:
+                errors = []
+        if not errors:
             op.verify(verify_nested_ops=False)
-        return found
+        return errors
     except VerifyException as error:
         cause = error.__cause__
         notes: tuple[Diagnostic, ...] = ()
@@ -75,61 +75,66 @@ def _verify_one(op: Operation) -> list[Diagnostic]:
 
 
 def one_line(error: VerifyException) -> str:
-    """Return the message of an error in one line, without xDSL's dump of the module."""
+    """Return the message of an error in one line, without the module that xDSL prints."""
     return " ".join(str(error).strip().partition("\n\n")[0].split())
 
 
 def _name(value: SSAValue) -> str:
-    return f"%{value.name_hint}" if value.name_hint else "the value"
+    return value_text(value, "the value")
 
 
 def _used_before(function: FuncOp) -> list[Diagnostic]:
-    """Errors at the uses of values that stand before the definition."""
+    """Return the errors at uses of values before their definition."""
     known: set[SSAValue] = set(function.args)
-    found: list[Diagnostic] = []
+    errors: list[Diagnostic] = []
     for op in function.body.ops if len(function.body.blocks) == 1 else ():
         for operand in op.operands:
             if operand not in known:
                 here = note("it is defined here", Position.of(operand))
                 message = f"{_name(operand)} is used before it is defined"
-                found.append(Diagnostic(message, Position.of(op), (here,)))
+                errors.append(Diagnostic(message, Position.of(op), (here,)))
         known.update(op.results)
-    return found
+    return errors
 
 
 def _wrongly_returned(op: ReturnOp) -> list[Diagnostic]:
-    """Errors at a return of distributed tensors that the function does not promise."""
+    """Return the errors at a return whose types differ from the function's signature."""
     function = op.parent_op()
     if not isinstance(function, FuncOp):
         return []
     promised = function.function_type.outputs.data
     if len(promised) != len(op.arguments):
         return []
-    found: list[Diagnostic] = []
+    errors: list[Diagnostic] = []
     for value, x in zip(op.arguments, promised, strict=True):
         if value.type != x and isinstance(x, DistTensorType):
             mesh = mesh_of(op)
             message, axes = return_mismatch(dist_type(value), x.data, _name(value), mesh)
             notes = origin_notes(value, axes, _name(value), mesh)
-            found.append(Diagnostic(message, Position.of(op), notes))
-    return found
+            errors.append(Diagnostic(message, Position.of(op), notes))
+    return errors
 
 
 def _defined_twice(module: ModuleOp) -> list[Diagnostic]:
-    """Errors at the symbols that an earlier operation of the module has."""
+    """Return the errors at symbols that an earlier operation of the module defines."""
     first: dict[str, Operation] = {}
-    found: list[Diagnostic] = []
+    errors: list[Diagnostic] = []
     for op in module.ops:
         trait = op.get_trait(SymbolOpInterface)
         symbol = trait.get_sym_attr_name(op) if trait else None
         if symbol is not None and (known := first.setdefault(symbol.data, op)) is not op:
             here = note(f"@{symbol.data} is first defined here", Position.of(known))
-            found.append(Diagnostic(f"@{symbol.data} is defined twice", Position.of(op), (here,)))
-    return found
+            errors.append(Diagnostic(f"@{symbol.data} is defined twice", Position.of(op), (here,)))
+    return errors
 
 
 def _verify_signature(function: FuncOp) -> None:
-    """All types of a signature exist on the function's mesh, and the body returns them."""
+    """Check that the types of a signature exist on the mesh, and that the body is one block.
+
+    Raises:
+        LayoutError: a type cannot exist on the mesh.
+        VerifyException: any other error.
+    """
     signature: FunctionType = function.function_type
     if not any(isinstance(t, DistTensorType) for t in (*signature.inputs, *signature.outputs)):
         return

@@ -1,6 +1,7 @@
-"""What programs mean, written independently of the typing rules.
+"""The meaning of programs, written independently of the typing rules.
 
-``chunks`` is the boolean chunk semantics of P²; ``collectives`` and ``executor`` run a program on
-every device of a mesh with real data. They use the values of ``collir.layout`` (meshes, types),
-never its rules, so that each can find the other wrong.
+``reference`` runs a program on every device of a mesh with real data, and has the boolean chunk
+semantics of P². ``symbolic`` runs a program on expressions, for all devices at once.
+``validation`` compares two programs. All of them use the values of ``collir.layout`` (meshes,
+types), never its rules, so that an error in either of them shows as a disagreement.
 """

@@ -1,4 +1,4 @@
-"""The textual language: reader (text -> IR), writer (IR -> text), and diagnostics with a caret."""
+"""The textual language: reader (text to IR), writer (IR to text), and diagnostics with carets."""
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources, render
 from collir.syntax.reader import read

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Lowers functions: types as written, and steps whose result types are inferred by the rules."""
+"""Functions of ``.coll`` as IR: types as written, steps with result types inferred by the rules."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -15,19 +15,23 @@ from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import Diagnostic, note
+from collir.ir.names import set_name
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
 from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.layout.types import unknown_axis
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.operations import SHOWN, usage
-from collir.syntax.parsing import Node
+from collir.syntax.parsing import SyntaxTree
 
 Operation = type[DistOp]
 
 
 class FunctionLowering(Lowering):
-    """One function. A value whose definition failed is kept as None: its uses are not reported."""
+    """The lowering of a function.
+
+    A value whose definition failed is kept as None, so that its uses are not reported too.
+    """
 
     def __init__(self, file: str, errors: list[Diagnostic], mesh: Mesh):
         super().__init__(file, errors)
@@ -35,18 +39,18 @@ class FunctionLowering(Lowering):
         self.values: dict[str, SSAValue | None] = {}
         self.tokens: dict[str, Token] = {}
 
-    def lower(self, tree: Node, mesh_symbol: Token) -> FuncOp | None:
+    def lower(self, tree: SyntaxTree, mesh_symbol: Token) -> FuncOp | None:
         before = len(self.errors)
         symbol = tree.children[0]
         arguments: list[tuple[Token, DistType | None]] = []
         results: list[DistType | None] = []
-        result_tree: Node = None
-        steps: list[Node] = []
-        end: Node = None
-        place: Node = None
+        result_tree: SyntaxTree = None
+        steps: list[SyntaxTree] = []
+        end: SyntaxTree = None
+        place: SyntaxTree = None
         for child in tree.children[1:]:
             match getattr(child, "data", None):
-                case None:  # the mesh, or something optional that is not there
+                case None:  # the mesh, or an optional part that is missing
                     pass
                 case "argument":
                     arguments.append((child.children[0], self.type(child.children[1])))
@@ -73,8 +77,8 @@ class FunctionLowering(Lowering):
         function = FuncOp(bare(symbol), (types, outputs), Region(block))
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(bare(mesh_symbol))
         if place is not None:
-            other, least = place.children
-            function.attributes[FOR] = SymbolRefAttr(bare(other))
+            replaced, least = place.children
+            function.attributes[FOR] = SymbolRefAttr(bare(replaced))
             number = self.integer(least) or 0
             if number >= 2**63:
                 self.error(least, "the number is too large: values have less than 2^63 elements")
@@ -82,7 +86,7 @@ class FunctionLowering(Lowering):
             function.attributes[FROM] = _integer_attr(number)
         for value in self.values.values():
             if value is not None and value.name_hint and value.name_hint.isdigit():
-                value._name = None  # numbers are given anew by the printers
+                set_name(value, None)  # the printers number values anew
         return function
 
     def define(self, token: Token, value: SSAValue | None) -> None:
@@ -94,7 +98,7 @@ class FunctionLowering(Lowering):
         self.values[name] = value
         self.tokens[name] = token
         if value is not None:
-            value._name = name  # the setter of name_hint would cut `_1` off
+            set_name(value, name)
             if isinstance(value, BlockArgument):
                 value.location = self.position(token).location()
 
@@ -109,25 +113,25 @@ class FunctionLowering(Lowering):
     # --- types ------------------------------------------------------------------------------
 
     def sub_axes(self, token: Token) -> tuple[str, ...]:
-        """What a token names: a sub-axis, or all those of an axis, major to minor."""
+        """Return the sub-axes that a token names: a sub-axis, or all of an axis, major to minor."""
         name = str(token)
         return (name,) if name in self.mesh.by_name else self.mesh.of_axis.get(name, ())
 
     def axes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
-        """Sub-axes in order; an axis without a level is all of its sub-axes, major to minor."""
-        found: list[str] = []
+        """Return sub-axes in order; an axis stands for all of its sub-axes, major to minor."""
+        axes: list[str] = []
         for token in tokens:
-            if not (subs := self.sub_axes(token)):
+            if not (named := self.sub_axes(token)):
                 self.error(token, unknown_axis(self.mesh, str(token)))
-            found.extend(subs)
-        return tuple(found)
+            axes.extend(named)
+        return tuple(axes)
 
     def naming(self, tokens: Sequence[Token], axis: str) -> Token:
-        """The last of the tokens that names a sub-axis."""
+        """Return the last token that names a sub-axis."""
         return next((t for t in reversed(tokens) if axis in self.sub_axes(t)), tokens[-1])
 
-    def type(self, tree: Node) -> DistType | None:
-        """The type as written, if it can exist."""
+    def type(self, tree: SyntaxTree) -> DistType | None:
+        """Return the type as written, or None after an error."""
         name, *rest = tree.children
         before = len(self.errors)
         if str(name) not in list(DType):
@@ -174,19 +178,19 @@ class FunctionLowering(Lowering):
             return None
         return x
 
-    def axis_set(self, names: Node) -> frozenset[str]:
-        found: set[str] = set()
+    def axis_set(self, names: SyntaxTree) -> frozenset[str]:
+        axes: set[str] = set()
         for token in names.children:
-            subs = self.axes([token])
-            if twice := found.intersection(subs):
-                axis = next(axis for axis in subs if axis in twice)
+            named = self.axes([token])
+            if twice := axes.intersection(named):
+                axis = next(axis for axis in named if axis in twice)
                 self.error(token, f"sub-axis {axis} is named twice")
-            found.update(subs)
-        return frozenset(found)
+            axes.update(named)
+        return frozenset(axes)
 
     # --- steps ------------------------------------------------------------------------------
 
-    def step(self, tree: Node, block: Block) -> None:
+    def step(self, tree: SyntaxTree, block: Block) -> None:
         target, name, operand_tree, *clauses, written = tree.children
         operation = OPERATIONS.get(str(name))
         if operation is None:
@@ -254,42 +258,42 @@ class FunctionLowering(Lowering):
         self,
         name: Token,
         kind: StepKind,
-        trees: Sequence[Node],
+        trees: Sequence[SyntaxTree],
         places: dict[str, list[Token]],
     ) -> dict[str, Attribute]:
-        """The properties of an operation from its clauses, in any order.
+        """Return the properties of an operation from its clauses, which come in any order.
 
-        ``places`` gets the tokens of the argument of every clause that is given.
+        The tokens of the argument of every written clause are added to ``places``.
         """
-        given: dict[str, tuple[Token, Node]] = {}
+        written: dict[str, tuple[Token, SyntaxTree]] = {}
         for clause in trees:
-            keyword, argument = clause.children[0], clause.children[-1]  # a flag is its own
-            if str(keyword) in given:
+            keyword, argument = clause.children[0], clause.children[-1]  # of a flag, the same
+            if str(keyword) in written:
                 self.error(keyword, f"`{keyword}` is given twice")
-            given[str(keyword)] = (keyword, argument)
+            written[str(keyword)] = (keyword, argument)
         properties: dict[str, Attribute] = {}
         missing: list[str] = []
-        for one in kind.parameters:
-            value: Argument | None = one.default
-            if one.keyword in given:
-                keyword, argument = given.pop(one.keyword)
-                places[one.name] = _tokens(argument) or [keyword]
-                value = self.argument(keyword, argument, one.kind, kind)
-            elif one.required:
-                missing.append(f"`{one.keyword}`")
+        for parameter in kind.parameters:
+            value: Argument | None = parameter.default
+            if parameter.keyword in written:
+                keyword, argument = written.pop(parameter.keyword)
+                places[parameter.name] = _tokens(argument) or [keyword]
+                value = self.argument(keyword, argument, parameter.kind, kind)
+            elif parameter.required:
+                missing.append(f"`{parameter.keyword}`")
             if value is not None:
-                properties[one.name] = attribute_of(one.kind, value)
+                properties[parameter.name] = attribute_of(parameter.kind, value)
         if missing:
             needed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
             self.error(name, f"{name} needs {needed}: `{usage(kind)}`")
-        for keyword, _ in given.values():
+        for keyword, _ in written.values():
             self.error(keyword, f"{name} has no `{keyword}`: `{usage(kind)}`")
         return properties
 
     def argument(
-        self, keyword: Token, argument: Node, kind: ArgumentKind, operation: StepKind
+        self, keyword: Token, argument: SyntaxTree, kind: ArgumentKind, operation: StepKind
     ) -> Argument | None:
-        """The value of an argument; None: there is an error in it."""
+        """Return the value of an argument, or None after an error."""
         before = len(self.errors)
         children = getattr(argument, "children", ())
         match kind, argument:
@@ -320,9 +324,9 @@ class FunctionLowering(Lowering):
     def finish(
         self,
         symbol: Token,
-        end: Node,
+        end: SyntaxTree,
         results: Sequence[DistType | None],
-        result_tree: Node,
+        result_tree: SyntaxTree,
         block: Block,
     ) -> None:
         keyword, listed = end.children
@@ -351,8 +355,8 @@ class FunctionLowering(Lowering):
             block.add_op(op)
 
 
-def _tokens(argument: Node) -> list[Token]:
-    """The tokens of an argument, in order."""
+def _tokens(argument: SyntaxTree) -> list[Token]:
+    """Return the tokens of an argument, in order."""
     if isinstance(argument, Token):
         return [argument]
     return list(argument.scan_values(lambda value: isinstance(value, Token)))

@@ -1,5 +1,5 @@
 # pyright: basic
-"""What all lowerings of trees share: a file, its errors, and how numbers are read."""
+"""The common base of all lowerings of trees: errors of a file, and numbers."""
 
 import difflib
 import re
@@ -9,19 +9,19 @@ from itertools import islice
 from lark import Token
 
 from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, Position
-from collir.syntax.parsing import Node
+from collir.syntax.parsing import SyntaxTree
 from collir.syntax.units import Quantity
 
 _MAX_DIGITS = 19
 
 
 def bare(token: Token) -> str:
-    """A symbol or value without its @ or %."""
+    """Return the name of a symbol or a value, without its @ or %."""
     return token[1:]
 
 
 class Lowering:
-    """What all readers share: a file, its errors, and how to read numbers."""
+    """The base class of lowerings: collects the errors of a file, and reads numbers."""
 
     def __init__(self, file: str, errors: list[Diagnostic]):
         self.file = file
@@ -34,9 +34,9 @@ class Lowering:
         self.errors.append(Diagnostic(message, self.position(token), notes))
 
     def suggest(self, name: str, known: Iterable[str], sigil: str = "") -> str:
-        """The nearest of the first thousand known names as a question.
+        """Return a question for the nearest of the first thousand known names, or an empty text.
 
-        Only for the errors that are shown: comparing every name with every other takes long.
+        Errors beyond those that are shown get none, because comparing names takes long.
         """
         if len(self.errors) >= MAX_ERRORS or len(name) > 100:
             return ""
@@ -44,7 +44,7 @@ class Lowering:
         return f"; did you mean {sigil}{close[0]}?" if close else ""
 
     def integer(self, token: Token) -> int | None:
-        """An integer of at most 19 digits."""
+        """Return an integer of at most 19 digits, or None after an error."""
         if not token.lstrip("-").isdigit():
             self.error(token, f"`{token}` is not an integer")
         elif len(token.lstrip("-")) > _MAX_DIGITS:
@@ -54,7 +54,7 @@ class Lowering:
         return None
 
     def number(self, token: Token) -> float | None:
-        """A finite number; zero only if it is written as one."""
+        """Return a finite number, which is 0 only if written so, or None after an error."""
         value = float(token)
         if value in (float("inf"), float("-inf")):
             self.error(token, "the number is too large for a double")
@@ -66,8 +66,8 @@ class Lowering:
             return value
         return None
 
-    def quantity(self, tree: Node, kind: Quantity, what: str) -> float | None:
-        """What a number and a unit say, in SI; positive, or for a time not negative."""
+    def quantity(self, tree: SyntaxTree, kind: Quantity, subject: str) -> float | None:
+        """Return a positive quantity in SI (a time may be 0), or None after an error."""
         number, unit = tree.children
         if unit not in kind.units:
             known = self.suggest(unit, list(kind.units))
@@ -76,7 +76,7 @@ class Lowering:
         value = self.number(number)
         if value is None:
             return None
-        if value:  # a zero may have an exponent that no decimal has
+        if value:  # a zero may have an exponent that Decimal does not take
             value = kind.parse(number, unit)
         digits = re.split("[eE]", number)[0]
         if value == float("inf"):
@@ -84,9 +84,9 @@ class Lowering:
         elif value == 0 and digits.strip("-0."):
             self.error(number, "the number is too small for a double")
         elif kind is Quantity.TIME and value < 0:
-            self.error(number, f"{what} must not be negative, not {number} {unit}")
+            self.error(number, f"{subject} must not be negative, not {number} {unit}")
         elif kind is not Quantity.TIME and value <= 0:
-            self.error(number, f"{what} must be positive, not {number} {unit}")
+            self.error(number, f"{subject} must be positive, not {number} {unit}")
         else:
             return value
         return None

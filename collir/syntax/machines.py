@@ -1,5 +1,5 @@
 # pyright: basic
-"""Lowers the machines of a file: their own levels, or those of a template, here or elsewhere."""
+"""Machines of ``.coll`` as IR: with levels of their own, or those of a template in some file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,13 +21,13 @@ from collir.dialects.machine import (
 from collir.ir.diagnostics import DiagnosticError, Sources, note
 from collir.machine import Device, Fabric, Level, LinkKind, MachineError, PartLinks
 from collir.syntax.lowering import Lowering, bare
-from collir.syntax.parsing import Node, decode, parse
+from collir.syntax.parsing import SyntaxTree, decode, parse
 from collir.syntax.units import Quantity
 
 PRESETS = Path(__file__).parent.parent / "machine" / "presets"
-"""Where the machines that ship with collir are."""
+"""The folder of the machines that ship with collir."""
 
-Machines = dict[str, tuple[MachineOp, Token]]
+MachinesByName = dict[str, tuple[MachineOp, Token]]
 
 _QUANTITIES = {
     "port": Quantity.BANDWIDTH,
@@ -66,14 +66,21 @@ def _is_tree(value: object, rule: str = "") -> bool:
 
 @cache
 def shipped() -> tuple[str, ...]:
-    """The names of the machines that ship with collir."""
+    """Return the names of the machines that ship with collir."""
     return tuple(sorted(path.stem for path in PRESETS.glob("*.coll")))
 
 
 class MachineLowering(Lowering):
-    """One file. ``including`` are the files it is read for, ``files`` machines of the others.
+    """The lowering of the machines of a file.
 
-    ``machines``, ``ops`` (by their place in the file) and ``failed`` (names) are what came of it.
+    Attributes:
+        including: the files that this file is read for, and the file itself.
+        files: the machines of other files that were read; None after errors.
+        machines: the machines by name, with the tokens of their symbols.
+        instances: the names of machines taken from a template that are not built yet.
+        symbols: the symbols of all kinds, with their tokens.
+        failed: the names of declarations with errors.
+        ops: the operations by the number of their declaration in the file.
     """
 
     def __init__(
@@ -81,20 +88,20 @@ class MachineLowering(Lowering):
         file: str,
         sources: Sources,
         including: tuple[str, ...] = (),
-        files: dict[str, Machines | None] | None = None,
+        files: dict[str, MachinesByName | None] | None = None,
     ):
         super().__init__(file, [])
         self.sources = sources
         self.including = (*including, file)
-        self.files: dict[str, Machines | None] = {} if files is None else files
-        self.machines: Machines = {}
-        self.instances: set[str] = set()  # those that are not built yet
-        self.symbols: dict[str, Token] = {}  # of every kind
+        self.files: dict[str, MachinesByName | None] = {} if files is None else files
+        self.machines: MachinesByName = {}
+        self.instances: set[str] = set()
+        self.symbols: dict[str, Token] = {}
         self.failed: set[str] = set()
         self.ops: dict[int, Operation] = {}
 
-    def declare_machines(self, text: str) -> list[tuple[int, Node]]:
-        """Parses the file and builds its machines; its declarations."""
+    def declare_machines(self, text: str) -> list[tuple[int, SyntaxTree]]:
+        """Parse the file, build its machines, and return its declarations, numbered."""
         tree, self.errors, self.failed = parse(text, self.file)
         items = list(enumerate(tree.children))
         self.instances = {bare(t.children[0]) for t in tree.children if t.data == "instance"}
@@ -105,10 +112,10 @@ class MachineLowering(Lowering):
     def declare(
         self,
         kind: str,
-        items: list[tuple[int, Node]],
-        build: Callable[[Node], Operation | None],
+        items: list[tuple[int, SyntaxTree]],
+        build: Callable[[SyntaxTree], Operation | None],
     ) -> None:
-        """Builds all declarations of a kind; a symbol that is taken is an error."""
+        """Build all declarations of a kind; a symbol that is defined twice is an error."""
         for index, tree in items:
             if tree.data != kind:
                 continue
@@ -127,7 +134,7 @@ class MachineLowering(Lowering):
             self.error(symbol, f"{symbol} is defined twice", here)
         return first is symbol
 
-    def machine(self, tree: Node) -> MachineOp | None:
+    def machine(self, tree: SyntaxTree) -> MachineOp | None:
         symbol, parameters, device, *levels = tree.children
         before = len(self.errors)
         values = self.parameters(parameters)
@@ -156,7 +163,7 @@ class MachineLowering(Lowering):
         self.machines[bare(symbol)] = (op, symbol)
         return op
 
-    def parameters(self, tree: Node | None) -> dict[str, tuple[int, Token]]:
+    def parameters(self, tree: SyntaxTree | None) -> dict[str, tuple[int, Token]]:
         values: dict[str, tuple[int, Token]] = {}
         for parameter in tree.children if tree else ():
             name, number = parameter.children
@@ -167,7 +174,7 @@ class MachineLowering(Lowering):
                 values[str(name)] = (value, name)
         return values
 
-    def distinct_levels(self, trees: Sequence[Node]) -> None:
+    def distinct_levels(self, trees: Sequence[SyntaxTree]) -> None:
         known: dict[str, Token] = {}
         for tree in trees:
             name = tree.children[0]
@@ -176,7 +183,7 @@ class MachineLowering(Lowering):
                 here = note(f"level '{name}' is first defined here", self.position(first))
                 self.error(name, f"level '{name}' is defined twice", here)
 
-    def level(self, tree: Node, parameters: dict[str, tuple[int, Token]]) -> LevelAttr | None:
+    def level(self, tree: SyntaxTree, parameters: dict[str, tuple[int, Token]]) -> LevelAttr | None:
         name, size_token, *settings = tree.children
         size_from = ""
         if size_token.type == "NUMBER":
@@ -190,40 +197,42 @@ class MachineLowering(Lowering):
             )
             self.error(size_token, f"the machine has no parameter '{size_token}'{hint}")
             size = None
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         parts: list[PartLinks | None] = []
         for setting in settings:
             if setting.data == "part":
                 parts.append(self.part(*setting.children))
                 continue
             key, value = setting.children
-            if str(key) in found:
+            if str(key) in values:
                 self.error(key, f"'{key}' is set twice")
-            found[str(key)] = self.setting(key, value)
-        if size is None or None in found.values() or None in parts:
+            values[str(key)] = self.setting(key, value)
+        if size is None or None in values.values() or None in parts:
             return None
         for needed, example in (("port", "port = 8 GB/s"), ("latency", "latency = 20 us")):
-            if needed not in found:
+            if needed not in values:
                 self.error(name, f"level '{name}' has no {needed}: add `{example}`")
                 return None
-        if "links" in found:
-            if "kind" in found:
+        if "links" in values:
+            if "kind" in values:
                 key = next(s.children[0] for s in settings if s.children[0] == "kind")
                 self.error(key, f"level '{name}' has `links`, which say all: leave out `kind`")
                 return None
-            found["kind"] = LinkKind.LINKS
-        if isinstance(found["port"], tuple):
-            found["ports"] = found["port"]
-            found["port"] = max(found["ports"])
+            values["kind"] = LinkKind.LINKS
+        if isinstance(values["port"], tuple):
+            values["ports"] = values["port"]
+            values["port"] = max(values["ports"])
         try:
-            level = Level(str(name), size, **found, parts=tuple(filter(None, parts)))
+            level = Level(str(name), size, **values, parts=tuple(filter(None, parts)))
         except MachineError as error:
             self.error(size_token if size < 1 else name, str(error))
             return None
         return LevelAttr.of(level, size_from)
 
-    def part(self, key: Token, count: Token, port: Node, word: Token | None) -> PartLinks | None:
-        """The links of a part of a level; None after an error."""
+    def part(
+        self, key: Token, count: Token, port: SyntaxTree, word: Token | None
+    ) -> PartLinks | None:
+        """Return the links of a part of a level, or None after an error."""
         if str(key) != "part":
             self.error(key, f"only `part` takes a number in brackets, as in {_PART}, not '{key}'")
             return None
@@ -239,11 +248,11 @@ class MachineLowering(Lowering):
             self.error(count, str(error))
             return None
 
-    def setting(self, key: Token, value: Node) -> object:
-        """The value of a setting of a level; None after an error."""
+    def setting(self, key: Token, value: SyntaxTree) -> object:
+        """Return the value of a setting of a level, or None after an error."""
         token = next(value.scan_values(_is_token), key) if _is_tree(value) else value
         if words := _WORDS.get(key):
-            # The matrix of links is a kind by itself
+            # A matrix of links is a kind that is not written as a word.
             known = [word for word in words if word is not LinkKind.LINKS]
             if token is value and str(token) in known:
                 return words(str(token))
@@ -273,8 +282,8 @@ class MachineLowering(Lowering):
             return self.needed_quantity(key, value)
         return None
 
-    def needed_quantity(self, key: Token, value: Node) -> float | None:
-        """A bandwidth or a time."""
+    def needed_quantity(self, key: Token, value: SyntaxTree) -> float | None:
+        """Return a bandwidth or a time, or None after an error."""
         kind = _QUANTITIES[key]
         if _is_tree(value, "quantity"):
             return self.quantity(value, kind, str(key))
@@ -283,26 +292,26 @@ class MachineLowering(Lowering):
         self.error(token, f"{key} needs {kind.example}, not {shown}")
         return None
 
-    def matrix(self, key: Token, value: Node) -> tuple[tuple[int, ...], ...] | None:
-        """Rows of integers; whether they are links is checked later."""
+    def matrix(self, key: Token, value: SyntaxTree) -> tuple[tuple[int, ...], ...] | None:
+        """Return rows of integers, or None after an error; their values are checked later."""
         rows: list[tuple[int, ...]] = []
         for row in value.children:
-            numbers: list[Node] = row.children if _is_tree(row, "list") else []
+            numbers: list[SyntaxTree] = row.children if _is_tree(row, "list") else []
             wrong = next(filter(_is_tree, numbers), None) if _is_tree(row, "list") else row
             if wrong is not None:
                 token = next(wrong.scan_values(_is_token), key) if _is_tree(wrong) else wrong
                 self.error(token, f"{key} needs {_LISTS[key]}: a row of numbers for each child")
                 return None
-            found = [self.integer(number) for number in numbers]
-            rows.append(tuple(count for count in found if count is not None))
-            if None in found:
+            counts = [self.integer(number) for number in numbers]
+            rows.append(tuple(count for count in counts if count is not None))
+            if None in counts:
                 return None
         if not rows:
             self.error(key, f"{key} needs {_LISTS[key]}")
         return tuple(rows) or None
 
-    def plain_number(self, key: Token, value: Node) -> float | None:
-        """The value of a taper, or of rails."""
+    def plain_number(self, key: Token, value: SyntaxTree) -> float | None:
+        """Return the value of a taper or of rails, or None after an error."""
         if not isinstance(value, Token):
             last = [*value.scan_values(_is_token), key]
             token = value.children[1] if value.data == "quantity" else last[0]
@@ -311,13 +320,13 @@ class MachineLowering(Lowering):
         if value.type != "NUMBER":
             self.error(value, f"{key} needs a number, as in `{key} = 2`, not '{value}'")
             return None
-        found = self.integer(value) if key == "rails" else self.number(value)
-        if found is not None and found < 1:
+        number = self.integer(value) if key == "rails" else self.number(value)
+        if number is not None and number < 1:
             self.error(value, f"{key} must be at least 1, not {value}")
             return None
-        return found
+        return number
 
-    def device(self, tree: Node) -> DeviceAttr | None:
+    def device(self, tree: SyntaxTree) -> DeviceAttr | None:
         rates: dict[str, float] = {}
         memory = bandwidth = reduction = None
         start: Token | None = None
@@ -354,40 +363,40 @@ class MachineLowering(Lowering):
             self.error(start, str(error))
             return None
 
-    def instance(self, tree: Node) -> MachineOp | None:
+    def instance(self, tree: SyntaxTree) -> MachineOp | None:
         symbol, template_symbol, arguments, file = tree.children
         self.instances.discard(bare(symbol))
         before = len(self.errors)
-        given = self.parameters(arguments)
+        overridden = self.parameters(arguments)
         template = self.template(template_symbol, file)
         if template is None or len(self.errors) > before:
             return None
         known = {p.parameter.data: p.value.data for p in template.parameters or ()}
-        for name, (_, token) in given.items():
+        for name, (_, token) in overridden.items():
             if name not in known:
                 has = f"its parameters are {', '.join(known)}" if known else "it has none"
                 self.error(token, f"machine {template_symbol} has no parameter '{name}': {has}")
                 return None
-        sizes = known | {name: value for name, (value, _) in given.items()}
+        sizes = known | {name: value for name, (value, _) in overridden.items()}
         levels: list[LevelAttr] = []
         for level in template.levels:
             size = sizes.get(level.size_from.data, level.size.data)
             if size < 1:
-                token = given[level.size_from.data][1]
+                token = overridden[level.size_from.data][1]
                 name = level.level_name.data
                 self.error(token, f"level '{name}' needs at least one child, not {size}")
                 return None
             try:
                 levels.append(LevelAttr.of(replace(level.value(), size=size)))
-            except MachineError as error:  # a list or a matrix is of one size
-                self.error(given[level.size_from.data][1], str(error))
+            except MachineError as error:  # a list or a matrix fits one size only
+                self.error(overridden[level.size_from.data][1], str(error))
                 return None
         properties: dict[str, Attribute] = {
             "sym_name": StringAttr(bare(symbol)),
             "levels": ArrayAttr(levels),
             "reference": ReferenceAttr(
                 StringAttr(bare(template_symbol)),
-                parameter_list({name: value for name, (value, _) in given.items()}),
+                parameter_list({name: value for name, (value, _) in overridden.items()}),
                 StringAttr(file[1:-1] if file else ""),
             ),
         }
@@ -396,7 +405,7 @@ class MachineLowering(Lowering):
         return self._finish_machine(symbol, MachineOp.create(properties=properties))
 
     def template(self, symbol: Token, file: Token | None) -> MachineOp | None:
-        """The machine a reference speaks of: of this file, of another, or a shipped one."""
+        """Return the machine that a reference names: of this file, of another, or a shipped one."""
         name = bare(symbol)
         if file is None and name in self.machines:
             return self.machines[name][0]
@@ -405,7 +414,7 @@ class MachineLowering(Lowering):
         elif name in shipped():
             path = PRESETS / f"{name}.coll"
         elif name in self.failed:
-            return None  # its own error says why
+            return None  # the error of its declaration says why
         elif name in self.instances:
             self.error(symbol, f"machine {symbol} is itself taken from another: write it above")
             return None
@@ -430,8 +439,8 @@ class MachineLowering(Lowering):
             return None
         return machines[name][0]
 
-    def machines_of(self, path: Path, token: Token) -> Machines | None:
-        """The machines of another file; its errors are reported there, with a note here."""
+    def machines_of(self, path: Path, token: Token) -> MachinesByName | None:
+        """Return the machines of another file; its errors get a note at the reference."""
         name = str(path)
         if name == self.file:
             self.error(token, f"{token} is this file: leave out `from {token}`")
@@ -443,7 +452,7 @@ class MachineLowering(Lowering):
             self.files[name] = self._read_machines(path, token)
         return self.files[name]
 
-    def _read_machines(self, path: Path, token: Token) -> Machines | None:
+    def _read_machines(self, path: Path, token: Token) -> MachinesByName | None:
         name = str(path)
         try:
             text = decode(path.read_bytes(), name)
@@ -455,9 +464,9 @@ class MachineLowering(Lowering):
             errors, machines = error.diagnostics, None
         else:
             self.sources.add(name, text)
-            other = MachineLowering(name, self.sources, self.including, self.files)
-            other.declare_machines(text)
-            errors, machines = other.errors, other.machines
+            lowering = MachineLowering(name, self.sources, self.including, self.files)
+            lowering.declare_machines(text)
+            errors, machines = lowering.errors, lowering.machines
         here = note("the file is needed here", self.position(token))
-        self.errors += [replace(found, notes=(*found.notes, here)) for found in errors]
+        self.errors += [replace(error, notes=(*error.notes, here)) for error in errors]
         return None if errors else machines

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Read modules in MLIR's syntax, with source positions.
+"""The reader of modules in MLIR's syntax, with source positions.
 
 xDSL's parser leaves every operation at an unknown location, and cuts suffixes like ``_1`` off
 names.
@@ -16,13 +16,15 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
+from collir.ir.names import set_name
 from collir.ir.verification import one_line
 
 
 class LocatedParser(Parser):
-    """A parser whose operations know where they stand and whose values keep their whole names.
+    """A parser that sets the locations of operations and keeps the full names of values.
 
-    ``started`` are the operations it is in, outermost first: also when it failed in them.
+    ``started`` are the starts of the operations being parsed, outermost first. They stay there if
+    parsing fails.
     """
 
     def __init__(self, ctx: Context, text: str, file: str):
@@ -47,7 +49,7 @@ class LocatedParser(Parser):
 
     def _position(self, span: Span[str]) -> Position:
         text = self.lexer.input.content
-        # Operations come in the order of the text: count on from the last one.
+        # Operations come in the order of the text: continue counting at the last operation.
         seen, line = getattr(self, "_counted", (0, 1))
         if span.start < seen:
             seen, line = 0, 1
@@ -59,21 +61,21 @@ class LocatedParser(Parser):
         super()._register_ssa_definition(name, values, span)
         if SSAValue.is_valid_name(name):
             for value in values:
-                value._name = name
+                set_name(value, name)
 
 
 _STRING = re.compile(r'//[^\n]*|"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*("?)')
 
 
 def _check_strings(text: str, file: str) -> None:
-    """Whether every string ends on its line: where not, xDSL's lexer takes exponential time.
+    """Check that every string ends on its line; otherwise xDSL's lexer takes exponential time.
 
     Raises:
-        DiagnosticError: at the first that does not.
+        DiagnosticError: a string does not; the position is that of the first.
     """
-    for found in _STRING.finditer(text):
-        if found[0].startswith('"') and not found[1]:
-            span = Span(found.start(), found.start() + 1, Input(text, file))
+    for string in _STRING.finditer(text):
+        if string[0].startswith('"') and not string[1]:
+            span = Span(string.start(), string.start() + 1, Input(text, file))
             message = "this string does not end on its line, or has an escape that is none"
             raise DiagnosticError(Diagnostic(message, _at(span)))
 
@@ -81,7 +83,7 @@ def _check_strings(text: str, file: str) -> None:
 def read_mlir(
     ctx: Context, text: str, file: str, sources: Sources, *, implicit_module: bool = True
 ) -> ModuleOp:
-    """The module of a text in MLIR's custom or generic syntax.
+    """Return the module of a text in MLIR's custom or generic syntax.
 
     Raises:
         DiagnosticError: the text does not parse.
@@ -89,26 +91,26 @@ def read_mlir(
     sources.add(file, text)
     _check_strings(text, file)
     try:
-        parser = LocatedParser(ctx, text, file)  # which reads the first token
+        parser = LocatedParser(ctx, text, file)  # reads the first token
     except ParseError as error:
         raise DiagnosticError(Diagnostic(error.msg, _at(error.span))) from None
     try:
         return parser.parse_module(implicit_module)
     except ParseError as error:
         undefined = [parser.first_uses[name] for name in parser.forward_ssa_references]
-        if undefined and "not defined" in error.msg:  # xDSL says so at the end of the text only
-            found = [Diagnostic(f"{span.text} is not defined", _at(span)) for span in undefined]
+        if undefined and "not defined" in error.msg:  # xDSL reports it at the end of the text
+            errors = [Diagnostic(f"{span.text} is not defined", _at(span)) for span in undefined]
         else:
-            found = [Diagnostic(error.msg, _at(error.span))]
+            errors = [Diagnostic(error.msg, _at(error.span))]
     except VerifyException as error:
-        found = [Diagnostic(one_line(error), _at(parser.started[-1]))]
+        errors = [Diagnostic(one_line(error), _at(parser.started[-1]))]
     except RecursionError:
-        # How deep it got depends on who called: point at the outermost operation.
-        found = [Diagnostic("the text is nested too deeply", _at(parser.started[:2][-1]))]
-    except Exception as error:  # xDSL's parser has asserts and zips that wrong texts reach
+        # The depth reached depends on the caller: point at the outermost operation.
+        errors = [Diagnostic("the text is nested too deeply", _at(parser.started[:2][-1]))]
+    except Exception as error:  # wrong texts reach asserts and zips in xDSL's parser
         message = f"xDSL's parser gives up here ({type(error).__name__}: {error})"
-        found = [Diagnostic(message, _at(parser._current_token.span))]
-    raise DiagnosticError(found)
+        errors = [Diagnostic(message, _at(parser._current_token.span))]
+    raise DiagnosticError(errors)
 
 
 def _at(span: Span[str] | Span[bytes]) -> Position:

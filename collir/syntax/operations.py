@@ -1,6 +1,6 @@
-"""How every operation is written.
+"""The written form of every operation, derived from its row of the table of steps.
 
-The reader, the writer and the grammar go by the rows of the operations; nothing is added here.
+The reader, the writer and the grammar use these rows; no form is added here.
 """
 
 from collir.dialects.tables import OPERATIONS
@@ -15,24 +15,24 @@ SHOWN = {
     ArgumentKind.TYPE: ("TYPE", "a type"),
     ArgumentKind.FLAG: ("", "nothing"),
 }
-"""What an argument is called, in the usage of an operation and in a sentence."""
+"""The name of each kind of argument, in the usage of an operation and in a sentence."""
 
 
 def keywords(*kinds: ArgumentKind) -> list[str]:
-    """Return the keywords of the parameters of some kinds, each once."""
-    parameters = (one for op in OPERATIONS.values() for one in op.KIND.parameters)
-    return list(dict.fromkeys(one.keyword for one in parameters if one.kind in kinds))
+    """Return the keywords of all parameters of these kinds, without repetitions."""
+    parameters = [parameter for op in OPERATIONS.values() for parameter in op.KIND.parameters]
+    return list(dict.fromkeys(x.keyword for x in parameters if x.kind in kinds))
 
 
 def usage(kind: StepKind) -> str:
-    """Return how to write an operation, as in ``all_gather %x over AXES dim N``."""
+    """Return the usage of an operation, such as ``all_gather %x over AXES dim N``."""
     operands = (
         "%x, ..."
         if kind.operands is None
         else ", ".join("%x%y"[i * 2 : i * 2 + 2] for i in range(kind.operands))
     )
     clauses: list[str] = []
-    for one in kind.parameters:
-        text = f"{one.keyword} {SHOWN[one.kind][0]}".rstrip()
-        clauses.append(text if one.required else f"[{text}]")
+    for parameter in kind.parameters:
+        text = f"{parameter.keyword} {SHOWN[parameter.kind][0]}".rstrip()
+        clauses.append(text if parameter.required else f"[{text}]")
     return " ".join([kind.name, operands, *clauses])

@@ -1,5 +1,5 @@
 # pyright: basic
-"""Text to trees: Lark with the grammar of ``.coll``, and what is said of syntax errors."""
+"""The parser of ``.coll``: text to Lark trees, and diagnostics for syntax errors."""
 
 import gc
 import re
@@ -17,17 +17,17 @@ from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Posit
 from collir.layout.steps import ArgumentKind
 from collir.syntax.operations import keywords
 
-Node = Any
-"""A lark tree; what its children are, tokens or trees, is in the grammar."""
+SyntaxTree = Any
+"""A Lark tree; the grammar says whether its children are tokens or trees."""
 
 _DECLARATION = re.compile(r"^(?:machine|mesh|func)[ \t]+@?(\w+)", re.MULTILINE)
 
 
 def decode(data: bytes, file: str) -> str:
-    """The text of a file.
+    """Return the text of a file.
 
     Raises:
-        DiagnosticError: it is not UTF-8.
+        DiagnosticError: the file is not UTF-8.
     """
     try:
         return data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -46,7 +46,7 @@ CLAUSES = {
     ),
     "FLAG": keywords(ArgumentKind.FLAG),
 }
-"""The keywords of clauses by the terminals of the grammar, which goes by what follows them."""
+"""The keywords of clauses by terminal of the grammar; terminals differ in the argument behind."""
 
 
 @cache
@@ -54,7 +54,7 @@ def parser() -> Lark:
     grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
     for terminal, words in CLAUSES.items():
         listed = "|".join(words)
-        # A word in quotes is told from a name wherever it stands, so that there is a hint.
+        # A quoted keyword is never read as a name, so that the error can have a hint.
         pattern = f'"{listed}"' if terminal == "AXES_KEYWORD" else f"/({listed})\\b/"
         grammar += f"\n{terminal}: {pattern}"
     return Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=True, cache=False)
@@ -62,7 +62,7 @@ def parser() -> Lark:
 
 @contextmanager
 def no_gc() -> Generator[None]:
-    """A parse makes many objects and no garbage: collecting meanwhile doubles its time."""
+    """Disable garbage collection, which doubles the time of a parse and finds nothing to free."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -110,7 +110,7 @@ _HINTS = {
     ("COMMA", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
     ("AXES_KEYWORD", "VALUE"): "operands come before the clauses: `%y = all_reduce %x over data`",
 }
-"""What to say where a token is found and another would have been possible."""
+"""Hints by (terminal found, terminal that was possible)."""
 
 
 def _syntax_error(error: UnexpectedInput, file: str) -> Diagnostic:
@@ -120,20 +120,21 @@ def _syntax_error(error: UnexpectedInput, file: str) -> Diagnostic:
         position = Position(file, error.line, error.column)
         name = error.char if error.char.isprintable() else f"U+{ord(error.char):04X}"
         return Diagnostic(f"`{name}` is not possible here: expected {_expected(allowed)}", position)
-    found = error.token
-    position = Position(file, found.line or 1, found.column or 1)
-    if found.type == "$END":
+    token = error.token
+    position = Position(file, token.line or 1, token.column or 1)
+    if token.type == "$END":
         return Diagnostic(f"the text ends here, but {_expected(allowed)} is missing", position)
-    name = str(found) if len(found) <= 40 else f"{found[:40]}..."
+    name = str(token) if len(token) <= 40 else f"{token[:40]}..."
     message = f"`{name}` is not possible here: expected {_expected(allowed)}"
-    hint = next((_HINTS[found.type, a] for a in sorted(allowed) if (found.type, a) in _HINTS), "")
+    hint = next((_HINTS[token.type, a] for a in sorted(allowed) if (token.type, a) in _HINTS), "")
     return Diagnostic(message + (f" ({hint})" if hint else ""), position)
 
 
-def parse(text: str, file: str) -> tuple[Node, list[Diagnostic], set[str]]:
-    """The tree of a text; with syntax errors, the tree of the declarations that have none.
+def parse(text: str, file: str) -> tuple[SyntaxTree, list[Diagnostic], set[str]]:
+    """Parse a text, declaration by declaration if it has syntax errors.
 
-    Also the syntax errors, one per declaration, and the names of the declarations they are in.
+    Returns: the tree of the declarations without syntax errors, the errors (at most one per
+        declaration), and the names of the declarations with errors.
     """
     with no_gc():
         try:
@@ -142,21 +143,21 @@ def parse(text: str, file: str) -> tuple[Node, list[Diagnostic], set[str]]:
             first = error
         errors: list[Diagnostic] = []
         failed: set[str] = set()
-        children: list[Node] = []
-        found = [
+        children: list[SyntaxTree] = []
+        starts = [
             (0, ""),
             *((m.start(), m[1]) for m in _DECLARATION.finditer(text)),
             (len(text), ""),
         ]
         line = 1
-        for (start, name), (end, _) in pairwise(found):
-            one = parser().parse_interactive(text[start:end])
-            state: Any = one.lexer_thread.state
+        for (start, name), (end, _) in pairwise(starts):
+            declaration = parser().parse_interactive(text[start:end])
+            state: Any = declaration.lexer_thread.state
             state.line_ctr.line = line
             line += text.count("\n", start, end)
             try:
                 if len(errors) < MAX_ERRORS:
-                    children += one.resume_parse().children
+                    children += declaration.resume_parse().children
                     continue
             except UnexpectedInput as error:
                 errors.append(_syntax_error(error, file))

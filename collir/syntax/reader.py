@@ -1,35 +1,37 @@
 # pyright: basic
-"""Reads ``.coll`` into IR: text to a tree, the tree to machines, meshes and typed functions.
+"""The reader of ``.coll``: text to a tree, and the tree to machines, meshes and typed functions.
 
-Result types are inferred by the rules of the layouts; types that are written are checked. All
-errors of a text are collected, each at the token it is about, with a note at the place that made
-it so. Syntax errors are reported one per declaration.
+Result types are inferred by the typing rules; types that are written are checked. All errors of a
+text are collected. Each is at the token it is about, with a note at the place of its cause. Syntax
+errors are reported once per declaration.
 """
 
 import re
 from dataclasses import replace
 
 from lark import Token
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, SymbolRefAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects.machine import AxisAttr, MachineOp, MeshOp
+from collir.dialects.machine import MachineOp, MeshOp
 from collir.ir.alternatives import alternative_errors
+from collir.ir.builders import mesh_op
 from collir.ir.diagnostics import DiagnosticError, Position, Sources, note
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped
-from collir.syntax.parsing import Node, no_gc
+from collir.syntax.parsing import SyntaxTree, no_gc
 
 
 def read(text: str, file: str = "<string>", sources: Sources | None = None) -> ModuleOp:
-    """The module of a ``.coll`` text.
+    """Return the module of a ``.coll`` text.
 
-    ``file`` is the name used in positions; machines ``from`` other files are looked for beside it.
+    Args:
+        file: the name used in positions; machines ``from`` other files are searched beside it.
 
     Raises:
-        DiagnosticError: anything wrong with the text, all at once.
+        DiagnosticError: all errors of the text.
     """
     sources = Sources() if sources is None else sources
     sources.add(file, text)
@@ -44,12 +46,12 @@ def read(text: str, file: str = "<string>", sources: Sources | None = None) -> M
 
 
 def is_mlir(text: str) -> bool:
-    """Return whether a text begins as modules in MLIR's syntax do, and no ``.coll`` text does."""
+    """Return whether a text begins like a module in MLIR's syntax, as no ``.coll`` text does."""
     return re.match(r"(?:\s|//[^\n]*(?:\n|$))*+(?:[!#%\"]|module\b|\w+\.)", text) is not None
 
 
 class _ModuleLowering(MachineLowering):
-    """A whole file: its machines, then its meshes, then its functions, in whatever order."""
+    """The lowering of a file: first its machines, then its meshes, then its functions."""
 
     def __init__(self, file: str, sources: Sources):
         super().__init__(file, sources)
@@ -65,7 +67,7 @@ class _ModuleLowering(MachineLowering):
             raise DiagnosticError(errors)
         return module
 
-    def mesh(self, tree: Node) -> MeshOp | None:
+    def mesh(self, tree: SyntaxTree) -> MeshOp | None:
         symbol, machine_symbol, *axis_trees = tree.children
         machine = self.machine_named(machine_symbol)
         axes: list[Axis] = []
@@ -92,15 +94,9 @@ class _ModuleLowering(MachineLowering):
             self.error(place, str(error), here)
             return None
         self.meshes[bare(symbol)] = mesh
-        return MeshOp.create(
-            properties={
-                "sym_name": StringAttr(bare(symbol)),
-                "machine": SymbolRefAttr(bare(machine_symbol)),
-                "axes": ArrayAttr([AxisAttr.of(axis) for axis in axes]),
-            }
-        )
+        return mesh_op(mesh)
 
-    def factor(self, tree: Node) -> Factor | None:
+    def factor(self, tree: SyntaxTree) -> Factor | None:
         level, number = tree.children
         size = self.integer(number)
         return None if size is None else Factor(str(level), size)
@@ -116,7 +112,7 @@ class _ModuleLowering(MachineLowering):
             self.error(symbol, f"there is no machine {symbol}{hint}")
         return None
 
-    def function(self, tree: Node) -> FuncOp | None:
+    def function(self, tree: SyntaxTree) -> FuncOp | None:
         mesh_symbol = next(
             child
             for child in tree.children[1:]

@@ -1,6 +1,6 @@
-"""Quantities as people write them (``8 GB/s``, ``20 us``), exactly, to and from SI floats.
+"""Quantities as people write them (``8 GB/s``, ``20 us``), converted to and from SI floats.
 
-Decimal arithmetic keeps both ways exact: what is printed reads back as the same double.
+Decimal arithmetic makes both conversions exact: a printed quantity reads back as the same double.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def _scales(unit: str, factor: Decimal = Decimal(1)) -> dict[str, Decimal]:
 
 
 class Quantity(Enum):
-    """A kind of quantity: its units with their size in SI, and the units it is printed in."""
+    """A kind of quantity: its units with their size in SI, the units in print, and an example."""
 
     BANDWIDTH = (
         {
@@ -47,17 +47,17 @@ class Quantity(Enum):
         self.example = example
 
     def parse(self, number: str, unit: str) -> float:
-        """The SI value of ``number unit``.
+        """Return the SI value of ``number unit``.
 
         Raises:
-            KeyError: the unit is not one of this kind of quantity.
+            KeyError: the unit is not a unit of this kind of quantity.
         """
         return float(Decimal(number) * self.units[unit])
 
     def format(self, value: float) -> str:
-        """The value in the largest unit that leaves at least 1 before the point.
+        """Return the value in the largest unit in which it is at least 1.
 
-        Sizes that are a whole number of KiB, MiB... and not of KB, MB... print in those.
+        A size that is a multiple of a KiB, MiB... but not of a KB is printed in those units.
         """
         exact = Decimal(repr(float(value)))
         if self is Quantity.BYTES and exact and exact % 1000:
@@ -73,9 +73,9 @@ class Quantity(Enum):
 
 
 def plain(number: Decimal) -> str:
-    """A decimal without an exponent where that stays short, without trailing zeros.
+    """Return a decimal without trailing zeros, and without an exponent if that is short.
 
-    An integer that no double is keeps its exponent: written out, the reader would refuse it.
+    An integer that is no double keeps its exponent, because the reader refuses its digits.
     """
     text = f"{number.normalize():f}"
     short = len(text) <= 25 and ("." in text or float(text) == int(text))
@@ -83,7 +83,7 @@ def plain(number: Decimal) -> str:
 
 
 def digits(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Return three significant digits, without an exponent."""
     if value >= 999.5:
         return f"{value:.0f}"
     return f"{value:#.3g}".rstrip(".") if value else "0"
@@ -93,16 +93,16 @@ _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def unit_of(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """Return the unit in which people read a value, of some from the largest to the smallest."""
+    """Return the largest unit in which a value is at least 1; units are sorted, largest first."""
     return next((unit for unit in units if value >= unit[0] * 0.9995), units[-1])
 
 
 def seconds_unit(seconds: float) -> tuple[float, str]:
-    """Return the unit in which people read such a time: its length in seconds, and its name."""
+    """Return the unit in which a time is shown: its length in seconds, and its name."""
     return unit_of(seconds, _TIMES)
 
 
 def seconds_text(seconds: float) -> str:
-    """A time such as ``12.3 us``."""
+    """Return a time such as ``12.3 us``."""
     factor, unit = seconds_unit(seconds)
     return f"{digits(seconds / factor)} {unit}"

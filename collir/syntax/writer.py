@@ -1,6 +1,7 @@
-"""Prints a module as ``.coll``. ``read(write(m))`` is ``m``, and printing twice changes nothing."""
+"""The writer of ``.coll``: ``read(write(m))`` is ``m``, and writing twice gives the same text."""
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, UnitAttr
@@ -21,21 +22,21 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import place_of
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.names import IDENTIFIER, unique_names
+from collir.ir.names import IDENTIFIER, set_name, unique_names
 from collir.layout import DistType, Mesh
 from collir.layout.steps import Argument, ArgumentKind
 from collir.machine import LinkKind
 from collir.syntax.units import Quantity, plain
 
 _ROWS = 4
-"""A matrix of more rows has each on a line of its own."""
+"""The most rows of a matrix that is written on a single line."""
 
 
 def write(module: ModuleOp) -> str:
-    """The module as a ``.coll`` text.
+    """Return the module as a ``.coll`` text.
 
     Raises:
-        DiagnosticError: an operation or a name that ``.coll`` has no form for.
+        DiagnosticError: an operation or a name cannot be written in ``.coll``.
     """
     blocks: list[str] = []
     for op in module.ops:
@@ -52,15 +53,14 @@ def write(module: ModuleOp) -> str:
 
 
 def settle_names(module: ModuleOp) -> None:
-    """Gives every value of every function a distinct name, or none, so that all printers agree.
+    """Give every value of every function a distinct name, or none, so that all printers agree.
 
-    xDSL's printer takes names as they are where they are distinct.
+    xDSL's printer keeps names that are distinct.
     """
     for function in module.walk():
         if isinstance(function, FuncOp):
             for value, name in unique_names(function).items():
-                # The setter of name_hint would cut a suffix like `_1` off.
-                value._name = None if name.isdigit() else name  # pyright: ignore[reportPrivateUsage]
+                set_name(value, None if name.isdigit() else name)
 
 
 def _check_names(op: Operation, *names: str) -> None:
@@ -125,11 +125,11 @@ def _device(device: DeviceAttr) -> str:
 
 
 def level_text(level: LevelAttr) -> str:
-    """A level as it is written in ``.coll``."""
+    """Return a level as it is written in ``.coll``."""
     size = level.size_from.data or str(level.size.data)
-    each = ", ".join(Quantity.BANDWIDTH.format(port.data) for port in level.ports)
+    ports = ", ".join(Quantity.BANDWIDTH.format(port.data) for port in level.ports)
     settings = {
-        "port": f"[{each}]" if each else Quantity.BANDWIDTH.format(level.port.data),
+        "port": f"[{ports}]" if ports else Quantity.BANDWIDTH.format(level.port.data),
         "latency": Quantity.TIME.format(level.latency.data),
     }
     if level.kind.data not in (LinkKind.SWITCH, LinkKind.LINKS):
@@ -183,8 +183,8 @@ def _function(function: FuncOp) -> str:
             raise DiagnosticError.at(function, f"{x} cannot be written in .coll: use -t mlir")
     names = unique_names(function)
 
-    def values(found: "tuple[SSAValue, ...] | list[SSAValue]") -> str:
-        return ", ".join(f"%{names[value]}" for value in found)
+    def text(values: Iterable[SSAValue]) -> str:
+        return ", ".join(f"%{names[value]}" for value in values)
 
     arguments = ", ".join(f"%{names[arg]}: {dist_type(arg).text(mesh)}" for arg in function.args)
     head = f"func {_symbol(function, function.sym_name.data)}({arguments})"
@@ -199,9 +199,9 @@ def _function(function: FuncOp) -> str:
     lines = [f"{head} {{"]
     for op in function.body.ops:
         if isinstance(op, ReturnOp):
-            lines.append(f"  return {values(list(op.arguments))}".rstrip())
+            lines.append(f"  return {text(op.arguments)}".rstrip())
         elif isinstance(op, DistOp):
-            step = f"{op.mnemonic} {values(list(op.operands))}{_clauses(op, mesh)}"
+            step = f"{op.mnemonic} {text(op.operands)}{_clauses(op, mesh)}"
             lines.append(f"  %{names[op.result]} = {step}")
         else:
             raise DiagnosticError.at(op, f"{op.name} cannot be written in .coll: use -t mlir")
@@ -214,26 +214,26 @@ def _type_text(attribute: Attribute, mesh: Mesh) -> str:
 
 
 def step_text(op: DistOp, mesh: Mesh) -> str:
-    """One operation as it is written in ``.coll``, without its result and operand names."""
+    """Return an operation as it is written in ``.coll``, without the names of values."""
     return f"{op.mnemonic}{_clauses(op, mesh)}"
 
 
 def _clauses(op: DistOp, mesh: Mesh) -> str:
     text, arguments = "", op.arguments
-    for one in op.kind.parameters:
-        if one.name not in arguments:
+    for parameter in op.kind.parameters:
+        if parameter.name not in arguments:
             continue
-        if one.kind is ArgumentKind.FLAG:
-            text += f" {one.keyword}"
+        if parameter.kind is ArgumentKind.FLAG:
+            text += f" {parameter.keyword}"
             continue
-        argument = _argument(one.kind, arguments[one.name], mesh)
-        if one.default is None or argument != str(one.default):  # -0 is not 0
-            text += f" {one.keyword} {argument}"
+        argument = _argument(parameter.kind, arguments[parameter.name], mesh)
+        if parameter.default is None or argument != str(parameter.default):  # -0 is not 0
+            text += f" {parameter.keyword} {argument}"
     return text
 
 
 def _argument(kind: ArgumentKind, value: Argument, mesh: Mesh) -> str:
-    """An argument as it is written."""
+    """Return an argument as it is written."""
     match value:
         case DistType():
             return value.text(mesh)

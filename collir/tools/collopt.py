@@ -35,9 +35,10 @@ from collir.ir.diagnostics import (
     DiagnosticError,
     Sources,
     render_all,
-    shown,
+    single_line,
 )
-from collir.ir.remarks import current_pass, listening, passes_run
+from collir.ir.progress import activity, passes_run
+from collir.ir.remarks import listening
 from collir.ir.verification import verify
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
@@ -90,7 +91,7 @@ class CollOpt(xDSLOptMain):
     def __init__(self, args: Sequence[str] | None = None, sources: Sources | None = None):
         self.sources = sources or Sources()
         self._ticker = Ticker(
-            lambda: ": ".join(filter(None, (self._at or "reads", current_pass())))
+            lambda: ": ".join(filter(None, (self._at or "reads", activity.get())))
         )
         super().__init__(_DESCRIPTION, args)
 
@@ -288,7 +289,7 @@ class CollOpt(xDSLOptMain):
     def _does(self, what: str) -> None:
         """Says which pass or target has begun."""
         self._at = what
-        current_pass("")
+        activity.set("")
 
     _at = ""
     _started = 0.0
@@ -303,7 +304,8 @@ class CollOpt(xDSLOptMain):
         self._heard += 1
         self._ticker.clear()
         if self._heard <= MAX_ERRORS:
-            sys.stderr.write(f"{remark.position or 'collopt'}: remark: {shown(remark.message)}\n")
+            message = single_line(remark.message)
+            sys.stderr.write(f"{remark.position or 'collopt'}: remark: {message}\n")
 
     _heard = 0
 

@@ -22,6 +22,7 @@ from collir.ir.diagnostics import (
     render,
     render_all,
 )
+from collir.ir.functions import machines_of
 from collir.syntax.machines import PRESETS, shipped
 from collir.syntax.reader import read
 from collir.syntax.units import Quantity
@@ -95,8 +96,7 @@ def preset(name: str) -> Preset:
     path = PRESETS / f"{name}.coll"
     text = read_text(path)
     module = read(text, str(path))
-    machines = [op for op in module.ops if isinstance(op, MachineOp)]
-    return Preset(name, text, next(op for op in machines if op.sym_name.data == name))
+    return Preset(name, text, next(op for op in machines_of(module) if op.sym_name.data == name))
 
 
 def _is_file(name: str) -> bool:

@@ -20,6 +20,7 @@ from collir.ir.diagnostics import (
     note,
     render,
 )
+from collir.ir.functions import machines_of
 from collir.machine import Machine
 from collir.tools import api
 from collir.tools.api import UsageError
@@ -81,7 +82,7 @@ def machine_named(
     if text.startswith("@"):
         return preset(text.removeprefix("@")).op
     module = api.parse(Path(text), sources=sources)
-    found = [op for op in module.ops if isinstance(op, MachineOp)]
+    found = machines_of(module)
     if name is not None:
         found = [op for op in found if op.sym_name.data == name.removeprefix("@")]
     if not found:

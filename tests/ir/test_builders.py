@@ -1,4 +1,4 @@
-"""Programs that are made in Python: what is built is what is read of its text."""
+"""Programs that are built in Python equal those that are read from text."""
 
 import pytest
 from programs import module_of, random_function, random_mesh
@@ -31,7 +31,7 @@ def test_random_functions_are_built_again_from_their_arguments(seed: int) -> Non
     *steps, end = written.body.ops
     for op in steps:
         assert isinstance(op, DistOp)
-        keywords = {one.name: one.keyword for one in op.kind.parameters}
+        keywords = {parameter.name: parameter.keyword for parameter in op.kind.parameters}
         arguments = {f"{keywords[name]}_": value for name, value in op.arguments.items()}
         operands = [values[operand] for operand in op.operands]
         values[op.result] = f.step(op.mnemonic, *operands, name=op.result.name_hint, **arguments)

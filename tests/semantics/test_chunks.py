@@ -1,41 +1,60 @@
 """The typing rules against the chunk semantics of P².
 
-From "everything partial", every sequence of the five collectives of P² that types must be accepted
-by the chunk semantics and end in the state the type says. Walking over the distinct pairs (type,
-chunk state) instead of over programs covers all programs up to a length.
+From "everything partial", the chunk semantics must accept every well-typed sequence of the five
+collectives of P², and end in the state that the type says. The tests walk over the distinct pairs
+(type, chunk state), which covers all programs up to a length.
 """
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import pytest
 from programs import SIZES, mesh_of_sizes, ordered_lists
 
 from collir.layout import DistType, DType, LayoutError, Mesh, Reduction, rules
-from collir.semantics.reference.chunks import ChunkError, State, goal, initial, step
+from collir.semantics.reference.chunks import ChunkError, ChunkState, goal, initial, step
 from collir.semantics.reference.devices import coordinate, groups, index_in
 
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast")
 LENGTH = 4
 
 
-def typed(mesh: Mesh, x: DistType, op: str, axes: tuple[str, ...]) -> DistType:
-    """The step by the typing rules, on the one dimension there is."""
+def steps_on(mesh: Mesh) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield all pairs of a collective and an ordered list of sub-axes."""
+    return product(OPS, ordered_lists(list(mesh.by_name)))
+
+
+def typed(mesh: Mesh, x: DistType, op: str, axes: tuple[str, ...]) -> DistType | None:
+    """Return the type after a step on the only dimension, or None if it is not well typed."""
     rule = getattr(rules, op)
-    return rule(mesh, x, axes, 0) if op in ("reduce_scatter", "all_gather") else rule(mesh, x, axes)
+    dims = (0,) if op in ("reduce_scatter", "all_gather") else ()
+    try:
+        return rule(mesh, x, axes, *dims)
+    except LayoutError:
+        return None
 
 
-def chunked(mesh: Mesh, state: State, op: str, axes: tuple[str, ...]) -> State:
-    """The step by the chunk semantics: of all groups that hold anything."""
+def accepted(mesh: Mesh, state: ChunkState, op: str, axes: tuple[str, ...]) -> bool:
+    """Return whether the chunk semantics accepts a step."""
+    try:
+        chunked(mesh, state, op, axes)
+    except ChunkError:
+        return False
+    return True
+
+
+def chunked(mesh: Mesh, state: ChunkState, op: str, axes: tuple[str, ...]) -> ChunkState:
+    """Return the state after a step by the chunk semantics, of all groups that hold data."""
     taking_part = [group for group in groups(mesh, axes) if state[group].any()]
     if not taking_part:
         raise ChunkError("all groups are empty")
     return step(state, op, taking_part)
 
 
-def state_of(mesh: Mesh, x: DistType) -> State:
-    """What a type says of chunks: the rows a device holds, and whose contributions are in them."""
+def state_of(mesh: Mesh, x: DistType) -> ChunkState:
+    """Return the chunk state of a type: the rows of every device, and the contributions in them."""
     k = mesh.devices
     state = np.zeros((k, k, k), dtype=np.bool_)
     rows = k // mesh.group_size(x.dims[0].axes)
@@ -44,37 +63,33 @@ def state_of(mesh: Mesh, x: DistType) -> State:
             continue
         block = index_in(mesh, rank, x.dims[0].axes)
         summed = [
-            other
-            for other in range(k)
-            if all(coordinate(mesh, rank, a) == coordinate(mesh, other, a) for a in x.partial)
+            source
+            for source in range(k)
+            if all(coordinate(mesh, rank, a) == coordinate(mesh, source, a) for a in x.partial)
         ]
         state[rank, block * rows : (block + 1) * rows, summed] = True
     return state
 
 
 def everything_partial(mesh: Mesh) -> DistType:
-    """The start: one element per device, partial over all sub-axes."""
+    """Return the type at the start: one element per device, partial over all sub-axes."""
     return DistType.make(DType.F32, [mesh.devices], partial=mesh.by_name, reduction=Reduction.SUM)
 
 
-def reachable(mesh: Mesh, length: int) -> Iterator[tuple[DistType, State]]:
-    """All pairs of type and chunk state that typed programs shorter than ``length`` lead to."""
+def reachable(mesh: Mesh, length: int) -> Iterator[tuple[DistType, ChunkState]]:
+    """Yield the pairs (type, chunk state) that typed programs shorter than ``length`` lead to."""
     start = everything_partial(mesh)
     seen = {start}
     frontier = [(start, initial(mesh.devices))]
     for _ in range(length):
         yield from frontier
-        following: list[tuple[DistType, State]] = []
+        following: list[tuple[DistType, ChunkState]] = []
         for x, state in frontier:
-            for op in OPS:
-                for axes in ordered_lists(list(mesh.by_name)):
-                    try:
-                        y = typed(mesh, x, op, axes)
-                    except LayoutError:
-                        continue
-                    if y not in seen:
-                        seen.add(y)
-                        following.append((y, chunked(mesh, state, op, axes)))
+            for op, axes in steps_on(mesh):
+                y = typed(mesh, x, op, axes)
+                if y is not None and y not in seen:
+                    seen.add(y)
+                    following.append((y, chunked(mesh, state, op, axes)))
         frontier = following
 
 
@@ -84,15 +99,13 @@ def test_what_types_the_chunk_semantics_accepts_and_they_agree(sizes: tuple[int,
     steps = 0
     for x, state in reachable(mesh, LENGTH):
         assert np.array_equal(state, state_of(mesh, x))
-        for op in OPS:
-            for axes in ordered_lists(list(mesh.by_name)):
-                try:
-                    y = typed(mesh, x, op, axes)
-                except LayoutError:
-                    continue
-                after = chunked(mesh, state, op, axes)
-                assert np.array_equal(after, state_of(mesh, y)), f"{op} over {axes} from {x}"
-                steps += 1
+        for op, axes in steps_on(mesh):
+            y = typed(mesh, x, op, axes)
+            if y is None:
+                continue
+            after = chunked(mesh, state, op, axes)
+            assert np.array_equal(after, state_of(mesh, y)), f"{op} over {axes} from {x}"
+            steps += 1
     assert steps > 0
 
 
@@ -104,7 +117,7 @@ def test_replicated_is_the_goal(sizes: tuple[int, ...]) -> None:
 
 
 def kind_of_refusal(mesh: Mesh, x: DistType, op: str, axes: tuple[str, ...]) -> str:
-    """Why the types refuse what the chunk semantics accepts."""
+    """Return the reason why the types refuse a step that the chunk semantics accepts."""
     sharding = x.dims[0].axes
     if op == "all_gather" and set(axes) == set(sharding[-len(axes) :]):
         return "gathered in another order: chunks have no place in memory, buffers do"
@@ -127,16 +140,9 @@ def test_what_only_the_chunk_semantics_accepts_is_of_known_kinds() -> None:
     for sizes in SIZES:
         mesh = mesh_of_sizes(sizes)
         for x, state in reachable(mesh, LENGTH):
-            for op in OPS:
-                for axes in ordered_lists(list(mesh.by_name)):
-                    try:
-                        typed(mesh, x, op, axes)
-                    except LayoutError:
-                        try:
-                            chunked(mesh, state, op, axes)
-                        except ChunkError:
-                            continue
-                        kinds[kind_of_refusal(mesh, x, op, axes)] += 1
+            for op, axes in steps_on(mesh):
+                if typed(mesh, x, op, axes) is None and accepted(mesh, state, op, axes):
+                    kinds[kind_of_refusal(mesh, x, op, axes)] += 1
     assert set(kinds) == EXPECTED, kinds
 
 
@@ -151,7 +157,7 @@ def test_a_needless_broadcast_can_be_replaced_by_one_that_types() -> None:
     assert np.array_equal(narrow, state_of(mesh, rules.broadcast(mesh, x, ("b.l1",))))
 
 
-# The chunk semantics by itself: the figures of the paper (reference: P², MLSys 2022).
+# The chunk semantics alone: the examples of the paper (P², MLSys 2022).
 
 
 def test_reduction_counts_no_contribution_twice() -> None:

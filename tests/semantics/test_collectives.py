@@ -1,4 +1,4 @@
-"""What the executor's collectives compute where numpy alone would not."""
+"""The executor's collectives where plain numpy would round."""
 
 import ml_dtypes
 import numpy as np
@@ -8,6 +8,6 @@ from collir.semantics.reference.collectives import combine
 
 
 def test_an_average_is_divided_by_the_number_of_parts() -> None:
-    """bf16 has no 257: the division is in f32."""
+    """The division is in f32, as bf16 cannot hold 257."""
     parts = [np.array([256 if part == 0 else 0], ml_dtypes.bfloat16) for part in range(257)]
     assert float(combine(parts, Reduction.AVG)[0]) == float(ml_dtypes.bfloat16(256 / 257)) < 1

@@ -1,4 +1,4 @@
-"""When results may be compared bit by bit, and that they then are the same bits in any order."""
+"""Functions that are exact are recognised, and give the same bits in any order."""
 
 import random
 
@@ -21,7 +21,7 @@ mesh @m on @c { data = node:8 * gpu:8 }
 
 
 def is_exact(types: str, steps: str) -> bool:
-    """Whether a function of one argument is exact on 64 devices."""
+    """Return whether a function of one argument is exact on 64 devices."""
     argument, result = types.split(" -> ")
     text = f"{HEAD}func @f(%x: {argument}) -> {result} on @m {{ {steps} return %y }}"
     (function,) = functions_of(read(text))
@@ -54,7 +54,7 @@ def test_an_exact_program_gives_the_same_bits_on_all_devices_as_on_one(rng: rand
     module = random_module(rng, functions=2, steps=8)
     for function in functions_of(module):
         if exact(function):
-            found = results_on_all_devices(module, function, seed=3)
+            results = results_on_all_devices(module, function, seed=3)
             expected = results_on_one_device(function, seed=3)
-            for one, other in zip(found, expected, strict=True):
-                assert np.array_equal(one, other)
+            for pair in zip(results, expected, strict=True):
+                assert np.array_equal(*pair)

@@ -1,4 +1,4 @@
-"""Longer random programs: what they compute on all devices is what they mean on one."""
+"""Longer random programs compute the same on all devices as on one."""
 
 import random
 
@@ -17,6 +17,6 @@ def test_random_programs_compute_what_they_mean(rng: random.Random, steps: int) 
     module = random_module(rng, functions=2, steps=steps)
     verify(module)
     for function in functions_of(module):
-        found = results_on_all_devices(module, function, seed=1)
+        results = results_on_all_devices(module, function, seed=1)
         expected = results_on_one_device(function, seed=1)
-        assert agree(found, expected, mesh_of(function).devices)
+        assert agree(results, expected, mesh_of(function).devices)

@@ -1,8 +1,8 @@
 """The typing rules against the numpy executor, one step from every layout.
 
-A step is sound if the buffers after it mean the same tensor as before: this is the induction step
-of "a well-typed program computes what its signature says". All layouts of all meshes up to 8
-devices and 3 sub-axes are tried, in one and two dimensions, with every step that types.
+A step is sound if the buffers after it stand for the same tensor as before. This is the induction
+step of "a well-typed program computes what its signature says". All layouts of all meshes of up to
+8 devices and 3 sub-axes are tried, in one and two dimensions, with every step that is well typed.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ from collir.semantics.reference.meaning import meaning
 
 
 def assert_sound(mesh: Mesh, arguments: list[DistType], op: type[DistOp], move: Move) -> bool:
-    """Whether the step types; if so it must keep the meaning."""
+    """Return whether a step is well typed, and assert that it then keeps the meaning."""
     builder = FunctionBuilder(mesh, arguments)
     result = builder.try_op(op, builder.values[: len(arguments)], move.properties)
     if result is None:
@@ -44,13 +44,13 @@ def assert_sound(mesh: Mesh, arguments: list[DistType], op: type[DistOp], move: 
     buffers = [
         distribute(mesh, tensor, x, rng) for tensor, x in zip(tensors, arguments, strict=True)
     ]
-    (found,) = execute(module, function, buffers)
+    (after,) = execute(module, function, buffers)
     alone_module, alone = meaning(function)
     (expected,) = execute(alone_module, alone, [[tensor] for tensor in tensors])
-    whole = assemble(mesh, found, dist_type(result))
+    tensor = assemble(mesh, after, dist_type(result))
     assert expected[0] is not None
-    assert whole.dtype == expected[0].dtype
-    assert np.array_equal(whole, expected[0]), f"{move} from {arguments[0]}"
+    assert tensor.dtype == expected[0].dtype
+    assert np.array_equal(tensor, expected[0]), f"{move} from {arguments[0]}"
     return True
 
 
@@ -87,12 +87,12 @@ def test_every_step_from_every_layout_with_every_reduction(reduction: Reduction)
 def test_permute_from_every_layout_to_every_layout(sizes: tuple[int, ...]) -> None:
     mesh = mesh_of_sizes(sizes)
     rank = 1 if len(sizes) == 3 else 2
-    moved = sum(
+    count = sum(
         assert_sound(mesh, [x], move.op, move)
         for x in layouts(mesh, rank, Reduction.SUM)
         for move in permutes(mesh, x)
     )
-    assert moved > 0
+    assert count > 0
 
 
 @pytest.mark.parametrize("reduction", list(Reduction))
@@ -105,14 +105,14 @@ def test_local_operations_from_every_layout(sizes: tuple[int, ...], reduction: R
         for move in local_moves(x, rng):
             if assert_sound(mesh, [x], move.op, move):
                 kinds.add(move.op)
-    wanted = {
+    expected = {
         OPERATIONS["split"],
         OPERATIONS["merge"],
         OPERATIONS["reshape"],
         OPERATIONS["transpose"],
         OPERATIONS["pad"],
     }
-    assert wanted | {OPERATIONS["cast"], OPERATIONS["scale"]} <= kinds
+    assert expected | {OPERATIONS["cast"], OPERATIONS["scale"]} <= kinds
 
 
 @pytest.mark.parametrize("dtype", [DType.I8, DType.I32, DType.BF16, DType.F16])
@@ -146,12 +146,12 @@ def test_add_and_concat_of_every_two_layouts(reduction: Reduction) -> None:
     assert joined > 0
 
 
-# The side conditions matter: without each of them there is an unsound step. The steps below are
-# what the rules would allow without it, carried out on the executor.
+# Every side condition is needed: without it, the rules would allow an unsound step. The steps below
+# are such steps, carried out by the executor.
 
 
 def _meaning_after(op: type[DistOp], x: DistType, y: DistType, move: Move, mesh: Mesh) -> bool:
-    """Whether buffers of ``x`` mean the same tensor as ``y`` after a step that is forced."""
+    """Return whether a step from ``x`` to ``y`` that is not typed keeps the meaning."""
     builder = FunctionBuilder(mesh, [x])
     forced = op.create(
         operands=[builder.values[0]],
@@ -163,12 +163,12 @@ def _meaning_after(op: type[DistOp], x: DistType, y: DistType, move: Move, mesh:
     module = module_of([mesh], [function])
     rng = fresh_numbers(0)
     tensor = random_tensor(x, rng)
-    (found,) = execute(module, function, [distribute(mesh, tensor, x, rng)])
+    (after,) = execute(module, function, [distribute(mesh, tensor, x, rng)])
     alone_module, alone = meaning(function)
     (expected,) = execute(alone_module, alone, [[tensor]])
     assert expected[0] is not None
     try:
-        return np.array_equal(assemble(mesh, found, y), expected[0])
+        return np.array_equal(assemble(mesh, after, y), expected[0])
     except RuntimeError:
         return False
 

@@ -1,4 +1,4 @@
-"""What passes made is proven to be the same, what wrong passes made to be something else."""
+"""Results of passes are proven equal, and results of wrong passes are proven different."""
 
 import random
 import time
@@ -48,19 +48,20 @@ PASSES = [
 
 
 def verdicts(before: ModuleOp, after: ModuleOp, memory: int = 2**28) -> list[Verdict]:
-    return [one.verdict for one in compare_modules(before, after, memory=memory)]
+    return [checked.verdict for checked in compare_modules(before, after, memory=memory)]
 
 
 @pytest.mark.parametrize("passes", PASSES)
 def test_what_passes_make_of_random_programs_is_proven(passes: str) -> None:
-    found: list[Verdict] = []
+    all_verdicts: list[Verdict] = []
     for seed in range(25):
         before = read(write(random_module(fresh(seed), functions=2)))
         after = run_passes(before.clone(), passes)
-        found += verdicts(before, after)
-    assert {one.outcome for one in found} == {Outcome.SAME}
-    proofs = sum(one.how == "proof" for one in found)
-    assert proofs >= 0.98 * len(found) if passes != "decompose" else proofs == len(found)
+        all_verdicts += verdicts(before, after)
+    assert {verdict.outcome for verdict in all_verdicts} == {Outcome.SAME}
+    proofs = sum(verdict.how == "proof" for verdict in all_verdicts)
+    count = len(all_verdicts)
+    assert proofs >= 0.98 * count if passes != "decompose" else proofs == count
 
 
 @pytest.mark.parametrize("passes", ["canonicalize", "decompose{strategy=rs-ar-ag}"])
@@ -94,12 +95,12 @@ mesh @m on @big { data = rack:64 * node:128 * gpu:8 }
 """
 
 
-def both(before: str, after: str, head: str = HEAD) -> Verdict:
+def verdict_on(before: str, after: str, head: str = HEAD) -> Verdict:
     old, new = read(head + before), read(head + after)
     return compare(functions_of(old)[0], old, functions_of(new)[0], new)
 
 
-def one(arguments: str, result: str, *steps: str) -> str:
+def function_text(arguments: str, result: str, *steps: str) -> str:
     lines = "\n".join(f"  {step}" for step in steps)
     return f"func @f({arguments}) -> {result} on @m {{\n{lines}\n  return %r\n}}\n"
 
@@ -108,13 +109,13 @@ X = "%x: f32[64] partial(sum: data)"
 SAME = [
     (
         "reduced to a root and sent from there",
-        one(X, "f32[64]", "%r = all_reduce %x over data"),
-        one(X, "f32[64]", "%a = reduce %x over data", "%r = broadcast %a over data"),
+        function_text(X, "f32[64]", "%r = all_reduce %x over data"),
+        function_text(X, "f32[64]", "%a = reduce %x over data", "%r = broadcast %a over data"),
     ),
     (
         "a sum of copies is that of one, masked",
-        one("%x: f32[64]", "f32[64]", "%r = scale %x by 1"),
-        one(
+        function_text("%x: f32[64]", "f32[64]", "%r = scale %x by 1"),
+        function_text(
             "%x: f32[64]",
             "f32[64]",
             "%a = mask %x over data op sum",
@@ -125,8 +126,8 @@ SAME = [
     ),
     (
         "an average is a sum and a division",
-        one("%x: f32[64] partial(avg: data)", "f32[64]", "%r = all_reduce %x over data"),
-        one(
+        function_text("%x: f32[64] partial(avg: data)", "f32[64]", "%r = all_reduce %x over data"),
+        function_text(
             "%x: f32[64] partial(avg: data)",
             "f32[64]",
             "%a = scale %x by 4",
@@ -137,13 +138,13 @@ SAME = [
     ),
     (
         "scaled by a negative number, a maximum is a minimum",
-        one(
+        function_text(
             "%x: f32[8] partial(max: data)",
             "f32[8]",
             "%a = all_reduce %x over data",
             "%r = scale %a by -2",
         ),
-        one(
+        function_text(
             "%x: f32[8] partial(max: data)",
             "f32[8]",
             "%a = scale %x by -2",
@@ -152,8 +153,8 @@ SAME = [
     ),
     (
         "products, level by level",
-        one("%x: f32[8] partial(prod: data)", "f32[8]", "%r = all_reduce %x over data"),
-        one(
+        function_text("%x: f32[8] partial(prod: data)", "f32[8]", "%r = all_reduce %x over data"),
+        function_text(
             "%x: f32[8] partial(prod: data)",
             "f32[8]",
             "%a = reduce %x over data.gpu",
@@ -163,8 +164,8 @@ SAME = [
     ),
     (
         "in chunks",
-        one(X, "f32[64]", "%r = all_reduce %x over data"),
-        one(
+        function_text(X, "f32[64]", "%r = all_reduce %x over data"),
+        function_text(
             X,
             "f32[64]",
             "%a = pad %x dim 0 high -40",
@@ -176,8 +177,8 @@ SAME = [
     ),
     (
         "rows of a shape that cuts across those of another",
-        one("%x: f32[6, 10]", "f32[15, 4]", "%r = reshape %x to [15, 4]"),
-        one(
+        function_text("%x: f32[6, 10]", "f32[15, 4]", "%r = reshape %x to [15, 4]"),
+        function_text(
             "%x: f32[6, 10]",
             "f32[15, 4]",
             "%a = reshape %x to [4, 15]",
@@ -187,12 +188,12 @@ SAME = [
     ),
     (
         "order of blocks, by a transpose before and after",
-        one(
+        function_text(
             "%x: f32[64@(data.node, data.gpu)]",
             "f32[64@(data.gpu, data.node)]",
             "%r = permute %x to f32[64@(data.gpu, data.node)]",
         ),
-        one(
+        function_text(
             "%x: f32[64@(data.node, data.gpu)]",
             "f32[64@(data.gpu, data.node)]",
             "%a = all_gather %x over data.gpu dim 0",
@@ -203,13 +204,13 @@ SAME = [
     ),
     (
         "values added before and after casts that hold them",
-        one(
+        function_text(
             "%x: bf16[8] partial(sum: data)",
             "f32[8]",
             "%a = cast %x to f32",
             "%r = all_reduce %a over data",
         ),
-        one(
+        function_text(
             "%x: bf16[8] partial(sum: data)",
             "f32[8]",
             "%a = all_reduce %x over data",
@@ -221,14 +222,14 @@ SAME = [
 
 @pytest.mark.parametrize(("before", "after"), [pair[1:] for pair in SAME], ids=[p[0] for p in SAME])
 def test_the_same_by_hand(before: str, after: str) -> None:
-    verdict = both(before, after)
+    verdict = verdict_on(before, after)
     assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof"), verdict
     old, new = read(HEAD + before), read(HEAD + after)
     pair = (functions_of(old)[0], old, functions_of(new)[0], new)
     assert executed(*pair, "").outcome is Outcome.SAME
 
 
-BUCKET = one(
+BUCKET = function_text(
     "%x: f32[40] partial(sum: data), %y: f32[20] partial(sum: data)",
     "f32[20]",
     "%b = concat %x, %y dim 0",
@@ -237,19 +238,19 @@ BUCKET = one(
     "%a = all_gather %s over data dim 0",
     "%r = pad %a dim 0 low -40 high -4",
 )
-HALVES = one(
+HALVES = function_text(
     "%x: f32[8@data, 8]",
     "f32[8, 8]",
     "%t = all_gather %x over data dim 0",
     "%r = transpose %t order [0, 1]",
 )
-GRADIENTS = one(
+GRADIENTS = function_text(
     "%x: f32[64] partial(sum: data), %y: f32[64] partial(sum: data)",
     "f32[64]",
     "%s = add %x, %y",
     "%r = all_reduce %s over data",
 )
-STEPS = one(
+STEPS = function_text(
     X,
     "f32[64]",
     "%a = scale %x by 2",
@@ -258,26 +259,26 @@ STEPS = one(
     "%n = all_reduce %s over data.node",
     "%r = all_gather %n over data.gpu dim 0",
 )
-MASKED = one(
+MASKED = function_text(
     "%x: f32[64] partial(sum: data), %y: f32[64]",
     "f32[64]",
     "%m = mask %y over data op sum",
     "%s = add %x, %m",
     "%r = all_reduce %s over data",
 )
-AT_ROOT = one(
+AT_ROOT = function_text(
     X,
     "f32[64]",
     "%a = reduce %x over data.gpu",
     "%b = all_reduce %a over data.node",
     "%r = broadcast %b over data.gpu",
 )
-LARGEST = one(
+LARGEST = function_text(
     "%x: f32[8] partial(max: data), %y: f32[8] partial(max: data)",
     "f32[8]",
     "%r = all_reduce %x over data",
 )
-BLOCKS = one(
+BLOCKS = function_text(
     "%x: f32[64@data]",
     "f32[64]",
     "%a = all_gather %x over data dim 0",
@@ -333,7 +334,7 @@ WRONG = [
     ("padding", BUCKET, "low -40 high -4", "low -44", "has a contribution of %y[4] of data.node=0"),
     (
         "no mask, all add it",
-        one(
+        function_text(
             "%x: f32[64] partial(avg: data), %y: f32[64]",
             "f32[64]",
             "%s = add %x, %y",
@@ -345,7 +346,7 @@ WRONG = [
     ),
     (
         "a constant",
-        one(X, "f32[68]", "%a = all_reduce %x over data", "%r = pad %a dim 0 high 4"),
+        function_text(X, "f32[68]", "%a = all_reduce %x over data", "%r = pad %a dim 0 high 4"),
         "high 4",
         "high 4 value 1",
         "has the constant 1 in it, and not 0",
@@ -369,7 +370,7 @@ def test_wrong_programs_are_caught_and_named(before: str, old: str, new: str, te
 def assert_caught(
     old: FuncOp, old_module: ModuleOp, new: FuncOp, new_module: ModuleOp, text: str
 ) -> None:
-    """By the proof, which says what is wrong, and by a run of both."""
+    """Check that the proof finds the difference and explains it, and that a run finds it too."""
     proof = proven(old, new)
     assert proof.outcome is Outcome.DIFFERENT
     assert text in proof.explanation
@@ -380,19 +381,19 @@ def assert_caught(
 
 
 def other_order(op: DistOp) -> None:
-    """Gathers or scatters in another order of sub-axes."""
+    """Reverse the order of the sub-axes of an operation."""
     axes = op.properties["axes"]
     assert isinstance(axes, AxesAttr)
     op.properties["axes"] = AxesAttr(axes.data[::-1])
 
 
 def left_out(op: DistOp) -> None:
-    """The operand in the place of the result."""
+    """Replace the result of an operation by its operand."""
     op.result.replace_all_uses_with(op.operands[0])
 
 
 def masked(op: DistOp) -> None:
-    """Only the first device of a group contributes."""
+    """Mask the operand, so that only the first device of a group contributes."""
     properties = {"axes": AxesAttr(("data.gpu",)), "reduction": StringAttr("sum")}
     mask = OPERATIONS["mask"].create(
         operands=[op.operands[0]], properties=properties, result_types=[op.operands[0].type]
@@ -403,7 +404,7 @@ def masked(op: DistOp) -> None:
 
 
 def kept_at_root(op: DistOp) -> None:
-    """Only the first device of a group holds the operand."""
+    """Keep the operand at root, so that only the first device of a group holds it."""
     properties = {"axes": AxesAttr(("data.gpu",))}
     root = OPERATIONS["keep_root"].create(
         operands=[op.operands[0]], properties=properties, result_types=[op.operands[0].type]
@@ -413,8 +414,10 @@ def kept_at_root(op: DistOp) -> None:
     op.operands[0] = root.result
 
 
-GATHER = one("%x: f32[64@(data.node, data.gpu)]", "f32[64]", "%r = all_gather %x over data dim 0")
-SCATTER = one(X, "f32[64@data]", "%r = reduce_scatter %x over data dim 0")
+GATHER = function_text(
+    "%x: f32[64@(data.node, data.gpu)]", "f32[64]", "%r = all_gather %x over data dim 0"
+)
+SCATTER = function_text(X, "f32[64@data]", "%r = reduce_scatter %x over data dim 0")
 BROKEN: list[tuple[str, str, str, Callable[[DistOp], None], str]] = [
     ("gathered in another order", GATHER, "all_gather", other_order, "where %x[16] of data.node=0"),
     (
@@ -453,8 +456,8 @@ def test_broken_programs_are_caught_and_named(
     assert_caught(functions_of(before)[0], before, function, after, text)
 
 
-def stale(rng: random.Random, function: FuncOp) -> bool:
-    """Some operand becomes another value of the same type, of those there are before."""
+def make_stale(rng: random.Random, function: FuncOp) -> bool:
+    """Replace a random operand by an earlier value of its type; return whether there is one."""
     known: list[SSAValue] = [*function.args]
     places: list[tuple[DistOp, int, list[SSAValue]]] = []
     for op in function.body.ops:
@@ -470,7 +473,7 @@ def stale(rng: random.Random, function: FuncOp) -> bool:
 
 
 def test_the_proof_finds_all_that_a_run_of_random_wrong_programs_does() -> None:
-    """Where an older value of the same type is used; most of these change no result."""
+    """A wrong program uses an older value of the same type; most of these change no result."""
     wrong = 0
     for seed in count():
         rng = fresh(seed)
@@ -479,7 +482,7 @@ def test_the_proof_finds_all_that_a_run_of_random_wrong_programs_does() -> None:
         before = random_module(rng, functions=1, steps=7)
         after = before.clone()
         (old,), (new,) = functions_of(before), functions_of(after)
-        if not stale(rng, new):
+        if not make_stale(rng, new):
             continue
         runs = [executed(old, before, new, after, "", seed) for seed in range(3)]
         proof = proven(old, new)
@@ -487,7 +490,7 @@ def test_the_proof_finds_all_that_a_run_of_random_wrong_programs_does() -> None:
             assert proof.outcome is Outcome.DIFFERENT, seed
             wrong += 1
         elif proof.outcome is Outcome.DIFFERENT:
-            # What a computation works on is not seen in a run.
+            # A run does not see the operands of a computation.
             assert any(op.name == "coll.compute" for op in new.body.ops), seed
     assert wrong > 20
 
@@ -497,7 +500,7 @@ def test_the_proof_finds_all_that_a_run_of_random_wrong_programs_does() -> None:
 
 def test_thousands_of_devices_and_terabytes_take_no_longer() -> None:
     x = "%x: f32[17179869184] partial(sum: data)"
-    flat = one(x, "f32[17179869184]", "%r = all_reduce %x over data")
+    flat = function_text(x, "f32[17179869184]", "%r = all_reduce %x over data")
     steps = [
         "%v = reshape %x to [8, 128, 16777216]",
         "%a = reduce_scatter %v over data.gpu dim 0",
@@ -513,8 +516,8 @@ def test_thousands_of_devices_and_terabytes_take_no_longer() -> None:
         *steps[1:],
     ]
     start = time.process_time()
-    right = both(flat, one(x, "f32[17179869184]", *steps), HUGE)
-    wrong = both(flat, one(x, "f32[17179869184]", *swapped), HUGE)
+    right = verdict_on(flat, function_text(x, "f32[17179869184]", *steps), HUGE)
+    wrong = verdict_on(flat, function_text(x, "f32[17179869184]", *swapped), HUGE)
     assert time.process_time() - start < 2
     assert (right.outcome, right.how) == (Outcome.SAME, "proof")
     assert "65536 devices" in right.explanation
@@ -525,20 +528,23 @@ def test_thousands_of_devices_and_terabytes_take_no_longer() -> None:
 
 
 def bucket(sizes: list[int], *, wrong: int = -1) -> str:
-    """Gradients in one padded buffer, reduced and cut again; one of them an element too far on."""
+    """Return a program that reduces gradients in one padded buffer and cuts them out again.
+
+    The gradient number ``wrong`` is cut out one element too far on.
+    """
     rest = -sum(sizes) % 65536
-    whole = sum(sizes) + rest
+    padded = sum(sizes) + rest
     steps = [f"%b = concat {', '.join(f'%g{k}' for k in range(len(sizes)))} dim 0"]
     steps += [
         f"%p = pad %b dim 0 high {rest}",
         "%s = reduce_scatter %p over data dim 0",
         "%a = all_gather %s over data dim 0",
     ]
-    at = 0
+    offset = 0
     for k, size in enumerate(sizes):
-        low = at + (k == wrong)
-        steps.append(f"%r{k} = pad %a dim 0 low {-low} high {low + size - whole}")
-        at += size
+        low = offset + (k == wrong)
+        steps.append(f"%r{k} = pad %a dim 0 low {-low} high {low + size - padded}")
+        offset += size
     return gradients(sizes, steps)
 
 
@@ -555,7 +561,10 @@ def test_a_bucket_of_many_gradients_over_thousands_of_devices() -> None:
     sizes = [rng.choice([64, 777, 2048, 36864, 262144, 2048000]) for _ in range(100)]
     plain = gradients(sizes, [f"%r{k} = all_reduce %g{k} over data" for k in range(len(sizes))])
     start = time.process_time()
-    right, wrong = both(plain, bucket(sizes), HUGE), both(plain, bucket(sizes, wrong=60), HUGE)
+    right, wrong = (
+        verdict_on(plain, bucket(sizes), HUGE),
+        verdict_on(plain, bucket(sizes, wrong=60), HUGE),
+    )
     assert time.process_time() - start < 5
     assert (right.outcome, right.how) == (Outcome.SAME, "proof")
     assert (wrong.outcome, wrong.result) == (Outcome.DIFFERENT, 60)
@@ -566,13 +575,13 @@ def test_a_bucket_of_many_gradients_over_thousands_of_devices() -> None:
 # --- what cannot be proven ------------------------------------------------------------------------
 
 ROUNDED = (
-    one("%x: f32[64]", "bf16[64]", "%a = scale %x by 0.5", "%r = cast %a to bf16"),
-    one("%x: f32[64]", "bf16[64]", "%a = cast %x to bf16", "%r = scale %a by 0.5"),
+    function_text("%x: f32[64]", "bf16[64]", "%a = scale %x by 0.5", "%r = cast %a to bf16"),
+    function_text("%x: f32[64]", "bf16[64]", "%a = cast %x to bf16", "%r = scale %a by 0.5"),
 )
 
 
 def test_where_casts_round_a_run_decides() -> None:
-    verdict = both(*ROUNDED)
+    verdict = verdict_on(*ROUNDED)
     assert (verdict.outcome, verdict.how) == (Outcome.SAME, "execution")
     assert verdict.explanation == "not proven, equal on 8 runs (its sums have other forms)"
 
@@ -583,56 +592,56 @@ BEHIND = ("%a = all_reduce %x over data", "%r = scale %a by 0.01")
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f32"])
 def test_loss_to_underflow_is_a_difference(dtype: str) -> None:
-    """Of f16 alone, whose smallest number the terms of a small sum are not far from."""
+    """Only f16 has a smallest number that is near the terms of a small sum."""
     ahead, behind = (
-        one(f"%x: {dtype}[4] partial(sum: data)", f"{dtype}[4]", *steps)
+        function_text(f"%x: {dtype}[4] partial(sum: data)", f"{dtype}[4]", *steps)
         for steps in (AHEAD, BEHIND)
     )
-    assert both(ahead, behind).how == "proof"
-    assert both(behind, behind).outcome is both(ahead, behind).outcome is Outcome.SAME
-    lost = both(behind, ahead)
+    assert verdict_on(ahead, behind).how == "proof"
+    assert verdict_on(behind, behind).outcome is verdict_on(ahead, behind).outcome is Outcome.SAME
+    lost = verdict_on(behind, ahead)
     assert lost.outcome is (Outcome.DIFFERENT if dtype == "f16" else Outcome.SAME)
     sums: list[float] = []
     for text in (behind, ahead):
         module = read(HEAD + text)
         x = np.full(4, 2e-6, NUMPY[DType(dtype)])
-        (found,) = execute(module, functions_of(module)[0], [[x] * 8])
-        assert found[0] is not None
-        sums.append(float(found[0][0]))
+        (buffers,) = execute(module, functions_of(module)[0], [[x] * 8])
+        assert buffers[0] is not None
+        sums.append(float(buffers[0][0]))
     assert (sums[1] == 0 < sums[0]) == (dtype == "f16")
 
 
 def test_pieces_of_a_buffer_lose_what_each_of_them_does() -> None:
-    """Values that are scaled lie beside others in a buffer, which are cut out again."""
+    """Scaled values lie beside other values in a buffer, and the other values are cut out again."""
     types = "%x: f16[4] partial(sum: data), %y: f16[4] partial(sum: data)"
-    before = one(types, "f16[4]", "%r = all_reduce %y over data")
+    before = function_text(types, "f16[4]", "%r = all_reduce %y over data")
     bucket = [
         "%a = scale %x by 0.01",
         "%b = concat %a, %y dim 0",
         "%c = all_reduce %b over data",
         "%r = pad %c dim 0 low -4",
     ]
-    assert both(before, one(types, "f16[4]", *bucket)).how == "proof"
-    small = [step.replace("scale %x", "scale %y").replace("a, %y", "a, %x") for step in bucket]
-    small[-1] = "%d = pad %c dim 0 high -4"
-    both_ways = one(types, "f16[4]", *small, "%r = scale %d by 100")
-    assert both(before, both_ways).explanation.startswith("up to 400 times as much is lost")
+    assert verdict_on(before, function_text(types, "f16[4]", *bucket)).how == "proof"
+    scaled = [step.replace("scale %x", "scale %y").replace("a, %y", "a, %x") for step in bucket]
+    scaled[-1] = "%d = pad %c dim 0 high -4"
+    down_and_up = function_text(types, "f16[4]", *scaled, "%r = scale %d by 100")
+    assert verdict_on(before, down_and_up).explanation.startswith("up to 400 times as much is lost")
 
 
 def test_what_is_too_large_to_run_is_said_to_be_unknown() -> None:
     before, after = (text.replace("[64]", "[17179869184]") for text in ROUNDED)
-    verdict = both(before, after, HUGE)
+    verdict = verdict_on(before, after, HUGE)
     assert (verdict.outcome, verdict.how) == (Outcome.UNKNOWN, "none")
     assert "not run" in verdict.explanation
 
 
 def test_factors_are_compared_up_to_rounding() -> None:
     mean = "%x: f32[8] partial(avg: model, data)"
-    average = one(mean, "f32[8]", "%r = all_reduce %x over data, model")
-    assert both(average, average.replace("data, model", "model, data")).how == "proof"
-    third = one("%x: f32[8]", "f32[8]", "%r = scale %x by 0.3333333333")
-    assert both(third, third.replace("0.3333333333", "0.33333333333")).outcome is Outcome.SAME
-    assert both(third, third.replace("0.3333333333", "0.3332")).outcome is Outcome.DIFFERENT
+    average = function_text(mean, "f32[8]", "%r = all_reduce %x over data, model")
+    assert verdict_on(average, average.replace("data, model", "model, data")).how == "proof"
+    third = function_text("%x: f32[8]", "f32[8]", "%r = scale %x by 0.3333333333")
+    assert verdict_on(third, third.replace("0.3333333333", "0.33333333333")).outcome is Outcome.SAME
+    assert verdict_on(third, third.replace("0.3333333333", "0.3332")).outcome is Outcome.DIFFERENT
 
 
 # --- meshes and modules ---------------------------------------------------------------------------
@@ -644,9 +653,9 @@ def test_axes_may_be_placed_and_levels_split_in_between() -> None:
     before = read(UNPLACED + GRADIENTS)
     placed = run_passes(before.clone(), "place")
     split = run_passes(placed.clone(), "split-level{level=gpu into=2,2},decompose")
-    for one_side, other in ((before, placed), (placed, split), (before, split), (split, before)):
-        (found,) = verdicts(one_side, other, memory=0)
-        assert (found.outcome, found.how) == (Outcome.SAME, "proof")
+    for old, new in ((before, placed), (placed, split), (before, split), (split, before)):
+        (verdict,) = verdicts(old, new, memory=0)
+        assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof")
 
 
 def test_a_wrong_program_on_a_mesh_that_was_placed() -> None:
@@ -657,9 +666,9 @@ def test_a_wrong_program_on_a_mesh_that_was_placed() -> None:
 
 
 def test_meshes_of_other_axes_cannot_be_compared() -> None:
-    other = HEAD.replace("data = node:2 * gpu:2, model = gpu:2", "data = node:2 * gpu:4")
-    program = one("%x: f32[64]", "f32[64]", "%r = scale %x by 2")
-    old, new = read(HEAD + program), read(other + program)
+    other_head = HEAD.replace("data = node:2 * gpu:2, model = gpu:2", "data = node:2 * gpu:4")
+    program = function_text("%x: f32[64]", "f32[64]", "%r = scale %x by 2")
+    old, new = read(HEAD + program), read(other_head + program)
     verdict = compare(functions_of(old)[0], old, functions_of(new)[0], new)
     assert (verdict.outcome, verdict.how) == (Outcome.DIFFERENT, "none")
     assert "only meshes of the same axes" in verdict.explanation
@@ -668,7 +677,7 @@ def test_meshes_of_other_axes_cannot_be_compared() -> None:
 def test_functions_are_compared_by_name() -> None:
     before = read(HEAD + GRADIENTS)
     more = read(HEAD + GRADIENTS + STEPS.replace("@f", "@g"))
-    assert [o.function.sym_name.data for o in compare_modules(before, more)] == ["f"]
+    assert [c.function.sym_name.data for c in compare_modules(before, more)] == ["f"]
     with pytest.raises(DiagnosticError, match="@g is not in what it is compared with"):
         compare_modules(before, more, new=False)
     with pytest.raises(DiagnosticError, match="@g is missing"):
@@ -687,28 +696,30 @@ def test_what_takes_the_place_of_a_function_computes_the_same() -> None:
 def test_functions_for_larger_values_of_decompose() -> None:
     before = read(HEAD + GRADIENTS)
     after = run_passes(before.clone(), "decompose{up_to=4096}")
-    assert all(one.how == "proof" for one in verdicts(before, after))
+    assert all(verdict.how == "proof" for verdict in verdicts(before, after))
 
 
 def test_computations_are_the_same_if_what_they_work_on_is() -> None:
     steps = ["%g = all_gather %w over data dim 0", "%h = all_gather %v over data dim 0"]
     arguments = "%x: f32[64], %w: f32[8@data], %v: f32[8@data]"
-    before = one(arguments, "f32[64]", *steps, "%r = compute %x, %g flops 100")
+    before = function_text(arguments, "f32[64]", *steps, "%r = compute %x, %g flops 100")
     again = before.replace(
         "all_gather %w over data dim 0",
         "all_gather %w over data.gpu dim 0\n  %i = all_gather %g over data.node dim 0",
     )
-    assert both(before, again.replace("compute %x, %g", "compute %x, %i")).how == "proof"
-    wrong = both(before, before.replace("compute %x, %g", "compute %x, %h"))
+    assert verdict_on(before, again.replace("compute %x, %g", "compute %x, %i")).how == "proof"
+    wrong = verdict_on(before, before.replace("compute %x, %g", "compute %x, %h"))
     assert wrong.outcome is Outcome.DIFFERENT
-    assert both(before, before.replace("compute %x, %g flops 100", "scale %x by 1")).outcome is (
-        Outcome.DIFFERENT
-    )
+    assert verdict_on(
+        before, before.replace("compute %x, %g flops 100", "scale %x by 1")
+    ).outcome is (Outcome.DIFFERENT)
 
 
 def test_computations_on_other_parts_of_the_same_value_are_the_same() -> None:
-    before = one(X, "f32[64]", "%c = compute %x flops 100", "%r = all_reduce %c over data")
-    after = one(
+    before = function_text(
+        X, "f32[64]", "%c = compute %x flops 100", "%r = all_reduce %c over data"
+    )
+    after = function_text(
         X,
         "f32[64]",
         "%a = all_reduce %x over data",
@@ -716,8 +727,8 @@ def test_computations_on_other_parts_of_the_same_value_are_the_same() -> None:
         "%c = compute %p flops 100",
         "%r = all_reduce %c over data",
     )
-    assert both(before, after).how == "proof"
-    wrong = both(before, after.replace("compute %p", "compute %x").replace("100", "200"))
+    assert verdict_on(before, after).how == "proof"
+    wrong = verdict_on(before, after.replace("compute %p", "compute %x").replace("100", "200"))
     assert wrong.outcome is Outcome.DIFFERENT
 
 
@@ -731,10 +742,10 @@ def test_functions_without_values_and_of_one_device() -> None:
     empty = "func @f() -> () on @m {\n  return\n}\n"
     machine = "machine @one { level gpu[1] { port = 1 GB/s, latency = 1 us } }"
     head = f"{machine}\nmesh @m on @one {{ data = 1 }}\n"
-    assert both(empty, empty, head).how == "proof"
-    single = one("%x: f32[]", "f32[]", "%r = scale %x by 2")
-    assert both(single, single, head).how == "proof"
-    assert both(single, single.replace("by 2", "by 3"), head).explanation == (
+    assert verdict_on(empty, empty, head).how == "proof"
+    single = function_text("%x: f32[]", "f32[]", "%r = scale %x by 2")
+    assert verdict_on(single, single, head).how == "proof"
+    assert verdict_on(single, single.replace("by 2", "by 3"), head).explanation == (
         "the value counts %x 3 times, and not twice"
     )
 

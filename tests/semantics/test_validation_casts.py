@@ -1,7 +1,7 @@
-"""Programs with casts and scales: different ones are told apart, equal ones are not.
+"""Programs with casts and scales: validation tells different programs apart, and equal ones not.
 
-Here a program is a tree, and exact arithmetic on single numbers is the oracle: casts to integers
-cut fractions off, casts to floats and the order of sums change nothing.
+A program is a tree here, and exact arithmetic on single numbers is the oracle. A cast to an integer
+truncates; a cast to a float and the order of sums change nothing.
 """
 
 import math
@@ -14,7 +14,6 @@ import pytest
 from checks import functions_of
 from hypothesis import given, settings
 from programs import RANDOM
-from seeds import fresh
 
 from collir.semantics.validation.validate import Outcome, Verdict, compare, executed
 from collir.syntax.reader import read
@@ -31,8 +30,8 @@ FACTORS = [0.1, 0.25, 0.5, 0.3, 2.0, 3.0, 10.0, -1.0, -0.7, 1e-3, 300.0]
 
 @dataclass(frozen=True)
 class Tree:
-    """An expression: ``x`` and ``y``, or ``scale`` (by ``factor``), ``cut`` (to an integer and
-    back), ``round`` (to bf16 and back) or ``add`` of others."""
+    """An expression: ``x`` or ``y``, or ``scale`` (by ``factor``), ``cut`` (to an integer and
+    back), ``round`` (to bf16 and back) or ``add`` of operands."""
 
     kind: str
     of: tuple["Tree", ...] = ()
@@ -50,13 +49,13 @@ def cut(tree: Tree) -> Tree:
     return Tree("cut", (tree,))
 
 
-def add(one: Tree, other: Tree) -> Tree:
-    return Tree("add", (one, other))
+def add(a: Tree, b: Tree) -> Tree:
+    return Tree("add", (a, b))
 
 
 def value(tree: Tree, x: Fraction, y: Fraction) -> Fraction:
-    """The number that a tree is."""
-    of = [value(one, x, y) for one in tree.of]
+    """Return the value of a tree."""
+    of = [value(operand, x, y) for operand in tree.of]
     match tree.kind:
         case "x":
             return x
@@ -73,7 +72,7 @@ def value(tree: Tree, x: Fraction, y: Fraction) -> Fraction:
 
 
 def program(tree: Tree, by_level: bool = False) -> str:
-    """A function of two partial sums that computes a tree of their totals."""
+    """Return a function of two partial sums that computes a tree of their totals."""
     axes = ["data.gpu", "data.node"] if by_level else ["data"]
     lines: list[str] = []
     names: dict[str, str] = {}
@@ -82,8 +81,9 @@ def program(tree: Tree, by_level: bool = False) -> str:
         lines.append(f"  %{len(lines)}v = {text}".replace("%", "%v", 1))
         return f"%v{len(lines) - 1}v"
 
-    def put(tree: Tree) -> str:
-        of = [put(one) for one in tree.of]
+    def result_of(tree: Tree) -> str:
+        """Append the lines that compute a tree; return the name of its value."""
+        of = [result_of(operand) for operand in tree.of]
         match tree.kind:
             case "x" | "y":
                 if tree.kind not in names:
@@ -100,15 +100,15 @@ def program(tree: Tree, by_level: bool = False) -> str:
                 through = "i32" if tree.kind == "cut" else "bf16"
                 return line(f"cast {line(f'cast {of[0]} to {through}')} to f32")
 
-    result = put(tree)
+    result = result_of(tree)
     body = "\n".join(lines)
     types = ", ".join(f"%{name}: f32[64] partial(sum: data)" for name in "xy")
     return f"{HEAD}func @f({types}) -> f32[64] on @m {{\n{body}\n  return {result}\n}}\n"
 
 
-def verdict(one: str, other: str, judge: Callable[..., Verdict] = compare) -> Verdict:
-    before, after = read(one), read(other)
-    pair = [(functions_of(module)[0], module) for module in (before, after)]
+def verdict(before: str, after: str, judge: Callable[..., Verdict] = compare) -> Verdict:
+    modules = read(before), read(after)
+    pair = [(functions_of(module)[0], module) for module in modules]
     return judge(*pair[0], *pair[1], *([""] if judge is executed else []))
 
 
@@ -125,17 +125,17 @@ def random_tree(rng: random.Random, depth: int = 3) -> Tree:
 
 
 def changed(tree: Tree) -> Iterator[Tree]:
-    """Trees with one cast left out, put in, or in another place."""
+    """Yield trees with a cast left out, inserted, or moved."""
     yield cut(tree)
     match tree:
         case Tree("cut", (Tree("scale", (inner,), factor),)):
             yield scale(cut(inner), factor)
-        case Tree("cut", (Tree("add", (one, other)),)):
-            yield add(cut(one), cut(other))
+        case Tree("cut", (Tree("add", (a, b)),)):
+            yield add(cut(a), cut(b))
         case Tree("scale", (Tree("cut", (inner,)),), factor):
             yield cut(scale(inner, factor))
-        case Tree("add", (Tree("cut", (one,)), Tree("cut", (other,)))):
-            yield cut(add(one, other))
+        case Tree("add", (Tree("cut", (a,)), Tree("cut", (b,)))):
+            yield cut(add(a, b))
         case _:
             pass
     if tree.kind == "cut":
@@ -146,29 +146,29 @@ def changed(tree: Tree) -> Iterator[Tree]:
 
 
 def equal(tree: Tree, rng: random.Random) -> Tree:
-    """The same numbers in another tree: sums turned round, factors taken apart, values rounded."""
-    of = tuple(equal(one, rng) for one in tree.of)
-    made = Tree(tree.kind, of, tree.factor)
+    """Return another tree of equal value: sums reversed, factors split, values rounded."""
+    of = tuple(equal(operand, rng) for operand in tree.of)
+    result = Tree(tree.kind, of, tree.factor)
     if tree.kind == "add" and rng.random() < 0.5:
-        made = add(of[1], of[0])
+        result = add(of[1], of[0])
     if tree.kind == "scale" and of[0].kind == "add" and rng.random() < 0.5:
-        made = add(*(scale(one, tree.factor) for one in of[0].of))
+        result = add(*(scale(operand, tree.factor) for operand in of[0].of))
     match rng.randrange(6):
         case 0:
-            return scale(scale(made, 4.0), 0.25)
+            return scale(scale(result, 4.0), 0.25)
         case 1:
-            return Tree("round", (made,))
+            return Tree("round", (result,))
         case _:
-            return made
+            return result
 
 
-def share_that_differs(one: Tree, other: Tree) -> float:
-    """The part of all numbers, of any size, at which two trees are not equal."""
-    rng = fresh(0)
+def share_that_differs(a: Tree, b: Tree) -> float:
+    """Return the share of inputs, of any magnitude, at which two trees differ."""
+    rng = random.Random(0)
     wrong = 0
     for _ in range(400):
         x, y = (Fraction(rng.choice([-1, 1]) * 2.0 ** rng.uniform(-5, 11)) for _ in range(2))
-        wrong += value(one, x, y) != value(other, x, y)
+        wrong += value(a, x, y) != value(b, x, y)
     return wrong / 400
 
 
@@ -184,8 +184,8 @@ def share_that_differs(one: Tree, other: Tree) -> float:
     ids=["of a sum", "of a half", "of a thousandth", "other factor", "negative"],
 )
 def test_casts_in_another_place_are_told_apart(before: Tree, after: Tree) -> None:
-    found = verdict(program(before), program(after))
-    assert found.outcome is Outcome.DIFFERENT, found
+    judged = verdict(program(before), program(after))
+    assert judged.outcome is Outcome.DIFFERENT, judged
 
 
 @given(rng=RANDOM)
@@ -194,9 +194,9 @@ def test_different_programs_are_told_apart(rng: random.Random) -> None:
     before = random_tree(rng)
     after = rng.choice(list(changed(before)))
     differs = share_that_differs(before, after)
-    if differs > 0.03:  # as two thirds of them do
-        found = verdict(program(before), program(after, by_level=rng.random() < 0.5))
-        assert found.outcome is Outcome.DIFFERENT, (before, after, differs)
+    if differs > 0.03:  # as in two thirds of the examples
+        judged = verdict(program(before), program(after, by_level=rng.random() < 0.5))
+        assert judged.outcome is Outcome.DIFFERENT, (before, after, differs)
 
 
 @given(rng=RANDOM)
@@ -210,7 +210,7 @@ def test_equal_programs_are_equal_in_a_run(rng: random.Random) -> None:
 
 
 def test_what_a_narrow_integer_wraps_is_told_apart() -> None:
-    """The ends of a type are among the inputs."""
+    """The smallest and the largest integer of a type are among the inputs."""
     types = "func @f(%x: i32[64]) -> i32[64] on @m"
     whole = f"{HEAD}{types} {{ %a = scale %x by 1 return %a }}"
     narrow = f"{HEAD}{types} {{ %a = cast %x to i8 %b = cast %a to i32 return %b }}"

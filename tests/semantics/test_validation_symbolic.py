@@ -1,4 +1,4 @@
-"""Expressions say of every element what the numpy executor computes; indices are what they say."""
+"""Expressions have the values that the numpy executor computes; indices have their definition's."""
 
 import itertools
 import math
@@ -22,96 +22,103 @@ from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.devices import block_of, coordinate
 from collir.semantics.reference.exactness import exact
 from collir.semantics.reference.executor import execute
-from collir.semantics.symbolic.execution import Computations, place, results
+from collir.semantics.symbolic.execution import Computations, position_variable, symbolic_results
 from collir.semantics.symbolic.expressions import (
-    Best,
     Cast,
     Expr,
+    Extremum,
+    Family,
     Input,
-    Node,
     Opaque,
-    Over,
     Product,
     Select,
-    Total,
+    Summand,
+    SummedSelect,
 )
 from collir.semantics.symbolic.indices import (
     Index,
     Var,
     bounds,
     digit_of,
-    mixed,
-    put,
+    evaluated,
+    mixed_radix,
     shifted,
-    value,
+    substituted_index,
     variable,
-    weighted,
+    weighted_sum,
 )
 
 Point = Mapping[Var, int]
 
 
 class Evaluation:
-    """The number that an expression is, where its variables have values."""
+    """The values of expressions where their variables have values.
+
+    ``inputs`` has, for each argument, the elements by global position and partial coordinates.
+    """
 
     def __init__(self, inputs: list[dict[tuple[int, ...], float]]):
         self.inputs = inputs
 
-    def expr(self, one: Expr, at: Point) -> float:
-        if isinstance(one, Select):
-            where = value(one.at, at)
-            for start, var, inner in one.pieces:
-                if start <= where < start + var.size:
-                    return self.expr(inner, {**at, var: where - start})
+    def expr(self, expr: Expr, at: Point) -> float:
+        if isinstance(expr, Select):
+            position = evaluated(expr.at, at)
+            for start, var, inner in expr.pieces:
+                if start <= position < start + var.size:
+                    return self.expr(inner, {**at, var: position - start})
             raise AssertionError("an index outside of all intervals")
-        total = float(one.number)
-        for key, times in one.terms:
-            total += sum(float(times) * self.node(key.node, p) for p in points(key.bound, at))
+        total = float(expr.number)
+        for term, times in expr.terms:
+            values = (self.summand(term.summand, point) for point in points(term.bound, at))
+            total += sum(float(times) * value for value in values)
         return total
 
-    def node(self, node: Node, at: Point) -> float:
-        match node:
+    def summand(self, summand: Summand, at: Point) -> float:
+        match summand:
             case Input():
-                return self.inputs[node.argument][tuple(value(index, at) for index in node.at)]
+                position = tuple(evaluated(index, at) for index in summand.at)
+                return self.inputs[summand.argument][position]
             case Cast():
-                number = np.array(self.expr(node.body, at))
-                return float(number.astype(NUMPY[node.dtype]))
-            case Total():
-                return self.expr(node.body, at)
-            case Best():
-                numbers = [n for one in node.of for n in self.over(one, at)]
-                return max(numbers) if node.reduction is Reduction.MAX else min(numbers)
+                number = np.array(self.expr(summand.body, at))
+                return float(number.astype(NUMPY[summand.dtype]))
+            case SummedSelect():
+                return self.expr(summand.body, at)
+            case Extremum():
+                numbers = [n for family in summand.families for n in self.family(family, at)]
+                return max(numbers) if summand.reduction is Reduction.MAX else min(numbers)
             case Product():
-                return math.prod(n**times for one, times in node.of for n in self.over(one, at))
+                return math.prod(
+                    n**times for family, times in summand.factors for n in self.family(family, at)
+                )
             case Opaque():
                 raise AssertionError("there is no computation here")
 
-    def over(self, one: Over, at: Point) -> list[float]:
-        return [self.expr(one.body, p) for p in points(one.bound, at)]
+    def family(self, family: Family, at: Point) -> list[float]:
+        return [self.expr(family.body, point) for point in points(family.bound, at)]
 
 
 def points(bound: tuple[Var, ...], at: Point) -> list[Point]:
-    every = itertools.product(*(range(var.size) for var in bound))
-    return [{**at, **dict(zip(bound, one, strict=True))} for one in every]
+    assignments = itertools.product(*(range(var.size) for var in bound))
+    return [{**at, **dict(zip(bound, values, strict=True))} for values in assignments]
 
 
 def table(
     mesh: Mesh, function: FuncOp, buffers: list[Buffers]
 ) -> list[dict[tuple[int, ...], float]]:
-    """For every argument its elements by place in the whole and on partial sub-axes."""
+    """Return the elements of every argument by global position and partial coordinates."""
     tables: list[dict[tuple[int, ...], float]] = []
-    for arg, listed in zip(function.args, buffers, strict=True):
+    for arg, parts in zip(function.args, buffers, strict=True):
         x = dist_type(arg)
-        found: dict[tuple[int, ...], float] = {}
-        for rank, buffer in enumerate(listed):
+        elements: dict[tuple[int, ...], float] = {}
+        for rank, buffer in enumerate(parts):
             if buffer is None:
                 continue
-            part = tuple(coordinate(mesh, rank, axis) for axis in mesh.ordered(x.partial))
-            corner = block_of(mesh, rank, x.dims)
+            partial = tuple(coordinate(mesh, rank, axis) for axis in mesh.ordered(x.partial))
+            block = block_of(mesh, rank, x.dims)
             for local in np.ndindex(buffer.shape):
-                whole = zip(corner, buffer.shape, local, strict=True)
-                found[tuple(b * n + i for b, n, i in whole) + part] = float(buffer[local])
-        tables.append(found)
+                position = zip(block, buffer.shape, local, strict=True)
+                elements[tuple(b * n + i for b, n, i in position) + partial] = float(buffer[local])
+        tables.append(elements)
     return tables
 
 
@@ -139,13 +146,13 @@ def test_expressions_are_what_is_executed(rng: random.Random) -> None:
     executed = execute(module, function, buffers)
     last = function.body.block.last_op
     assert last is not None
-    for operand, symbolic, found in zip(
-        last.operands, results(function, Computations()), executed, strict=True
+    for operand, symbolic, parts in zip(
+        last.operands, symbolic_results(function, Computations()), executed, strict=True
     ):
         if not dist_type(operand).dtype.is_float:
             continue  # integers wrap around
-        for rank, buffer in enumerate(found):
-            where = {
+        for rank, buffer in enumerate(parts):
+            coordinates = {
                 Var("device", a, s.size): coordinate(mesh, rank, a) for a, s in mesh.by_name.items()
             }
             assert (buffer is None) == any(coordinate(mesh, rank, axis) for axis in symbolic.roots)
@@ -154,10 +161,11 @@ def test_expressions_are_what_is_executed(rng: random.Random) -> None:
             assert buffer.shape == symbolic.shape
             for _ in range(3):
                 local = tuple(rng.randrange(size) for size in buffer.shape)
-                inside = {
-                    place(d, n): i for d, (n, i) in enumerate(zip(buffer.shape, local, strict=True))
+                positions = {
+                    position_variable(dim, size): i
+                    for dim, (size, i) in enumerate(zip(buffer.shape, local, strict=True))
                 }
-                assert run.expr(symbolic.expr, where | inside) == pytest.approx(
+                assert run.expr(symbolic.expr, coordinates | positions) == pytest.approx(
                     float(buffer[local])
                 )
 
@@ -166,16 +174,16 @@ def test_expressions_are_what_is_executed(rng: random.Random) -> None:
 
 
 def random_index(rng: random.Random, known: list[tuple[Index, Callable[[Point], int]]]) -> None:
-    """Adds an index made of known ones, with what it is by definition."""
-    one, mine = rng.choice(known)
-    other, theirs = rng.choice(known)
+    """Append an index made of known indices, with its value by definition."""
+    first, first_value = rng.choice(known)
+    second, second_value = rng.choice(known)
     lo, n = rng.choice([1, 2, 3, 4, 5, 6, 8]), rng.choice([2, 3, 4, 6, 12])
     if rng.random() < 0.5:
-        known.append((digit_of(one, lo, n), lambda at: mine(at) // lo % n))
+        known.append((digit_of(first, lo, n), lambda at: first_value(at) // lo % n))
     else:
         plus = rng.choice([0, 1, 5])
-        total = weighted([(lo, one), (n, other)], plus)
-        known.append((total, lambda at: lo * mine(at) + n * theirs(at) + plus))
+        total = weighted_sum([(lo, first), (n, second)], plus)
+        known.append((total, lambda at: lo * first_value(at) + n * second_value(at) + plus))
 
 
 @given(rng=RANDOM)
@@ -184,19 +192,19 @@ def test_indices_are_what_they_say(rng: random.Random) -> None:
     variables = [Var("index", k, rng.choice([2, 3, 4, 6, 8, 10, 12])) for k in range(3)]
     sizes = [(variable(var), var.size) for var in variables]
     known: list[tuple[Index, Callable[[Point], int]]] = [
-        (mixed(sizes), lambda at: _mixed([(at[var], var.size) for var in variables]))
+        (mixed_radix(sizes), lambda at: _mixed([(at[var], var.size) for var in variables]))
     ]
     for _ in range(5):
         random_index(rng, known)
     smaller = Var("index", "smaller", variables[0].size - 1)
     for index, function in known:
         least, most = bounds(index)
-        moved = put(index, {variables[0]: shifted(variable(smaller), 1)})
+        shorter = substituted_index(index, {variables[0]: shifted(variable(smaller), 1)})
         for _ in range(10):
             at = {var: rng.randrange(var.size) for var in (*variables, smaller)}
-            assert value(index, at) == function(at)
-            assert least <= value(index, at) <= most
-            assert value(moved, at) == value(index, {**at, variables[0]: at[smaller] + 1})
+            assert evaluated(index, at) == function(at)
+            assert least <= evaluated(index, at) <= most
+            assert evaluated(shorter, at) == evaluated(index, {**at, variables[0]: at[smaller] + 1})
 
 
 def _mixed(digits: list[tuple[int, int]]) -> int:
@@ -208,10 +216,10 @@ def _mixed(digits: list[tuple[int, int]]) -> int:
 
 @pytest.mark.parametrize(("one", "other"), [((2, 3), (3, 2)), ((4, 6), (3, 8)), ((6, 10), (15, 4))])
 def test_views_and_back_are_nothing(one: tuple[int, int], other: tuple[int, int]) -> None:
-    """Also where the cuts of the one shape are not those of the other."""
+    """The dimensions of the two shapes need not be cut at the same places."""
     first = [Var("index", k, n) for k, n in enumerate(one)]
     second = [Var("index", k + 2, n) for k, n in enumerate(other)]
-    flat = mixed((variable(var), var.size) for var in first)
-    new = mixed((variable(var), var.size) for var in second)
-    there = put(flat, {first[0]: digit_of(new, one[1], one[0]), first[1]: digit_of(new, 1, one[1])})
-    assert there == new
+    flat = mixed_radix((variable(var), var.size) for var in first)
+    new = mixed_radix((variable(var), var.size) for var in second)
+    rows, columns = digit_of(new, one[1], one[0]), digit_of(new, 1, one[1])
+    assert substituted_index(flat, {first[0]: rows, first[1]: columns}) == new

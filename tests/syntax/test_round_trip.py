@@ -1,4 +1,4 @@
-"""Nothing is lost between ``.coll``, custom MLIR and generic MLIR, on generated modules."""
+"""Generated modules survive the way through ``.coll``, custom MLIR and generic MLIR unchanged."""
 
 from io import StringIO
 
@@ -39,10 +39,10 @@ def test_coll_is_a_fixed_point(module: ModuleOp) -> None:
 def test_mlir_loses_nothing(module: ModuleOp) -> None:
     text = write(module)
     for generic in (False, True):
-        there = read_mlir(context(), mlir(module, generic=generic), "<mlir>", Sources())
-        verify(there)
-        assert there.is_structurally_equivalent(module)
-        assert write(there) == text
+        reread = read_mlir(context(), mlir(module, generic=generic), "<mlir>", Sources())
+        verify(reread)
+        assert reread.is_structurally_equivalent(module)
+        assert write(reread) == text
 
 
 @given(module=modules)

@@ -1,4 +1,4 @@
-"""Quantities: exact both ways."""
+"""Quantities are printed and read exactly."""
 
 import pytest
 from hypothesis import given

@@ -95,7 +95,7 @@ def test_instructions_differ_in_groups_or_collective(reading: Reading) -> None:
         assert lowered < every
 
 
-def as_matrices(chunks: Chunks, state: tuple[int, ...]) -> oracle.State:
+def as_matrices(chunks: Chunks, state: tuple[int, ...]) -> oracle.ChunkState:
     """A state as the oracle has it."""
     k = chunks.devices
     out = np.zeros((k, k, k), dtype=np.bool_)
@@ -106,7 +106,9 @@ def as_matrices(chunks: Chunks, state: tuple[int, ...]) -> oracle.State:
     return out
 
 
-def by_oracle(state: oracle.State, collective: Collective, of: Groups) -> oracle.State | None:
+def by_oracle(
+    state: oracle.ChunkState, collective: Collective, of: Groups
+) -> oracle.ChunkState | None:
     try:
         return oracle.step(state, collective.value, of)
     except oracle.ChunkError:

@@ -1,1 +1,1 @@
-"""The executor: programs run on numpy buffers of every device, each step by its definition."""
+"""The executor: runs programs on the numpy buffers of all devices, step by step by definition."""

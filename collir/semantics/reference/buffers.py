@@ -1,7 +1,7 @@
-"""From a global tensor to the buffers of all devices and back, by what a type means.
+"""Conversions between a global tensor and the buffers of all devices, as a type says.
 
 Generated inputs are small integers, chosen so that every order of reducing them, and every
-average over a part of the devices, is exact in every dtype: results may be compared bit by bit.
+average over a part of the devices, is exact in every dtype. Results may be compared bit by bit.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import numpy as np
 
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.reference.collectives import Array, Buffers, combine
-from collir.semantics.reference.devices import block_of, coordinate
+from collir.semantics.reference.devices import block_of, coordinate, slices_of_block
 
 NUMPY: dict[DType, np.dtype] = {
     DType.F16: np.dtype(np.float16),
@@ -27,11 +27,11 @@ NUMPY: dict[DType, np.dtype] = {
 
 
 class InconsistentError(RuntimeError):
-    """Buffers that are not what their type says: copies that differ, data where none belongs."""
+    """Buffers that contradict their type: copies that differ, or data where none belongs."""
 
 
 def random_tensor(x: DistType, rng: np.random.Generator) -> Array:
-    """A global tensor of small integers that suits the type's reduction."""
+    """Return a global tensor of small integers that suits the type's reduction."""
     if x.reduction is Reduction.PROD:
         values = rng.choice(np.array([-2, -1, 1, 2, 3]), size=x.shape)
     else:
@@ -40,8 +40,7 @@ def random_tensor(x: DistType, rng: np.random.Generator) -> Array:
 
 
 def distribute(mesh: Mesh, tensor: Array, x: DistType, rng: np.random.Generator) -> Buffers:
-    """Buffers whose meaning under ``x`` is ``tensor``; what each part of a partial value holds is
-    random.
+    """Return buffers that stand for ``tensor`` under type ``x``; the parts of a sum are random.
 
     Args:
         tensor: an array of the type's global shape and dtype.
@@ -49,27 +48,25 @@ def distribute(mesh: Mesh, tensor: Array, x: DistType, rng: np.random.Generator)
     partial = mesh.ordered(x.partial)
     coordinates = list(product(*(range(mesh.by_name[a].size) for a in partial)))
     parts = dict(zip(coordinates, _parts(tensor, len(coordinates), x.reduction, rng), strict=True))
-    out: Buffers = []
+    buffers: Buffers = []
     for rank in range(mesh.devices):
         if any(coordinate(mesh, rank, axis) for axis in x.root):
-            out.append(None)
+            buffers.append(None)
             continue
         part = parts[tuple(coordinate(mesh, rank, axis) for axis in partial)]
-        out.append(part[block_slices(mesh, rank, x)].copy())
-    return out
+        buffers.append(part[block_slices(mesh, rank, x)].copy())
+    return buffers
 
 
 def block_slices(mesh: Mesh, rank: int, x: DistType) -> tuple[slice, ...]:
-    """Where in the global tensor the block of a device lies."""
-    sizes = x.local_shape(mesh)
-    indices = block_of(mesh, rank, x.dims)
-    return tuple(slice(i * n, (i + 1) * n) for i, n in zip(indices, sizes, strict=True))
+    """Return the slices of the global tensor that are the block of a device."""
+    return slices_of_block(block_of(mesh, rank, x.dims), x.local_shape(mesh))
 
 
 def _parts(
     tensor: Array, count: int, reduction: Reduction | None, rng: np.random.Generator
 ) -> Iterator[Array]:
-    """``count`` random tensors that reduce to ``tensor``."""
+    """Yield ``count`` random tensors that reduce to ``tensor``."""
     dtype = tensor.dtype
     if count == 1 or reduction is None:
         yield from [tensor] * count
@@ -89,7 +86,7 @@ def _parts(
             product = product * sign
             yield np.where(owner == index, tensor * sign, sign)
     elif reduction is Reduction.AVG:
-        # Multiples of count around the mean: averages over parts of the devices stay integers.
+        # Offsets are multiples of count, so averages over parts of the devices stay integers.
         owners = [rng.integers(0, count, size=tensor.shape) for _ in range(4)]
         for index in range(count):
             up, down, up_too, down_too = (np.equal(owner, index).astype(dtype) for owner in owners)
@@ -101,23 +98,23 @@ def _parts(
         yield tensor - combine(list(rest), Reduction.SUM)
 
 
-def equal(one: Array, other: Array) -> bool:
-    """Whether two arrays hold the same values; what is not a number is equal to itself."""
+def equal(a: Array, b: Array) -> bool:
+    """Return whether two arrays hold the same values; NaN equals NaN."""
     return bool(
-        np.array_equal(one, other)
-        or np.array_equal(one.astype(np.float64), other.astype(np.float64), equal_nan=True)
+        np.array_equal(a, b)
+        or np.array_equal(a.astype(np.float64), b.astype(np.float64), equal_nan=True)
     )
 
 
 def assemble(mesh: Mesh, xs: Buffers, x: DistType) -> Array:
-    """The global tensor that buffers stand for under a type.
+    """Return the global tensor that buffers stand for under a type.
 
     Raises:
-        InconsistentError: a shape, a missing or needless buffer, or copies that are not equal.
+        InconsistentError: a wrong shape, a missing or needless buffer, or copies that differ.
     """
     partial = mesh.ordered(x.partial)
     held: dict[tuple[tuple[int, ...], tuple[int, ...]], Array] = {}
-    where: dict[tuple[int, ...], tuple[slice, ...]] = {}
+    slices: dict[tuple[int, ...], tuple[slice, ...]] = {}
     for rank, buffer in enumerate(xs):
         if any(coordinate(mesh, rank, axis) for axis in x.root):
             if buffer is not None:
@@ -127,12 +124,12 @@ def assemble(mesh: Mesh, xs: Buffers, x: DistType) -> Array:
             shape = None if buffer is None else buffer.shape
             raise InconsistentError(f"rank {rank} holds {shape}, not {x.local_shape(mesh)}")
         block = block_of(mesh, rank, x.dims)
-        where[block] = block_slices(mesh, rank, x)
+        slices[block] = block_slices(mesh, rank, x)
         key = (block, tuple(coordinate(mesh, rank, axis) for axis in partial))
         if not equal(held.setdefault(key, buffer), buffer):
             raise InconsistentError(f"rank {rank} holds another copy of block {block}")
-    out = np.zeros_like(next(iter(held.values())), shape=x.shape)
-    for block, place in where.items():
+    tensor = np.zeros_like(next(iter(held.values())), shape=x.shape)
+    for block, place in slices.items():
         parts = [held[key] for key in sorted(held) if key[0] == block]
-        out[place] = combine(parts, x.reduction) if x.reduction else parts[0]
-    return out
+        tensor[place] = combine(parts, x.reduction) if x.reduction else parts[0]
+    return tensor

@@ -1,11 +1,11 @@
 """The chunk semantics of P² (Xie et al., MLSys 2022): k x k boolean matrices.
 
-k devices reduce one buffer cut into k chunks. The state of a device is a matrix ``s``:
-``s[i, j]`` says that what it holds of chunk i contains device j's original. Device j starts with
-column j set; the goal is every row full.
+k devices reduce one buffer that is cut into k chunks. The state of a device is a matrix ``s``, in
+which ``s[i, j]`` says that the data it holds for chunk i contains the contribution of device j.
+Device j starts with column j set. In the goal all entries are set on all devices.
 
-The rules here are those of the paper for explicit groups of ranks; they know nothing of meshes,
-sub-axes or layouts.
+The rules are those of the paper, for explicit groups of ranks. They do not use meshes, sub-axes or
+layouts.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,34 +13,37 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-State = NDArray[np.bool_]
-"""One matrix per device: shape [k, k, k], indexed device, chunk, contribution."""
+ChunkState = NDArray[np.bool_]
+"""One matrix per device: shape [k, k, k], indexed by device, chunk and contribution."""
 
 
 class ChunkError(ValueError):
     """A step that the chunk semantics does not allow."""
 
 
-def initial(k: int) -> State:
-    """Device j holds its own contribution to every chunk."""
+def initial(k: int) -> ChunkState:
+    """Return the state in which every device holds its own contribution to every chunk."""
     state = np.zeros((k, k, k), dtype=np.bool_)
     for device in range(k):
         state[device, :, device] = True
     return state
 
 
-def goal(k: int) -> State:
-    """Every device holds every chunk, complete."""
+def goal(k: int) -> ChunkState:
+    """Return the state in which every device holds every chunk, complete."""
     return np.ones((k, k, k), dtype=np.bool_)
 
 
-def _rows(matrix: State) -> NDArray[np.bool_]:
-    """Which chunks a device holds anything of."""
+def _rows(matrix: ChunkState) -> NDArray[np.bool_]:
+    """Return, for each chunk, whether a device holds any contribution to it."""
     return np.logical_or.reduce(matrix, axis=1)
 
 
-def _summed(matrices: State) -> State:
-    """The sum of a group: all hold the same chunks, and no contribution is counted twice."""
+def _summed(matrices: ChunkState) -> ChunkState:
+    """Return the sum of a group's states, after checking that it is allowed.
+
+    All devices must hold the same chunks, and no contribution may be counted twice.
+    """
     rows = [_rows(m) for m in matrices]
     if not rows[0].any():
         raise ChunkError("the group is empty")
@@ -51,11 +54,11 @@ def _summed(matrices: State) -> State:
     return np.logical_or.reduce(matrices, axis=0)
 
 
-def _all_reduce(matrices: State) -> State:
+def _all_reduce(matrices: ChunkState) -> ChunkState:
     return np.stack([_summed(matrices)] * len(matrices))
 
 
-def _reduce_scatter(matrices: State) -> State:
+def _reduce_scatter(matrices: ChunkState) -> ChunkState:
     total = _summed(matrices)
     rows = np.flatnonzero(_rows(total))
     if len(rows) % len(matrices):
@@ -66,7 +69,7 @@ def _reduce_scatter(matrices: State) -> State:
     return out
 
 
-def _all_gather(matrices: State) -> State:
+def _all_gather(matrices: ChunkState) -> ChunkState:
     rows = np.stack([_rows(m) for m in matrices])
     counts = rows.sum(axis=1)
     if not counts.any():
@@ -78,13 +81,13 @@ def _all_gather(matrices: State) -> State:
     return np.stack([matrices.any(axis=0)] * len(matrices))
 
 
-def _reduce(matrices: State) -> State:
+def _reduce(matrices: ChunkState) -> ChunkState:
     out = np.zeros_like(matrices)
     out[0] = _summed(matrices)
     return out
 
 
-def _broadcast(matrices: State) -> State:
+def _broadcast(matrices: ChunkState) -> ChunkState:
     root = matrices[0]
     if (matrices & ~root).any():
         raise ChunkError("a device holds what the root does not")
@@ -93,18 +96,18 @@ def _broadcast(matrices: State) -> State:
     return np.stack([root] * len(matrices))
 
 
-RULES: dict[str, Callable[[State], State]] = {
+CHUNK_RULES: dict[str, Callable[[ChunkState], ChunkState]] = {
     "all_reduce": _all_reduce,
     "reduce_scatter": _reduce_scatter,
     "all_gather": _all_gather,
     "reduce": _reduce,
     "broadcast": _broadcast,
 }
-"""The five collectives of P², on the states of one group."""
+"""The five collectives of P², as functions of the states of a group."""
 
 
-def step(state: State, collective: str, groups: Sequence[Sequence[int]]) -> State:
-    """The state after a collective of every group at once; other devices keep theirs.
+def step(state: ChunkState, collective: str, groups: Sequence[Sequence[int]]) -> ChunkState:
+    """Return the state after a collective of all groups at once; other devices keep their state.
 
     Raises:
         ChunkError: the collective's precondition does not hold in one of the groups.
@@ -112,5 +115,5 @@ def step(state: State, collective: str, groups: Sequence[Sequence[int]]) -> Stat
     out = state.copy()
     for group in groups:
         ranks = list(group)
-        out[ranks] = RULES[collective](state[ranks])
+        out[ranks] = CHUNK_RULES[collective](state[ranks])
     return out

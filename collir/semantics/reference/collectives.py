@@ -1,8 +1,7 @@
 """Collectives by their definition, on the buffers of all devices.
 
-A value is a list with one entry per rank: an array, or None where the device holds nothing. Who
-takes part follows from that alone: a group that holds nothing is left out, one that holds
-something in part is an error.
+A value is a list with one entry per rank: an array, or None if the device holds nothing. A group in
+which no device holds data does not take part. A group in which only some devices do is an error.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collir.layout import DistType, Mesh, Reduction
-from collir.semantics.reference.devices import block_of, coordinate, groups
+from collir.semantics.reference.devices import block_of, coordinate, groups, slices_of_block
 
 Array = NDArray[Any]
 Buffers = list[Array | None]
 
 
 class ExecutionError(RuntimeError):
-    """A step that cannot be carried out on the buffers as they are."""
+    """A step that cannot be carried out on the buffers of its operands."""
 
 
 def combine(parts: Sequence[Array], reduction: Reduction) -> Array:
-    """The reduction of equally shaped arrays, in order, in their dtype."""
+    """Return the reduction of equally shaped arrays, in order, in their dtype."""
     total = parts[0]
     for part in parts[1:]:
         match reduction:
@@ -36,7 +35,7 @@ def combine(parts: Sequence[Array], reduction: Reduction) -> Array:
             case Reduction.MIN:
                 total = np.minimum(total, part)
     if reduction is Reduction.AVG:
-        # Not by the number in the dtype: bf16 has no 257.
+        # Divide in a wider dtype: bf16 cannot hold the number 257.
         wide = np.float64 if total.dtype == np.float64 else np.float32
         total = (total.astype(wide) / wide(len(parts))).astype(total.dtype)
     return total
@@ -45,7 +44,7 @@ def combine(parts: Sequence[Array], reduction: Reduction) -> Array:
 def _each_group(
     mesh: Mesh, xs: Buffers, axes: Sequence[str], step: Callable[[list[Array]], list[Array | None]]
 ) -> Buffers:
-    """``step`` maps the buffers of a group to its new ones, for every group that holds any."""
+    """Apply ``step``, which maps the buffers of a group to new ones, to every group with data."""
     out: Buffers = [None] * len(xs)
     for group in groups(mesh, axes):
         held = [xs[rank] for rank in group]
@@ -62,7 +61,7 @@ def _each_group(
 def _from_root(
     mesh: Mesh, xs: Buffers, axes: Sequence[str], step: Callable[[Array, int], list[Array | None]]
 ) -> Buffers:
-    """``step`` maps the buffer of a group's first rank and the group's size to the new buffers."""
+    """Apply ``step`` to every group: it maps the root's buffer and the group's size to buffers."""
     out: Buffers = [None] * len(xs)
     for group in groups(mesh, axes):
         if any(xs[rank] is not None for rank in group[1:]):
@@ -75,12 +74,12 @@ def _from_root(
 
 
 def all_reduce(mesh: Mesh, xs: Buffers, axes: Sequence[str], reduction: Reduction) -> Buffers:
-    """Everybody gets the reduction."""
+    """Return the reduction on every device of the group."""
     return _each_group(mesh, xs, axes, lambda parts: [combine(parts, reduction)] * len(parts))
 
 
 def reduce(mesh: Mesh, xs: Buffers, axes: Sequence[str], reduction: Reduction) -> Buffers:
-    """The first of the group gets the reduction, the others are left with nothing."""
+    """Return the reduction on the first device of the group, and nothing on the others."""
     return _each_group(
         mesh, xs, axes, lambda parts: [combine(parts, reduction)] + [None] * (len(parts) - 1)
     )
@@ -89,19 +88,19 @@ def reduce(mesh: Mesh, xs: Buffers, axes: Sequence[str], reduction: Reduction) -
 def reduce_scatter(
     mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int, reduction: Reduction
 ) -> Buffers:
-    """The i-th of the group gets the i-th block of the reduction."""
+    """Return the i-th block of the reduction on the i-th device of the group."""
     return _each_group(
         mesh, xs, axes, lambda parts: blocks(combine(parts, reduction), len(parts), dim)
     )
 
 
 def all_gather(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
-    """Everybody gets the concatenation of all buffers, in the order of the group."""
+    """Return the concatenation of all buffers, in the order of the group, on every device."""
     return _each_group(mesh, xs, axes, lambda parts: [np.concatenate(parts, axis=dim)] * len(parts))
 
 
 def gather(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
-    """The first of the group gets the concatenation of all buffers."""
+    """Return the concatenation of all buffers on the first device of the group."""
     return _each_group(
         mesh,
         xs,
@@ -111,18 +110,18 @@ def gather(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
 
 
 def broadcast(mesh: Mesh, xs: Buffers, axes: Sequence[str]) -> Buffers:
-    """Everybody gets what the first of the group holds."""
+    """Return the buffer of the first device of the group on every device."""
     return _from_root(mesh, xs, axes, lambda root, size: [root] * size)
 
 
 def scatter(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
-    """The i-th of the group gets the i-th block of what the first one holds."""
+    """Return the i-th block of the first device's buffer on the i-th device of the group."""
     return _from_root(mesh, xs, axes, lambda root, size: blocks(root, size, dim))
 
 
 def all_to_all(mesh: Mesh, xs: Buffers, axes: Sequence[str], source: int, target: int) -> Buffers:
-    """The i-th of the group gets the i-th block along ``target`` of everybody, concatenated along
-    ``source``."""
+    """Return, on the i-th device of the group, the i-th blocks along ``target`` of all devices,
+    concatenated along ``source``."""
 
     def step(parts: list[Array]) -> list[Array | None]:
         cut = [np.split(part, len(parts), axis=target) for part in parts]
@@ -134,9 +133,9 @@ def all_to_all(mesh: Mesh, xs: Buffers, axes: Sequence[str], source: int, target
 
 
 def permute(mesh: Mesh, xs: Buffers, source: DistType, target: DistType) -> Buffers:
-    """Every device gets the block that ``target`` wants there, from one that holds it.
+    """Return the block that ``target`` assigns to each device, copied from a device that holds it.
 
-    Nothing crosses the sub-axes on which the value is partial or at root.
+    Data does not cross sub-axes on which the value is partial or at root.
     """
     fixed = sorted(source.partial | source.root)
 
@@ -148,49 +147,51 @@ def permute(mesh: Mesh, xs: Buffers, source: DistType, target: DistType) -> Buff
 
 
 def redistribute(mesh: Mesh, xs: Buffers, source: DistType, target: DistType) -> Buffers:
-    """Every device gets what ``target`` wants there, out of the whole tensor put together.
+    """Return the block that ``target`` assigns to each device, cut from the assembled tensor.
 
-    Where both are partial there is a tensor for every coordinate.
+    Sub-axes on which both types are partial have a tensor for every coordinate.
     """
     kept = mesh.ordered(source.partial & target.partial)
-    reduced = mesh.ordered(source.partial - target.partial)
-    wholes: dict[int, Array] = {}
-    for parts in groups(mesh, [axis for axis in mesh.by_name if axis not in kept]):
-        held = [rank for rank in parts if xs[rank] is not None]
-        terms: dict[tuple[int, ...], dict[tuple[int, ...], Array]] = {}
-        for rank in held:
-            block = block_of(mesh, rank, source.dims)
-            term = tuple(coordinate(mesh, rank, axis) for axis in reduced)
-            x = xs[rank]
-            if x is not None:
-                terms.setdefault(block, {}).setdefault(term, x)
-        if not terms:
-            continue
-        first = next(iter(next(iter(terms.values())).values()))
-        whole = np.zeros_like(first, shape=source.shape)
-        for block, found in terms.items():
-            listed = [found[term] for term in sorted(found)]
-            one = combine(listed, source.reduction) if source.reduction and reduced else listed[0]
-            whole[_window(block, one.shape)] = one
-        wholes |= dict.fromkeys(parts, whole)
+    tensors: dict[int, Array] = {}
+    for ranks in groups(mesh, [axis for axis in mesh.by_name if axis not in kept]):
+        tensor = _assembled(mesh, xs, source, ranks, mesh.ordered(source.partial - target.partial))
+        if tensor is not None:
+            tensors |= dict.fromkeys(ranks, tensor)
     out: Buffers = [None] * len(xs)
-    for rank, whole in wholes.items():
+    for rank, tensor in tensors.items():
         if any(coordinate(mesh, rank, axis) for axis in target.root):
             continue
-        shape = target.local_shape(mesh)
-        out[rank] = whole[_window(block_of(mesh, rank, target.dims), shape)].copy()
+        block = block_of(mesh, rank, target.dims)
+        out[rank] = tensor[slices_of_block(block, target.local_shape(mesh))].copy()
     new = mesh.ordered(target.partial - source.partial)
     return mask(mesh, out, new, target.reduction) if new and target.reduction else out
 
 
-def _window(block: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    """Where a block of a shape lies."""
-    each = zip(block, shape, strict=True)
-    return tuple(slice(index * size, (index + 1) * size) for index, size in each)
+def _assembled(
+    mesh: Mesh, xs: Buffers, source: DistType, ranks: Sequence[int], reduced: Sequence[str]
+) -> Array | None:
+    """Return the tensor that the buffers of ranks stand for, reduced over sub-axes; None if the
+    ranks hold nothing."""
+    blocks_of: dict[tuple[int, ...], dict[tuple[int, ...], Array]] = {}
+    for rank in ranks:
+        x = xs[rank]
+        if x is not None:
+            block = block_of(mesh, rank, source.dims)
+            part = tuple(coordinate(mesh, rank, axis) for axis in reduced)
+            blocks_of.setdefault(block, {}).setdefault(part, x)
+    if not blocks_of:
+        return None
+    first = next(iter(next(iter(blocks_of.values())).values()))
+    tensor = np.zeros_like(first, shape=source.shape)
+    for block, parts in blocks_of.items():
+        ordered = [parts[part] for part in sorted(parts)]
+        total = combine(ordered, source.reduction) if source.reduction and reduced else ordered[0]
+        tensor[slices_of_block(block, total.shape)] = total
+    return tensor
 
 
 def slice_blocks(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
-    """Every device keeps the block of its index in the group."""
+    """Return, on every device, the block of its own buffer with its index in the group."""
     out: Buffers = [None] * len(xs)
     for group in groups(mesh, axes):
         for index, rank in enumerate(group):
@@ -200,23 +201,23 @@ def slice_blocks(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buff
 
 
 def keep_root(mesh: Mesh, xs: Buffers, axes: Sequence[str]) -> Buffers:
-    """All but the first of the group drop their buffer."""
+    """Return the buffers of the first devices of all groups, and nothing elsewhere."""
     roots = {group[0] for group in groups(mesh, axes)}
     return [x if rank in roots else None for rank, x in enumerate(xs)]
 
 
 def mask(mesh: Mesh, xs: Buffers, axes: Sequence[str], reduction: Reduction) -> Buffers:
-    """All but the first of the group take the identity of the reduction."""
+    """Return the identity of the reduction on all but the first device of each group."""
     fill = np.zeros_like if reduction is Reduction.SUM else np.ones_like
     roots = {group[0] for group in groups(mesh, axes)}
     return [x if x is None or rank in roots else fill(x) for rank, x in enumerate(xs)]
 
 
 def blocks(x: Array, count: int, dim: int) -> list[Array | None]:
-    """Equal blocks of an array along a dimension.
+    """Return the equal blocks of an array along a dimension.
 
     Raises:
-        ExecutionError: the dimension does not divide.
+        ExecutionError: the dimension is not divisible by ``count``.
     """
     if x.shape[dim] % count:
         raise ExecutionError(f"{x.shape[dim]} does not divide into {count} blocks")

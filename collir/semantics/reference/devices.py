@@ -1,6 +1,6 @@
 """Devices of a mesh: coordinates, groups and blocks, one device at a time.
 
-Looping over devices is right here: this is an oracle.
+A loop over devices is right in an oracle.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,13 +9,13 @@ from collir.layout import Dim, Mesh
 
 
 def coordinate(mesh: Mesh, rank: int, axis: str) -> int:
-    """Where a device stands on a sub-axis."""
+    """Return the coordinate of a device on a sub-axis."""
     sub = mesh.by_name[axis]
     return rank // sub.stride % sub.size
 
 
 def index_in(mesh: Mesh, rank: int, axes: Iterable[str]) -> int:
-    """The mixed-radix index of a device over sub-axes, the first most significant."""
+    """Return the mixed-radix index of a device over sub-axes, the first most significant."""
     index = 0
     for axis in axes:
         index = index * mesh.by_name[axis].size + coordinate(mesh, rank, axis)
@@ -23,14 +23,20 @@ def index_in(mesh: Mesh, rank: int, axes: Iterable[str]) -> int:
 
 
 def groups(mesh: Mesh, axes: Sequence[str]) -> list[list[int]]:
-    """The ranks that differ on ``axes`` only, each group in the order of the sub-axes."""
-    found: dict[int, list[int]] = {}
+    """Return the groups of ranks that differ on ``axes`` only, each in the order of ``axes``."""
+    by_base: dict[int, list[int]] = {}
     for rank in range(mesh.devices):
         base = rank - sum(coordinate(mesh, rank, a) * mesh.by_name[a].stride for a in axes)
-        found.setdefault(base, []).append(rank)
-    return [sorted(group, key=lambda r: index_in(mesh, r, axes)) for group in found.values()]
+        by_base.setdefault(base, []).append(rank)
+    return [sorted(group, key=lambda r: index_in(mesh, r, axes)) for group in by_base.values()]
 
 
 def block_of(mesh: Mesh, rank: int, dims: Iterable[Dim]) -> tuple[int, ...]:
-    """Which block of every dimension a device holds."""
+    """Return the index of the block that a device holds, in every dimension."""
     return tuple(index_in(mesh, rank, dim.axes) for dim in dims)
+
+
+def slices_of_block(block: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    """Return the slices of a tensor that are a block, given the block's index and shape."""
+    sizes = zip(block, shape, strict=True)
+    return tuple(slice(index * size, (index + 1) * size) for index, size in sizes)

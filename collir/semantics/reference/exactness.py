@@ -1,9 +1,9 @@
-"""Whether a function computes without rounding on the inputs that ``buffers`` generates.
+"""A check that a function computes without rounding on the inputs that ``buffers`` generates.
 
-Generated inputs are small integers. For every value two figures are followed through the steps:
-all its elements, and all their reductions over any part of the devices, are multiples of a
-``unit`` and at most ``largest`` in magnitude. As long as their ratio fits the mantissa of the
-dtype, every order of computing gives the same bits, and results may be compared bit by bit.
+Generated inputs are small integers. Two numbers are tracked for every value: its elements, and
+their reductions over any part of the devices, are multiples of ``unit`` and at most ``largest`` in
+magnitude. As long as ``largest / unit`` fits the mantissa of the dtype, every order of computing
+gives the same bits, and results may be compared bit by bit.
 """
 
 from collections.abc import Callable
@@ -23,32 +23,32 @@ from collir.semantics.reference.steps import MEANINGS, Effect
 
 @dataclass(frozen=True)
 class _Grid:
-    """Multiples of ``unit`` up to ``largest``; ``exact`` if nothing has been rounded so far."""
+    """The multiples of ``unit`` up to ``largest``; ``exact`` if no value has been rounded yet."""
 
     largest: Fraction
     unit: Fraction
     exact: bool = True
 
     def within(self, dtype: DType) -> "_Grid":
-        """The same, inexact where the dtype cannot hold all of it. Integers wrap, exactly."""
+        """Return the grid, marked inexact if the dtype does not hold it; integers wrap exactly."""
         fits = not dtype.is_float or (
             self.largest / self.unit <= 2**dtype.mantissa and dtype.represents(float(self.largest))
         )
         return _Grid(self.largest, self.unit, self.exact and fits)
 
     def with_constant(self, value: Fraction, times: int = 1) -> "_Grid":
-        """Room for ``times`` a constant beside the elements."""
+        """Return a grid that also holds up to ``times`` times a constant."""
         unit = Fraction(1, value.denominator)
         return _Grid(max(self.largest, abs(value) * times), min(self.unit, unit), self.exact)
 
 
 def _constant(value: float, dtype: DType) -> Fraction:
-    """A constant as the dtype holds it."""
+    """Return a constant as the dtype holds it."""
     return Fraction(float(NUMPY[dtype].type(value))) if dtype.is_float else Fraction(int(value))
 
 
 def _input(mesh: Mesh, x: DistType) -> _Grid:
-    """What ``buffers.distribute`` makes of ``buffers.random_tensor``."""
+    """Return the grid of the buffers that ``distribute`` makes of a ``random_tensor``."""
     parts = mesh.group_size(x.partial)
     largest = {
         None: 3,
@@ -62,7 +62,7 @@ def _input(mesh: Mesh, x: DistType) -> _Grid:
 
 
 def exact(function: FuncOp) -> bool:
-    """Whether no step of a function rounds on generated inputs, in any order of reducing."""
+    """Return whether no step of a function rounds on generated inputs, in any order of reducing."""
     mesh = mesh_of(function)
     grids: dict[SSAValue, _Grid] = {arg: _input(mesh, dist_type(arg)) for arg in function.args}
     for op in function.body.ops:
@@ -79,12 +79,12 @@ def _after(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
 
 
 def _parts(op: DistOp, mesh: Mesh) -> int:
-    """The most values that are reduced to one, of any operand."""
+    """Return the largest number of parts that a partial operand has."""
     return max(mesh.group_size(dist_type(operand).partial) for operand in op.operands)
 
 
 def _added(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
-    # A replicated value that is added to a partial one is reduced with it.
+    # A replicated value that is added to a partial value is counted once for each part.
     partial = [bool(dist_type(operand).partial) for operand in op.operands]
     times = [1 if own else _parts(op, mesh) for own in partial]
     total = sum((g.largest * n for g, n in zip(operands, times, strict=True)), Fraction(0))
@@ -98,7 +98,7 @@ def _joined(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
 
 def _scaled(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     factor = _constant(op.number("factor"), dist_type(op.input).dtype)
-    twos = factor.numerator & -factor.numerator or 1  # the power of two in it
+    twos = factor.numerator & -factor.numerator or 1  # the largest power of two that divides it
     unit = operands[0].unit * Fraction(twos, factor.denominator)
     return _Grid(operands[0].largest * abs(factor), unit, operands[0].exact)
 
@@ -124,11 +124,11 @@ GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
     "pad": _padded,
     "cast": _cast,
 }
-"""What the steps that compute values make of multiples of a unit."""
+"""The grid of the result of every step that computes values, by the name of the step."""
 
 
 def roundings(function: FuncOp) -> int:
-    """How many roundings an element of a result may have seen, as a bound for comparisons."""
+    """Return an upper bound of the roundings behind an element of a result, for comparisons."""
     mesh = mesh_of(function)
     reductions = sum(
         mesh.group_size(reduced)

@@ -1,4 +1,4 @@
-"""Runs functions on the numpy buffers of every device, on xDSL's interpreter."""
+"""The executor: runs functions on the numpy buffers of all devices, by xDSL's interpreter."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -18,13 +18,13 @@ from collir.semantics.reference.steps import MEANINGS, Args, Meaning
 
 
 def execute(module: ModuleOp, function: FuncOp, arguments: Sequence[Buffers]) -> list[Buffers]:
-    """The results of a function on the buffers of all devices.
+    """Return the results of a function on the buffers of all devices.
 
     Args:
-        arguments: for every argument, one array (or None) per rank, of the local shape and dtype.
+        arguments: for every argument one array (or None) per rank, of the local shape and dtype.
 
     Raises:
-        ExecutionError: a step that cannot be carried out; does not happen to well-typed programs.
+        ExecutionError: a step cannot be carried out, which does not happen in typed programs.
     """
     interpreter = Interpreter(module)
     interpreter.register_implementations(_functions())
@@ -34,17 +34,17 @@ def execute(module: ModuleOp, function: FuncOp, arguments: Sequence[Buffers]) ->
 
 
 _ARRAY = 200
-"""Bytes of an array beside its elements."""
+"""The bytes of an array in addition to its elements."""
 
 
 def memory_needed(function: FuncOp, element: int | None = None) -> int:
-    """An upper bound of the bytes that ``execute`` holds at once, over all devices.
+    """Return an upper bound of the bytes that ``execute`` holds at once, over all devices.
 
-    The interpreter keeps every value until the function returns; making the inputs takes as much
-    as the arguments once more.
+    The interpreter keeps every value until the function returns. Making the inputs takes the size
+    of the arguments once more.
 
     Args:
-        element: bytes of an element, where the arrays do not hold them in their types.
+        element: the bytes of an element, if the arrays do not hold elements in their types.
     """
     mesh = mesh_of(function)
     values = [*function.args, *function.args, *(r for op in function.body.ops for r in op.results)]
@@ -55,7 +55,7 @@ def memory_needed(function: FuncOp, element: int | None = None) -> int:
 
 @cache
 def _functions() -> InterpreterFunctions:
-    """The steps as xDSL's interpreter takes them."""
+    """Return the steps in the form that xDSL's interpreter takes."""
     methods = {name: _implementation(name, meaning) for name, meaning in MEANINGS.items()}
     return register_impls(type("StepFunctions", (InterpreterFunctions,), methods))()
 

@@ -1,9 +1,9 @@
-"""Arrays of intervals, on which the executor's steps run as they do on arrays of numbers.
+"""Arrays of intervals, which the executor's steps take in place of arrays of numbers.
 
-An interval holds the real number that an element stands for, and what rounding may make of it. It
-is one number as long as the element type holds every value exactly; from there on it grows by the
-type's precision. A cast to an integer cuts fractions off. An integer that wraps around where it is
-added or scaled may be any number, as may a float that is cast to an integer of too few bits.
+An interval contains the exact value of an element and every value that rounding may make of it. It
+is a single number as long as the element type holds all values exactly. Every rounding widens it by
+the type's precision. A cast to an integer truncates. An integer that may overflow in an addition or
+a scaling may be any number, and so may a float that is cast to an integer type that is too small.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,10 +20,10 @@ Numbers = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 FACTORS = 2.0**-21
-"""Relative difference of factors that count as equal: 0.3333333 is a third."""
+"""The relative difference up to which factors count as equal: 0.3333333 counts as a third."""
 
 _WHOLE = 2**53
-"""Up to here, every integer is a float64."""
+"""The largest integer below which float64 holds every integer."""
 
 
 class Intervals(NDArrayOperatorsMixin):
@@ -31,8 +31,8 @@ class Intervals(NDArrayOperatorsMixin):
 
     Attributes:
         low: the lower ends.
-        high: the upper ends; the same array where every interval is one number.
-        dtype: the element type that the numbers are held in.
+        high: the upper ends; the same array as ``low`` if every interval is a single number.
+        dtype: the element type that holds the numbers.
     """
 
     def __init__(self, low: Numbers, high: Numbers, dtype: np.dtype[Any]):
@@ -40,7 +40,7 @@ class Intervals(NDArrayOperatorsMixin):
 
     @staticmethod
     def of(numbers: NDArray[Any]) -> "Intervals":
-        """The intervals that are numbers."""
+        """Return intervals that are single numbers."""
         wide = numbers.astype(np.float64)
         return Intervals(wide, wide, numbers.dtype)
 
@@ -55,18 +55,18 @@ class Intervals(NDArrayOperatorsMixin):
         return self.low.ndim
 
     def _moved(self, function: Callable[[Numbers], Numbers]) -> "Intervals":
-        """The intervals that a function puts in another place."""
+        """Return the intervals moved by a function that only moves elements."""
         low = np.asarray(function(self.low))
         if self.low is self.high:
             return Intervals(low, low, self.dtype)
         return Intervals(low, np.asarray(function(self.high)), self.dtype)
 
     def reshape(self, *shape: Any) -> "Intervals":
-        """The same intervals in another shape."""
+        """Return the same intervals in another shape."""
         return self._moved(lambda side: side.reshape(*shape))
 
     def copy(self) -> "Intervals":
-        """The same intervals in arrays of their own."""
+        """Return a copy that shares no memory."""
         return self._moved(np.copy)
 
     def __getitem__(self, key: Any) -> "Intervals":
@@ -80,22 +80,22 @@ class Intervals(NDArrayOperatorsMixin):
             self.high[key] = value.high
 
     def astype(self, dtype: Any) -> "Intervals":
-        """The intervals in another element type."""
-        wanted = np.dtype(dtype)
-        if np.issubdtype(wanted, np.integer):
-            return self._cut(wanted)
-        return _held(self.low, self.high, wanted, np.True_)
+        """Return the intervals in another element type."""
+        target = np.dtype(dtype)
+        if np.issubdtype(target, np.integer):
+            return self._truncated(target)
+        return _held(self.low, self.high, target, np.True_)
 
-    def _cut(self, wanted: np.dtype[Any]) -> "Intervals":
-        """The intervals in an integer type: without fractions, and wrapped around if known."""
+    def _truncated(self, target: np.dtype[Any]) -> "Intervals":
+        """Return the intervals in an integer type: truncated; single integers wrap around."""
         low, high = np.trunc(self.low), np.trunc(self.high)
         if np.issubdtype(self.dtype, np.integer):
-            half = float(2 ** (8 * wanted.itemsize - 1))
+            half = float(2 ** (8 * target.itemsize - 1))
             wraps = (low == high) & (np.abs(low) < _WHOLE) & ((low < -half) | (low >= half))
             low, high = (
                 np.where(wraps, np.mod(side + half, 2 * half) - half, side) for side in (low, high)
             )
-        return _held(low, high, wanted, np.True_)
+        return _held(low, high, target, np.True_)
 
     # --- numpy's functions ----------------------------------------------------------------------
 
@@ -109,10 +109,10 @@ class Intervals(NDArrayOperatorsMixin):
             return _held(low, high, self.dtype, exact, FACTORS if ufunc in _FACTORED else 0.0)
 
     def __array_function__(
-        self, function: Callable[..., Any], _: Any, given: Any, named: dict[str, Any]
+        self, function: Callable[..., Any], _: Any, args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        low, high = (function(*_sides(given, name), **named) for name in ("low", "high"))
-        if function not in _MOVES and not _single(given):
+        low, high = (function(*_ends(args, name), **kwargs) for name in ("low", "high"))
+        if function not in _MOVES and not _all_single(args):
             low, high = np.full_like(low, -np.inf), np.full_like(high, np.inf)
         if isinstance(low, list):
             pairs = zip(cast(list[Numbers], low), high, strict=True)
@@ -125,12 +125,12 @@ class Intervals(NDArrayOperatorsMixin):
 _MOVES = frozenset(
     [np.concatenate, np.split, np.transpose, np.pad, np.zeros_like, np.ones_like, np.array_equal]
 )
-"""The functions that put elements in another place, or compare arrays; of what others give of
-intervals nothing is known."""
+"""The functions that only move elements, or compare arrays. The results of other functions of
+intervals are unknown."""
 
 _Pair = tuple[Numbers, Numbers]
 _Result = tuple[Numbers, Numbers, "Mask | np.bool_"]
-"""The ends of intervals, and where float64 holds them exactly."""
+"""The lower ends, the upper ends, and a mask of where float64 holds both exactly."""
 
 
 def _pair(operand: Any) -> _Pair:
@@ -140,36 +140,35 @@ def _pair(operand: Any) -> _Pair:
     return number, number
 
 
-def _sides(given: Any, name: str) -> Any:
-    """Arguments of a function with one end in the place of intervals."""
-    if isinstance(given, Intervals):
-        return getattr(given, name)
-    if isinstance(given, list | tuple):
-        return type(given)(_sides(one, name) for one in given)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return given
+def _ends(args: Any, name: str) -> Any:
+    """Return the arguments of a function with intervals replaced by their lower or upper ends."""
+    if isinstance(args, Intervals):
+        return getattr(args, name)
+    if isinstance(args, list | tuple):
+        return type(args)(_ends(arg, name) for arg in args)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return args
 
 
-def _single(given: Any) -> bool:
-    """Whether no argument of a function has intervals that are more than a number."""
-    if isinstance(given, list | tuple):
-        return all(map(_single, cast(Sequence[object], given)))
-    return not isinstance(given, Intervals) or given.low is given.high
+def _all_single(args: Any) -> bool:
+    """Return whether all intervals in the arguments of a function are single numbers."""
+    if isinstance(args, list | tuple):
+        return all(map(_all_single, cast(Sequence[object], args)))
+    return not isinstance(args, Intervals) or args.low is args.high
 
 
 def _added(pairs: Sequence[_Pair]) -> _Result:
-    one, other = pairs
-    low, high = one[0] + other[0], one[1] + other[1]
-    exact = _exact_sum(low, one[0], other[0]) & _exact_sum(high, one[1], other[1])
-    return low, high, exact
+    a, b = pairs
+    low, high = a[0] + b[0], a[1] + b[1]
+    return low, high, _is_exact_sum(low, a[0], b[0]) & _is_exact_sum(high, a[1], b[1])
 
 
-def _exact_sum(total: Numbers, one: Numbers, other: Numbers) -> Mask:
-    return (total - one == other) & (total - other == one)
+def _is_exact_sum(total: Numbers, a: Numbers, b: Numbers) -> Mask:
+    return (total - a == b) & (total - b == a)
 
 
 def _subtracted(pairs: Sequence[_Pair]) -> _Result:
-    one, (low, high) = pairs
-    return _added([one, (-high, -low)])
+    a, (low, high) = pairs
+    return _added([a, (-high, -low)])
 
 
 def _negated(pairs: Sequence[_Pair]) -> _Result:
@@ -178,29 +177,29 @@ def _negated(pairs: Sequence[_Pair]) -> _Result:
 
 
 def _multiplied(pairs: Sequence[_Pair]) -> _Result:
-    one, other = pairs
-    corners = [a * b for a in one for b in other]
-    low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
-    exact = np.True_  # of factors of 24 bits
-    for side in (*one, *other):
+    a, b = pairs
+    products = [x * y for x in a for y in b]
+    low, high = np.minimum.reduce(products), np.maximum.reduce(products)
+    exact = np.True_  # a product of factors of 24 bits is exact in float64
+    for side in (*a, *b):
         exact = exact & (side.astype(np.float32) == side)
     return low, high, exact
 
 
 def _divided(pairs: Sequence[_Pair]) -> _Result:
-    one, (least, most) = pairs
-    low, high, _ = _multiplied([one, (1 / most, 1 / least)])
-    return low, high, low * least == one[0]
+    a, (least, most) = pairs
+    low, high, _ = _multiplied([a, (1 / most, 1 / least)])
+    return low, high, low * least == a[0]
 
 
 def _largest(pairs: Sequence[_Pair]) -> _Result:
-    one, other = pairs
-    return np.maximum(one[0], other[0]), np.maximum(one[1], other[1]), np.True_
+    a, b = pairs
+    return np.maximum(a[0], b[0]), np.maximum(a[1], b[1]), np.True_
 
 
 def _smallest(pairs: Sequence[_Pair]) -> _Result:
-    one, other = pairs
-    return np.minimum(one[0], other[0]), np.minimum(one[1], other[1]), np.True_
+    a, b = pairs
+    return np.minimum(a[0], b[0]), np.minimum(a[1], b[1]), np.True_
 
 
 _RULES: dict[np.ufunc, Callable[[Sequence[_Pair]], _Result]] = {
@@ -212,11 +211,11 @@ _RULES: dict[np.ufunc, Callable[[Sequence[_Pair]], _Result]] = {
     np.maximum: _largest,
     np.minimum: _smallest,
 }
-"""The ends of what functions of numbers give; the others only take single numbers."""
+"""The interval arithmetic of numpy's functions; other functions take single numbers only."""
 
 
 def _of_numbers(ufunc: np.ufunc, pairs: Sequence[_Pair]) -> _Result:
-    """What any function gives: known of single numbers, and nothing of wider intervals."""
+    """Return a function of single numbers; where an operand is wider, the result is unknown."""
     value = ufunc(*(low for low, _ in pairs))
     single = np.True_
     for low, high in pairs:
@@ -225,13 +224,13 @@ def _of_numbers(ufunc: np.ufunc, pairs: Sequence[_Pair]) -> _Result:
 
 
 _FACTORED = frozenset([np.multiply, np.true_divide])
-"""The functions that bring in factors, which count as equal up to ``FACTORS``."""
+"""The functions that introduce factors, which count as equal up to ``FACTORS``."""
 
 
 def _held(
     low: Numbers, high: Numbers, dtype: np.dtype[Any], exact: Mask | np.bool_, more: float = 0.0
 ) -> Intervals:
-    """Intervals in an element type: wider by its precision, or by ``more``, where it rounds."""
+    """Return intervals in an element type, widened by its precision or ``more`` where it rounds."""
     with np.errstate(all="ignore"):
         if np.issubdtype(dtype, np.integer):
             limit = float(min(2 ** (8 * dtype.itemsize - 1), _WHOLE))
@@ -251,5 +250,5 @@ _EPSILON = {NUMPY[dtype]: dtype.epsilon for dtype in DType}
 
 
 def _precision(dtype: np.dtype[Any]) -> float:
-    """The spacing of the numbers above 1; twice that of float64, which computes them."""
+    """Return the spacing of the numbers above 1, at least twice that of float64."""
     return max(_EPSILON[dtype], 2.0**-51)

@@ -1,49 +1,42 @@
-"""What a function computes, were there one device: collectives become nothing.
+"""The single-device meaning of a function: its local operations on global tensors.
 
-A collective does not change the value that a distributed tensor stands for. Taking all of them and
-all layouts away leaves the local operations on global tensors, which is what the program must
-compute however it is distributed.
+A collective does not change the tensor that a distributed value stands for. Without collectives and
+layouts a function is left with its local operations on global tensors. Every distribution of the
+program must compute the same as this function.
 """
 
 from dataclasses import replace
 
-from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr, SymbolRefAttr
+from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
-from collir.dialects.machine import MESH_ATTRIBUTE, AxisAttr, LevelAttr, MachineOp, MeshOp
+from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
-from collir.layout import Axis, Dim, DistType
-from collir.machine import Level
+from collir.ir.builders import module_of
+from collir.ir.names import set_name
+from collir.layout import Axis, Dim, DistType, Mesh
+from collir.machine import Level, Machine
 from collir.semantics.reference.steps import MEANINGS, Effect
 
-_ALONE = "collir_one_device"
+_MESH = "collir_one_device_mesh"
 
 
 def undistributed(x: DistType) -> DistType:
-    """The type of the same tensor on one device."""
+    """Return the type of the same tensor on one device."""
     dims = tuple(Dim(size) for size in x.shape)
     return replace(x, dims=dims, partial=frozenset(), reduction=None, root=frozenset())
 
 
 def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
-    """The function on a machine of one device, in a module of its own."""
-    level = LevelAttr.of(Level("device", 1, port=1.0, latency=0.0))
-    machine = MachineOp.create(
-        properties={"sym_name": StringAttr(_ALONE), "levels": ArrayAttr([level])}
-    )
-    mesh = MeshOp.create(
-        properties={
-            "sym_name": StringAttr(f"{_ALONE}_mesh"),
-            "machine": SymbolRefAttr(_ALONE),
-            "axes": ArrayAttr([AxisAttr.of(Axis("device", 1))]),
-        }
-    )
+    """Return the new module, on a machine of one device, and the function without collectives."""
+    machine = Machine("collir_one_device", (Level("device", 1, port=1.0, latency=0.0),))
+    module = module_of(Mesh(_MESH, machine, (Axis("device", 1),)))
     block = Block(arg_types=[_type(value) for value in function.args])
     values: dict[SSAValue, SSAValue] = dict(zip(function.args, block.args, strict=True))
     for old, new in zip(function.args, block.args, strict=True):
-        _rename(new, old)
+        set_name(new, old.name_hint)
     for op in function.body.ops:
         operands = [values[operand] for operand in op.operands]
         if isinstance(op, DistOp) and MEANINGS[op.mnemonic].effect is Effect.NOTHING:
@@ -52,7 +45,7 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
             copy = type(op).create(
                 operands=operands, properties=op.properties, result_types=[_type(op.result)]
             )
-            _rename(copy.result, op.result)
+            set_name(copy.result, op.result.name_hint)
             values[op.result] = copy.result
             block.add_op(copy)
         else:
@@ -61,13 +54,9 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     inputs = [_type(value) for value in function.args]
     outputs = [value.type for value in block.last_op.operands] if block.last_op else []
     alone = FuncOp(function.sym_name.data, (inputs, outputs), Region(block))
-    alone.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(f"{_ALONE}_mesh")
-    return ModuleOp([machine, mesh, alone]), alone
-
-
-def _rename(value: SSAValue, old: SSAValue) -> None:
-    """Gives a value the whole name of another; the setter would cut a suffix like `_1` off."""
-    value._name = old.name_hint  # pyright: ignore[reportPrivateUsage]
+    alone.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(_MESH)
+    module.body.block.add_op(alone)
+    return module, alone
 
 
 def _type(value: SSAValue) -> DistTensorType:

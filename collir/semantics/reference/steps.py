@@ -1,7 +1,7 @@
-"""What every step does to the buffers of all devices, and to the tensor that they hold together.
+"""The effect of every step on the buffers of all devices, and on the logical tensor.
 
-This is written from the definition of each operation, and knows nothing of the typing rules or of
-the table of steps that they are in.
+The effects are written from the definitions of the operations, without the typing rules and the
+table of steps.
 """
 
 from collections.abc import Callable
@@ -21,23 +21,23 @@ from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
 
 Args = tuple[Any, ...]
-"""The operands: for each a list with one array (or None) per rank."""
+"""The operands, each a list with one array (or None) per rank."""
 
 
 class Effect(Enum):
-    """What a step does to the tensor that all devices hold together."""
+    """The effect of a step on the tensor that all devices together stand for."""
 
     NOTHING = auto()
-    """Another device holds it, or holds it at another time."""
+    """The tensor is unchanged; only its distribution changes."""
     ORDER = auto()
-    """Its elements are where they were not before."""
+    """The elements are the same, at other positions."""
     VALUES = auto()
-    """Elements are computed, or new."""
+    """Elements are computed or added."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a step does: to the buffers of all devices, and to the tensor."""
+    """The effect of a step on the buffers of all devices (``run``) and on the tensor."""
 
     run: Callable[[DistOp, Args], Buffers]
     effect: Effect = Effect.NOTHING
@@ -51,12 +51,12 @@ def _reduction(value: SSAValue) -> Reduction:
 
 
 def _local(xs: Buffers, function: Callable[[Array], Array]) -> Buffers:
-    """A function of one array on every device that holds one."""
+    """Return the buffers with a function applied on every device that holds an array."""
     return [None if x is None else function(x) for x in xs]
 
 
 def _together(operands: Args, function: Callable[[list[Array]], Array]) -> Buffers:
-    """A function of the arrays of several operands, on every device that holds all of them."""
+    """Return a function of the operands' arrays on every device that holds all of them."""
     out: Buffers = []
     for rank, parts in enumerate(zip(*operands, strict=True)):
         held = [part for part in parts if part is not None]
@@ -67,7 +67,7 @@ def _together(operands: Args, function: Callable[[list[Array]], Array]) -> Buffe
 
 
 def _as_shape(op: DistOp, args: Args) -> Buffers:
-    """The same memory under the local shape of the result."""
+    """Return the same memory under the local shape of the result."""
     shape = dist_type(op.result).local_shape(mesh_of(op))
     return _local(args[0], lambda x: x.reshape(shape))
 
@@ -199,4 +199,4 @@ MEANINGS: dict[str, Meaning] = {
     "add": Meaning(_add, Effect.VALUES),
     "concat": Meaning(_concat, Effect.VALUES),
 }
-"""What every step does, by its name."""
+"""The meaning of every step, by its name."""

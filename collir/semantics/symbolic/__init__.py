@@ -1,1 +1,1 @@
-"""Programs run on expressions: every element of every device at once."""
+"""Symbolic execution: programs on expressions for all elements of all devices at once."""

@@ -1,11 +1,18 @@
-"""Arithmetic on expressions: sums, choices, reductions over a variable, other variables.
+"""Arithmetic on expressions: sums, choices, reductions over a variable, substitutions.
 
-Everything gives the same form for the same value wherever it can: sums collect equal terms, nested
-choices become one, neighbouring intervals that continue each other join, bound variables are
-numbered in order of appearance. What two programs compute is then compared by comparing forms.
+Every function returns a normal form, so that equal values have equal expressions wherever possible:
+
+- A sum collects equal terms: ``g[i] + g[i]`` is ``2 * g[i]``.
+- A choice has no choice by the same index inside. Neighbouring intervals whose values continue each
+  other are joined: a concat of ``g[0:4]`` and ``g[4:8]`` is ``g[0:8]``.
+- Bound variables are numbered in order of appearance: the sum of ``g[b]`` over all b has one form,
+  whatever b is called.
+
+Two programs are compared by comparing the forms of their results.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
@@ -14,23 +21,23 @@ import numpy as np
 from collir.layout import DType, Reduction
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.symbolic.expressions import (
-    ZERO,
-    Best,
+    ZERO_EXPR,
     Cast,
     Expr,
+    Extremum,
+    Family,
     Input,
-    Node,
     Opaque,
-    Over,
     Product,
     Select,
     Sum,
+    Summand,
+    SummedSelect,
     Term,
-    Total,
     UnprovenError,
-    branch,
-    number,
-    term,
+    constant_expr,
+    interval_variable,
+    term_expr,
 )
 from collir.semantics.symbolic.indices import (
     Index,
@@ -38,143 +45,157 @@ from collir.semantics.symbolic.indices import (
     Var,
     bounds,
     digit_of,
-    put,
     shifted,
+    sole_variable,
     stretched,
+    substituted_index,
     variable,
     variables,
-    weighted,
-    whole,
+    weighted_sum,
 )
 from collir.semantics.symbolic.order import (
-    height_in,
     height_of,
-    sort_key,
-    sort_key_over,
+    height_of_summand,
+    sorted_factors,
+    sorted_families,
+    sorted_terms,
     variables_in,
-    variables_of_node,
+    variables_of_summand,
 )
 
-Piece = tuple[int, Var, Expr]
-"""The length of an interval, the variable for the place in it, and the value there."""
+SelectPiece = tuple[int, Var, Expr]
+"""The length of an interval, the variable for the position in it, and the value there."""
 
-_fresh = itertools.count()
+_fresh_numbers = itertools.count()
 
 
 # --- sums ---------------------------------------------------------------------------------------
 
 
-def added(one: Expr, other: Expr) -> Expr:
-    """The sum."""
-    if one == ZERO:
-        return other
-    return one if other == ZERO else zipped(one, other, _added)
+def added(a: Expr, b: Expr) -> Expr:
+    """Return the sum of two expressions."""
+    if a == ZERO_EXPR:
+        return b
+    return a if b == ZERO_EXPR else zipped(a, b, _added)
 
 
-def _added(one: Sum, other: Sum) -> Expr:
-    terms = dict(one.terms)
-    for key, times in other.terms:
-        terms[key] = terms.get(key, Fraction(0)) + times
-    kept = frozenset((key, times) for key, times in terms.items() if times)
-    return Sum(one.number + other.number, kept)
+def _added(a: Sum, b: Sum) -> Expr:
+    return _collected(a.number + b.number, itertools.chain(a.terms, b.terms))
 
 
-def scaled(one: Expr, factor: Fraction) -> Expr:
-    """A multiple."""
+def _collected(constant: Fraction, terms: Iterable[tuple[Term, Fraction]]) -> Sum:
+    """Return a sum in which the factors of equal terms are added."""
+    factors: dict[Term, Fraction] = {}
+    for term, times in terms:
+        known = factors.get(term)
+        factors[term] = times if known is None else known + times
+    return Sum(constant, frozenset((term, times) for term, times in factors.items() if times))
+
+
+def scaled(expr: Expr, factor: Fraction) -> Expr:
+    """Return an expression times a factor."""
     if factor == 1:
-        return one
-    return mapped(one, lambda leaf: _scaled(leaf, factor))
+        return expr
+    return mapped(expr, lambda leaf: _scaled(leaf, factor))
 
 
-def _scaled(one: Sum, factor: Fraction) -> Sum:
+def _scaled(leaf: Sum, factor: Fraction) -> Sum:
     if not factor:
-        return ZERO
-    return Sum(one.number * factor, frozenset((key, times * factor) for key, times in one.terms))
+        return ZERO_EXPR
+    return Sum(
+        leaf.number * factor, frozenset((term, times * factor) for term, times in leaf.terms)
+    )
 
 
-def cast(one: Expr, dtype: DType, source: DType) -> Expr:
-    """In another element type: the same, where that holds every value."""
+def cast_expr(expr: Expr, dtype: DType, source: DType) -> Expr:
+    """Return an expression converted to ``dtype``; unchanged if that holds all of ``source``."""
     if dtype.holds(source):
-        return one
-    return mapped(one, lambda leaf: _cast(leaf, dtype, source))
+        return expr
+    return mapped(expr, lambda leaf: _cast(leaf, dtype, source))
 
 
 def constant_cast(leaf: Sum, dtype: DType) -> Sum:
-    """A sum in another type, if it is a constant; the sum itself, if it is none."""
+    """Return a constant converted to ``dtype``; a sum that is no constant is returned unchanged.
+
+    Raises:
+        UnprovenError: the type does not hold the constant.
+    """
     if leaf.terms or (leaf.number.denominator == 1 and abs(leaf.number) <= 16):
-        return leaf  # the latter in every type
+        return leaf  # every type holds the integers up to 16
     with np.errstate(all="ignore"):
         value = NUMPY[dtype].type(float(leaf.number))
     if not np.isfinite(float(value)):
         raise UnprovenError("a constant that a type does not hold")
-    return number(Fraction(float(value)) if dtype.is_float else Fraction(int(value)))
+    return constant_expr(Fraction(float(value)) if dtype.is_float else Fraction(int(value)))
 
 
 def _cast(leaf: Sum, dtype: DType, source: DType) -> Expr:
     if not leaf.terms:
         return constant_cast(leaf, dtype)
-    if leaf.only and leaf.only[1] == 1 and not leaf.only[0].bound:
-        node = leaf.only[0].node
-        if isinstance(node, Input | Opaque | Cast) and dtype.holds(node.dtype):
-            return leaf
-        wraps = not dtype.is_float and not source.is_float
-        if isinstance(node, Best) and not wraps:  # casts that do not wrap keep the order
-            parts = [Over(one.bound, cast(one.body, dtype, source)) for one in node.of]
-            return best(node.reduction, parts)
-    return term(Cast(dtype, leaf))
+    summand = leaf.sole_summand
+    if isinstance(summand, Input | Opaque | Cast) and dtype.holds(summand.dtype):
+        return leaf
+    wraps = not dtype.is_float and not source.is_float
+    if isinstance(summand, Extremum) and not wraps:  # casts that do not wrap keep the order
+        families = [Family(f.bound, cast_expr(f.body, dtype, source)) for f in summand.families]
+        return extremum(summand.reduction, families)
+    return term_expr(Cast(dtype, leaf))
 
 
 # --- choices ------------------------------------------------------------------------------------
 
 
-def mapped(one: Expr, function: Callable[[Sum], Expr]) -> Expr:
-    """A function of the value, whichever it is."""
-    if isinstance(one, Sum):
-        return function(one)
-    return select(one.at, [(v.size, v, mapped(e, function)) for _, v, e in one.pieces])
+def mapped(expr: Expr, function: Callable[[Sum], Expr]) -> Expr:
+    """Return an expression with a function applied to the sum in every branch."""
+    if isinstance(expr, Sum):
+        return function(expr)
+    return _branches_mapped(expr, lambda value: mapped(value, function))
 
 
-def zipped(one: Expr, other: Expr, function: Callable[[Sum, Sum], Expr]) -> Expr:
-    """A function of two values, whichever they are."""
-    if isinstance(one, Sum):
-        if isinstance(other, Sum):
-            return function(one, other)
-        pieces = [(v.size, v, zipped(one, e, function)) for _, v, e in other.pieces]
-        return select(other.at, pieces)
-    if isinstance(other, Select) and other.at == one.at:
-        return select(one.at, list(_aligned(one, other, function)))
-    if isinstance(other, Select) and str(other.at) < str(one.at):
-        pieces = [(v.size, v, zipped(one, e, function)) for _, v, e in other.pieces]
-        return select(other.at, pieces)
-    return select(one.at, [(v.size, v, zipped(e, other, function)) for _, v, e in one.pieces])
+def _branches_mapped(choice: Select, function: Callable[[Expr], Expr]) -> Expr:
+    return selection(choice.at, [(var.size, var, function(e)) for _, var, e in choice.pieces])
 
 
-def _aligned(one: Select, other: Select, function: Callable[[Sum, Sum], Expr]) -> Iterator[Piece]:
-    starts = sorted({start for side in (one, other) for start, _, _ in side.pieces})
-    total = sum(length for length, _ in one.branches)
-    at = {id(one): 0, id(other): 0}
+def zipped(a: Expr, b: Expr, function: Callable[[Sum, Sum], Expr]) -> Expr:
+    """Return an expression with a function applied to every pair of sums that occur together."""
+    if isinstance(a, Sum):
+        if isinstance(b, Sum):
+            return function(a, b)
+        return _branches_mapped(b, lambda value: zipped(a, value, function))
+    if isinstance(b, Select) and b.at == a.at:
+        return selection(a.at, list(_aligned(a, b, function)))
+    if isinstance(b, Select) and str(b.at) < str(a.at):
+        return _branches_mapped(b, lambda value: zipped(a, value, function))
+    return _branches_mapped(a, lambda value: zipped(value, b, function))
 
-    def part(side: Select, start: int, new: Var) -> Expr:
-        while at[id(side)] + 1 < len(side.pieces) and side.pieces[at[id(side)] + 1][0] <= start:
-            at[id(side)] += 1
-        begin, var, value = side.pieces[at[id(side)]]
+
+def _aligned(a: Select, b: Select, function: Callable[[Sum, Sum], Expr]) -> Iterator[SelectPiece]:
+    """Yield the pieces of two choices by one index, cut wherever either of them is cut."""
+    starts = sorted({start for side in (a, b) for start, _, _ in side.pieces})
+    total = sum(length for length, _ in a.branches)
+    current = {id(a): 0, id(b): 0}
+
+    def value_from(side: Select, start: int, new: Var) -> Expr:
+        """Return the value of a side from ``start`` on, in terms of the variable ``new``."""
+        key = id(side)
+        while current[key] + 1 < len(side.pieces) and side.pieces[current[key] + 1][0] <= start:
+            current[key] += 1
+        begin, var, value = side.pieces[current[key]]
         if var == new:
             return value
-        return replaced(value, {var: shifted(variable(new), start - begin)})
+        return substituted(value, {var: shifted(variable(new), start - begin)})
 
     for start, end in zip(starts, [*starts[1:], total], strict=True):
-        new = branch(one.at, start, end - start)
-        if one is other:
-            both = part(one, start, new)
-            yield end - start, new, zipped(both, both, function)
-        else:
-            yield end - start, new, zipped(part(one, start, new), part(other, start, new), function)
+        new = interval_variable(a.at, start, end - start)
+        value = value_from(a, start, new)
+        partner = value if a is b else value_from(b, start, new)
+        yield end - start, new, zipped(value, partner, function)
 
 
-def select(at: Index, pieces: Sequence[Piece]) -> Expr:
-    """The value of the interval that an index lies in; the intervals follow each other from 0.
+def selection(at: Index, pieces: Sequence[SelectPiece]) -> Expr:
+    """Return the value of the interval that contains an index; the intervals follow from 0 on.
 
-    What the index cannot be is left out; it then starts at 0 again.
+    Intervals that the index cannot lie in are left out. The index is then shifted to start at 0.
     """
     least, most = bounds(at)
     kept: list[tuple[int, int, int, Var, Expr]] = []  # start, cut off in front, length, ...
@@ -185,30 +206,33 @@ def select(at: Index, pieces: Sequence[Piece]) -> Expr:
             first, last = max(start, least), min(end, most + 1)
             kept.append((first - least, first - start, last - first, var, value))
         start = end
-    moved = shifted(at, -least)
+    from_zero = shifted(at, -least)
     if len(kept) == 1:
         _, skipped, _, var, value = kept[0]
-        return replaced(value, {var: shifted(moved, skipped)})
-    scale, base = _finest(moved)
+        return substituted(value, {var: shifted(from_zero, skipped)})
+    scale, base = _coarse_variable(from_zero)
     if base is not None:
         low = digit_of(base, 1, scale)
-        moved = weighted([(scale, moved), (1, low)])
-    parts: list[Piece] = []
+        from_zero = weighted_sum([(scale, from_zero), (1, low)])
+    finer: list[SelectPiece] = []
     for begin, skipped, length, var, value in kept:
-        new = branch(moved, begin * scale, length * scale)
+        new = interval_variable(from_zero, begin * scale, length * scale)
         values = {var: shifted(digit_of(variable(new), scale, length), skipped)}
         if base is not None:
             above = digit_of(base, scale, base.size)
             low = digit_of(variable(new), 1, scale)
-            values[base] = weighted([(scale, above), (1, low)])
+            values[base] = weighted_sum([(scale, above), (1, low)])
         same = var == new and base is None and not skipped
-        parts.append((length * scale, new, value if same else replaced(value, values)))
-    return _joined(moved, _flat(moved, parts))
+        finer.append((length * scale, new, value if same else substituted(value, values)))
+    return _joined(from_zero, _flattened(from_zero, finer))
 
 
-def _finest(at: Index) -> tuple[int, Var | None]:
-    """Where the lowest digit of an index is not the lowest of its variable: how much lower that
-    is, and the variable."""
+def _coarse_variable(at: Index) -> tuple[int, Var | None]:
+    """Return (lo, v) if the lowest digit of an index is ``(v // lo) % n``, lo > 1; else (1, None).
+
+    A choice by ``v // 4`` is written as a choice by v with intervals that are 4 times as long, so
+    that choices by either join.
+    """
     if at.terms:
         times, (base, lo, _) = at.terms[-1]
         if times == 1 and isinstance(base, Var) and lo > 1:
@@ -216,45 +240,44 @@ def _finest(at: Index) -> tuple[int, Var | None]:
     return 1, None
 
 
-def _flat(at: Index, pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces without choices by the same index in them."""
-    out: list[Piece] = []
-    only = whole(at)
+def _flattened(at: Index, pieces: Sequence[SelectPiece]) -> list[SelectPiece]:
+    """Return pieces whose values hold no choices by the same index."""
+    flat: list[SelectPiece] = []
+    chosen_by = sole_variable(at)
     start = 0
     for length, var, value in pieces:
-        if only is not None and only in value.free:
-            value = replaced(value, {only: shifted(variable(var), start)})
-        value = _known(value, at, start, var)
-        inner = variable(var)
-        cuts = sorted({0, *_cuts(value, inner)})
+        if chosen_by is not None and chosen_by in value.free:
+            value = substituted(value, {chosen_by: shifted(variable(var), start)})
+        value = _with_known_index(value, at, start, var)
+        cuts = sorted({0, *_cuts(value, variable(var))})
         if len(cuts) == 1:
-            out.append((length, var, value))
+            flat.append((length, var, value))
         else:
             for cut, end in zip(cuts, [*cuts[1:], length], strict=True):
-                new = branch(at, start + cut, end - cut)
-                part = replaced(value, {var: shifted(variable(new), cut)})
-                out.append((end - cut, new, part))
+                new = interval_variable(at, start + cut, end - cut)
+                part = substituted(value, {var: shifted(variable(new), cut)})
+                flat.append((end - cut, new, part))
         start += length
-    return out
+    return flat
 
 
-def _known(value: Expr, at: Index, start: int, var: Var) -> Expr:
-    """A value, where ``at`` is known to be ``start + var``."""
-    if isinstance(value, Sum) or not _decides(value, at):
+def _with_known_index(value: Expr, at: Index, start: int, var: Var) -> Expr:
+    """Return a value in which choices by ``at`` are choices by ``start + var``, its value there."""
+    if isinstance(value, Sum) or not _chooses_by(value, at):
         return value
-    pieces = [(v.size, v, _known(e, at, start, var)) for _, v, e in value.pieces]
-    return select(shifted(variable(var), start) if value.at == at else value.at, pieces)
+    pieces = [(v.size, v, _with_known_index(e, at, start, var)) for _, v, e in value.pieces]
+    return selection(shifted(variable(var), start) if value.at == at else value.at, pieces)
 
 
-def _decides(value: Expr, at: Index) -> bool:
-    """Whether a choice by an index is anywhere in a value."""
+def _chooses_by(value: Expr, at: Index) -> bool:
+    """Return whether a value contains a choice by an index."""
     if isinstance(value, Sum):
         return False
-    return value.at == at or any(_decides(e, at) for _, e in value.branches)
+    return value.at == at or any(_chooses_by(e, at) for _, e in value.branches)
 
 
 def _cuts(value: Expr, at: Index) -> Iterator[int]:
-    """Where the intervals of choices by an index start, anywhere in a value."""
+    """Yield the starts of the intervals of all choices by an index in a value."""
     if isinstance(value, Select):
         for start, _, inner in value.pieces:
             if value.at == at:
@@ -262,413 +285,436 @@ def _cuts(value: Expr, at: Index) -> Iterator[int]:
             yield from _cuts(inner, at)
 
 
-def _joined(at: Index, pieces: Sequence[Piece]) -> Expr:
-    """The choice, with intervals that continue each other made one."""
-    done: list[tuple[int, Piece, object]] = []  # start, piece, kind
+def _joined(at: Index, pieces: Sequence[SelectPiece]) -> Expr:
+    """Return the choice, with intervals whose values continue each other joined."""
+    joined: list[tuple[int, SelectPiece, object]] = []  # start, piece, outline
     start = 0
     for piece in pieces:
-        kind = kind_of(piece[2])
-        done.append((start, piece, kind))
+        joined.append((start, piece, outline(piece[2])))
         start += piece[0]
-        while len(done) > 1 and done[-2][2] == done[-1][2]:
-            (begin, first, _), (_, second, _) = done[-2:]
+        while len(joined) > 1 and joined[-2][2] == joined[-1][2]:
+            (begin, first, _), (_, second, _) = joined[-2:]
             both = _continued(at, begin, first, second)
             if both is None:
                 break
-            done[-2:] = [(begin, both, kind_of(both[2]))]
-    if len(done) == 1:
-        _, var, value = done[0][1]
-        return replaced(value, {var: at})
-    return Select(at, tuple((length, value) for _, (length, _, value), _ in done))
+            joined[-2:] = [(begin, both, outline(both[2]))]
+    if len(joined) == 1:
+        _, var, value = joined[0][1]
+        return substituted(value, {var: at})
+    return Select(at, tuple((length, value) for _, (length, _, value), _ in joined))
 
 
-def kind_of(value: Expr) -> object:
-    """What two values have in common if one continues the other."""
+def outline(value: Expr) -> object:
+    """Return a key that is equal for values that may continue each other."""
     if isinstance(value, Select):
         return len(value.branches)
-    return value.number, frozenset((_kind_of_node(t.node), times) for t, times in value.terms)
+    terms = frozenset((_outline_of(term.summand), times) for term, times in value.terms)
+    return value.number, terms
 
 
-def _kind_of_node(node: Node) -> object:
-    return (node.argument, node.dtype) if isinstance(node, Input) else type(node)
+def _outline_of(summand: Summand) -> object:
+    if isinstance(summand, Input):
+        return summand.argument, summand.dtype
+    return type(summand)
 
 
-def _continued(at: Index, start: int, first: Piece, second: Piece) -> Piece | None:
-    """Two intervals as one, if the value of the second is what that of the first goes on with."""
-    (one, var, value), (two, other, rest) = first, second
-    wide = branch(at, start, one + two)
+def _continued(
+    at: Index, start: int, first: SelectPiece, second: SelectPiece
+) -> SelectPiece | None:
+    """Return two neighbouring pieces as one, or None if the second does not continue the first."""
+    (length, var, value), (next_length, next_var, next_value) = first, second
+    total = length + next_length
+    wide = interval_variable(at, start, total)
 
-    def fits(candidate: Expr) -> bool:
-        front = replaced(candidate, {wide: variable(var)})
-        back = replaced(candidate, {wide: shifted(variable(other), one)})
-        return front == value and back == rest
+    def covers_both(candidate: Expr) -> bool:
+        front = substituted(candidate, {wide: variable(var)})
+        back = substituted(candidate, {wide: shifted(variable(next_var), length)})
+        return front == value and back == next_value
 
-    by_stretching = stretched_in(value, var, wide)
-    if fits(by_stretching):
-        return one + two, wide, by_stretching
-    if two <= one or one == 1:
-        by_steps = _stepped(value, var, rest, other, wide, one)
-        if by_steps is not None and fits(by_steps):
-            return one + two, wide, by_steps
+    by_stretching = stretched_expr(value, var, wide)
+    if covers_both(by_stretching):
+        return total, wide, by_stretching
+    if next_length <= length or length == 1:
+        by_steps = _stepped(value, var, next_value, wide, length)
+        if by_steps is not None and covers_both(by_steps):
+            return total, wide, by_steps
     return None
 
 
-def _stepped(value: Expr, var: Var, rest: Expr, other: Var, wide: Var, period: int) -> Expr | None:
-    """A value that goes on with a step in its indices after every period, as ``rest`` has it."""
-    mine, theirs = list(indices_in(value)), list(indices_in(rest))
-    if len(mine) != len(theirs):
+def _stepped(value: Expr, var: Var, next_value: Expr, wide: Var, period: int) -> Expr | None:
+    """Return a value whose indices increase by a step after every period, as ``next_value`` says.
+
+    A buffer that is cut into blocks of 4 and put together again in reverse is of that form.
+    """
+    indices, next_indices = list(indices_in(value)), list(indices_in(next_value))
+    if len(indices) != len(next_indices):
         return None
-    steps = [b.offset - a.offset for a, b in zip(mine, theirs, strict=True)]
-    count = itertools.count()
+    steps = [b.offset - a.offset for a, b in zip(indices, next_indices, strict=True)]
+    number = itertools.count()
     inner = digit_of(variable(wide), 1, period)
     outer = digit_of(variable(wide), period, -(-wide.size // period))
 
-    def step(index: Index) -> Index:
-        return weighted([(1, put(index, {var: inner})), (steps[next(count)], outer)])
+    def with_step(index: Index) -> Index:
+        return weighted_sum(
+            [(1, substituted_index(index, {var: inner})), (steps[next(number)], outer)]
+        )
 
-    return rebuilt(value, step)
+    return with_indices(value, with_step)
 
 
-# --- other variables ----------------------------------------------------------------------------
+# --- substitution -------------------------------------------------------------------------------
 
 
-def replaced(one: Expr, values: Values) -> Expr:
-    """An expression with other indices in the place of variables, all at once."""
-    if one.free.isdisjoint(values):
-        return one
-    if isinstance(one, Select):
-        inner = [(v.size, v, replaced(e, values)) for _, v, e in one.pieces]
-        return select(put(one.at, values), inner)
-    terms: dict[Term, Fraction] = {}
+def substituted(expr: Expr, values: Values) -> Expr:
+    """Return an expression with variables replaced by indices, all at once."""
+    if expr.free.isdisjoint(values):
+        return expr
+    if isinstance(expr, Select):
+        inner = [(var.size, var, substituted(e, values)) for _, var, e in expr.pieces]
+        return selection(substituted_index(expr.at, values), inner)
+    terms: list[tuple[Term, Fraction]] = []
     others: list[Expr] = []
-    for key, times in one.terms:
-        if key.free.isdisjoint(values):
-            terms[key] = terms.get(key, Fraction(0)) + times
-            continue
-        new = _term_replaced(key, values)
+    for term, times in expr.terms:
+        new = term if term.free.isdisjoint(values) else _term_substituted(term, values)
         if isinstance(new, Term):
-            terms[new] = terms.get(new, Fraction(0)) + times
+            terms.append((new, times))
         else:
             others.append(scaled(new, times))
-    kept = frozenset((key, times) for key, times in terms.items() if times)
-    total: Expr = Sum(one.number, kept)
+    total: Expr = _collected(expr.number, terms)
     for other in others:
         total = added(total, other)
     return total
 
 
-def _term_replaced(one: Term, values: Values) -> Term | Expr:
-    if isinstance(one.node, Input | Opaque):
-        at = tuple(put(index, values) for index in one.node.at)
-        node = type(one.node)(one.node.which, at, one.node.dtype)
-        return Term(one.bound, node) if len(one.bound) < 2 else _numbered(one.bound, node)
-    fresh = {var: _new(var.size) for var in one.bound}
+def _term_substituted(term: Term, values: Values) -> Term | Expr:
+    summand = term.summand
+    if isinstance(summand, Input | Opaque):
+        new = _moved(summand, lambda index: substituted_index(index, values))
+        return Term(term.bound, new) if len(term.bound) < 2 else _numbered_term(term.bound, new)
+    fresh = {var: _fresh(var.size) for var in term.bound}
     merged = {**values, **{var: variable(new) for var, new in fresh.items()}}
-    value = _node_replaced(one.node, merged)
+    value = _summand_substituted(summand, merged)
     for new in fresh.values():
         value = summed(value, new)
     return value
 
 
-def _node_replaced(node: Node, values: Values) -> Expr:
-    match node:
+def _summand_substituted(summand: Summand, values: Values) -> Expr:
+    match summand:
         case Input() | Opaque():
-            at = tuple(put(index, values) for index in node.at)
-            return term(type(node)(node.which, at, node.dtype))
+            return term_expr(_moved(summand, lambda index: substituted_index(index, values)))
         case Cast():
-            return mapped(replaced(node.body, values), lambda leaf: term(Cast(node.dtype, leaf)))
-        case Best():
-            return best(node.reduction, [_over_replaced(one, values) for one in node.of])
+            body = substituted(summand.body, values)
+            return mapped(body, lambda leaf: term_expr(Cast(summand.dtype, leaf)))
+        case Extremum():
+            families = [_family_substituted(family, values) for family in summand.families]
+            return extremum(summand.reduction, families)
         case Product():
-            return product([(_over_replaced(one, values), times) for one, times in node.of])
-        case Total():
-            return replaced(node.body, values)
+            return product_expr([(_family_substituted(f, values), n) for f, n in summand.factors])
+        case SummedSelect():
+            return substituted(summand.body, values)
 
 
-def _over_replaced(one: Over, values: Values) -> Over:
-    fresh = {var: _new(var.size) for var in one.bound}
-    renamed = {**values, **{var: variable(new) for var, new in fresh.items()}}
-    return Over(tuple(fresh.values()), replaced(one.body, renamed))
+def _family_substituted(family: Family, values: Values) -> Family:
+    """Return a family with variables replaced, and with fresh bound variables."""
+    fresh = {var: _fresh(var.size) for var in family.bound}
+    merged = {**values, **{var: variable(new) for var, new in fresh.items()}}
+    return Family(tuple(fresh.values()), substituted(family.body, merged))
 
 
-def _new(size: int) -> Var:
-    return Var("new", next(_fresh), size)
+def _moved(element: Input | Opaque, function: Callable[[Index], Index]) -> Input | Opaque:
+    """Return another element of the same tensor: a function is applied to its indices."""
+    return type(element)(
+        element.source, tuple(function(index) for index in element.at), element.dtype
+    )
 
 
-def stretched_in(one: Expr, old: Var, new: Var) -> Expr:
-    """An expression on a longer interval, as it would go on."""
-    return rebuilt(one, lambda index: stretched(index, old, new))
+def _fresh(size: int) -> Var:
+    return Var("new", next(_fresh_numbers), size)
 
 
-def indices_in(one: Expr) -> Iterator[Index]:
-    """All indices in an expression, in a fixed order."""
-    found: list[Index] = []
+def stretched_expr(expr: Expr, old: Var, new: Var) -> Expr:
+    """Return an expression with ``old`` replaced by the larger ``new``, as it would continue."""
+    return with_indices(expr, lambda index: stretched(index, old, new))
+
+
+def indices_in(expr: Expr) -> Iterator[Index]:
+    """Return an iterator over all indices in an expression, in a fixed order."""
+    indices: list[Index] = []
 
     def keep(index: Index) -> Index:
-        found.append(index)
+        indices.append(index)
         return index
 
-    rebuilt(one, keep)
-    return iter(found)
+    with_indices(expr, keep)
+    return iter(indices)
 
 
-def rebuilt(one: Expr, function: Callable[[Index], Index]) -> Expr:
-    """An expression with every index changed; choices stay as they are cut."""
-    if isinstance(one, Select):
-        at = function(one.at)
-        pieces: list[Piece] = []
-        for start, var, value in one.pieces:
-            new = branch(at, start, var.size)
-            renamed = value if new == var else replaced(value, {var: variable(new)})
-            pieces.append((var.size, new, rebuilt(renamed, function)))
-        return Select(at, tuple((length, value) for length, _, value in pieces))
-    total: Expr = Sum(one.number)
-    for key, times in sorted(one.terms, key=lambda item: (sort_key(item[0].node), item[1])):
-        new = _node_rebuilt(key.node, function)
-        for var in key.bound:
-            fresh = _new(var.size)
-            new = summed(replaced(new, {var: variable(fresh)}), fresh)
-        total = added(total, scaled(new, times))
+def with_indices(expr: Expr, function: Callable[[Index], Index]) -> Expr:
+    """Return an expression with a function applied to every index; choices keep their intervals."""
+    if isinstance(expr, Select):
+        at = function(expr.at)
+        branches: list[tuple[int, Expr]] = []
+        for start, var, value in expr.pieces:
+            new = interval_variable(at, start, var.size)
+            renamed = value if new == var else substituted(value, {var: variable(new)})
+            branches.append((var.size, with_indices(renamed, function)))
+        return Select(at, tuple(branches))
+    total: Expr = Sum(expr.number)
+    for term, times in sorted_terms(expr):
+        value = _summand_with_indices(term.summand, function)
+        for var in term.bound:
+            fresh = _fresh(var.size)
+            value = summed(substituted(value, {var: variable(fresh)}), fresh)
+        total = added(total, scaled(value, times))
     return total
 
 
-def _node_rebuilt(node: Node, function: Callable[[Index], Index]) -> Expr:
-    match node:
+def _summand_with_indices(summand: Summand, function: Callable[[Index], Index]) -> Expr:
+    def changed(family: Family) -> Family:
+        return Family(family.bound, with_indices(family.body, function))
+
+    match summand:
         case Input() | Opaque():
-            at = tuple(function(index) for index in node.at)
-            return term(type(node)(node.which, at, node.dtype))
+            return term_expr(_moved(summand, function))
         case Cast():
-            body = rebuilt(node.body, function)
-            return mapped(body, lambda leaf: term(Cast(node.dtype, leaf)))
-        case Best():
-            listed = sorted(node.of, key=lambda one: sort_key_over(one))
-            return best(node.reduction, [Over(o.bound, rebuilt(o.body, function)) for o in listed])
+            body = with_indices(summand.body, function)
+            return mapped(body, lambda leaf: term_expr(Cast(summand.dtype, leaf)))
+        case Extremum():
+            return extremum(summand.reduction, [changed(f) for f in sorted_families(summand)])
         case Product():
-            factors = sorted(node.of, key=lambda one: (sort_key_over(one[0]), one[1]))
-            return product([(Over(o.bound, rebuilt(o.body, function)), n) for o, n in factors])
-        case Total():
-            return rebuilt(node.body, function)
+            return product_expr([(changed(family), n) for family, n in sorted_factors(summand)])
+        case SummedSelect():
+            return with_indices(summand.body, function)
 
 
 # --- reductions over a variable -----------------------------------------------------------------
 
 
-def reduced(one: Expr, var: Var, reduction: Reduction) -> Expr:
-    """The reduction of an expression over all values of a variable."""
+def reduced(expr: Expr, var: Var, reduction: Reduction) -> Expr:
+    """Return the reduction of an expression over all values of a variable."""
     if reduction is Reduction.AVG:
-        return scaled(summed(one, var), Fraction(1, var.size))
+        return scaled(summed(expr, var), Fraction(1, var.size))
     if reduction is Reduction.SUM:
-        return summed(one, var)
-    if var not in one.free:
+        return summed(expr, var)
+    if var not in expr.free:
         if reduction is not Reduction.PROD:
-            return one
-        return mapped(one, lambda leaf: _power(leaf, var.size))
-    if isinstance(one, Select):
-        if var not in variables(one.at):
-            inner = [(v.size, v, reduced(e, var, reduction)) for _, v, e in one.pieces]
-            return select(one.at, inner)
-        if whole(one.at) == var:
-            parts = [_each(v, e, reduction) for _, v, e in one.pieces]
-            total = parts[0]
-            for part in parts[1:]:
-                total = _both(total, part, reduction)
+            return expr
+        return mapped(expr, lambda leaf: _power(leaf, var.size))
+    if isinstance(expr, Select):
+        if var not in variables(expr.at):
+            return _branches_mapped(expr, lambda value: reduced(value, var, reduction))
+        if sole_variable(expr.at) == var:
+            total, *parts = [_reduced_interval(v, e, reduction) for _, v, e in expr.pieces]
+            for part in parts:
+                total = _combined(total, part, reduction)
             return total
-        return _all_values(one, var, reduction)
-    return _reduced(one, var, reduction)
-
-
-def _each(var: Var, value: Expr, reduction: Reduction) -> Expr:
-    """A reduction over an interval: of one place, what there is."""
-    fresh = _new(var.size)
-    return reduced(replaced(value, {var: variable(fresh)}), fresh, reduction)
-
-
-def _both(one: Expr, other: Expr, reduction: Reduction) -> Expr:
+        family = Family((var,), expr)
+        if reduction is Reduction.PROD:
+            return product_expr([(family, 1)])
+        return extremum(reduction, [family])
     if reduction is Reduction.PROD:
-        return zipped(one, other, lambda a, b: product([(Over((), a), 1), (Over((), b), 1)]))
-    return zipped(one, other, lambda a, b: best(reduction, [Over((), a), Over((), b)]))
+        return _product_over(expr, var)
+    return _extremum_over(expr, var, reduction)
 
 
-def _all_values(one: Expr, var: Var, reduction: Reduction) -> Expr:
-    over = Over((var,), one)
-    return product([(over, 1)]) if reduction is Reduction.PROD else best(reduction, [over])
+def _reduced_interval(var: Var, value: Expr, reduction: Reduction) -> Expr:
+    """Return the reduction of the value of an interval over its position."""
+    fresh = _fresh(var.size)
+    return reduced(substituted(value, {var: variable(fresh)}), fresh, reduction)
 
 
-def _reduced(one: Sum, var: Var, reduction: Reduction) -> Expr:
+def _combined(a: Expr, b: Expr, reduction: Reduction) -> Expr:
+    """Return the product, maximum or minimum of two expressions."""
     if reduction is Reduction.PROD:
-        if only := one.only:
-            node, times = only
-            power = _power(number(times), var.size)
-            assert isinstance(power, Sum)
-            inner = product([(Over((var,), Sum(Fraction(0), frozenset([(node, Fraction(1))]))), 1)])
-            return scaled(inner, power.number)
-        return product([(Over((var,), one), 1)])
-    apart = frozenset((key, times) for key, times in one.terms if var not in key.free)
-    there = one.terms - apart
-    rest = best(reduction, [Over((var,), Sum(Fraction(0), there))])
-    return added(Sum(one.number, apart), rest)
+        return zipped(a, b, lambda x, y: product_expr([(Family((), x), 1), (Family((), y), 1)]))
+    return zipped(a, b, lambda x, y: extremum(reduction, [Family((), x), Family((), y)]))
 
 
-_OTHER = {Reduction.MAX: Reduction.MIN, Reduction.MIN: Reduction.MAX}
+def _product_over(total: Sum, var: Var) -> Expr:
+    """Return the product of a sum over all values of a variable; a factor is taken out."""
+    if only := total.only:
+        term, times = only
+        inner = product_expr([(Family((var,), _sum_of(term)), 1)])
+        return scaled(inner, _constant_power(times, var.size))
+    return product_expr([(Family((var,), total), 1)])
 
 
-def best(reduction: Reduction, of: Iterable[Over]) -> Expr:
-    """The largest or smallest of all of these."""
-    listed = [Over(tuple(v for v in one.bound if v in one.body.free), one.body) for one in of]
-    if len(listed) == 1:
-        (one,) = listed
-        if not one.bound:
-            return one.body
-        if isinstance(one.body, Sum) and (only := one.body.only) and only[1] != 1:
-            alone = Sum(Fraction(0), frozenset([(only[0], Fraction(1))]))
-            side = reduction if only[1] > 0 else _OTHER[reduction]
-            return scaled(best(side, [Over(one.bound, alone)]), only[1])
-    found: set[Over] = set()
-    for one in listed:
-        inner = one.body.only if isinstance(one.body, Sum) else None
-        node = inner[0].node if inner and inner[1] == 1 and not inner[0].bound else None
-        if isinstance(node, Best) and node.reduction is reduction:
-            for deeper in node.of:
-                fresh = {var: _new(var.size) for var in deeper.bound}
-                body = replaced(deeper.body, {v: variable(n) for v, n in fresh.items()})
-                used = tuple(var for var in one.bound if var in body.free)
-                found.add(_over(used + tuple(fresh.values()), body))
-        else:
-            found.add(_over(one.bound, one.body))
-    if len(found) == 1:
-        (one,) = found
-        if not one.bound:
-            return one.body
-    return term(Best(reduction, frozenset(found)))
+def _extremum_over(total: Sum, var: Var, reduction: Reduction) -> Expr:
+    """Return the extremum of a sum over all values of a variable; terms without it stay outside."""
+    independent = frozenset((term, times) for term, times in total.terms if var not in term.free)
+    dependent = Sum(Fraction(0), total.terms - independent)
+    inner = extremum(reduction, [Family((var,), dependent)])
+    return added(Sum(total.number, independent), inner)
 
 
-def product(of: Iterable[tuple[Over, int]]) -> Expr:
-    """The product of all of these, each as often as its number says."""
-    factors: dict[Over, int] = {}
-    times = Fraction(1)
-    for one, power in of:
-        for var in one.bound:
-            if var not in one.body.free:
-                power *= var.size
-        bound = tuple(var for var in one.bound if var in one.body.free)
-        if isinstance(one.body, Sum) and not one.body.terms:
-            value = _power(one.body, power)
-            assert isinstance(value, Sum)
-            times *= value.number
+def _sum_of(term: Term) -> Sum:
+    return Sum(Fraction(0), frozenset([(term, Fraction(1))]))
+
+
+_OPPOSITE = {Reduction.MAX: Reduction.MIN, Reduction.MIN: Reduction.MAX}
+
+
+def extremum(reduction: Reduction, families: Iterable[Family]) -> Expr:
+    """Return the largest or smallest of all values of families."""
+    needed = [
+        Family(tuple(var for var in family.bound if var in family.body.free), family.body)
+        for family in families
+    ]
+    if len(needed) == 1 and (simple := _sole_extremum(reduction, needed[0])) is not None:
+        return simple
+    members = {member for family in needed for member in _members(reduction, family)}
+    if len(members) == 1:
+        (member,) = members
+        if not member.bound:
+            return member.body
+    return term_expr(Extremum(reduction, frozenset(members)))
+
+
+def _sole_extremum(reduction: Reduction, family: Family) -> Expr | None:
+    """Return the extremum of one family, if it is the value itself or a factor can be taken out."""
+    if not family.bound:
+        return family.body
+    only = family.body.only if isinstance(family.body, Sum) else None
+    if only is None or only[1] == 1:
+        return None
+    term, times = only
+    side = reduction if times > 0 else _OPPOSITE[reduction]
+    return scaled(extremum(side, [Family(family.bound, _sum_of(term))]), times)
+
+
+def _members(reduction: Reduction, family: Family) -> Iterator[Family]:
+    """Yield a family, or the families of an extremum of the same kind that the family is."""
+    inner = family.body.sole_summand if isinstance(family.body, Sum) else None
+    if not isinstance(inner, Extremum) or inner.reduction is not reduction:
+        yield _numbered_family(family.bound, family.body)
+        return
+    for nested in inner.families:
+        fresh = _family_substituted(nested, {})
+        used = tuple(var for var in family.bound if var in fresh.body.free)
+        yield _numbered_family(used + fresh.bound, fresh.body)
+
+
+def product_expr(factors: Iterable[tuple[Family, int]]) -> Expr:
+    """Return the product of all values of families, each to its power."""
+    powers: dict[Family, int] = {}
+    constant = Fraction(1)
+    for factor in factors:
+        family, power = _without_unused(*factor)
+        if isinstance(family.body, Sum) and not family.body.terms:
+            constant *= _constant_power(family.body.number, power)
             continue
-        inner = one.body.only if isinstance(one.body, Sum) else None
-        node = inner[0].node if inner and inner[1] == 1 and not inner[0].bound else None
-        if isinstance(node, Product):
-            for deeper, more in node.of:
-                fresh = {var: _new(var.size) for var in deeper.bound}
-                body = replaced(deeper.body, {v: variable(n) for v, n in fresh.items()})
-                used = tuple(var for var in bound if var in body.free)
-                again = power * more
-                for var in bound:
-                    if var not in used:
-                        again *= var.size
-                key = _over(used + tuple(fresh.values()), body)
-                factors[key] = factors.get(key, 0) + again
-        else:
-            key = _over(bound, one.body)
-            factors[key] = factors.get(key, 0) + power
-    if not times or not factors:
-        return number(times)
-    if len(factors) == 1:
-        ((one, power),) = factors.items()
-        if power == 1 and not one.bound:
-            return scaled(one.body, times)
-    return term(Product(frozenset(factors.items())), times)
+        for nested, nested_power in _factors_of(family, power):
+            powers[nested] = powers.get(nested, 0) + nested_power
+    if not constant or not powers:
+        return constant_expr(constant)
+    if len(powers) == 1:
+        ((family, power),) = powers.items()
+        if power == 1 and not family.bound:
+            return scaled(family.body, constant)
+    return term_expr(Product(frozenset(powers.items())), constant)
 
 
-def _power(one: Expr, power: int) -> Expr:
-    if not isinstance(one, Sum) or one.terms:
-        return product([(Over((), one), power)])
-    if power > 2**16 and abs(one.number) not in (0, 1):
+def _without_unused(family: Family, power: int) -> tuple[Family, int]:
+    """Return a factor without bound variables that only repeat it; the power counts repetitions."""
+    used = tuple(var for var in family.bound if var in family.body.free)
+    repetitions = math.prod(var.size for var in family.bound if var not in used)
+    return Family(used, family.body), power * repetitions
+
+
+def _factors_of(family: Family, power: int) -> Iterator[tuple[Family, int]]:
+    """Yield a family to a power, or the factors of the product that the family is."""
+    inner = family.body.sole_summand if isinstance(family.body, Sum) else None
+    if not isinstance(inner, Product):
+        yield _numbered_family(family.bound, family.body), power
+        return
+    for nested, nested_power in inner.factors:
+        fresh = _family_substituted(nested, {})
+        outer, total_power = _without_unused(Family(family.bound, fresh.body), power * nested_power)
+        yield _numbered_family(outer.bound + fresh.bound, fresh.body), total_power
+
+
+def _power(leaf: Sum, power: int) -> Expr:
+    if leaf.terms:
+        return product_expr([(Family((), leaf), power)])
+    return constant_expr(_constant_power(leaf.number, power))
+
+
+def _constant_power(value: Fraction, power: int) -> Fraction:
+    if power > 2**16 and abs(value) not in (0, 1):
         raise UnprovenError("a constant to the power of thousands")
-    return number(one.number**power)
+    return value**power
 
 
-def summed(one: Expr, var: Var) -> Expr:
-    """The sum of an expression over all values of a variable."""
-    if var not in one.free:
-        return scaled(one, Fraction(var.size))
-    if isinstance(one, Select):
-        if var not in variables(one.at):
-            return select(one.at, [(v.size, v, summed(e, var)) for _, v, e in one.pieces])
-        if whole(one.at) == var:
-            total: Expr = ZERO
-            for _, inner, value in one.pieces:
-                fresh = _new(inner.size)
-                total = added(total, summed(replaced(value, {inner: variable(fresh)}), fresh))
+def summed(expr: Expr, var: Var) -> Expr:
+    """Return the sum of an expression over all values of a variable."""
+    if var not in expr.free:
+        return scaled(expr, Fraction(var.size))
+    if isinstance(expr, Select):
+        if var not in variables(expr.at):
+            return _branches_mapped(expr, lambda value: summed(value, var))
+        if sole_variable(expr.at) == var:
+            total: Expr = ZERO_EXPR
+            for _, inner, value in expr.pieces:
+                total = added(total, _reduced_interval(inner, value, Reduction.SUM))
             return total
-        return Sum(Fraction(0), frozenset([(_bound((var,), Total(one)), Fraction(1))]))
-    terms: dict[Term, Fraction] = {}
-    for key, times in one.terms:
-        new, factor = (key, var.size) if var not in key.free else (_with_bound(key, var), 1)
-        terms[new] = terms.get(new, Fraction(0)) + times * factor
-    kept = frozenset((key, times) for key, times in terms.items() if times)
-    return Sum(one.number * var.size, kept)
-
-
-def _with_bound(key: Term, var: Var) -> Term:
-    fresh = {old: _new(old.size) for old in key.bound}
-    node: Node = key.node
-    if fresh:
-        inner = _node_replaced(node, {old: variable(new) for old, new in fresh.items()})
-        assert isinstance(inner, Sum)
-        assert inner.only is not None
-        node = inner.only[0].node
-    return _bound((*fresh.values(), var), node)
-
-
-# --- names of bound variables -------------------------------------------------------------------
-
-
-def _bound(bound: tuple[Var, ...], node: Node) -> Term:
-    """A term whose bound variables are numbered in order of appearance."""
-    return _numbered(bound, node)
-
-
-def _numbered(bound: tuple[Var, ...], node: Node) -> Term:
-    names = _names(bound, variables_of_node(node), height_of(node))
-    inner = _node_renamed(node, names)
-    return Term(tuple(sorted((whole_var(i) for i in names.values()), key=str)), inner)
-
-
-def _over(bound: tuple[Var, ...], body: Expr) -> Over:
-    """The same for what is not a sum."""
-    if not bound:
-        return Over((), body)
-    names = _names(bound, variables_in(body), height_in(body))
-    return Over(
-        tuple(sorted((whole_var(i) for i in names.values()), key=str)), replaced(body, names)
+        return _sum_of(_numbered_term((var,), SummedSelect(expr)))
+    terms = (
+        (_with_bound(term, var), times) if var in term.free else (term, times * var.size)
+        for term, times in expr.terms
     )
+    return _collected(expr.number * var.size, terms)
 
 
-def whole_var(index: Index) -> Var:
-    """The variable that an index is."""
-    var = whole(index)
-    assert var is not None
-    return var
+def _with_bound(term: Term, var: Var) -> Term:
+    """Return a term summed over another variable too."""
+    fresh = {old: _fresh(old.size) for old in term.bound}
+    summand = term.summand
+    if fresh:
+        values = {old: variable(new) for old, new in fresh.items()}
+        summand = _only_summand(_summand_substituted(summand, values))
+    return _numbered_term((*fresh.values(), var), summand)
 
 
-def _names(bound: tuple[Var, ...], order: Iterable[Var], height: int) -> dict[Var, Index]:
-    wanted = set(bound)
-    listed = [var for var in dict.fromkeys(order) if var in wanted]
-    listed += [var for var in bound if var not in listed]
-    return {
-        var: variable(Var("bound", height + place, var.size)) for place, var in enumerate(listed)
-    }
+# --- numbers of bound variables -----------------------------------------------------------------
 
 
-def _node_renamed(node: Node, names: dict[Var, Index]) -> Node:
-    if isinstance(node, Input | Opaque):
-        at = tuple(put(index, names) for index in node.at)
-        return type(node)(node.which, at, node.dtype)
-    if isinstance(node, Total):
-        return Total(replaced(node.body, names))
-    new = _node_replaced(node, names)
-    assert isinstance(new, Sum)
-    assert new.only is not None
-    return new.only[0].node
+def _numbered_term(bound: tuple[Var, ...], summand: Summand) -> Term:
+    """Return a term whose bound variables are numbered in order of appearance."""
+    names = _names(bound, variables_of_summand(summand), height_of_summand(summand))
+    return Term(_sorted_bound(names), _renamed(summand, names))
+
+
+def _numbered_family(bound: tuple[Var, ...], body: Expr) -> Family:
+    """Return a family whose bound variables are numbered in order of appearance."""
+    if not bound:
+        return Family((), body)
+    names = _names(bound, variables_in(body), height_of(body))
+    return Family(_sorted_bound(names), substituted(body, names))
+
+
+def _names(bound: tuple[Var, ...], appearing: Iterable[Var], height: int) -> dict[Var, Index]:
+    """Return the new variables for bound ones: numbers from ``height`` on."""
+    ordered = [var for var in dict.fromkeys(appearing) if var in bound]
+    ordered += [var for var in bound if var not in ordered]
+    return {var: variable(Var("bound", height + n, var.size)) for n, var in enumerate(ordered)}
+
+
+def _sorted_bound(names: dict[Var, Index]) -> tuple[Var, ...]:
+    bound = [sole_variable(index) for index in names.values()]
+    return tuple(sorted((var for var in bound if var is not None), key=str))
+
+
+def _renamed(summand: Summand, names: dict[Var, Index]) -> Summand:
+    if isinstance(summand, Input | Opaque):
+        return _moved(summand, lambda index: substituted_index(index, names))
+    if isinstance(summand, SummedSelect):
+        return SummedSelect(substituted(summand.body, names))
+    return _only_summand(_summand_substituted(summand, names))
+
+
+def _only_summand(expr: Expr) -> Summand:
+    """Return the summand of an expression that is a single term."""
+    assert isinstance(expr, Sum)
+    assert expr.only is not None
+    return expr.only[0].summand

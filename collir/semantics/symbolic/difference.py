@@ -1,15 +1,16 @@
-"""A difference between two functions in words: which element, on which device, made of what."""
+"""The text that explains a difference between two functions: element, device, contributions."""
 
 from collections.abc import Sequence
 from fractions import Fraction
 
 from xdsl.dialects.func import FuncOp
 
+from collir.dialects.operation import value_text
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
-from collir.semantics.symbolic.execution import Computations, device, place
+from collir.semantics.symbolic.execution import Computations, coordinate_variable, position_variable
 from collir.semantics.symbolic.expressions import Input
-from collir.semantics.symbolic.provenance import Atom, Count, Difference
+from collir.semantics.symbolic.provenance import Atom, Difference, Miscount
 
 _TIMES = {Fraction(1): "once", Fraction(2): "twice"}
 
@@ -17,12 +18,12 @@ _TIMES = {Fraction(1): "once", Fraction(2): "twice"}
 def explain_difference(
     difference: Difference, function: FuncOp, mesh: Mesh, x: DistType, computations: Computations
 ) -> str:
-    """What is wrong with an element of a result of type ``x`` of a function."""
+    """Return a sentence on the wrong element of a result of type ``x``."""
     point = difference.point
     shape = x.local_shape(mesh)
-    at = [point.get(place(dim, size), 0) for dim, size in enumerate(shape)]
+    at = [point.get(position_variable(dim, size), 0) for dim, size in enumerate(shape)]
     where = [
-        f"{axis}={point.get(device(mesh, axis), 0)}"
+        f"{axis}={point.get(coordinate_variable(mesh, axis), 0)}"
         for axis in mesh.by_name
         if axis not in x.partial
     ]
@@ -31,29 +32,30 @@ def explain_difference(
     return f"{element} {_wrong(difference, _Names(function, mesh, computations))}"
 
 
-def _wrong(found: Difference, names: "_Names") -> str:
-    if found.atom is None:
-        return f"has the constant {_number(found.found)} in it, and not {_number(found.expected)}"
-    atom, should, does = names.atom(found.atom), found.expected, found.found
-    more = found.more
-    if found.alone and not does:
-        there = names.atom(more.atom) if more else _number(found.constants[1])
-        return f"is {there} where {atom} should be"
-    if found.alone and not should:
-        return f"is {atom} where {_number(found.constants[0])} should be"
-    if not does:
+def _wrong(difference: Difference, names: "_Names") -> str:
+    """Return the predicate of the sentence: the first element that counts wrongly, and how."""
+    if difference.atom is None:
+        constants = _number(difference.actual), _number(difference.expected)
+        return f"has the constant {constants[0]} in it, and not {constants[1]}"
+    atom, more = names.atom(difference.atom), difference.more
+    if difference.alone and not difference.actual:
+        actual = names.atom(more.atom) if more else _number(difference.constants[1])
+        return f"is {actual} where {atom} should be"
+    if difference.alone and not difference.expected:
+        return f"is {atom} where {_number(difference.constants[0])} should be"
+    if not difference.actual:
         text = f"lacks the contribution of {atom}"
-        return f"{text}, and {_too_much(names.atom(more.atom), more)}" if more else text
-    return _too_much(atom, Count(found.atom, should, does))
+        return f"{text}, and {_miscounted(names.atom(more.atom), more)}" if more else text
+    return _miscounted(atom, Miscount(difference.atom, difference.expected, difference.actual))
 
 
-def _too_much(atom: str, one: Count) -> str:
-    """What is wrong with an input that does contribute."""
-    if not one.expected:
+def _miscounted(atom: str, miscount: Miscount) -> str:
+    """Return the predicate for an input that contributes, but not as often as it should."""
+    if not miscount.expected:
         return f"has a contribution of {atom} that should not be there"
-    if one.found == 2 * one.expected:
+    if miscount.actual == 2 * miscount.expected:
         return f"counts {atom} twice"
-    return f"counts {atom} {_times(one.found)}, and not {_times(one.expected)}"
+    return f"counts {atom} {_times(miscount.actual)}, and not {_times(miscount.expected)}"
 
 
 def _times(number: Fraction) -> str:
@@ -65,38 +67,36 @@ def _number(number: Fraction) -> str:
 
 
 class _Names:
-    """What inputs of a function are called."""
+    """The texts for elements of inputs and of computations."""
 
     def __init__(self, function: FuncOp, mesh: Mesh, computations: Computations):
         self.function, self.mesh, self.computations = function, mesh, computations
 
     def atom(self, atom: Atom) -> str:
-        """An element: of which input, where in the whole, and on which devices that is."""
+        """Return the name of an element: its tensor, its global position, and its devices."""
         numbers = [index.offset for index in atom.at]
-        if not isinstance(atom, Input):
-            variables = self.computations.variables[atom.number]
-            named = zip(variables, numbers, strict=True)
-            at = [n for var, n in named if var.kind == "index"]
-            named = zip(variables, numbers, strict=True)
-            of = [f"{var.name}={n}" for var, n in named if var.kind == "device"]
-            return f"{self.computations.names[atom.number]}{_listed(at)}{_on(of)}"
-        arg = self.function.args[atom.argument]
+        if isinstance(atom, Input):
+            return self._element_of_argument(atom.argument, numbers)
+        named = list(zip(self.computations.variables[atom.number], numbers, strict=True))
+        at = [n for var, n in named if var.kind == "index"]
+        of = [f"{var.name}={n}" for var, n in named if var.kind == "device"]
+        return f"{self.computations.names[atom.number]}{_listed(at)}{_on(of)}"
+
+    def _element_of_argument(self, argument: int, numbers: Sequence[int]) -> str:
+        arg = self.function.args[argument]
         x = dist_type(arg)
-        rank = len(x.dims)
+        at, partial = numbers[: len(x.dims)], numbers[len(x.dims) :]
         of: list[str] = []
-        for dim, local, number in zip(
-            x.dims, x.local_shape(self.mesh), numbers[:rank], strict=True
-        ):
-            index = number // local
-            digits: list[str] = []
+        for dim, local, position in zip(x.dims, x.local_shape(self.mesh), at, strict=True):
+            block = position // local
+            coordinates: list[str] = []
             for axis in reversed(dim.axes):
-                index, digit = divmod(index, self.mesh.by_name[axis].size)
-                digits.append(f"{axis}={digit}")
-            of += digits[::-1]
-        partial = self.mesh.ordered(x.partial)
-        of += [f"{axis}={n}" for axis, n in zip(partial, numbers[rank:], strict=True)]
-        name = f"%{arg.name_hint}" if arg.name_hint else f"argument {atom.argument}"
-        return f"{name}{_listed(numbers[:rank])}{_on(of)}"
+                block, coordinate = divmod(block, self.mesh.by_name[axis].size)
+                coordinates.append(f"{axis}={coordinate}")
+            of += coordinates[::-1]
+        partial_axes = self.mesh.ordered(x.partial)
+        of += [f"{axis}={n}" for axis, n in zip(partial_axes, partial, strict=True)]
+        return f"{value_text(arg, f'argument {argument}')}{_listed(at)}{_on(of)}"
 
 
 def _listed(at: Sequence[int]) -> str:

@@ -1,9 +1,18 @@
-"""Runs functions on expressions instead of buffers: every device and every element at once.
+"""Symbolic execution of functions: on expressions for all devices and elements at once.
 
-A value is what a device holds at every place of its buffer, as a function of where the device
-stands, and on which sub-axes only coordinate 0 holds anything. Steps are carried out by their
-definition, as the numpy executor does: from their operands and attributes. The typing rules have
-no part in it.
+The buffers of all devices are one ``Value``: a shape, and an expression for the element at a
+position on a device. The expression depends on the variables of the coordinates of the device and
+of the position. Example, for a mesh with ``gpu = 2`` and ``%g: f32[8] partial(sum: gpu)``:
+
+    %g                                   Input(0, (i, gpu))
+    %0 = reduce_scatter %g over gpu      the sum over b of Input(0, (4 * gpu + i, b))
+    %1 = all_gather %0 over gpu          the sum over b of Input(0, (i, b))
+
+where i is the position in the buffer: below 8, then 4, then 8. Gathering replaces i by ``i % 4``
+and the coordinate gpu by ``i // 4``.
+
+Steps follow their definitions, as in the numpy executor, from operands and attributes only. The
+typing rules are not used.
 """
 
 import math
@@ -21,14 +30,14 @@ from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.symbolic.algebra import (
     added,
-    cast,
+    cast_expr,
     constant_cast,
-    kind_of,
     mapped,
+    outline,
     reduced,
-    replaced,
     scaled,
-    select,
+    selection,
+    substituted,
 )
 from collir.semantics.symbolic.expressions import (
     Cast,
@@ -36,27 +45,27 @@ from collir.semantics.symbolic.expressions import (
     Input,
     Opaque,
     UnprovenError,
-    branch,
-    number,
-    term,
+    constant_expr,
+    interval_variable,
+    term_expr,
 )
 from collir.semantics.symbolic.indices import (
-    ZERO,
+    ZERO_INDEX,
     Index,
     Values,
     Var,
     digit_of,
-    mixed,
+    mixed_radix,
     shifted,
     variable,
 )
-from collir.semantics.symbolic.provenance import equal
+from collir.semantics.symbolic.provenance import expressions_equal
 
 Axes = Sequence[str]
 
 
 class ImpossibleError(Exception):
-    """A step that cannot be carried out on the buffers as they are."""
+    """A step that cannot be carried out on the buffers of its operands."""
 
     def __init__(self, op: DistOp, reason: str):
         super().__init__(reason)
@@ -65,8 +74,13 @@ class ImpossibleError(Exception):
 
 @dataclass(frozen=True)
 class Value:
-    """What all devices hold: the shape of a buffer, the sub-axes on which only coordinate 0 holds
-    one, and what is in it."""
+    """The buffers of all devices.
+
+    Attributes:
+        shape: the shape of the buffer of a device.
+        roots: the sub-axes on which only coordinate 0 holds a buffer.
+        expr: the element at each position.
+    """
 
     shape: tuple[int, ...]
     roots: frozenset[str]
@@ -75,9 +89,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Computation:
-    """What a ``compute`` works on: two that are equal give the same.
+    """The inputs of a ``compute``, an unknown function; equal computations have equal results.
 
-    ``partial``: the sub-axes that its first operand, and so its result, is partial over.
+    Attributes:
+        operands: the operands, with partial ones reduced.
+        partial: the sub-axes that the first operand, and therefore the result, is partial over.
     """
 
     flops: float
@@ -87,69 +103,75 @@ class Computation:
 
 @dataclass
 class Computations:
-    """The different computations of two programs, numbered; with the names of their results and the
-    variables each depends on."""
+    """The different computations of two programs, by number.
+
+    Attributes:
+        names: the names of their results.
+        variables: the positions and coordinates that each result depends on.
+        numbers: the numbers of the computations in ``known``.
+    """
 
     known: list[Computation] = field(default_factory=list[Computation])
     names: list[str] = field(default_factory=list[str])
     variables: list[tuple[Var, ...]] = field(default_factory=list[tuple[Var, ...]])
     numbers: dict[Computation, int] = field(default_factory=dict[Computation, int])
 
-    def number(self, one: Computation, name: str, variables: Sequence[Var]) -> int:
-        """The number of a computation; the one it got, if it is known."""
-        if (found := self.numbers.get(one)) is not None:
-            return found
-        for index, other in enumerate(self.known):
-            if alike(one, other) and _equal(one, other):
-                return index
-        self.numbers[one] = len(self.known)
-        self.known.append(one)
+    def number_of(self, new: Computation, name: str, variables: Sequence[Var]) -> int:
+        """Return the number of an equal known computation, or add the computation."""
+        if (number := self.numbers.get(new)) is not None:
+            return number
+        for number, known in enumerate(self.known):
+            if comparable(new, known) and _equal(new, known):
+                return number
+        self.numbers[new] = len(self.known)
+        self.known.append(new)
         self.names.append(name)
         self.variables.append(tuple(variables))
         return len(self.known) - 1
 
 
-def alike(one: Computation, other: Computation) -> bool:
-    """Whether two computations are of one cost, on values of one shape."""
-    shapes = [[(x.shape, x.roots) for x in c.operands] for c in (one, other)]
-    ways = [(side.flops, side.partial) for side in (one, other)]
-    return ways[0] == ways[1] and shapes[0] == shapes[1]
+def comparable(a: Computation, b: Computation) -> bool:
+    """Return whether two computations have the same cost and operands of the same shapes."""
+    shapes = [[(x.shape, x.roots) for x in side.operands] for side in (a, b)]
+    return (a.flops, a.partial) == (b.flops, b.partial) and shapes[0] == shapes[1]
 
 
-def _equal(one: Computation, other: Computation) -> bool:
-    pairs = [(a.expr, b.expr) for a, b in zip(one.operands, other.operands, strict=True)]
-    same_inputs = all(kind_of(a) == kind_of(b) for a, b in pairs)
-    return same_inputs and all(equal(a, b, Fraction(0)) for a, b in pairs)
+def _equal(a: Computation, b: Computation) -> bool:
+    pairs = [(x.expr, y.expr) for x, y in zip(a.operands, b.operands, strict=True)]
+    same_outlines = all(outline(x) == outline(y) for x, y in pairs)
+    return same_outlines and all(expressions_equal(x, y, Fraction(0)) for x, y in pairs)
 
 
-def device(mesh: Mesh, axis: str) -> Var:
-    """Where a device stands on a sub-axis."""
+def coordinate_variable(mesh: Mesh, axis: str) -> Var:
+    """Return the variable for the coordinate of a device on a sub-axis."""
     return Var("device", axis, mesh.by_name[axis].size)
 
 
-def place(dim: int, size: int) -> Var:
-    """Where an element lies in a dimension of a buffer."""
+def position_variable(dim: int, size: int) -> Var:
+    """Return the variable for the position of an element in a dimension of a buffer."""
     return Var("index", dim, size)
 
 
 class Casts(Enum):
-    """Which values are casts in an expression."""
+    """The conversions that stay casts in an expression."""
 
     KEPT = auto()
-    """Those that were cast to a type that does not hold every one of them."""
+    """Conversions to a type that does not hold every value of the operand's type."""
     ERASED = auto()
-    """None: a cast changes nothing but constants."""
+    """None: only constants are converted."""
     UNDERFLOW = auto()
-    """Those that may underflow or lose a fraction: that are cast to an integer or to a type of
-    short range, or made smaller in one."""
+    """Conversions that may underflow or lose a fraction: casts to integers or to a type of short
+    range, and scaling by less than 1 within such a type."""
 
 
-def results(function: FuncOp, computations: Computations, casts: Casts = Casts.KEPT) -> list[Value]:
-    """What a function returns.
+def symbolic_results(
+    function: FuncOp, computations: Computations, casts: Casts = Casts.KEPT
+) -> list[Value]:
+    """Return the results of a function.
 
     Raises:
-        ImpossibleError: a step that cannot be carried out; does not happen to well-typed programs.
-        UnprovenError: a step that is not expressed here.
+        ImpossibleError: a step cannot be carried out, which does not happen in typed programs.
+        UnprovenError: a step has no symbolic meaning.
     """
     run = _Run(mesh_of(function), computations, casts)
     values: dict[SSAValue, Value] = {
@@ -164,24 +186,25 @@ def results(function: FuncOp, computations: Computations, casts: Casts = Casts.K
     return []
 
 
-def block(mesh: Mesh, axes: Axes) -> Index:
-    """The number of a device in its group over sub-axes, the first most significant."""
-    return mixed((variable(device(mesh, a)), mesh.by_name[a].size) for a in axes)
+def rank_in_group(mesh: Mesh, axes: Axes) -> Index:
+    """Return the rank of a device in its group over sub-axes, the first most significant."""
+    variables = [coordinate_variable(mesh, axis) for axis in axes]
+    return mixed_radix((variable(var), var.size) for var in variables)
 
 
-def coordinates(mesh: Mesh, axes: Axes, number: Index) -> dict[Var, Index]:
-    """Where the device of a number stands in its group over sub-axes."""
-    found: dict[Var, Index] = {}
+def coordinates(mesh: Mesh, axes: Axes, rank: Index) -> dict[Var, Index]:
+    """Return the coordinates on sub-axes of the device with a rank in its group over them."""
+    values: dict[Var, Index] = {}
     stride = 1
     for axis in reversed(axes):
-        var = device(mesh, axis)
-        found[var] = digit_of(number, stride, var.size)
+        var = coordinate_variable(mesh, axis)
+        values[var] = digit_of(rank, stride, var.size)
         stride *= var.size
-    return found
+    return values
 
 
 class _Run:
-    """The steps of one function."""
+    """The execution of the steps of one function."""
 
     def __init__(self, mesh: Mesh, computations: Computations, casts: Casts):
         self.mesh, self.computations, self.casts = mesh, computations, casts
@@ -189,11 +212,14 @@ class _Run:
     def argument(self, index: int, x: DistType) -> Value:
         shape = x.local_shape(self.mesh)
         at: list[Index] = []
-        for dim, (one, size) in enumerate(zip(x.dims, shape, strict=True)):
-            inner = (variable(place(dim, size)), size)
-            at.append(mixed([(block(self.mesh, one.axes), self.mesh.group_size(one.axes)), inner]))
-        at += [variable(device(self.mesh, axis)) for axis in self.mesh.ordered(x.partial)]
-        return Value(shape, x.root, term(Input(index, tuple(at), x.dtype)))
+        for number, (dim, size) in enumerate(zip(x.dims, shape, strict=True)):
+            group = self.mesh.group_size(dim.axes)
+            inner = (variable(position_variable(number, size)), size)
+            at.append(mixed_radix([(rank_in_group(self.mesh, dim.axes), group), inner]))
+        at += [
+            variable(coordinate_variable(self.mesh, axis)) for axis in self.mesh.ordered(x.partial)
+        ]
+        return Value(shape, x.root, term_expr(Input(index, tuple(at), x.dtype)))
 
     def step(self, op: DistOp, operands: Sequence[Value]) -> Value:
         x = operands[0]
@@ -214,19 +240,19 @@ class _Run:
         return Value(x.shape, x.roots, self.over(x.expr, axes, reduction))
 
     def over(self, expr: Expr, axes: Axes, reduction: Reduction) -> Expr:
-        """The reduction over all coordinates of sub-axes."""
+        """Return the reduction over all coordinates of sub-axes."""
         for axis in axes:
-            expr = reduced(expr, device(self.mesh, axis), reduction)
+            expr = reduced(expr, coordinate_variable(self.mesh, axis), reduction)
         return expr
 
     def gather(self, op: DistOp, x: Value, axes: Axes, dim: int) -> Value:
         self._all_hold(op, x, axes)
         local = x.shape[dim]
         size = local * self.mesh.group_size(axes)
-        at = variable(place(dim, size))
-        values: dict[Var, Index] = {place(dim, local): digit_of(at, 1, local)}
+        at = variable(position_variable(dim, size))
+        values: dict[Var, Index] = {position_variable(dim, local): digit_of(at, 1, local)}
         values |= coordinates(self.mesh, axes, digit_of(at, local, self.mesh.group_size(axes)))
-        return Value(_with(x.shape, dim, size), x.roots, replaced(x.expr, values))
+        return Value(_with(x.shape, dim, size), x.roots, substituted(x.expr, values))
 
     def broadcast(self, op: DistOp, x: Value, axes: Axes) -> Value:
         if not x.roots.issuperset(axes):
@@ -238,31 +264,33 @@ class _Run:
             raise ImpossibleError(op, "its blocks have another shape")
         named = {axis for dim in source.dims for axis in dim.axes} | source.partial | source.root
         values: dict[Var, Index] = {
-            device(self.mesh, axis): ZERO for axis in self.mesh.by_name if axis not in named
+            coordinate_variable(self.mesh, axis): ZERO_INDEX
+            for axis in self.mesh.by_name
+            if axis not in named
         }
         for have, want in zip(source.dims, to.dims, strict=True):
-            values |= coordinates(self.mesh, have.axes, block(self.mesh, want.axes))
-        return Value(x.shape, x.roots, replaced(x.expr, values))
+            values |= coordinates(self.mesh, have.axes, rank_in_group(self.mesh, want.axes))
+        return Value(x.shape, x.roots, substituted(x.expr, values))
 
     def redistribute(self, op: DistOp, x: Value, source: DistType, to: DistType) -> Value:
         expr = x.expr
         if source.reduction is not None:
-            done = self.mesh.ordered(source.partial - to.partial)
-            expr = self.over(expr, done, source.reduction)
+            reduced_axes = self.mesh.ordered(source.partial - to.partial)
+            expr = self.over(expr, reduced_axes, source.reduction)
         shape = to.local_shape(self.mesh)
         values: dict[Var, Index] = {}
         for axis in self.mesh.by_name:
             if source.state_of(axis) == "replicated":
-                values[device(self.mesh, axis)] = ZERO
+                values[coordinate_variable(self.mesh, axis)] = ZERO_INDEX
         for dim, (have, want) in enumerate(zip(source.dims, to.dims, strict=True)):
-            inner = (variable(place(dim, shape[dim])), shape[dim])
-            outer = (block(self.mesh, want.axes), self.mesh.group_size(want.axes))
-            at = mixed([outer, inner])
+            inner = (variable(position_variable(dim, shape[dim])), shape[dim])
+            outer = (rank_in_group(self.mesh, want.axes), self.mesh.group_size(want.axes))
+            at = mixed_radix([outer, inner])
             local = x.shape[dim]
-            values[place(dim, local)] = digit_of(at, 1, local)
-            number = digit_of(at, local, self.mesh.group_size(have.axes))
-            values |= coordinates(self.mesh, have.axes, number)
-        y = Value(shape, frozenset(), replaced(expr, values))
+            values[position_variable(dim, local)] = digit_of(at, 1, local)
+            rank = digit_of(at, local, self.mesh.group_size(have.axes))
+            values |= coordinates(self.mesh, have.axes, rank)
+        y = Value(shape, frozenset(), substituted(expr, values))
         new = self.mesh.ordered(to.partial - source.partial)
         if new and to.reduction is not None:
             y = self.mask(y, new, to.reduction)
@@ -273,7 +301,7 @@ class _Run:
             raise ImpossibleError(op, "only some of the devices hold data")
 
     def meant(self, x: DistType, value: Value) -> Value:
-        """What a value stands for: where it is partial, the reduction."""
+        """Return the value that a buffer stands for: partial values are reduced."""
         if x.reduction is None:
             return value
         expr = self.over(value.expr, self.mesh.ordered(x.partial), x.reduction)
@@ -286,71 +314,87 @@ class _Run:
         if x.shape[dim] % group:
             raise ImpossibleError(op, f"{x.shape[dim]} does not divide into {group} blocks")
         local = x.shape[dim] // group
-        at = mixed([(block(self.mesh, axes), group), (variable(place(dim, local)), local)])
-        expr = replaced(x.expr, {place(dim, x.shape[dim]): at})
+        at = mixed_radix(
+            [
+                (rank_in_group(self.mesh, axes), group),
+                (variable(position_variable(dim, local)), local),
+            ]
+        )
+        expr = substituted(x.expr, {position_variable(dim, x.shape[dim]): at})
         return Value(_with(x.shape, dim, local), x.roots, expr)
 
     def keep_root(self, x: Value, axes: Axes) -> Value:
-        values: Values = {device(self.mesh, axis): ZERO for axis in axes}
-        return Value(x.shape, x.roots | frozenset(axes), replaced(x.expr, values))
+        values: Values = {coordinate_variable(self.mesh, axis): ZERO_INDEX for axis in axes}
+        return Value(x.shape, x.roots | frozenset(axes), substituted(x.expr, values))
 
     def mask(self, x: Value, axes: Axes, reduction: Reduction) -> Value:
-        identity = number(0 if reduction is Reduction.SUM else 1)
+        identity = constant_expr(0 if reduction is Reduction.SUM else 1)
         expr = x.expr
         for axis in axes:
-            at = variable(device(self.mesh, axis))
+            at = variable(coordinate_variable(self.mesh, axis))
             size = self.mesh.by_name[axis].size
-            root = replaced(expr, {device(self.mesh, axis): ZERO})
-            pieces = [(1, branch(at, 0, 1), root), (size - 1, branch(at, 1, size - 1), identity)]
-            expr = select(at, pieces)
+            root = substituted(expr, {coordinate_variable(self.mesh, axis): ZERO_INDEX})
+            pieces = [
+                (1, interval_variable(at, 0, 1), root),
+                (size - 1, interval_variable(at, 1, size - 1), identity),
+            ]
+            expr = selection(at, pieces)
         return Value(x.shape, x.roots, expr)
 
     def viewed(self, op: DistOp, x: Value, shape: tuple[int, ...]) -> Value:
         if math.prod(shape) != math.prod(x.shape):
             raise ImpossibleError(op, "the number of elements differs")
-        flat = mixed((variable(place(dim, size)), size) for dim, size in enumerate(shape))
+        flat = mixed_radix(
+            (variable(position_variable(dim, size)), size) for dim, size in enumerate(shape)
+        )
         values: dict[Var, Index] = {}
         stride = 1
         for dim in reversed(range(len(x.shape))):
             size = x.shape[dim]
-            values[place(dim, size)] = digit_of(flat, stride, size)
+            values[position_variable(dim, size)] = digit_of(flat, stride, size)
             stride *= size
-        return Value(shape, x.roots, replaced(x.expr, values))
+        return Value(shape, x.roots, substituted(x.expr, values))
 
     def pad(self, x: Value, dim: int, low: int, high: int, fill: float) -> Value:
         local = x.shape[dim]
         shape = _with(x.shape, dim, local + low + high)
-        at = variable(place(dim, shape[dim]))
+        at = variable(position_variable(dim, shape[dim]))
         kept = local + min(low, 0) + min(high, 0)
         sizes = [(max(low, 0), None), (kept, x.expr), (max(high, 0), None)]
         pieces: list[tuple[int, Var, Expr]] = []
         start = 0
         for size, expr in sizes:
             if size > 0:
-                var = branch(at, start, size)
+                var = interval_variable(at, start, size)
                 inner = shifted(variable(var), max(-low, 0))
-                value = number(fill) if expr is None else replaced(expr, {place(dim, local): inner})
+                value = (
+                    constant_expr(fill)
+                    if expr is None
+                    else substituted(expr, {position_variable(dim, local): inner})
+                )
                 pieces.append((size, var, value))
                 start += size
-        return Value(shape, x.roots, select(at, pieces))
+        return Value(shape, x.roots, selection(at, pieces))
 
     def concat(self, operands: Sequence[Value], dim: int) -> Value:
         total = sum(x.shape[dim] for x in operands)
-        at = variable(place(dim, total))
+        at = variable(position_variable(dim, total))
         pieces: list[tuple[int, Var, Expr]] = []
         start = 0
         for x in operands:
             size = x.shape[dim]
-            var = branch(at, start, size)
-            pieces.append((size, var, replaced(x.expr, {place(dim, size): variable(var)})))
+            var = interval_variable(at, start, size)
+            pieces.append(
+                (size, var, substituted(x.expr, {position_variable(dim, size): variable(var)}))
+            )
             start += size
         x = operands[0]
-        return Value(_with(x.shape, dim, total), x.roots, select(at, pieces))
+        return Value(_with(x.shape, dim, total), x.roots, selection(at, pieces))
 
     def cast(self, x: Value, dtype: DType, source: DType) -> Value:
         cuts = not dtype.is_float or (dtype.short_range and source.is_float)
         if self.casts is Casts.KEPT or (self.casts is Casts.UNDERFLOW and cuts):
-            expr = cast(x.expr, dtype, source)
+            expr = cast_expr(x.expr, dtype, source)
         else:
             expr = mapped(x.expr, lambda leaf: constant_cast(leaf, dtype))
         return Value(x.shape, x.roots, expr)
@@ -358,27 +402,27 @@ class _Run:
     def scale(self, x: Value, factor: Fraction, dtype: DType) -> Value:
         expr = scaled(x.expr, factor)
         if self.casts is Casts.UNDERFLOW and dtype.short_range and abs(factor) < 1:
-            expr = mapped(expr, lambda leaf: term(Cast(dtype, leaf)) if leaf.terms else leaf)
+            expr = mapped(expr, lambda leaf: term_expr(Cast(dtype, leaf)) if leaf.terms else leaf)
         return Value(x.shape, x.roots, expr)
 
     def compute(self, op: DistOp, operands: Sequence[Value]) -> Value:
-        """Elements of an unknown function of all of the operands.
+        """Return elements of an unknown function of the operands.
 
-        Its type says that it is distributed as the first operand is, whatever the others are.
+        The result is distributed as the first operand is, whatever the layouts of the others are.
         """
         x = operands[0]
-        own = [place(dim, size) for dim, size in enumerate(x.shape)]
+        positions = [position_variable(dim, size) for dim, size in enumerate(x.shape)]
         types = [dist_type(operand) for operand in op.operands]
         meant = [self.meant(y, value) for y, value in zip(types, operands, strict=True)]
         partial = types[0].partial
-        found = {var for var in meant[0].expr.free if var.kind == "device"}
-        found |= {device(self.mesh, axis) for axis in partial}
-        devices = sorted(found, key=str)
-        one = Computation(op.number("flops"), tuple(meant), partial)
+        used = {var for var in meant[0].expr.free if var.kind == "device"}
+        used |= {coordinate_variable(self.mesh, axis) for axis in partial}
+        devices = sorted(used, key=str)
+        computation = Computation(op.number("flops"), tuple(meant), partial)
         name = f"%{hint}" if (hint := op.result.name_hint) else "a computation"
-        number = self.computations.number(one, name, [*own, *devices])
-        at = tuple(variable(var) for var in (*own, *devices))
-        return Value(x.shape, x.roots, term(Opaque(number, at, dist_type(op.result).dtype)))
+        number = self.computations.number_of(computation, name, [*positions, *devices])
+        at = tuple(variable(var) for var in (*positions, *devices))
+        return Value(x.shape, x.roots, term_expr(Opaque(number, at, dist_type(op.result).dtype)))
 
 
 def _with(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
@@ -393,10 +437,10 @@ def _with(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
 def _transpose(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
     (x,), order = operands, op.sizes("order")
     values = {
-        place(dim, x.shape[dim]): variable(place(new, x.shape[dim]))
+        position_variable(dim, x.shape[dim]): variable(position_variable(new, x.shape[dim]))
         for new, dim in enumerate(order)
     }
-    return Value(tuple(x.shape[dim] for dim in order), x.roots, replaced(x.expr, values))
+    return Value(tuple(x.shape[dim] for dim in order), x.roots, substituted(x.expr, values))
 
 
 def _add(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
@@ -452,4 +496,4 @@ RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
     "add": _add,
     "compute": lambda run, op, xs: run.compute(op, xs),
 }
-"""What every step makes of expressions, by its name."""
+"""The symbolic meaning of every step, by its name."""

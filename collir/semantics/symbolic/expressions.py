@@ -1,16 +1,22 @@
-"""What an element of a distributed tensor is made of, for all elements and all devices at once.
+"""Symbolic values of all elements of a distributed tensor, on all devices at once.
 
-An expression is a function of where a device stands (a variable for each sub-axis) and of where an
-element lies (a variable for each dimension of the buffer). It is a sum of terms with exact
-factors, or a choice between sums:
+An expression is a function of variables: the coordinate of the device on each sub-axis, and the
+position of the element in each dimension of the buffer. It is one of:
 
-- ``Sum``: a constant and terms. A term is a node, summed over its bound variables: "the sum of
-  input 0 at [i, j] of data.gpu = b, over all b below 8".
-- ``Select``: which interval an index lies in decides; put together by concat, pad and mask.
+- ``Sum``: a constant plus factors times terms. A ``Term`` sums a summand over bound variables.
+- ``Select``: a choice by the interval that an index lies in, as concat, pad and mask make it.
 
-Nodes are elements of the inputs, and what is no sum: the largest or smallest of many, products,
-casts, computations. The size of an expression depends on the number of steps that made it, not on
-how many devices or elements there are. Numbers are exact: rounding is not modelled.
+Example: ``%g: f32[8@data.gpu] partial(sum: data.node)``, with a block of 4 elements per device, is
+
+    1 * Input(argument=0, at=(4 * gpu + i, node))
+
+where gpu and node are coordinates and i is the position in the buffer. After ``all_reduce %g over
+data.node`` it is 1 times the sum over b of ``Input(0, (4 * gpu + i, b))``, for all b below the size
+of data.node.
+
+A summand is an element of an input, or something that is no sum: a maximum, a product, a cast, an
+element of the result of a computation. The size of an expression depends on the number of steps
+that made it, not on the number of devices or elements. Numbers are exact: rounding is not modelled.
 """
 
 from collections.abc import Iterable
@@ -25,142 +31,151 @@ Variables = frozenset[Var]
 
 
 class UnprovenError(Exception):
-    """Something that is not expressed here; nothing is known of the program then."""
+    """A step that symbolic execution cannot express, so that nothing is known of the program."""
 
 
-def _all(sets: Iterable[Variables]) -> Variables:
+def _union(sets: Iterable[Variables]) -> Variables:
     return frozenset[Var]().union(*sets)
 
 
 @dataclass(frozen=True)
 class Input:
-    """An element of an argument: where in the global tensor, then on which coordinates of the
-    sub-axes it is partial over."""
+    """An element of an argument.
+
+    Attributes:
+        argument: the number of the argument.
+        at: the position in each dimension of the global tensor, then the coordinate on each
+            sub-axis that the argument is partial over.
+    """
 
     argument: int
     at: tuple[Index, ...]
     dtype: DType
 
     @property
-    def which(self) -> int:
-        """The argument's number."""
+    def source(self) -> int:
+        """The number of the argument."""
         return self.argument
 
     @cached_property
     def free(self) -> Variables:
-        """The variables it depends on."""
-        return _all(variables(index) for index in self.at)
+        """The variables that occur free."""
+        return _union(variables(index) for index in self.at)
 
 
 @dataclass(frozen=True)
 class Opaque:
-    """An element of what a ``compute`` gives: which one (all that compute the same of the same have
-    one number), where in the buffer and on which coordinates."""
+    """An element of the result of a ``compute``, an unknown function of its operands.
+
+    Attributes:
+        number: the number of the computation; equal computations of equal operands share one.
+        at: the position in each dimension of the buffer, then the coordinates that matter.
+    """
 
     number: int
     at: tuple[Index, ...]
     dtype: DType
 
     @property
-    def which(self) -> int:
-        """The computation's number."""
+    def source(self) -> int:
+        """The number of the computation."""
         return self.number
 
     @cached_property
     def free(self) -> Variables:
-        """The variables it depends on."""
-        return _all(variables(index) for index in self.at)
+        """The variables that occur free."""
+        return _union(variables(index) for index in self.at)
 
 
 @dataclass(frozen=True)
 class Cast:
-    """A value in another element type, which may round."""
+    """A value converted to another element type, which may round."""
 
     dtype: DType
     body: "Expr"
 
     @property
     def free(self) -> Variables:
-        """The variables it depends on."""
+        """The variables that occur free."""
         return self.body.free
 
 
 @dataclass(frozen=True)
-class Over:
-    """An expression for all values of bound variables."""
+class Family:
+    """The values of an expression for all values of bound variables."""
 
     bound: tuple[Var, ...]
     body: "Expr"
 
     @cached_property
     def free(self) -> Variables:
-        """The variables it depends on."""
+        """The variables that occur free."""
         return self.body.free - frozenset(self.bound)
 
 
 @dataclass(frozen=True)
-class Best:
-    """The largest (``max``) or smallest (``min``) of all of these."""
+class Extremum:
+    """The largest (``max``) or smallest (``min``) of all values of families."""
 
     reduction: Reduction
-    of: frozenset[Over]
+    families: frozenset[Family]
 
     @cached_property
     def free(self) -> Variables:
-        """The variables it depends on."""
-        return _all(one.free for one in self.of)
+        """The variables that occur free."""
+        return _union(family.free for family in self.families)
 
 
 @dataclass(frozen=True)
 class Product:
-    """The product of all of these, each as often as its number says."""
+    """The product of all values of families, each to the power behind its family."""
 
-    of: frozenset[tuple[Over, int]]
+    factors: frozenset[tuple[Family, int]]
 
     @cached_property
     def free(self) -> Variables:
-        """The variables it depends on."""
-        return _all(one.free for one, _ in self.of)
+        """The variables that occur free."""
+        return _union(family.free for family, _ in self.factors)
 
 
 @dataclass(frozen=True)
-class Total:
-    """A ``Select`` that the variables of the term around it decide upon in part."""
+class SummedSelect:
+    """A ``Select`` as a summand, where its index depends in part on the term's bound variables."""
 
     body: "Expr"
 
     @property
     def free(self) -> Variables:
-        """The variables it depends on."""
+        """The variables that occur free."""
         return self.body.free
 
 
-Node = Input | Opaque | Cast | Best | Product | Total
+Summand = Input | Opaque | Cast | Extremum | Product | SummedSelect
 
 
 @dataclass(frozen=True)
 class Term:
-    """A node, summed over all values of bound variables."""
+    """The sum of a summand over all values of bound variables."""
 
     bound: tuple[Var, ...]
-    node: Node
+    summand: Summand
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.bound, self.node))
+        return hash((self.bound, self.summand))
 
     @cached_property
     def free(self) -> Variables:
-        """The variables it depends on."""
-        return self.node.free - frozenset(self.bound) if self.bound else self.node.free
+        """The variables that occur free."""
+        return self.summand.free - frozenset(self.bound) if self.bound else self.summand.free
 
 
 @dataclass(frozen=True)
 class Sum:
-    """A constant, and terms times factors that are not 0."""
+    """A constant (``number``) plus the sum of terms times factors that are not 0."""
 
     number: Fraction
     terms: frozenset[tuple[Term, Fraction]] = frozenset()
@@ -174,23 +189,31 @@ class Sum:
 
     @cached_property
     def free(self) -> Variables:
-        """The variables it depends on."""
-        return _all(term.free for term, _ in self.terms)
+        """The variables that occur free."""
+        return _union(term.free for term, _ in self.terms)
 
     @property
     def only(self) -> tuple[Term, Fraction] | None:
-        """The one term there is, where there is nothing else."""
+        """The term and its factor, if the sum is a single term and no constant."""
         if self.number or len(self.terms) != 1:
             return None
         return next(iter(self.terms))
 
+    @property
+    def sole_summand(self) -> Summand | None:
+        """The summand that the sum is equal to, if it is a single summand times 1."""
+        if (only := self.only) is None or only[1] != 1 or only[0].bound:
+            return None
+        return only[0].summand
+
 
 @dataclass(frozen=True)
 class Select:
-    """The branch whose interval an index lies in.
+    """The value of the branch whose interval contains an index.
 
-    ``branches`` are the lengths of the intervals, from 0 on, and what the value is there: in terms
-    of the place in the interval too, which is the variable ``branch(at, start, length)``.
+    ``branches`` are the lengths of the intervals, which follow each other from 0, and the value in
+    each. A value may depend on the position in its interval, which is the variable
+    ``interval_variable(at, start, length)``.
     """
 
     at: Index
@@ -205,55 +228,57 @@ class Select:
 
     @cached_property
     def free(self) -> Variables:
-        """The variables it depends on."""
+        """The variables that occur free."""
         own = frozenset(var for _, var, _ in self.pieces)
-        return (_all(e.free for _, e in self.branches) - own) | variables(self.at)
+        return (_union(e.free for _, e in self.branches) - own) | variables(self.at)
 
     @cached_property
     def pieces(self) -> tuple[tuple[int, Var, "Expr"], ...]:
-        """For every branch where it starts, its variable, and the value."""
-        found: list[tuple[int, Var, Expr]] = []
+        """The start, the variable and the value of every branch."""
+        pieces: list[tuple[int, Var, Expr]] = []
         start = 0
         for length, value in self.branches:
-            found.append((start, branch(self.at, start, length), value))
+            pieces.append((start, interval_variable(self.at, start, length), value))
             start += length
-        return tuple(found)
+        return tuple(pieces)
 
 
 Expr = Sum | Select
 
-_branches: dict[tuple[Index, int], int] = {}
+_interval_numbers: dict[tuple[Index, int], int] = {}
 
 
-MOST_BRANCHES = 2**18
+MAX_INTERVALS = 2**18
 """The most intervals of choices in one proof."""
 
 
-def branch(at: Index, start: int, length: int) -> Var:
-    """The variable that is ``at - start`` in an interval: the same one wherever these are.
+def interval_variable(at: Index, start: int, length: int) -> Var:
+    """Return the variable for the position ``at - start`` in an interval, one for each (at, start).
 
     Raises:
-        UnprovenError: there are too many.
+        UnprovenError: there are more than ``MAX_INTERVALS``.
     """
-    number = _branches.setdefault((at, start), len(_branches))
-    if number > MOST_BRANCHES:
+    number = _interval_numbers.setdefault((at, start), len(_interval_numbers))
+    if number > MAX_INTERVALS:
         raise UnprovenError("what is put together and cut has too many pieces")
     return Var("branch", number, length)
 
 
-def forget_branches() -> None:
-    """Begins a proof: drops what ``branch`` remembers. No expression may be kept beyond."""
-    _branches.clear()
+def forget_interval_variables() -> None:
+    """Forget all interval variables, at the start of a proof; older expressions become invalid."""
+    _interval_numbers.clear()
 
 
-ZERO = Sum(Fraction(0))
+ZERO_EXPR = Sum(Fraction(0))
 
 
-def number(value: Fraction | float) -> Sum:
-    """A constant."""
+def constant_expr(value: Fraction | float) -> Sum:
+    """Return the expression of a constant."""
     return Sum(Fraction(value))
 
 
-def term(node: Node, times: Fraction | int = 1) -> Sum:
-    """A node times a factor."""
-    return Sum(Fraction(0), frozenset([(Term((), node), Fraction(times))])) if times else ZERO
+def term_expr(summand: Summand, times: Fraction | int = 1) -> Sum:
+    """Return the expression of a summand times a factor."""
+    if not times:
+        return ZERO_EXPR
+    return Sum(Fraction(0), frozenset([(Term((), summand), Fraction(times))]))

@@ -1,13 +1,16 @@
-"""Places in tensors and devices of a mesh as sums of digits.
+"""Integer indices as sums of mixed-radix digits of variables.
 
-An index is an integer that follows from variables: where a device stands on a sub-axis, where an
-element lies in a dimension. Views, gathering and cutting make sums of *digits* out of them: a digit
-of a variable v is ``(v // lo) % n``, as in a number written in mixed radix. Equal indices end up as
-equal sums, because neighbouring digits join again: ``4 * (v // 4) + v % 4`` is ``v``.
+An ``Index`` is an integer that depends on variables: the coordinate of a device on a sub-axis, or
+the position of an element in a dimension of a buffer. It is represented as an offset and a sum of
+coefficients times digits. A *digit* is ``(base // lo) % n``, where the base is a variable or
+another index.
 
-All that is done here is exact for integers; what cannot be made simpler, such as
-``(3 * a + b) // 2``, stays as a digit of a sum. The cost depends on how many digits there are,
-never on sizes.
+Example: a view of shape [8] as [2, 4] reads position v at row ``(v // 4) % 2`` and column
+``v % 4``. The view back to [8] is ``4 * ((v // 4) % 2) + v % 4``. Neighbouring digits join, so this
+becomes ``v`` again: equal indices usually have the same representation.
+
+All arithmetic is exact for integers. Where nothing can be simplified, as in ``(3 * a + b) // 2``,
+the result is a digit whose base is a sum. The cost depends on the number of digits, never on sizes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,11 +20,12 @@ from typing import NamedTuple
 
 
 class Var(NamedTuple):
-    """A variable from 0 to ``size - 1``.
+    """A variable with the values 0 to ``size - 1``.
 
-    ``kind``: ``device`` (a coordinate; the name is the sub-axis), ``index`` (a place in a local
-    dimension), ``branch`` (a place in an interval, see expressions.py), ``bound`` (what is reduced
-    over).
+    Its ``kind`` is ``device`` (a coordinate; the name is the sub-axis), ``index`` (a position in a
+    dimension of a buffer; the name is the dimension), ``branch`` (a position in an interval, see
+    ``expressions.Select``), ``bound`` (a variable that a reduction ranges over) or ``new`` (a bound
+    variable that is not numbered yet).
     """
 
     kind: str
@@ -29,8 +33,8 @@ class Var(NamedTuple):
     size: int
 
 
-class Digit(NamedTuple):
-    """``(base // lo) % n`` of a variable or of a sum."""
+class IndexDigit(NamedTuple):
+    """The number ``(base // lo) % n``, for a base that is a variable or an index."""
 
     base: "Var | Index"
     lo: int
@@ -38,30 +42,34 @@ class Digit(NamedTuple):
 
 
 class Index(NamedTuple):
-    """``offset`` and a sum of digits times coefficients, in a fixed order."""
+    """``offset`` plus a sum of coefficients times digits, in a fixed order."""
 
     offset: int
-    terms: tuple[tuple[int, Digit], ...] = ()
+    terms: tuple[tuple[int, IndexDigit], ...] = ()
 
 
 Values = Mapping[Var, Index]
-"""What is put in the place of variables, all at once."""
+"""The indices that replace variables, all at once."""
 
-ZERO = Index(0)
+ZERO_INDEX = Index(0)
 
 
 def constant(value: int) -> Index:
-    """A number."""
+    """Return the index of a constant."""
     return Index(value)
 
 
 def variable(var: Var) -> Index:
-    """A variable; 0, where it has one value only."""
-    return Index(0, ((1, Digit(var, 1, var.size)),)) if var.size > 1 else ZERO
+    """Return the index of a variable; 0 if the variable has one value only."""
+    return _of_digit(IndexDigit(var, 1, var.size)) if var.size > 1 else ZERO_INDEX
+
+
+def _of_digit(digit: IndexDigit) -> Index:
+    return Index(0, ((1, digit),))
 
 
 def bounds(index: Index) -> tuple[int, int]:
-    """Between which values an index lies; both are reached where no digit occurs twice."""
+    """Return a lower and an upper bound of an index; exact where no digit occurs twice."""
     low = high = index.offset
     for times, digit in index.terms:
         if times > 0:
@@ -73,27 +81,27 @@ def bounds(index: Index) -> tuple[int, int]:
 
 @lru_cache(maxsize=2**16)
 def variables(index: Index) -> frozenset[Var]:
-    """The variables that an index follows from."""
-    found: set[Var] = set()
+    """Return the variables that an index depends on."""
+    used: set[Var] = set()
     for _, digit in index.terms:
         if isinstance(digit.base, Var):
-            found.add(digit.base)
+            used.add(digit.base)
         else:
-            found |= variables(digit.base)
-    return frozenset(found)
+            used |= variables(digit.base)
+    return frozenset(used)
 
 
-def whole(index: Index) -> Var | None:
-    """The variable that an index is, if it is one and nothing else."""
+def sole_variable(index: Index) -> Var | None:
+    """Return the variable that an index is equal to, or None if it is no single variable."""
     if index.offset or len(index.terms) != 1:
         return None
     times, (base, lo, n) = index.terms[0]
     return base if times == 1 and isinstance(base, Var) and (lo, n) == (1, base.size) else None
 
 
-def weighted(parts: Iterable[tuple[int, Index]], offset: int = 0) -> Index:
-    """The sum of indices times coefficients, and of a number."""
-    terms: dict[Digit, int] = {}
+def weighted_sum(parts: Iterable[tuple[int, Index]], offset: int = 0) -> Index:
+    """Return the sum of coefficients times indices, plus an offset."""
+    terms: dict[IndexDigit, int] = {}
     for times, index in parts:
         offset += times * index.offset
         for factor, digit in index.terms:
@@ -101,35 +109,37 @@ def weighted(parts: Iterable[tuple[int, Index]], offset: int = 0) -> Index:
     return _joined(offset, terms)
 
 
-def mixed(parts: Iterable[tuple[Index, int]]) -> Index:
-    """The number with these digits, the first most significant; each with its size."""
-    listed = list(parts)
+def mixed_radix(digits: Iterable[tuple[Index, int]]) -> Index:
+    """Return the number with these digits, each with its radix, the most significant first."""
     terms: list[tuple[int, Index]] = []
     stride = 1
-    for index, size in reversed(listed):
+    for index, size in reversed(list(digits)):
         terms.append((stride, index))
         stride *= size
-    return weighted(terms)
+    return weighted_sum(terms)
 
 
 def shifted(index: Index, by: int) -> Index:
-    """The index plus a number."""
+    """Return an index plus a number."""
     return Index(index.offset + by, index.terms) if by else index
+
+
+# --- digits -------------------------------------------------------------------------------------
 
 
 def _size(base: Var | Index) -> int:
     return base.size if isinstance(base, Var) else bounds(base)[1] + 1
 
 
-def _is_top(digit: Digit) -> bool:
-    """Whether nothing of the base lies above a digit."""
+def _is_top(digit: IndexDigit) -> bool:
+    """Return whether a digit is the most significant of its base."""
     return digit.lo * digit.n >= _size(digit.base)
 
 
-def _joined(offset: int, terms: dict[Digit, int]) -> Index:
-    """The sum with neighbouring digits of one base made one."""
-    while len(terms) > 1 and (found := _neighbours(terms)):
-        lower, upper, base = found
+def _joined(offset: int, terms: dict[IndexDigit, int]) -> Index:
+    """Return a sum in which neighbouring digits of one base are joined to one digit."""
+    while len(terms) > 1 and (neighbours := _neighbours(terms)):
+        lower, upper, base = neighbours
         times = terms.pop(lower)
         del terms[upper]
         both = digit_of(base, lower.lo, lower.n * upper.n)
@@ -141,51 +151,54 @@ def _joined(offset: int, terms: dict[Digit, int]) -> Index:
     return Index(offset, tuple(listed))
 
 
-def _neighbours(terms: dict[Digit, int]) -> tuple[Digit, Digit, Var | Index] | None:
-    """Two digits that are one digit of a base."""
+def _neighbours(
+    terms: dict[IndexDigit, int],
+) -> tuple[IndexDigit, IndexDigit, Var | Index] | None:
+    """Return two digits (lower, upper) that are one digit of a base, and that base."""
     for lower, times in terms.items():
-        for upper, other in terms.items():
-            next_to = upper.lo == lower.lo * lower.n and other == times * lower.n and times
+        for upper, upper_times in terms.items():
+            next_to = upper.lo == lower.lo * lower.n and upper_times == times * lower.n and times
             if next_to and _congruent(upper.base, lower.base, upper.lo):
                 return lower, upper, upper.base
     return None
 
 
-def _congruent(one: Var | Index, other: Var | Index, modulus: int) -> bool:
-    """Whether two sums differ by a multiple of a number, whatever their variables are."""
-    if isinstance(one, Var) or isinstance(other, Var):
-        return one == other
-    terms = {digit: times for times, digit in one.terms}
-    for times, digit in other.terms:
+def _congruent(a: Var | Index, b: Var | Index, modulus: int) -> bool:
+    """Return whether two bases differ by a multiple of ``modulus`` for all values."""
+    if isinstance(a, Var) or isinstance(b, Var):
+        return a == b
+    terms = {digit: times for times, digit in a.terms}
+    for times, digit in b.terms:
         terms[digit] = terms.get(digit, 0) - times
-    return not any(n % modulus for n in (one.offset - other.offset, *terms.values()))
+    return not any(n % modulus for n in (a.offset - b.offset, *terms.values()))
 
 
-def _order(term: tuple[int, Digit]) -> tuple[int, str, str, int, int]:
+def _order(term: tuple[int, IndexDigit]) -> tuple[int, str, str, int, int]:
     times, (base, lo, n) = term
     kind, name = (base.kind, str(base.name)) if isinstance(base, Var) else ("", str(base))
     return -times, kind, name, lo, n
 
 
 def digit_of(base: Var | Index, lo: int, n: int) -> Index:
-    """``(base // lo) % n``, as simple as it gets."""
+    """Return ``(base // lo) % n``, simplified."""
     if isinstance(base, Var):
         n = min(n, -(-base.size // lo))
-        return Index(0, ((1, Digit(base, lo, n)),)) if n > 1 else ZERO
+        return _of_digit(IndexDigit(base, lo, n)) if n > 1 else ZERO_INDEX
     least, most = bounds(base)
     if lo == 1 and least >= 0 and most < n:
         return base
-    high, rest, offset = _divided(base, lo, n)
+    # (lo * quotients + rest + offset) // lo = quotients + offset // lo + (rest + offset % lo) // lo
+    quotients, rest, offset = _divided(base, lo, n)
     quotient, offset = divmod(offset, lo)
     most_of_rest = offset + sum(times * (digit.n - 1) for digit, times in rest.items())
-    parts: list[tuple[int, Index]] = [(times, Index(0, ((1, d),))) for d, times in high.items()]
+    parts = [(times, _of_digit(digit)) for digit, times in quotients.items()]
     if most_of_rest >= lo:
         parts.append((1, _floor(rest, offset, lo, most_of_rest // lo + 1)))
-    return _modulo(weighted(parts, quotient), n)
+    return _modulo(weighted_sum(parts, quotient), n)
 
 
 def _modulo(total: Index, n: int) -> Index:
-    """``total % n``."""
+    """Return ``total % n``, simplified."""
     for candidate in (total, _least(total, n)):
         least, most = bounds(candidate)
         if least // n == most // n:
@@ -193,36 +206,41 @@ def _modulo(total: Index, n: int) -> Index:
     if not total.offset and len(total.terms) == 1 and total.terms[0][0] == 1:
         digit = total.terms[0][1]
         if _is_top(digit):
-            return Index(0, ((1, Digit(digit.base, digit.lo, n)),))
+            return _of_digit(IndexDigit(digit.base, digit.lo, n))
     common, high, low = _coarse(total, n)
     if common > 1:
-        return weighted([(common, _modulo(high, n // common)), (1, low)])
-    return Index(0, ((1, Digit(total, 1, n)),))
+        return weighted_sum([(common, _modulo(high, n // common)), (1, low)])
+    return _of_digit(IndexDigit(total, 1, n))
 
 
 def _least(total: Index, modulus: int) -> Index:
-    """A sum that differs by multiples of a number, with the smallest factors."""
+    """Return an index congruent to ``total``, with coefficients and offset below ``modulus``."""
     terms = {digit: times % modulus for times, digit in total.terms}
     return _joined(total.offset % modulus, terms)
 
 
-def settled(index: Index) -> Index:
-    """An index in which sums that only matter up to multiples of a number have the least factors:
-    they are the same then, if they are equal up to these multiples. No more is put into it."""
+def comparison_form(index: Index) -> Index:
+    """Return an index in a form in which more equal indices are represented alike.
+
+    A base that only matters modulo a number gets the smallest coefficients modulo that number. The
+    form is for comparisons only: substituting into it may be wrong.
+    """
     parts: list[tuple[int, Index]] = []
     for times, digit in index.terms:
         base, lo, n = digit
         if isinstance(base, Index):
-            inner = settled(base)
+            inner = comparison_form(base)
             inner = inner if _is_top(digit) else _least(inner, lo * n)
-            digit = Digit(inner, lo, n)
-        parts.append((times, Index(0, ((1, digit),))))
-    return weighted(parts, index.offset)
+            digit = IndexDigit(inner, lo, n)
+        parts.append((times, _of_digit(digit)))
+    return weighted_sum(parts, index.offset)
 
 
 def _coarse(total: Index, divisor: int) -> tuple[int, Index, Index]:
-    """A sum as a multiple of a number that divides ``divisor``, and a rest below that number; the
-    number is 1 where there is none."""
+    """Return (common, high, low) with ``total == common * high + low`` and ``0 <= low < common``.
+
+    ``common`` divides ``divisor``. It is 1, and ``low`` is 0, if no such split is found.
+    """
     common = divisor
     candidates: list[int] = []
     for times, _ in total.terms:
@@ -236,38 +254,42 @@ def _coarse(total: Index, divisor: int) -> tuple[int, Index, Index]:
         for times, digit in total.terms:
             at = common // gcd(common, times)
             if 1 < at < digit.n and (digit.n % at == 0 or _is_top(digit)):
-                above, below = _parts(digit, at)
+                above, below = _cut(digit, at)
                 high.append((times * at // common, above))
                 low.append((times, below))
             elif at == 1:
-                high.append((times // common, Index(0, ((1, digit),))))
+                high.append((times // common, _of_digit(digit)))
             else:
-                low.append((times, Index(0, ((1, digit),))))
-        rest = weighted(low, total.offset % common)
+                low.append((times, _of_digit(digit)))
+        rest = weighted_sum(low, total.offset % common)
         least, most = bounds(rest)
         if least >= 0 and most < common:
-            return common, weighted(high, total.offset // common), rest
-    return 1, total, ZERO
+            return common, weighted_sum(high, total.offset // common), rest
+    return 1, total, ZERO_INDEX
 
 
-def _parts(digit: Digit, at: int) -> tuple[Index, Index]:
-    """``digit // at`` and ``digit % at``."""
+def _cut(digit: IndexDigit, at: int) -> tuple[Index, Index]:
+    """Return ``digit // at`` and ``digit % at``."""
     base, lo, n = digit
     return digit_of(base, lo * at, -(-n // at)), digit_of(base, lo, at)
 
 
-def _divided(base: Index, lo: int, n: int) -> tuple[dict[Digit, int], dict[Digit, int], int]:
-    """What of a sum matters to ``(sum // lo) % n``: quotients by ``lo``, the rest, the offset.
+def _divided(
+    base: Index, lo: int, n: int
+) -> tuple[dict[IndexDigit, int], dict[IndexDigit, int], int]:
+    """Return the parts of a base that matter to ``(base // lo) % n``: (quotients, rest, offset).
 
-    Factors stay as they are, or digits that were cut here would not join again.
+    Modulo ``lo * n`` the base is ``lo * quotients + rest + offset``. Both dictionaries map digits
+    to coefficients. Coefficients are not reduced further, because digits that were cut for that
+    would not join again.
     """
     modulus = lo * n
-    high: dict[Digit, int] = {}
-    rest: dict[Digit, int] = {}
+    quotients: dict[IndexDigit, int] = {}
+    rest: dict[IndexDigit, int] = {}
     offset = base.offset
     work = [*base.terms]
 
-    def again(times: int, part: Index) -> None:
+    def requeue(times: int, part: Index) -> None:
         nonlocal offset
         offset += times * part.offset
         work.extend((times * factor, digit) for factor, digit in part.terms)
@@ -278,23 +300,24 @@ def _divided(base: Index, lo: int, n: int) -> tuple[dict[Digit, int], dict[Digit
             times %= modulus
         if times % modulus == 0:
             continue
-        if at := _carried(base, times, digit, modulus):
-            again(times, _parts(digit, at)[1])
+        if at := _carry_cut(base, times, digit, modulus):
+            requeue(times, _cut(digit, at)[1])
         elif times % lo == 0:
-            high[digit] = high.get(digit, 0) + times // lo
-        elif at := _carried(base, times, digit, lo):
-            above, below = _parts(digit, at)
-            again(times * at, above)
-            again(times, below)
+            quotients[digit] = quotients.get(digit, 0) + times // lo
+        elif at := _carry_cut(base, times, digit, lo):
+            above, below = _cut(digit, at)
+            requeue(times * at, above)
+            requeue(times, below)
         else:
             rest[digit] = rest.get(digit, 0) + times
-    return high, rest, offset % modulus
+    return quotients, rest, offset % modulus
 
 
-def _carried(base: Index, times: int, digit: Digit, lo: int) -> int:
-    """Where to cut a digit, so that the part above adds a multiple of ``lo`` to a sum; 0: nowhere.
+def _carry_cut(base: Index, times: int, digit: IndexDigit, lo: int) -> int:
+    """Return where to cut a digit so that its upper part adds a multiple of ``lo``; 0: nowhere.
 
-    In unequal parts only where nothing else carries over, or they would not join again.
+    A digit is cut into unequal parts only if no other term carries over. Otherwise the parts would
+    not join again.
     """
     at = lo // gcd(lo, times)
     if at >= digit.n:
@@ -308,31 +331,35 @@ def _carried(base: Index, times: int, digit: Digit, lo: int) -> int:
     return at
 
 
-def _floor(rest: dict[Digit, int], offset: int, lo: int, n: int) -> Index:
-    """``(rest + offset) // lo``, which is below n, and not simple."""
+def _floor(rest: dict[IndexDigit, int], offset: int, lo: int, n: int) -> Index:
+    """Return ``(rest + offset) // lo``, known to be below ``n``, as a digit of a sum."""
     total = _joined(offset, dict(rest))
     common, high, _ = _coarse(total, lo)
     if common > 1:
         return digit_of(high, lo // common, n)
-    return Index(0, ((1, Digit(total, lo, n)),))
+    return _of_digit(IndexDigit(total, lo, n))
 
 
-def put(index: Index, values: Values) -> Index:
-    """An index with others in the place of variables."""
+# --- other variables ----------------------------------------------------------------------------
+
+
+def substituted_index(index: Index, values: Values) -> Index:
+    """Return an index with variables replaced by other indices."""
     if not any(var in values for var in variables(index)):
         return index
     parts: list[tuple[int, Index]] = []
-    for times, (base, lo, n) in index.terms:
-        if isinstance(base, Var):
-            new = digit_of(values.get(base, base), lo, n) if base in values else None
+    for times, digit in index.terms:
+        base, lo, n = digit
+        if isinstance(base, Index):
+            part = digit_of(substituted_index(base, values), lo, n)
         else:
-            new = digit_of(put(base, values), lo, n)
-        parts.append((times, Index(0, ((1, Digit(base, lo, n)),)) if new is None else new))
-    return weighted(parts, index.offset)
+            part = digit_of(values[base], lo, n) if base in values else _of_digit(digit)
+        parts.append((times, part))
+    return weighted_sum(parts, index.offset)
 
 
 def stretched(index: Index, old: Var, new: Var) -> Index:
-    """An index with a larger variable in the place of one, and the highest digits of it larger."""
+    """Return an index with ``old`` replaced by the larger ``new``, whose top digits grow too."""
     terms: list[tuple[int, Index]] = []
     for times, digit in index.terms:
         base, lo, n = digit
@@ -341,15 +368,15 @@ def stretched(index: Index, old: Var, new: Var) -> Index:
         elif isinstance(base, Index):
             part = digit_of(stretched(base, old, new), lo, n)
         else:
-            part = Index(0, ((1, digit),))
+            part = _of_digit(digit)
         terms.append((times, part))
-    return weighted(terms, index.offset)
+    return weighted_sum(terms, index.offset)
 
 
-def value(index: Index, at: Mapping[Var, int]) -> int:
-    """What an index is where its variables have these values."""
+def evaluated(index: Index, values: Mapping[Var, int]) -> int:
+    """Return the value of an index where its variables have these values."""
     total = index.offset
     for times, (base, lo, n) in index.terms:
-        number = at[base] if isinstance(base, Var) else value(base, at)
-        total += times * (number // lo % n)
+        value = values[base] if isinstance(base, Var) else evaluated(base, values)
+        total += times * (value // lo % n)
     return total

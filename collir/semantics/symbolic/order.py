@@ -1,82 +1,113 @@
-"""In which order the variables of an expression appear, whatever bound variables are called.
+"""The order of an expression's parts and variables, independent of the names of bound variables.
 
-Parts of an expression that are sets are gone through sorted by a text that leaves the names of
-bound variables out, so that the order is the same for the same expression.
+Terms, families and factors are sets. They are traversed in the order of a sort key, a text that
+leaves out the names of bound variables, so equal expressions are traversed in the same order.
 """
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from collir.semantics.symbolic.expressions import (
-    Best,
     Cast,
     Expr,
+    Extremum,
+    Family,
     Input,
-    Node,
     Opaque,
-    Over,
     Product,
     Select,
-    Total,
+    Sum,
+    Summand,
+    SummedSelect,
+    Term,
 )
 from collir.semantics.symbolic.indices import Index, Var
 
+# --- sorted parts -------------------------------------------------------------------------------
 
-def variables_of_node(node: Node) -> Iterator[Var]:
-    match node:
+
+def sorted_terms(total: Sum) -> list[tuple[Term, Fraction]]:
+    """Return the terms of a sum with their factors, in a fixed order."""
+    return sorted(total.terms, key=lambda item: (sort_key(item[0].summand), item[1]))
+
+
+def sorted_families(extremum: Extremum) -> list[Family]:
+    """Return the families of an extremum in a fixed order."""
+    return sorted(extremum.families, key=sort_key_of_family)
+
+
+def sorted_factors(product: Product) -> list[tuple[Family, int]]:
+    """Return the families of a product with their powers, in a fixed order."""
+    return sorted(product.factors, key=lambda item: (sort_key_of_family(item[0]), item[1]))
+
+
+# --- variables ----------------------------------------------------------------------------------
+
+
+def variables_of_summand(summand: Summand) -> Iterator[Var]:
+    """Yield the variables of a summand in order of appearance, with repetitions."""
+    match summand:
         case Input() | Opaque():
-            for index in node.at:
-                yield from variables_of(index)
-        case Cast() | Total():
-            yield from variables_in(node.body)
-        case Best():
-            for one in sorted(node.of, key=sort_key_over):
-                yield from variables_in(one.body)
+            for index in summand.at:
+                yield from _variables_of_index(index)
+        case Cast() | SummedSelect():
+            yield from variables_in(summand.body)
+        case Extremum():
+            for family in sorted_families(summand):
+                yield from variables_in(family.body)
         case Product():
-            for one, _ in sorted(node.of, key=lambda item: (sort_key_over(item[0]), item[1])):
-                yield from variables_in(one.body)
+            for family, _ in sorted_factors(summand):
+                yield from variables_in(family.body)
 
 
-def variables_in(one: Expr) -> Iterator[Var]:
-    if isinstance(one, Select):
-        yield from variables_of(one.at)
-        for _, value in one.branches:
+def variables_in(expr: Expr) -> Iterator[Var]:
+    """Yield the variables of an expression in order of appearance, with repetitions."""
+    if isinstance(expr, Select):
+        yield from _variables_of_index(expr.at)
+        for _, value in expr.branches:
             yield from variables_in(value)
     else:
-        for key, _ in sorted(one.terms, key=lambda item: (sort_key(item[0].node), item[1])):
-            yield from variables_of_node(key.node)
+        for term, _ in sorted_terms(expr):
+            yield from variables_of_summand(term.summand)
 
 
-def variables_of(index: Index) -> Iterator[Var]:
+def _variables_of_index(index: Index) -> Iterator[Var]:
     for _, digit in index.terms:
         if isinstance(digit.base, Var):
             yield digit.base
         else:
-            yield from variables_of(digit.base)
+            yield from _variables_of_index(digit.base)
 
 
-def sort_key(node: Node) -> str:
-    """A node without the names of what may be renamed, to sort by."""
-    match node:
+# --- sort keys ----------------------------------------------------------------------------------
+
+
+def sort_key(summand: Summand) -> str:
+    """Return a text of a summand without the names of bound variables, to sort by."""
+    match summand:
         case Input() | Opaque():
-            return f"{type(node).__name__}{node.which}{[_key_of_index(i) for i in node.at]}"
-        case Cast() | Total():
-            return f"{type(node).__name__}({sort_key_in(node.body)})"
-        case Best():
-            return f"{node.reduction}{sorted(map(sort_key_over, node.of))}"
+            at = [_key_of_index(index) for index in summand.at]
+            return f"{type(summand).__name__}{summand.source}{at}"
+        case Cast() | SummedSelect():
+            return f"{type(summand).__name__}({_key_of_expr(summand.body)})"
+        case Extremum():
+            return f"{summand.reduction}{sorted(map(sort_key_of_family, summand.families))}"
         case Product():
-            return f"prod{sorted((sort_key_over(one), times) for one, times in node.of)}"
+            factors = sorted((sort_key_of_family(family), n) for family, n in summand.factors)
+            return f"prod{factors}"
 
 
-def sort_key_over(one: Over) -> str:
-    return f"{[var.size for var in one.bound]}{sort_key_in(one.body)}"
+def sort_key_of_family(family: Family) -> str:
+    """Return a text of a family without the names of bound variables, to sort by."""
+    return f"{[var.size for var in family.bound]}{_key_of_expr(family.body)}"
 
 
-def sort_key_in(one: Expr) -> str:
-    if isinstance(one, Select):
-        inner = [(length, sort_key_in(value)) for length, value in one.branches]
-        return f"{_key_of_index(one.at)}{inner}"
-    terms = sorted((sort_key(key.node), times) for key, times in one.terms)
-    return f"{one.number}{terms}"
+def _key_of_expr(expr: Expr) -> str:
+    if isinstance(expr, Select):
+        inner = [(length, _key_of_expr(value)) for length, value in expr.branches]
+        return f"{_key_of_index(expr.at)}{inner}"
+    terms = sorted((sort_key(term.summand), times) for term, times in expr.terms)
+    return f"{expr.number}{terms}"
 
 
 def _key_of_index(index: Index) -> str:
@@ -90,24 +121,29 @@ def _key_of_index(index: Index) -> str:
     return f"{index.offset}+{'+'.join(parts)}"
 
 
-def height_of(node: Node) -> int:
-    """A number above those of all variables that are bound inside a node."""
-    match node:
+# --- numbers for bound variables ----------------------------------------------------------------
+
+
+def height_of_summand(summand: Summand) -> int:
+    """Return a number above those of all variables that are bound inside a summand."""
+    match summand:
         case Input() | Opaque():
             return 0
-        case Cast() | Total():
-            return height_in(node.body)
-        case Best():
-            return max(map(height_over, node.of))
+        case Cast() | SummedSelect():
+            return height_of(summand.body)
+        case Extremum():
+            return max(map(_height_of_family, summand.families))
         case Product():
-            return max(height_over(one) for one, _ in node.of)
+            return max(_height_of_family(family) for family, _ in summand.factors)
 
 
-def height_over(one: Over) -> int:
-    return len(one.bound) + height_in(one.body)
+def _height_of_family(family: Family) -> int:
+    return len(family.bound) + height_of(family.body)
 
 
-def height_in(one: Expr) -> int:
-    if isinstance(one, Select):
-        return max(height_in(value) for _, value in one.branches)
-    return max((len(t.bound) + height_of(t.node) for t, _ in one.terms), default=0)
+def height_of(expr: Expr) -> int:
+    """Return a number above those of all variables that are bound inside an expression."""
+    if isinstance(expr, Select):
+        return max(height_of(value) for _, value in expr.branches)
+    heights = (len(term.bound) + height_of_summand(term.summand) for term, _ in expr.terms)
+    return max(heights, default=0)

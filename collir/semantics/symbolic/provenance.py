@@ -1,8 +1,12 @@
-"""Where what two expressions compute differs: an element, an input, and how often it counts.
+"""Comparison of expressions: equality, or an input element that counts another number of times.
 
-Devices and elements are tried at the ends of all intervals, at the corners, and at random. At one
-of them an expression is a sum over elements of inputs. An element of an input that counts another
-number of times is a difference for certain: there is an input on which the results differ.
+An element of a result is a sum of contributions: ``2 * g[0] + g[3]`` counts ``g[0]`` twice and
+``g[3]`` once. If two expressions count an element of an input differently, there are inputs for
+which their values differ, so the difference is proven.
+
+Expressions are compared at points. A point is a device and a position, chosen from the ends of all
+intervals, the corners of the mesh and the buffer, and at random. At a point every index is a
+number, and an expression is a sum over elements of inputs.
 """
 
 import math
@@ -12,156 +16,189 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from collir.semantics.symbolic.algebra import indices_in, rebuilt, replaced, zipped
+from collir.semantics.symbolic.algebra import indices_in, substituted, with_indices, zipped
 from collir.semantics.symbolic.expressions import (
-    ZERO,
-    Best,
+    ZERO_EXPR,
     Cast,
     Expr,
+    Extremum,
+    Family,
     Input,
-    Node,
     Opaque,
-    Over,
     Product,
     Select,
     Sum,
+    Summand,
+    SummedSelect,
     Term,
-    Total,
     UnprovenError,
-    number,
+    constant_expr,
 )
-from collir.semantics.symbolic.indices import Index, Var, constant, put, settled, value, variables
-from collir.semantics.symbolic.order import sort_key, sort_key_over
+from collir.semantics.symbolic.indices import (
+    Index,
+    Var,
+    comparison_form,
+    constant,
+    evaluated,
+    substituted_index,
+    variables,
+)
+from collir.semantics.symbolic.order import sort_key, sort_key_of_family, sorted_terms
 
 Atom = Input | Opaque
-"""An element of an input: a node whose places are numbers."""
+"""An element of an input or of a computation's result; here mostly with constant indices."""
 
-Point = Mapping[Var, int]
+Assignment = Mapping[Var, int]
+"""Values of variables."""
 
-TRIES = 400
-"""The most elements that are looked at."""
+MOST_POINTS = 400
+"""The most points at which two expressions are compared."""
 
 _ENUMERATED = 4096
-"""The most values of bound variables that are gone through one by one."""
+"""The most assignments of variables that are enumerated."""
 
 
 @dataclass(frozen=True)
-class Count:
-    """How often an element of an input should count in an element, and how often it does."""
+class Miscount:
+    """An input element and the number of times that it should count, and does, in an expression."""
 
     atom: Atom
     expected: Fraction
-    found: Fraction
+    actual: Fraction
 
 
 @dataclass(frozen=True)
 class Difference:
-    """At ``point``, where a device and an element are chosen, ``atom`` counts ``found`` times and
-    not ``expected`` times (no atom: a constant does).
+    """A proven difference between two expressions at a point.
 
-    ``more``: another that counts more often than it should. ``alone``: the element should be one
-    element of an input or a constant, and is; ``constants`` are those it should have and has.
+    Attributes:
+        point: the device and the position, as values of their variables.
+        atom: an element that counts another number of times; None: the constants differ.
+        expected: the number of times that the atom should count, or the expected constant.
+        actual: the number of times that the atom counts, or the constant.
+        more: an element that counts more often than it should, if there is one.
+        alone: both expressions are a single input element or a constant.
+        constants: the expected constant and the constant.
     """
 
-    point: Point
+    point: Assignment
     atom: Atom | None
     expected: Fraction
-    found: Fraction
-    more: Count | None = None
+    actual: Fraction
+    more: Miscount | None = None
     alone: bool = False
     constants: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
 
 
-def equal(one: Expr, other: Expr, tolerance: Fraction) -> bool:
-    """Whether two expressions are the same sums everywhere; factors up to a relative tolerance."""
-    if one == other:
+# --- equality -----------------------------------------------------------------------------------
+
+
+def expressions_equal(a: Expr, b: Expr, tolerance: Fraction) -> bool:
+    """Return whether two expressions are the same sums; False if that is not seen.
+
+    Args:
+        tolerance: the relative difference that factors may have.
+    """
+    if a == b:
         return True
-    one, other = rebuilt(one, settled), rebuilt(other, settled)
 
-    def close(a: Fraction, b: Fraction) -> bool:
-        return abs(a - b) <= tolerance * max(abs(a), abs(b))
+    def close(x: Fraction, y: Fraction) -> bool:
+        return abs(x - y) <= tolerance * max(abs(x), abs(y))
 
-    def compare(a: Sum, b: Sum) -> Expr:
-        mine, theirs = dict(a.terms), dict(b.terms)
-        for key in [key for key in mine if key not in theirs]:
-            other = next((o for o in theirs if o not in mine and _same_term(key, o)), None)
-            if other is not None:
-                theirs[key] = theirs.pop(other)
-        same = close(a.number, b.number) and mine.keys() == theirs.keys()
-        return ZERO if same and all(close(n, theirs[k]) for k, n in mine.items()) else number(1)
+    def difference(x: Sum, y: Sum) -> Expr:
+        terms, counterparts = dict(x.terms), dict(y.terms)
+        for term in [term for term in terms if term not in counterparts]:
+            candidates = (t for t in counterparts if t not in terms and _same_term(term, t))
+            if (same := next(candidates, None)) is not None:
+                counterparts[term] = counterparts.pop(same)
+        equal = (
+            close(x.number, y.number)
+            and terms.keys() == counterparts.keys()
+            and all(close(times, counterparts[term]) for term, times in terms.items())
+        )
+        return ZERO_EXPR if equal else constant_expr(1)
 
-    return zipped(one, other, compare) == ZERO
+    a, b = with_indices(a, comparison_form), with_indices(b, comparison_form)
+    return zipped(a, b, difference) == ZERO_EXPR
 
 
-def _same_term(one: Term, other: Term) -> bool:
-    """Whether two terms are the same element of an input, seen by going through all values."""
-    mine, theirs = one.node, other.node
-    if one.bound != other.bound or not isinstance(mine, Atom) or not isinstance(theirs, Atom):
+def _same_term(a: Term, b: Term) -> bool:
+    """Return whether two terms are the same input element, by enumerating assignments."""
+    x, y = a.summand, b.summand
+    if a.bound != b.bound or not isinstance(x, Atom) or not isinstance(y, Atom):
         return False
-    if _named(mine) != _named(theirs):
+    if _tensor_of(x) != _tensor_of(y):
         return False
-    return all(_same_index(a, b) for a, b in zip(mine.at, theirs.at, strict=True))
+    return all(_same_index(i, j) for i, j in zip(x.at, y.at, strict=True))
 
 
-def _same_index(one: Index, other: Index) -> bool:
-    """Whether two indices are equal; False also where that would take too long to say."""
-    if one == other:
+def _same_index(a: Index, b: Index) -> bool:
+    """Return whether two indices are equal; False if there are too many assignments to try."""
+    if a == b:
         return True
-    found = sorted(variables(one) | variables(other), key=str)
-    if math.prod(var.size for var in found) > _ENUMERATED:
+    used = sorted(variables(a) | variables(b), key=str)
+    if math.prod(var.size for var in used) > _ENUMERATED:
         return False
-    every = (dict(zip(found, n, strict=True)) for n in product(*(range(v.size) for v in found)))
-    return all(value(one, point) == value(other, point) for point in every)
+    return all(evaluated(a, point) == evaluated(b, point) for point in _assignments(used))
 
 
-def _named(node: Atom) -> tuple[type, int, object, int]:
-    """Which input a node is an element of."""
-    return type(node), node.which, node.dtype, len(node.at)
+def _assignments(used: Sequence[Var]) -> Iterator[dict[Var, int]]:
+    """Yield all assignments of variables."""
+    for values in product(*(range(var.size) for var in used)):
+        yield dict(zip(used, values, strict=True))
+
+
+def _constants(point: Assignment) -> dict[Var, Index]:
+    return {var: constant(value) for var, value in point.items()}
+
+
+def _tensor_of(atom: Atom) -> tuple[type, int, object, int]:
+    """Return a key for the input or the computation that an atom is an element of."""
+    return type(atom), atom.source, atom.dtype, len(atom.at)
+
+
+# --- differences --------------------------------------------------------------------------------
 
 
 def first_difference(
-    expected: Expr, found: Expr, free: Sequence[Var], tolerance: Fraction
+    expected: Expr, actual: Expr, free: Sequence[Var], tolerance: Fraction
 ) -> Difference | None:
-    """An element for which an input counts another number of times, if one is found."""
+    """Return a proven difference between two expressions, or None if no point shows one."""
     rng = random.Random(0)
-    for point in _points([expected, found], free, rng):
-        values = {var: constant(n) for var, n in point.items()}
-        sides = [replaced(side, values) for side in (expected, found)]
-        difference = _at(point, sides[0], sides[1], tolerance, rng)
+    for point in _points([expected, actual], free, rng):
+        sides = [substituted(side, _constants(point)) for side in (expected, actual)]
+        difference = _difference_at(point, sides[0], sides[1], tolerance, rng)
         if difference is not None:
             return difference
     return None
 
 
-# --- where to look ------------------------------------------------------------------------------
-
-
 def _points(
     exprs: Sequence[Expr], free: Sequence[Var], rng: random.Random
 ) -> Iterator[dict[Var, int]]:
-    """Places in which expressions may differ: corners, ends of intervals, random ones."""
+    """Yield points at which expressions may differ: corners, ends of intervals, random points."""
     corners = [dict.fromkeys(free, 0)]
-    corners += [dict(zip(free, _last(free), strict=True))]
+    corners += [{var: var.size - 1 for var in free}]
     for var in free:
         corners += [{**corners[0], var: n} for n in {min(1, var.size - 1), var.size - 1}]
-    listed = [*corners]
+    candidates = [*corners]
     for var, step in dict.fromkeys(_steps(exprs)):
         if var in corners[0]:
-            listed.append({**corners[0], var: step})
-    for at, target in _ends(exprs):
+            candidates.append({**corners[0], var: step})
+    for at, target in _interval_ends(exprs):
         for base in (corners[0], corners[1]):
-            listed.append({**base, **_solved(at, target)})
-    listed += [{var: rng.randrange(var.size) for var in free} for _ in range(64)]
+            candidates.append({**base, **_solution(at, target)})
+    candidates += [{var: rng.randrange(var.size) for var in free} for _ in range(64)]
     seen: set[tuple[int, ...]] = set()
-    for point in listed:
+    for point in candidates:
         key = tuple(point.get(var, 0) for var in free)
-        if key not in seen and len(seen) < TRIES:
+        if key not in seen and len(seen) < MOST_POINTS:
             seen.add(key)
             yield dict(zip(free, key, strict=True))
 
 
 def _steps(exprs: Sequence[Expr]) -> Iterator[tuple[Var, int]]:
-    """Variables with the smallest value that changes one of their digits."""
+    """Yield variables with the smallest value that changes one of their digits."""
     for index in (index for expr in exprs for index in indices_in(expr)):
         for _, (base, lo, _) in index.terms:
             if isinstance(base, Var):
@@ -170,169 +207,174 @@ def _steps(exprs: Sequence[Expr]) -> Iterator[tuple[Var, int]]:
                 yield from ((var, 1) for var in variables(base))
 
 
-def _last(free: Sequence[Var]) -> list[int]:
-    return [var.size - 1 for var in free]
-
-
-def _ends(exprs: Sequence[Expr]) -> Iterator[tuple[Index, int]]:
-    """Indices that choices are made by, with the first and last place of every interval."""
+def _interval_ends(exprs: Sequence[Expr]) -> Iterator[tuple[Index, int]]:
+    """Yield the index of each choice with the first and the last value of each interval."""
     for expr in exprs:
         if isinstance(expr, Select):
             for start, var, inner in expr.pieces:
                 yield expr.at, start
                 yield expr.at, start + var.size - 1
-                here = {var: Index(expr.at.offset - start, expr.at.terms)}
-                for at, target in _ends([inner]):
-                    yield put(at, here), target
+                position = {var: Index(expr.at.offset - start, expr.at.terms)}
+                for at, target in _interval_ends([inner]):
+                    yield substituted_index(at, position), target
 
 
-def _solved(at: Index, target: int) -> dict[Var, int]:
-    """Values of variables for which an index is a number, largest digits first."""
-    found: dict[Var, int] = {}
+def _solution(at: Index, target: int) -> dict[Var, int]:
+    """Return values of variables for which an index is near ``target``, set greedily."""
+    values: dict[Var, int] = {}
     left = target - at.offset
     for times, (base, lo, n) in at.terms:
         digit = max(0, min(n - 1, left // times)) if times > 0 else 0
         left -= times * digit
         if isinstance(base, Var):
-            found[base] = min(base.size - 1, found.get(base, 0) + digit * lo)
-    return found
+            values[base] = min(base.size - 1, values.get(base, 0) + digit * lo)
+    return values
 
 
-# --- what is there ------------------------------------------------------------------------------
-
-
-def _at(
-    point: Point, expected: Expr, found: Expr, tolerance: Fraction, rng: random.Random
+def _difference_at(
+    point: Assignment, expected: Expr, actual: Expr, tolerance: Fraction, rng: random.Random
 ) -> Difference | None:
-    """A difference between two sums."""
-    if expected == found:
+    """Return a difference between the sums that two expressions are at a point."""
+    if expected == actual:
         return None
-    if isinstance(expected, Select) or isinstance(found, Select):
+    if isinstance(expected, Select) or isinstance(actual, Select):
         return None
-    mine, theirs = dict(expected.terms), dict(found.terms)
-    changed = [t for t in {**mine, **theirs} if mine.get(t) != theirs.get(t)]
-    atoms: dict[Atom, None] = {}
-    for one in sorted(changed, key=lambda t: (t not in mine, sort_key(t.node))):
-        for sample in _samples(one.bound, rng):
-            atoms |= dict.fromkeys(_leaves(one.node, sample, rng))
-    wrong: list[Count] = []
-    for atom in atoms:
-        try:
-            pair = count(expected, atom), count(found, atom)
-        except UnprovenError:
-            continue
-        if abs(pair[0] - pair[1]) > tolerance * max(map(abs, pair)):
-            wrong.append(Count(atom, *pair))
-    if wrong:
-        first = min(wrong, key=lambda one: (one.expected == 0, one.found != 0))
-        more = next((one for one in wrong if abs(one.found) > abs(one.expected)), None)
-        alone = _lone(expected) and _lone(found)
-        constants = (expected.number, found.number)
-        return Difference(point, first.atom, first.expected, first.found, more, alone, constants)
-    both = abs(expected.number), abs(found.number)
-    if abs(expected.number - found.number) > tolerance * max(both):
-        return Difference(point, None, expected.number, found.number)
+    miscounts = list(_miscounts(expected, actual, tolerance, rng))
+    if miscounts:
+        first = min(miscounts, key=lambda miscount: (miscount.expected == 0, miscount.actual != 0))
+        more = next((m for m in miscounts if abs(m.actual) > abs(m.expected)), None)
+        alone = _is_single(expected) and _is_single(actual)
+        constants = (expected.number, actual.number)
+        return Difference(point, first.atom, first.expected, first.actual, more, alone, constants)
+    both = abs(expected.number), abs(actual.number)
+    if abs(expected.number - actual.number) > tolerance * max(both):
+        return Difference(point, None, expected.number, actual.number)
     return None
 
 
-def _lone(one: Expr) -> bool:
-    """Whether a sum is one element of an input, or a constant."""
-    if isinstance(one, Select) or len(one.terms) > 1:
+def _miscounts(
+    expected: Sum, actual: Sum, tolerance: Fraction, rng: random.Random
+) -> Iterator[Miscount]:
+    """Yield input elements that count another number of times in a sum than expected."""
+    factors, actual_factors = dict(expected.terms), dict(actual.terms)
+    terms = {**factors, **actual_factors}
+    changed = [term for term in terms if factors.get(term) != actual_factors.get(term)]
+    atoms: dict[Atom, None] = {}
+    for term in sorted(changed, key=lambda term: (term not in factors, sort_key(term.summand))):
+        for sample in _samples(term.bound, rng):
+            atoms |= dict.fromkeys(_atoms_of(term.summand, sample, rng))
+    for atom in atoms:
+        try:
+            pair = occurrences(expected, atom), occurrences(actual, atom)
+        except UnprovenError:
+            continue
+        if abs(pair[0] - pair[1]) > tolerance * max(map(abs, pair)):
+            yield Miscount(atom, *pair)
+
+
+def _is_single(total: Sum) -> bool:
+    """Return whether a sum is one element of an input, or a constant."""
+    if len(total.terms) > 1:
         return False
-    only = one.only
-    return only is None or (not only[0].bound and isinstance(only[0].node, Input | Opaque))
+    only = total.only
+    return only is None or (not only[0].bound and isinstance(only[0].summand, Input | Opaque))
 
 
 def _samples(bound: Sequence[Var], rng: random.Random) -> list[dict[Var, int]]:
-    """A few values of bound variables."""
+    """Return all assignments of bound variables, or a few if there are many."""
     if math.prod(var.size for var in bound) <= 64:
-        every = product(*(range(var.size) for var in bound))
-        return [dict(zip(bound, one, strict=True)) for one in every]
+        return list(_assignments(bound))
     chosen = [[0] * len(bound), [min(1, v.size - 1) for v in bound], [v.size - 1 for v in bound]]
     chosen += [[rng.randrange(var.size) for var in bound] for _ in range(4)]
-    return [dict(zip(bound, one, strict=True)) for one in chosen]
+    return [dict(zip(bound, values, strict=True)) for values in chosen]
 
 
-def _leaves(node: Node, at: Point, rng: random.Random) -> Iterator[Atom]:
-    """Elements of inputs that a node is made of: all, or some of many."""
-    match node:
+def _atoms_of(summand: Summand, point: Assignment, rng: random.Random) -> Iterator[Atom]:
+    """Yield input elements that a summand consists of: all, or a sample if there are many."""
+    match summand:
         case Input() | Opaque():
-            yield _ground(node, at)
-        case Cast() | Total():
-            yield from _leaves_in(node.body, at, rng)
-        case Best() | Product():
-            parts = [one if isinstance(one, Over) else one[0] for one in node.of]
-            for one in sorted(parts, key=sort_key_over):
-                for sample in _samples(one.bound, rng):
-                    yield from _leaves_in(one.body, {**at, **sample}, rng)
+            yield _atom_at(summand, point)
+        case Cast() | SummedSelect():
+            yield from _atoms_in(summand.body, point, rng)
+        case Extremum():
+            yield from _atoms_of_families([*summand.families], point, rng)
+        case Product():
+            families = [family for family, _ in summand.factors]
+            yield from _atoms_of_families(families, point, rng)
 
 
-def _leaves_in(one: Expr, at: Point, rng: random.Random) -> Iterator[Atom]:
-    here = replaced(one, {var: constant(n) for var, n in at.items()})
-    if isinstance(here, Sum):
-        for key, _ in sorted(here.terms, key=lambda one: (sort_key(one[0].node), one[1])):
-            for sample in _samples(key.bound, rng):
-                yield from _leaves(key.node, sample, rng)
+def _atoms_of_families(
+    families: Sequence[Family], point: Assignment, rng: random.Random
+) -> Iterator[Atom]:
+    for family in sorted(families, key=sort_key_of_family):
+        for sample in _samples(family.bound, rng):
+            yield from _atoms_in(family.body, {**point, **sample}, rng)
 
 
-def _ground(node: Atom, at: Point) -> Atom:
-    places = tuple(constant(value(index, at)) for index in node.at)
-    return type(node)(node.which, places, node.dtype)
+def _atoms_in(expr: Expr, point: Assignment, rng: random.Random) -> Iterator[Atom]:
+    total = substituted(expr, _constants(point))
+    if isinstance(total, Sum):
+        for term, _ in sorted_terms(total):
+            for sample in _samples(term.bound, rng):
+                yield from _atoms_of(term.summand, sample, rng)
 
 
-# --- how often ----------------------------------------------------------------------------------
+def _atom_at(element: Atom, point: Assignment) -> Atom:
+    at = tuple(constant(evaluated(index, point)) for index in element.at)
+    return type(element)(element.source, at, element.dtype)
 
 
-def count(one: Expr, atom: Atom, bound: tuple[Var, ...] = ()) -> Fraction:
-    """How often an element of an input counts in an expression, for all values of ``bound``.
+# --- counting -----------------------------------------------------------------------------------
 
-    In a largest or smallest value it counts once or not at all.
+
+def occurrences(expr: Expr, atom: Atom, bound: tuple[Var, ...] = ()) -> Fraction:
+    """Return how often an atom counts in an expression, summed over all values of ``bound``.
+
+    In a maximum or minimum an atom counts once or not at all.
 
     Raises:
-        UnprovenError: that is not to be seen.
+        UnprovenError: the number cannot be determined.
     """
-    if isinstance(one, Select):
-        return _one_by_one(one, atom, bound)
+    if isinstance(expr, Select):
+        return _enumerated_occurrences(expr, atom, bound)
     total = Fraction(0)
-    for key, times in one.terms:
-        total += times * _in_node(key.node, atom, (*bound, *key.bound))
+    for term, times in expr.terms:
+        total += times * _occurrences_in(term.summand, atom, (*bound, *term.bound))
     return total
 
 
-def _in_node(node: Node, atom: Atom, bound: tuple[Var, ...]) -> Fraction:
-    match node:
+def _occurrences_in(summand: Summand, atom: Atom, bound: tuple[Var, ...]) -> Fraction:
+    match summand:
         case Input() | Opaque():
-            return Fraction(_solutions(node, atom, bound))
-        case Cast() | Total():
-            return count(node.body, atom, bound)
-        case Best():
-            there = [count(one.body, atom, (*bound, *one.bound)) for one in node.of]
-            return sum(there, Fraction(0)) if bound else Fraction(any(there))
+            return Fraction(_solutions(summand, atom, bound))
+        case Cast() | SummedSelect():
+            return occurrences(summand.body, atom, bound)
+        case Extremum():
+            counts = [occurrences(f.body, atom, (*bound, *f.bound)) for f in summand.families]
+            return sum(counts, Fraction(0)) if bound else Fraction(any(counts))
         case Product():
-            found = [n * count(one.body, atom, (*bound, *one.bound)) for one, n in node.of]
-            return sum(found, Fraction(0))
+            counts = [n * occurrences(f.body, atom, (*bound, *f.bound)) for f, n in summand.factors]
+            return sum(counts, Fraction(0))
 
 
-def _one_by_one(one: Expr, atom: Atom, bound: tuple[Var, ...]) -> Fraction:
+def _enumerated_occurrences(expr: Expr, atom: Atom, bound: tuple[Var, ...]) -> Fraction:
+    """Return the occurrences of an atom in a choice, by enumerating the values of ``bound``."""
     if math.prod(var.size for var in bound) > _ENUMERATED or not bound:
         raise UnprovenError("too many values to go through")
     total = Fraction(0)
-    for chosen in product(*(range(var.size) for var in bound)):
-        values = {var: constant(n) for var, n in zip(bound, chosen, strict=True)}
-        total += count(replaced(one, values), atom)
+    for point in _assignments(bound):
+        total += occurrences(substituted(expr, _constants(point)), atom)
     return total
 
 
-def _solutions(node: Atom, atom: Atom, bound: tuple[Var, ...]) -> int:
-    """For how many values of bound variables a node is this element."""
-    if _named(node) != _named(atom):
+def _solutions(element: Atom, atom: Atom, bound: tuple[Var, ...]) -> int:
+    """Return the number of assignments of bound variables for which an element is this atom."""
+    if _tensor_of(element) != _tensor_of(atom):
         return 0
     if math.prod(var.size for var in bound) <= 64:
-        every = product(*(range(var.size) for var in bound))
-        points = (dict(zip(bound, one, strict=True)) for one in every)
-        return sum(_ground(node, point) == atom for point in points)
+        return sum(_atom_at(element, point) == atom for point in _assignments(bound))
     values: dict[Var, int] = {}
-    for index, target in zip(node.at, atom.at, strict=True):
+    for index, target in zip(element.at, atom.at, strict=True):
         left = target.offset - index.offset
         below = sum(times * (n - 1) for times, (_, _, n) in index.terms)
         for times, (base, lo, n) in index.terms:

@@ -1,1 +1,1 @@
-"""Whether two functions compute the same: by proof, or by running both on the same inputs."""
+"""Comparison of two functions: by proof, or by running both on the same inputs."""

@@ -1,9 +1,10 @@
-"""Whether two functions compute the same, from what every element of a result is made of.
+"""Proofs that two functions compute the same, or do not, by symbolic execution.
 
-Both are run on expressions (symbolic.py), and the forms of their results are compared. Where they
-differ, an element is looked for of which an input counts another number of times: with it, the
-difference is certain. In that search casts count as if they changed nothing. Forms that differ
-without such an element prove nothing.
+Both functions are executed on expressions (``semantics.symbolic``), and the expressions of their
+results are compared. Equal expressions prove that the functions compute the same. If the
+expressions differ, an input element is searched for that counts another number of times in some
+result element: that proves that they do not compute the same. In this search casts count as if
+they changed nothing. Expressions that differ without such an element prove nothing.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import DistTensorType
 from collir.layout import DistType, Mesh
 from collir.machine.model import devices_text
-from collir.semantics.symbolic.algebra import reduced, replaced
+from collir.semantics.symbolic.algebra import reduced, substituted
 from collir.semantics.symbolic.difference import explain_difference
 from collir.semantics.symbolic.execution import (
     Casts,
@@ -24,27 +25,32 @@ from collir.semantics.symbolic.execution import (
     Computations,
     ImpossibleError,
     Value,
-    alike,
-    device,
-    place,
-    results,
+    comparable,
+    coordinate_variable,
+    position_variable,
+    symbolic_results,
 )
-from collir.semantics.symbolic.expressions import Expr, Opaque, UnprovenError, forget_branches
-from collir.semantics.symbolic.indices import ZERO
-from collir.semantics.symbolic.provenance import Difference, equal, first_difference
+from collir.semantics.symbolic.expressions import (
+    Expr,
+    Opaque,
+    UnprovenError,
+    forget_interval_variables,
+)
+from collir.semantics.symbolic.indices import ZERO_INDEX
+from collir.semantics.symbolic.provenance import Difference, expressions_equal, first_difference
 from collir.semantics.validation.verdict import Outcome, Verdict
 
 
 def proven(before: FuncOp, after: FuncOp) -> Verdict:
-    """What can be told of two functions on one mesh without running them.
+    """Return the verdict on two functions of one mesh that is proven without running them.
 
-    Where that is nothing, the explanation says why.
+    Where nothing is proven, the outcome is unknown and the explanation says why.
     """
     mesh = mesh_of(before)
-    forget_branches()
+    forget_interval_variables()
     try:
         computations = Computations()
-        sides = [results(function, computations) for function in (before, after)]
+        sides = [symbolic_results(function, computations) for function in (before, after)]
         checked = _results_compared(before, after, sides)
     except UnprovenError as error:
         return Verdict(Outcome.UNKNOWN, "none", str(error))
@@ -67,62 +73,65 @@ def _impossible(error: ImpossibleError) -> str:
 def _results_compared(
     before: FuncOp, after: FuncOp, sides: Sequence[Sequence[Value]]
 ) -> Verdict | None:
-    """The first result that is not the same; None if all are."""
+    """Return the first proven difference, else the first unknown result; None if all are equal."""
     mesh = mesh_of(before)
     erased: list[list[Value]] | None = None
-    computations = Computations()  # of the two without casts
+    computations = Computations()  # of both functions without casts
     unknown: Verdict | None = None
-    types = [of_attribute(output) for output in before.function_type.outputs]
+    types = [type_of_attribute(output) for output in before.function_type.outputs]
     for index, (x, old, new) in enumerate(zip(types, *sides, strict=True)):
         if (old.shape, old.roots) != (new.shape, new.roots):
             return Verdict(Outcome.DIFFERENT, "proof", _held(mesh, old, new), index)
-        tolerance = min(4 * Fraction(x.dtype.epsilon or 0), _CONSTANTS)
-        if equal(meant(mesh, x, old), meant(mesh, x, new), tolerance):
+        tolerance = min(4 * Fraction(x.dtype.epsilon or 0), _FACTOR_TOLERANCE)
+        if expressions_equal(logical_value(mesh, x, old), logical_value(mesh, x, new), tolerance):
             continue
         if erased is None:
-            erased = [results(f, computations, Casts.ERASED) for f in (before, after)]
-        pair = [meant(mesh, x, side[index]) for side in erased]
+            erased = [symbolic_results(f, computations, Casts.ERASED) for f in (before, after)]
+        pair = [logical_value(mesh, x, side[index]) for side in erased]
         axes = [axis for axis in mesh.by_name if axis not in x.partial | old.roots]
-        free = [device(mesh, axis) for axis in axes]
-        free += [place(dim, size) for dim, size in enumerate(old.shape) if size > 1]
-        found = first_difference(pair[0], pair[1], free, tolerance)
-        if found is not None and not _doubtful(found, computations):
-            text = explain_difference(found, before, mesh, x, computations)
+        free = [coordinate_variable(mesh, axis) for axis in axes]
+        free += [position_variable(dim, size) for dim, size in enumerate(old.shape) if size > 1]
+        difference = first_difference(pair[0], pair[1], free, tolerance)
+        if difference is not None and not _doubtful(difference, computations):
+            text = explain_difference(difference, before, mesh, x, computations)
             return Verdict(Outcome.DIFFERENT, "proof", text, index)
         unknown = unknown or Verdict(Outcome.UNKNOWN, "none", "its sums have other forms", index)
     return unknown
 
 
-def _doubtful(found: Difference, computations: Computations) -> bool:
-    """Whether a difference is one of computations that may yet be the same."""
-    atoms = [found.atom, found.more.atom if found.more else None]
+def _doubtful(difference: Difference, computations: Computations) -> bool:
+    """Return whether a difference is between computations that may be equal after all."""
+    atoms = [difference.atom, difference.more.atom if difference.more else None]
     for number in [atom.number for atom in atoms if isinstance(atom, Opaque)]:
-        one = computations.known[number]
+        computation = computations.known[number]
         for other in computations.known:
-            if other is not one and alike(one, other) and not _differ(one, other):
+            similar = other is not computation and comparable(computation, other)
+            if similar and not _differ(computation, other):
                 return True
     return False
 
 
-def _differ(one: Computation, other: Computation) -> bool:
-    """Whether some operand of two computations is not the same for certain."""
-    for mine, theirs in zip(one.operands, other.operands, strict=True):
-        free = sorted(mine.expr.free | theirs.expr.free, key=str)
-        if first_difference(mine.expr, theirs.expr, free, _CONSTANTS) is not None:
+def _differ(a: Computation, b: Computation) -> bool:
+    """Return whether some operand of two computations is proven to differ."""
+    for x, y in zip(a.operands, b.operands, strict=True):
+        free = sorted(x.expr.free | y.expr.free, key=str)
+        if first_difference(x.expr, y.expr, free, _FACTOR_TOLERANCE) is not None:
             return True
     return False
 
 
-_CONSTANTS = Fraction(1, 2**21)
-"""By how much factors may differ at most, as a part of them: one may be 0.3333333, one a third."""
+_FACTOR_TOLERANCE = Fraction(1, 2**21)
+"""The relative difference that factors may have: 0.3333333 is accepted for a third."""
 
 
-def meant(mesh: Mesh, x: DistType, value: Value) -> Expr:
-    """What a result stands for: where it is partial, the reduction; at root, what is there."""
-    expr = replaced(value.expr, {device(mesh, axis): ZERO for axis in value.roots})
+def logical_value(mesh: Mesh, x: DistType, value: Value) -> Expr:
+    """Return the logical value of a result: reduced if partial, coordinate 0 if at root."""
+    expr = substituted(
+        value.expr, {coordinate_variable(mesh, axis): ZERO_INDEX for axis in value.roots}
+    )
     for axis in mesh.ordered(x.partial):
         assert x.reduction is not None
-        expr = reduced(expr, device(mesh, axis), x.reduction)
+        expr = reduced(expr, coordinate_variable(mesh, axis), x.reduction)
     return expr
 
 
@@ -134,7 +143,7 @@ def _held(mesh: Mesh, old: Value, new: Value) -> str:
     return f"it is {text(new)} where it should be {text(old)}"
 
 
-def of_attribute(attribute: Attribute) -> DistType:
-    """The distributed type that an attribute is."""
+def type_of_attribute(attribute: Attribute) -> DistType:
+    """Return the distributed type that an attribute holds."""
     assert isinstance(attribute, DistTensorType)
     return attribute.data

@@ -1,87 +1,50 @@
-"""A function on the mesh of another: where axes were placed or a level split, with its sub-axes.
+"""Functions moved to a finer mesh, to compare programs before and after placement.
 
-Placing an axis on levels, or putting the children of a level in groups, makes several sub-axes of
-one; the index along it stays what it was. So a program from before says the same with the new
-names.
+Placing an axis on levels, or splitting a level, replaces a sub-axis by several. The index along the
+axis stays the same: ``data`` becomes ``data.node, data.gpu``, major to minor. The earlier program
+therefore keeps its meaning with the new names.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-
-from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute
 
-from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of
-from collir.dialects.tensor import AxesAttr, DistTensorType
-from collir.layout import Dim, DistType, Mesh
-
-Names = Mapping[str, tuple[str, ...]]
-"""What becomes of every sub-axis, major to minor."""
+from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of
+from collir.ir.functions import machines_of, meshes_of
+from collir.ir.renaming import Renaming, rename_sub_axes
+from collir.layout import Mesh
 
 
-def refined(old: Mesh, new: Mesh) -> Names | None:
-    """The sub-axes of ``new`` that every sub-axis of ``old`` is made of; None if there are none.
+def refined(old: Mesh, new: Mesh) -> Renaming | None:
+    """Return the sub-axes of ``new`` that replace each sub-axis of ``old``, or None.
 
-    Axes are told by their names; an axis of size 1 need not be there.
+    It is None unless both meshes have the same axes, by name and size, and every sub-axis of
+    ``old`` is a product of sub-axes of ``new``. Axes of size 1 do not count.
     """
-    axes = {mesh: {a.name: a.size for a in mesh.axes if a.size > 1} for mesh in (old, new)}
-    if axes[old] != axes[new]:
+    sizes = {axis.name: axis.size for axis in old.axes if axis.size > 1}
+    if sizes != {axis.name: axis.size for axis in new.axes if axis.size > 1}:
         return None
-    names: dict[str, tuple[str, ...]] = {}
-    for axis in axes[old]:
+    renaming: dict[str, tuple[str, ...]] = {}
+    for axis in sizes:
         left = list(new.of_axis[axis])
-        for sub in old.of_axis[axis]:
+        for sub_axis in old.of_axis[axis]:
             parts: list[str] = []
-            while left and new.group_size(parts) < old.by_name[sub].size:
+            while left and new.group_size(parts) < old.by_name[sub_axis].size:
                 parts.append(left.pop(0))
-            if new.group_size(parts) != old.by_name[sub].size:
+            if new.group_size(parts) != old.by_name[sub_axis].size:
                 return None
-            names[sub] = tuple(parts)
-    return names
+            renaming[sub_axis] = tuple(parts)
+    return renaming
 
 
-def moved(function: FuncOp, other: FuncOp, names: Names) -> tuple[ModuleOp, FuncOp]:
-    """A copy of a function on the mesh of another, in a module of its own."""
-    mesh = mesh_of(other).name
+def moved_to_mesh(
+    function: FuncOp, reference: FuncOp, renaming: Renaming
+) -> tuple[ModuleOp, FuncOp]:
+    """Return a copy of a function on the mesh of ``reference``, and the new module it is in."""
+    mesh = mesh_of(reference).name
     copy = function.clone()
-    copy.attributes[MESH_ATTRIBUTE] = other.attributes[MESH_ATTRIBUTE]
-    signature = copy.function_type
-    copy.properties["function_type"] = FunctionType.from_lists(
-        [_renamed(x, names) for x in signature.inputs],
-        [_renamed(x, names) for x in signature.outputs],
-    )
-    for argument in copy.args:
-        argument._type = _renamed(argument.type, names)  # pyright: ignore[reportPrivateUsage]
-    for op in copy.body.ops:
-        for name, attribute in op.properties.items():
-            op.properties[name] = _renamed(attribute, names)
-        for result in op.results:
-            result._type = _renamed(result.type, names)  # pyright: ignore[reportPrivateUsage]
-    module = other.parent_op()
+    copy.attributes[MESH_ATTRIBUTE] = reference.attributes[MESH_ATTRIBUTE]
+    rename_sub_axes(copy, renaming)
+    module = reference.parent_op()
     assert isinstance(module, ModuleOp)
-    meshes = [op for op in module.ops if isinstance(op, MeshOp) and op.sym_name.data == mesh]
-    machines = [op for op in module.ops if isinstance(op, MachineOp)]
-    return ModuleOp([op.clone() for op in (*machines, *meshes)] + [copy]), copy
-
-
-def _renamed(attribute: Attribute, names: Names) -> Attribute:
-    if isinstance(attribute, AxesAttr):
-        return AxesAttr(_all(attribute.data, names))
-    if isinstance(attribute, DistTensorType):
-        return DistTensorType(renamed_type(attribute.data, names))
-    return attribute
-
-
-def renamed_type(x: DistType, names: Names) -> DistType:
-    """A type with the sub-axes that its own became."""
-    return replace(
-        x,
-        dims=tuple(Dim(dim.size, _all(dim.axes, names)) for dim in x.dims),
-        partial=frozenset(_all(tuple(x.partial), names)),
-        root=frozenset(_all(tuple(x.root), names)),
-    )
-
-
-def _all(axes: tuple[str, ...], names: Names) -> tuple[str, ...]:
-    return tuple(new for axis in axes for new in names.get(axis, (axis,)))
+    meshes = [op for op in meshes_of(module) if op.sym_name.data == mesh]
+    return ModuleOp([op.clone() for op in (*machines_of(module), *meshes)] + [copy]), copy

@@ -1,9 +1,12 @@
-"""Where a function loses more than another to underflow.
+"""Losses to underflow: the result in which a function loses more than another.
 
 A value of a type of short range that is made small may become 0. At the end of a program that is
-a rounding like others. If many such values are added up, or one is scaled up again, what is lost
-counts as often. Functions are run on expressions (symbolic.py) in which every value that may
-underflow is a cast; what is lost in an element is the sum of the factors of its casts.
+a rounding like any other. If many such values are added up, or if one is scaled up again, the loss
+is multiplied. Example: the sum of 8 values of f16 that were scaled by 1/8 before may lose 8 times
+as much as the sum scaled afterwards.
+
+Functions are executed symbolically (``semantics.symbolic``) with a cast for every value that may
+underflow. The loss in an element is the sum of the factors of its casts.
 """
 
 from collections.abc import Iterator
@@ -15,78 +18,87 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType
 from collir.semantics.symbolic.algebra import zipped
-from collir.semantics.symbolic.execution import Casts, Computations, ImpossibleError, results
+from collir.semantics.symbolic.execution import (
+    Casts,
+    Computations,
+    ImpossibleError,
+    symbolic_results,
+)
 from collir.semantics.symbolic.expressions import (
-    ZERO,
-    Best,
+    ZERO_EXPR,
     Cast,
     Expr,
+    Extremum,
     Input,
-    Node,
     Opaque,
-    Over,
     Product,
     Sum,
-    Total,
+    Summand,
+    SummedSelect,
     UnprovenError,
-    number,
+    constant_expr,
 )
-from collir.semantics.validation.proof import meant, of_attribute
+from collir.semantics.validation.proof import logical_value, type_of_attribute
 
 _SMALL = Fraction(1, 1000)
-"""By how much losses have to differ, as a part of them."""
+"""The relative difference from which on losses count as different."""
 
 
-def more_lost(before: FuncOp, after: FuncOp) -> tuple[int, Fraction] | None:
-    """The first result that loses more to underflow than before, and how many times as much."""
-    types: list[DistType] = [of_attribute(output) for output in before.function_type.outputs]
+def excess_loss(before: FuncOp, after: FuncOp) -> tuple[int, Fraction] | None:
+    """Return the first result that loses more to underflow than before, and the ratio of losses."""
+    types: list[DistType] = [type_of_attribute(output) for output in before.function_type.outputs]
     mesh = mesh_of(before)
     try:
         sides: list[list[Expr]] = []
         for function in (after, before):
-            values = results(function, Computations(), Casts.UNDERFLOW)
-            sides.append([meant(mesh, x, v) for x, v in zip(types, values, strict=True)])
-            if all(_lost(expr) <= 1 for expr in sides[0]):
+            values = symbolic_results(function, Computations(), Casts.UNDERFLOW)
+            sides.append([logical_value(mesh, x, v) for x, v in zip(types, values, strict=True)])
+            if all(_loss(expr) <= 1 for expr in sides[0]):
                 return None
         for index, (new, old) in enumerate(zip(*sides, strict=True)):
-            if found := max(_numbers(zipped(new, old, _times)), default=Fraction(0)):
-                return index, found
+            if ratio := max(_constants(zipped(new, old, _loss_ratio)), default=Fraction(0)):
+                return index, ratio
     except (UnprovenError, ImpossibleError, RecursionError):
         pass
     return None
 
 
-def _times(new: Sum, old: Sum) -> Expr:
-    """How many times as much the one sum loses as the other; 0, if that is not more."""
-    times = _lost(new) / max(_lost(old), Fraction(1))
-    return number(times) if times > 1 + _SMALL else ZERO
+def _loss_ratio(new: Sum, old: Sum) -> Expr:
+    """Return the ratio of the losses of two sums, or 0 if the new loss is not larger."""
+    ratio = _loss(new) / max(_loss(old), Fraction(1))
+    return constant_expr(ratio) if ratio > 1 + _SMALL else ZERO_EXPR
 
 
-def _numbers(one: Expr) -> Iterator[Fraction]:
-    """The constants that an expression of nothing else may be."""
-    if isinstance(one, Sum):
-        yield one.number
+def _constants(expr: Expr) -> Iterator[Fraction]:
+    """Yield the constants in the branches of an expression."""
+    if isinstance(expr, Sum):
+        yield expr.number
     else:
-        for _, value in one.branches:
-            yield from _numbers(value)
+        for _, value in expr.branches:
+            yield from _constants(value)
 
 
-def _lost(one: Expr) -> Fraction:
-    """How many values that underflowed are lost in an element at most."""
-    if not isinstance(one, Sum):
-        return max(_lost(value) for _, value in one.branches)
-    each = (abs(n) * prod(v.size for v in key.bound) * _lost_in(key.node) for key, n in one.terms)
-    return sum(each, Fraction(0))
+def _loss(expr: Expr) -> Fraction:
+    """Return an upper bound of the number of underflowed values that are lost in an element."""
+    if not isinstance(expr, Sum):
+        return max(_loss(value) for _, value in expr.branches)
+    losses = (
+        abs(times) * prod(var.size for var in term.bound) * _loss_in(term.summand)
+        for term, times in expr.terms
+    )
+    return sum(losses, Fraction(0))
 
 
-def _lost_in(node: Node) -> Fraction:
-    match node:
+def _loss_in(summand: Summand) -> Fraction:
+    match summand:
         case Input() | Opaque():
             return Fraction(0)
         case Cast():
-            return max(_lost(node.body), Fraction(1)) if node.dtype.short_range else Fraction(0)
-        case Total():
-            return _lost(node.body)
-        case Best() | Product():
-            of = [one if isinstance(one, Over) else one[0] for one in node.of]
-            return max(_lost(one.body) for one in of)
+            short = summand.dtype.short_range
+            return max(_loss(summand.body), Fraction(1)) if short else Fraction(0)
+        case SummedSelect():
+            return _loss(summand.body)
+        case Extremum():
+            return max(_loss(family.body) for family in summand.families)
+        case Product():
+            return max(_loss(family.body) for family, _ in summand.factors)

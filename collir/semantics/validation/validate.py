@@ -1,10 +1,10 @@
-"""Do two functions compute the same? A proof, or a run of both on the same data.
+"""Translation validation: check that two functions compute the same, by proof or by running both.
 
-The proof holds for all inputs, takes the time of the program's steps and not of its devices and
-elements, and names what is wrong: which element of which result, and what it is made of. Rounding
-is no difference, but for what underflows and is added up (underflow.py). Where the proof cannot
-tell, both functions are run on random data (trial.py), if that is small enough. A verdict says
-which of the two it was.
+A proof (``proof``) holds for all inputs. Its time depends on the steps of the program, not on the
+number of devices or elements. A proven difference names an element of a result and its wrong
+contributions. Rounding is no difference, except for underflow whose loss is multiplied
+(``underflow``). If nothing is proven, both functions are run on random inputs (``runs``), provided
+that their buffers are small enough. The verdict says which method was used.
 """
 
 from dataclasses import dataclass
@@ -13,29 +13,30 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
+from collir.ir.functions import functions_of
 from collir.layout import Mesh
-from collir.semantics.validation.proof import of_attribute, proven
-from collir.semantics.validation.same_mesh import moved, refined
-from collir.semantics.validation.trial import memory_of_runs, run_both
-from collir.semantics.validation.underflow import more_lost
+from collir.semantics.validation.proof import proven, type_of_attribute
+from collir.semantics.validation.runs import FunctionInModule, memory_of_runs, run_both
+from collir.semantics.validation.same_mesh import moved_to_mesh, refined
+from collir.semantics.validation.underflow import excess_loss
 from collir.semantics.validation.verdict import How, Outcome, Verdict
 from collir.syntax.parsing import no_gc
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A function of the later module, and what was found."""
+    """A function of the later module with the verdict on it."""
 
     function: FuncOp
     verdict: Verdict
 
 
-MEMORY = 2**30
-"""Bytes of buffers up to which functions are run, unless told otherwise."""
+MEMORY_LIMIT = 2**30
+"""The default limit of the bytes of buffers up to which functions are run."""
 
 
 def compare(
@@ -45,13 +46,13 @@ def compare(
     after_module: ModuleOp,
     *,
     seed: int = 0,
-    memory: int = MEMORY,
+    memory: int = MEMORY_LIMIT,
 ) -> Verdict:
-    """Whether two functions compute the same.
+    """Return the verdict on whether two functions compute the same.
 
     Args:
-        seed: of the random inputs, where the functions are run.
-        memory: bytes of buffers up to which they are.
+        seed: the seed of the random inputs, if the functions are run.
+        memory: the bytes of buffers up to which the functions are run.
     """
     if not (_is_program(before) and _is_program(after)):
         return Verdict(
@@ -61,25 +62,26 @@ def compare(
     if isinstance(pair, str):
         return Verdict(Outcome.DIFFERENT, "none", pair)
     (old_module, old), (new_module, new) = pair
-    if problem := _other_types(old, new):
+    if problem := _signature_difference(old, new):
         return Verdict(Outcome.DIFFERENT, "none", problem)
     with meshes_remembered(), no_gc():
         verdict = proven(old, new)
         if verdict.outcome is Outcome.DIFFERENT:
             return verdict
-        if lost := more_lost(old, new):
+        if loss := excess_loss(old, new):
+            result, ratio = loss
             text = (
-                f"up to {float(lost[1]):g} times as much is lost to underflow, as values are made "
+                f"up to {float(ratio):g} times as much is lost to underflow, as values are made "
                 "small before they are added or scaled up, and not after"
             )
-            return Verdict(Outcome.DIFFERENT, "proof", text, lost[0])
+            return Verdict(Outcome.DIFFERENT, "proof", text, result)
         if verdict.outcome is Outcome.SAME:
             return verdict
         return executed(old, old_module, new, new_module, verdict.explanation, seed, memory)
 
 
 def _is_program(function: FuncOp) -> bool:
-    """Whether a function is on a mesh, and has operations and types of ``coll`` only."""
+    """Return whether a function is on a mesh, with types and operations of collir only."""
     types = (*function.function_type.inputs, *function.function_type.outputs)
     return (
         MESH_ATTRIBUTE in function.attributes
@@ -88,42 +90,41 @@ def _is_program(function: FuncOp) -> bool:
     )
 
 
-_Placed = tuple[ModuleOp, FuncOp]
-
-
-def _on_one_mesh(before: _Placed, after: _Placed) -> tuple[_Placed, _Placed] | str:
-    """Two functions with the sub-axes of the finer mesh; why not, where that is not possible."""
+def _on_one_mesh(
+    before: FunctionInModule, after: FunctionInModule
+) -> tuple[FunctionInModule, FunctionInModule] | str:
+    """Return both functions on the finer of their meshes, or the reason why that is impossible."""
     old, new = mesh_of(before[1]), mesh_of(after[1])
     if old == new:
         return before, after
-    if (names := refined(old, new)) is not None:
-        return moved(before[1], after[1], names), after
-    if (names := refined(new, old)) is not None:
-        return before, moved(after[1], before[1], names)
+    if (renaming := refined(old, new)) is not None:
+        return moved_to_mesh(before[1], after[1], renaming), after
+    if (renaming := refined(new, old)) is not None:
+        return before, moved_to_mesh(after[1], before[1], renaming)
     return (
         f"it is on mesh @{new.name} ({_axes(new)}), and was on mesh @{old.name} ({_axes(old)}): "
         "only meshes of the same axes can be compared, placed or not"
     )
 
 
-def _other_types(before: FuncOp, after: FuncOp) -> str:
-    """Which of the types of two functions are not the same."""
-    for what, old, new in (
+def _signature_difference(before: FuncOp, after: FuncOp) -> str:
+    """Return the first difference between the types of two signatures, or an empty text."""
+    mesh = mesh_of(after)
+    for kind, old, new in (
         ("argument", before.function_type.inputs, after.function_type.inputs),
         ("result", before.function_type.outputs, after.function_type.outputs),
     ):
         if len(old) != len(new):
-            return f"it has {_counted(len(new), what)}, and had {len(old)}"
-        mesh = mesh_of(after)
-        for index, (one, other) in enumerate(zip(old, new, strict=True)):
-            if one != other:
-                texts = [of_attribute(side).text(mesh) for side in (other, one)]
-                return f"its {what} {index} is {texts[0]}, and was {texts[1]}"
+            return f"it has {_counted(len(new), kind)}, and had {len(old)}"
+        for index, (old_type, new_type) in enumerate(zip(old, new, strict=True)):
+            if old_type != new_type:
+                texts = [type_of_attribute(x).text(mesh) for x in (new_type, old_type)]
+                return f"its {kind} {index} is {texts[0]}, and was {texts[1]}"
     return ""
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _axes(mesh: Mesh) -> str:
@@ -137,22 +138,22 @@ def executed(
     after_module: ModuleOp,
     unproven: str,
     seed: int = 0,
-    memory: int = MEMORY,
+    memory: int = MEMORY_LIMIT,
 ) -> Verdict:
-    """Run both functions on random inputs, where their buffers are small enough.
+    """Return the verdict of running both functions on random inputs, if their buffers are small.
 
     Args:
-        unproven: why nothing is proven.
+        unproven: the reason why nothing is proven.
     """
     size = memory_of_runs([before, after])
     if size > memory:
         text = f"not proven, as {unproven}; not run, as that takes {size / 2**20:.0f} MiB"
         return Verdict(Outcome.UNKNOWN, "none", f"{text} for all devices")
-    types = [of_attribute(output) for output in before.function_type.outputs]
-    trial = run_both((before_module, before), (after_module, after), types, seed)
-    if trial.problem:
-        return Verdict(Outcome.DIFFERENT, "execution", trial.problem, trial.result)
-    text = f"not proven, equal on {trial.runs} runs ({unproven})"
+    types = [type_of_attribute(output) for output in before.function_type.outputs]
+    compared = run_both((before_module, before), (after_module, after), types, seed)
+    if compared.problem:
+        return Verdict(Outcome.DIFFERENT, "execution", compared.problem, compared.result)
+    text = f"not proven, equal on {compared.runs} runs ({unproven})"
     return Verdict(Outcome.SAME, "execution", text)
 
 
@@ -160,55 +161,56 @@ def executed(
 
 
 def compare_modules(
-    before: ModuleOp, after: ModuleOp, *, new: bool = True, seed: int = 0, memory: int = MEMORY
+    before: ModuleOp,
+    after: ModuleOp,
+    *,
+    new: bool = True,
+    seed: int = 0,
+    memory: int = MEMORY_LIMIT,
 ) -> list[Checked]:
-    """Compares the functions of two modules by name; those of ``after``, in order.
+    """Compare the functions of two modules by name; return the verdicts in the order of ``after``.
 
-    A function only ``after`` has is compared with the one whose place it takes, if there is one.
+    A function that only ``after`` has is compared with the function whose place it takes, if any.
 
     Args:
-        new: whether ``after`` may have others besides.
+        new: whether ``after`` may have additional functions.
 
     Raises:
-        DiagnosticError: functions that differ, or that one of the modules does not have.
+        DiagnosticError: functions differ, or one of the modules lacks a function.
     """
-    old = {f.sym_name.data: f for f in _functions(before)}
-    there = {f.sym_name.data: f for f in _functions(after)}
+    old = {f.sym_name.data: f for f in functions_of(before)}
+    later = {f.sym_name.data: f for f in functions_of(after)}
     errors = [
         Diagnostic(f"@{name} is missing in what is compared with this", Position.of(function))
         for name, function in old.items()
-        if name not in there
+        if name not in later
     ]
-    done: list[Checked] = []
-    for name, function in there.items():
+    checked: list[Checked] = []
+    for name, function in later.items():
         stands_for = place_of(function)
-        other = old.get(name) or (old.get(stands_for[0]) if stands_for else None)
-        if other is None:
+        original = old.get(name) or (old.get(stands_for[0]) if stands_for else None)
+        if original is None:
             if not new:
                 message = f"@{name} is not in what it is compared with"
                 errors.append(Diagnostic(message, Position.of(function)))
             continue
-        verdict = compare(other, before, function, after, seed=seed, memory=memory)
-        done.append(Checked(function, verdict))
+        verdict = compare(original, before, function, after, seed=seed, memory=memory)
+        checked.append(Checked(function, verdict))
         if verdict.outcome is Outcome.DIFFERENT:
-            errors.append(_diagnostic(name, other, function, verdict))
+            errors.append(_diagnostic(name, original, function, verdict))
     if errors:
         raise DiagnosticError(errors)
-    return done
-
-
-def _functions(module: ModuleOp) -> list[FuncOp]:
-    return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
+    return checked
 
 
 def _diagnostic(name: str, before: FuncOp, after: FuncOp, verdict: Verdict) -> Diagnostic:
-    """What to say of a function that computes something else."""
+    """Return the error for a function that computes something else."""
     place = Position.of(after)
     which = ""
     last = after.body.block.last_op
     if verdict.result is not None and last is not None:
         value = last.operands[verdict.result]
-        named = f"%{value.name_hint}" if value.name_hint else "its result"
+        named = value_text(value, "its result")
         which = f" for {named}"
         if len(last.operands) > 1:
             which += f", result {verdict.result}"

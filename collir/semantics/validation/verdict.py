@@ -1,4 +1,4 @@
-"""What is known of two functions, and how it came to be known."""
+"""The verdict on two functions: the outcome of a comparison, and how it was found."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ How = Literal["proof", "execution", "none"]
 
 
 class Outcome(StrEnum):
-    """What is known of two functions."""
+    """The outcome of comparing two functions."""
 
     SAME = "same"
     DIFFERENT = "different"
@@ -17,7 +17,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of two functions, by what, and in words; ``result`` is which one differs."""
+    """The outcome of comparing two functions.
+
+    Attributes:
+        how: the method that found the outcome.
+        explanation: the reason, as a sentence for the user without its subject.
+        result: the number of the result that differs.
+    """
 
     outcome: Outcome
     how: How

@@ -13,9 +13,11 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
 from collir.dialects.machine import LevelAttr, MachineOp, MeshOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.functions import machines_of, meshes_of
+from collir.ir.renaming import Renaming
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, LinkKind, Machine, fabrics
-from collir.synthesis.placement.meshes import Names, change
+from collir.synthesis.placement.meshes import change
 
 _KIND = {kind: f"is a {kind}" for kind in LinkKind} | {LinkKind.LINKS: "is a matrix of links"}
 
@@ -31,7 +33,7 @@ def split_level(module: ModuleOp, name: str, sizes: Sequence[int]) -> None:
         DiagnosticError: no machine has the level; the sizes do not multiply to its own; it is no
             switch; or an axis lies across the groups.
     """
-    machines = [op for op in module.ops if isinstance(op, MachineOp)]
+    machines = machines_of(module)
     found = [op for op in machines if any(level.name == name for level in op.value().levels)]
     if not found:
         levels = {level.name: None for op in machines for level in op.value().levels}
@@ -40,8 +42,8 @@ def split_level(module: ModuleOp, name: str, sizes: Sequence[int]) -> None:
     split = {op.sym_name.data: _machine(op, name, sizes) for op in found}
     meshes = [
         (op, *_mesh(op, split[machine], name, sizes))
-        for op in module.ops
-        if isinstance(op, MeshOp) and (machine := op.machine.root_reference.data) in split
+        for op in meshes_of(module)
+        if (machine := op.machine.root_reference.data) in split
     ]
     for op in found:
         op.levels = ArrayAttr([LevelAttr.of(level) for level in split[op.sym_name.data].levels])
@@ -95,7 +97,7 @@ def _machine(op: MachineOp, name: str, sizes: Sequence[int]) -> Machine:
     return Machine(machine.name, tuple(levels), machine.device)
 
 
-def _mesh(op: MeshOp, machine: Machine, name: str, sizes: Sequence[int]) -> tuple[Mesh, Names]:
+def _mesh(op: MeshOp, machine: Machine, name: str, sizes: Sequence[int]) -> tuple[Mesh, Renaming]:
     """A mesh on the machine with its level split, and what becomes of its sub-axes."""
     mesh = op.value()
     if not mesh.placed:
@@ -119,7 +121,7 @@ def _mesh(op: MeshOp, machine: Machine, name: str, sizes: Sequence[int]) -> tupl
             factors += [Factor(f"{name}_{index}", size) for index, size in parts]
         axes.append(Axis.placed(axis.name, factors))
     new = Mesh(mesh.name, machine, tuple(axes))
-    names: Names = {}
+    names: dict[str, tuple[str, ...]] = {}
     for axis, subs in mesh.of_axis.items():
         for sub in subs:
             names[sub] = tuple(

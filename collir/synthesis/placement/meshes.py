@@ -6,35 +6,25 @@ stays what it was, so programs compute what they did. A mesh that is smaller tha
 the first children of levels, as a machine of its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from xdsl.dialects.builtin import ArrayAttr, FunctionType, ModuleOp, StringAttr, SymbolRefAttr
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Block
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr
 
-from collir.dialects.machine import (
-    MESH_ATTRIBUTE,
-    AxisAttr,
-    DeviceAttr,
-    LevelAttr,
-    MachineOp,
-    MeshOp,
-)
-from collir.dialects.tensor import AxesAttr, DistTensorType
-from collir.ir.functions import functions_of
-from collir.layout import Axis, Dim, DistType, Factor, Mesh
+from collir.dialects.machine import MESH_ATTRIBUTE, AxisAttr, MeshOp
+from collir.ir.builders import machine_op
+from collir.ir.functions import functions_of, meshes_of
+from collir.ir.names import unused_symbol
+from collir.ir.renaming import Renaming, rename_sub_axes
+from collir.layout import Axis, Factor, Mesh
 from collir.machine import Machine
 from collir.machine.model import product
 from collir.synthesis.p2.matrices import Matrix
 
-Names = dict[str, tuple[str, ...]]
-"""What becomes of every sub-axis."""
-
 
 def unplaced(module: ModuleOp) -> list[MeshOp]:
     """The meshes of a module whose axes are not on levels."""
-    meshes = [op for op in module.ops if isinstance(op, MeshOp)]
-    return [op for op in meshes if not op.value().placed]
+    return [op for op in meshes_of(module) if not op.value().placed]
 
 
 def part_of(machine: Machine, sizes: Sequence[int]) -> Machine:
@@ -68,83 +58,19 @@ def place(op: MeshOp, mesh: Mesh) -> None:
     module = op.parent_op()
     assert isinstance(module, ModuleOp)
     if mesh.machine != op.value().machine:
-        machine = _declared(module, mesh.machine)
+        name = unused_symbol(module, mesh.machine.name)
+        machine = machine_op(replace(mesh.machine, name=name))
         assert op.parent is not None
         op.parent.insert_op_before(machine, op)
-        op.machine = SymbolRefAttr(machine.sym_name.data)
+        op.machine = SymbolRefAttr(name)
     change(op, mesh, {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes})
 
 
-def change(op: MeshOp, mesh: Mesh, names: Names) -> None:
+def change(op: MeshOp, mesh: Mesh, renaming: Renaming) -> None:
     """Gives a mesh the axes of another, and renames the sub-axes of all programs on it."""
     module = op.parent_op()
     assert isinstance(module, ModuleOp)
     for function in functions_of(module):
         if function.attributes[MESH_ATTRIBUTE] == SymbolRefAttr(op.sym_name.data):
-            _rename(function, names)
+            rename_sub_axes(function, renaming)
     op.axes = ArrayAttr([AxisAttr.of(axis) for axis in mesh.axes])
-
-
-def _declared(module: ModuleOp, machine: Machine) -> MachineOp:
-    """A machine as an operation, under a name that the module does not have yet."""
-    names = {
-        name.data
-        for op in module.ops
-        if isinstance(name := op.properties.get("sym_name"), StringAttr)
-    }
-    name = machine.name
-    while name in names:
-        name += "_"
-    properties: dict[str, Attribute] = {
-        "sym_name": StringAttr(name),
-        "levels": ArrayAttr([LevelAttr.of(level) for level in machine.levels]),
-    }
-    if machine.device is not None:
-        properties["device"] = DeviceAttr.of(machine.device)
-    return MachineOp.create(properties=properties)
-
-
-def _rename(function: FuncOp, names: Names) -> None:
-    signature = function.function_type
-    function.properties["function_type"] = FunctionType.from_lists(
-        [renamed(x, names) for x in signature.inputs],
-        [renamed(x, names) for x in signature.outputs],
-    )
-    for op in function.walk():
-        for name, attribute in op.properties.items():
-            if name != "function_type":
-                op.properties[name] = renamed(attribute, names)
-        for block in (block for region in op.regions for block in region.blocks):
-            _retype(block, names)
-        for result in op.results:
-            result._type = renamed(result.type, names)  # pyright: ignore[reportPrivateUsage]
-
-
-def _retype(block: Block, names: Names) -> None:
-    for argument in block.args:
-        argument._type = renamed(argument.type, names)  # pyright: ignore[reportPrivateUsage]
-
-
-def renamed(attribute: Attribute, names: Names) -> Attribute:
-    """An attribute with every axis replaced by its sub-axes."""
-    if isinstance(attribute, AxesAttr):
-        return AxesAttr(_all(attribute.data, names))
-    if isinstance(attribute, DistTensorType):
-        return DistTensorType(renamed_type(attribute.data, names))
-    return attribute
-
-
-def renamed_type(x: DistType, names: Names) -> DistType:
-    """A type with every axis replaced by its sub-axes."""
-    partial = frozenset(_all(x.partial, names))
-    return DistType(
-        x.dtype,
-        tuple(Dim(dim.size, _all(dim.axes, names)) for dim in x.dims),
-        partial,
-        x.reduction if partial else None,
-        frozenset(_all(x.root, names)),
-    )
-
-
-def _all(axes: Iterable[str], names: Names) -> tuple[str, ...]:
-    return tuple(sub for axis in axes for sub in names[axis])

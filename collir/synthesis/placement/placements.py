@@ -22,6 +22,7 @@ from collir.dialects.machine import MESH_ATTRIBUTE, MeshOp
 from collir.dialects.operation import DistOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.renaming import renamed_type
 from collir.layout import DistType, Mesh
 from collir.layout.numbers import divisors
 from collir.machine import Level, LinkKind
@@ -29,7 +30,7 @@ from collir.search import Optimum, Problem
 from collir.search.core.plan import Order
 from collir.synthesis.p2.matrices import Matrix, count, rows
 from collir.synthesis.placement.bounds import PlacementBounds, Room, Rows
-from collir.synthesis.placement.meshes import placed, renamed_type
+from collir.synthesis.placement.meshes import placed
 from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.states import StatePaths
 from collir.synthesis.searching import TIME, best_of, cut_off, gap_of, interrupted, workers

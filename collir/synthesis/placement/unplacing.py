@@ -13,6 +13,7 @@ from xdsl.ir import Attribute
 
 from collir.dialects.machine import MeshOp
 from collir.dialects.tensor import AxesAttr, DistTensorType
+from collir.ir.functions import meshes_of
 from collir.layout import Axis, Mesh
 from collir.synthesis.placement.meshes import change
 from collir.synthesis.placement.placements import functions_on
@@ -22,7 +23,7 @@ def unplaced_copy(module: ModuleOp, mesh: Mesh) -> tuple[ModuleOp, MeshOp] | Non
     """A copy of a module in which a mesh has no placement, and that mesh; None if some function
     names a part of an axis."""
     copy = module.clone()
-    op = next(o for o in copy.ops if isinstance(o, MeshOp) and o.sym_name.data == mesh.name)
+    op = next(op for op in meshes_of(copy) if op.sym_name.data == mesh.name)
     return (copy, op) if unplace(copy, op) is None else None
 
 

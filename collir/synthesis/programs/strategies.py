@@ -22,7 +22,9 @@ from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy
-from collir.ir.remarks import current_pass, remark
+from collir.ir.names import unused_symbol
+from collir.ir.progress import activity
+from collir.ir.remarks import remark
 from collir.layout import LayoutError, Mesh, unplaced
 from collir.layout.steps import (
     ALL_GATHER,
@@ -365,14 +367,10 @@ def _rewritten_if_it_pays(
 
 def copies(module: ModuleOp, function: FuncOp, count: int) -> list[FuncOp]:
     """Copies of a function behind it, ``@f_2`` and so on, which take no other's place."""
-    names = {op.sym_name.data for op in module.ops if isinstance(op, FuncOp)}
     made: list[FuncOp] = []
     for number in range(2, count + 2):
         copy = function.clone()
-        name = f"{function.sym_name.data}_{number}"
-        while name in names:
-            name += "_"
-        names.add(name)
+        name = unused_symbol(module, f"{function.sym_name.data}_{number}")
         copy.properties["sym_name"] = StringAttr(name)
         for attribute in (FOR, FROM):
             copy.attributes.pop(attribute, None)
@@ -466,7 +464,7 @@ def choices_in(function: FuncOp, wanted: SearchOptions) -> list[Choices]:
     found: list[Choices] = []
     every = searched_in(function)
     for number, op in enumerate(every):
-        current_pass(f"{op.mnemonic} {number + 1} of {len(every)} in @{function.sym_name.data}")
+        activity.set(f"{op.mnemonic} {number + 1} of {len(every)} in @{function.sym_name.data}")
         if alike(op) not in known:
             known[alike(op)] = choices(op, wanted)
         found.append(known[alike(op)])

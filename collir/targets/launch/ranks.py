@@ -12,6 +12,7 @@ from xdsl.utils.target import Target
 import collir
 from collir.dialects.machine import MeshOp
 from collir.ir.diagnostics import DiagnosticError
+from collir.ir.functions import meshes_of
 from collir.layout import Mesh, SubAxis, unplaced
 from collir.machine import Fabric, fabrics
 from collir.targets.code.python_text import comment
@@ -42,7 +43,7 @@ def meshes(module: ModuleOp, name: str) -> list[MeshOp]:
     Raises:
         DiagnosticError: there is none, or one that is not on levels.
     """
-    ops = [op for op in module.ops if isinstance(op, MeshOp)]
+    ops = meshes_of(module)
     if not ops:
         raise DiagnosticError.at(
             module, "there is no mesh: write `mesh @m on @machine { data = node:2 * gpu:4 }`"

@@ -16,7 +16,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.functions import functions_of
-from collir.semantics.validation.proof import of_attribute
+from collir.semantics.validation.proof import type_of_attribute
 from collir.semantics.validation.validate import Outcome, compare
 from collir.synthesis.programs.crossings import crossings, fastest
 from collir.synthesis.programs.sizes import by_size, rewritten, text_of
@@ -176,7 +176,7 @@ def _types(function: FuncOp) -> tuple[list[str], list[str]]:
     """Return the types of arguments and of results, as written."""
     mesh, types = mesh_of(function), function.function_type
     inputs, outputs = (
-        [of_attribute(one).text(mesh) for one in side] for side in (types.inputs, types.outputs)
+        [type_of_attribute(x).text(mesh) for x in side] for side in (types.inputs, types.outputs)
     )
     return inputs, outputs
 

@@ -12,9 +12,9 @@ from collir.cost.network.group import CostError
 from collir.cost.programs.critical import Link, TimeShare, critical_path, time_shares
 from collir.cost.programs.simulation import SimulatedStep, Simulation, simulate
 from collir.cost.programs.whatif import LARGER, Change, improvements, per_byte
-from collir.dialects.machine import MeshOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.ir.remarks import current_pass, passes_run
+from collir.ir.functions import meshes_of
+from collir.ir.progress import activity, passes_run
 from collir.layout import Mesh
 from collir.synthesis.placement.meshes import place
 from collir.synthesis.placement.placements import best_placements, functions_on
@@ -61,19 +61,19 @@ class ExplainTarget(CostingTarget):
             raise ValueError("limit is 0 (none) or more seconds")
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        current_pass("simulates")
+        activity.set("simulates")
         found = simulate(module, self.cost_model())
         where = next(filter(None, map(Position.of, module.ops)), None)
         file = where.file if where else ""
         whole, in_chunks = (self._programs(module.clone(), chunks) for chunks in (1, CHUNKS))
-        current_pass("looks for fewer steps")
+        activity.set("looks for fewer steps")
         together = self._fused(module.clone())
         elsewhere = {
             op.sym_name.data: self._elsewhere(module, op.value(), whole)
-            for op in module.ops
-            if isinstance(op, MeshOp) and op.value().placed
+            for op in meshes_of(module)
+            if op.value().placed
         }
-        current_pass("simulates better machines")
+        activity.set("simulates better machines")
         blocks: list[list[str]] = []
         for one in found:
             decompose = self._pass("decompose")

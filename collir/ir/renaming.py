@@ -1,0 +1,66 @@
+"""Changes of the types and attributes of a function, in place; renamed sub-axes among them."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from xdsl.dialects.builtin import FunctionType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, SSAValue
+
+from collir.dialects.tensor import AxesAttr, DistTensorType
+from collir.layout import Dim, DistType
+
+Renaming = Mapping[str, tuple[str, ...]]
+"""The sub-axes that replace a sub-axis, major to minor; a sub-axis without an entry stays."""
+
+
+def set_type(value: SSAValue, new_type: Attribute) -> None:
+    """Give a value another type; its uses and its name stay."""
+    value._type = new_type  # pyright: ignore[reportPrivateUsage]
+
+
+def map_attributes(function: FuncOp, mapped: Callable[[Attribute], Attribute]) -> None:
+    """Replace the types in a function's signature, and the types of values and the properties in
+    its body (nested regions too), by what ``mapped`` returns for each."""
+
+    def mapped_property(attribute: Attribute) -> Attribute:
+        if isinstance(attribute, FunctionType):
+            inputs, outputs = map(mapped, attribute.inputs), map(mapped, attribute.outputs)
+            return FunctionType.from_lists([*inputs], [*outputs])
+        return mapped(attribute)
+
+    for op in function.walk():
+        op.properties = {name: mapped_property(value) for name, value in op.properties.items()}
+        arguments = [arg for region in op.regions for block in region.blocks for arg in block.args]
+        for value in (*arguments, *op.results):
+            set_type(value, mapped(value.type))
+
+
+def rename_sub_axes(function: FuncOp, renaming: Renaming) -> None:
+    """Rename the sub-axes in all types and attributes of a function."""
+    map_attributes(function, lambda attribute: _renamed(attribute, renaming))
+
+
+def renamed_type(x: DistType, renaming: Renaming) -> DistType:
+    """Return a type with its sub-axes renamed."""
+    partial = frozenset(_renamed_axes(x.partial, renaming))
+    return DistType(
+        x.dtype,
+        tuple(Dim(dim.size, _renamed_axes(dim.axes, renaming)) for dim in x.dims),
+        partial,
+        x.reduction if partial else None,
+        frozenset(_renamed_axes(x.root, renaming)),
+    )
+
+
+def _renamed(attribute: Attribute, renaming: Renaming) -> Attribute:
+    match attribute:
+        case AxesAttr():
+            return AxesAttr(_renamed_axes(attribute.data, renaming))
+        case DistTensorType():
+            return DistTensorType(renamed_type(attribute.data, renaming))
+        case _:
+            return attribute
+
+
+def _renamed_axes(axes: Iterable[str], renaming: Renaming) -> tuple[str, ...]:
+    return tuple(new for axis in axes for new in renaming.get(axis, (axis,)))
