@@ -79,6 +79,16 @@ def _least(cut, best):  # pragma: no cover - compiled
 
 
 @njit(nogil=True, cache=True)
+def _record(answers, index, candidates, path, depth, bound):  # pragma: no cover - compiled
+    """Write a clique into row ``index`` of the answers; the start of the search has no bound."""
+    answer_candidates, answer_path, answer_depth, answer_bound = answers
+    answer_candidates[index] = candidates
+    answer_path[index] = path
+    answer_depth[index] = depth
+    answer_bound[index] = bound
+
+
+@njit(nogil=True, cache=True)
 def _dive(
     adjacent, apart, cut, limit, first_only, size, stack, answers, counts
 ):  # pragma: no cover - compiled
@@ -87,7 +97,6 @@ def _dive(
     ``stack`` and ``answers`` are arrays with a row for each level and answer (see ``_Space``).
     """
     candidates, order, colours, waiting, others, path, scratch = stack
-    answer_candidates, answer_path, answer_depth, answer_bound = answers
     rows, words = candidates.shape
     best = np.int64(-1)
     nodes, pruned, backtracks, deepest, depth, found, last = 0, 0, 0, 0, 0, 0, 0
@@ -99,11 +108,8 @@ def _dive(
         if size + depth >= least:
             best = size + depth
             least = best + 1
-            answer_candidates[found] = candidates[depth]
-            answer_path[found] = path
-            answer_depth[found] = depth
-            if depth > 0:
-                answer_bound[found] = size + depth - 1 + colours[depth - 1, last]
+            colour = colours[depth - 1, last] if depth > 0 else 0
+            _record(answers, found, candidates[depth], path, depth, size + depth - 1 + colour)
             found += 1
             if first_only:
                 depth = -1
