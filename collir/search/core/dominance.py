@@ -1,4 +1,4 @@
-"""States that have been reached, and at what cost: who comes again and paid more is dropped."""
+"""Dominance: a node is dropped if its state has been reached at no greater cost before."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -10,8 +10,8 @@ class Labels:
     """The best costs at which each state was reached, for one worker.
 
     For the ``k`` best solutions, a node is dropped once ``k`` others have reached its state at no
-    greater cost. Each worker has labels of its own: a node is dropped for one that this worker has
-    visited, whose children are searched by someone, so that nothing is lost.
+    greater cost. Each worker has its own labels: it drops a node only for a node that it has itself
+    visited, and whose children some worker searches, so that no solution is lost.
     """
 
     def __init__(self, problem: Problem[Any], k: int = 1, with_depth: bool = False):
@@ -28,7 +28,7 @@ class Labels:
         return (*label, depth) if self._with_depth else label
 
     def dominated(self, node: Any, depth: int, visit: bool = True) -> bool:
-        """Whether the node need not be visited; if it must (and will be), it is remembered."""
+        """Return whether a node need not be visited; if it must and ``visit``, keep its label."""
         key = self._problem.key(node)
         if key is None:
             return False
@@ -46,7 +46,7 @@ class Labels:
         return False
 
     def _trim(self, known: list[tuple[Any, ...]], label: tuple[Any, ...]) -> None:
-        """Forgets labels that ``k`` others make needless, of which the new one is one."""
+        """Drop the labels that the new one makes needless."""
         if self._k == 1:
             known[:] = [other for other in known if other is label or not _no_greater(label, other)]
         elif len(label) == 1:

@@ -1,4 +1,4 @@
-"""What a worker looks for: solutions better than it knows, one that is good enough, or a fold."""
+"""The goals of a search: the best solutions, a solution that reaches a target, or a fold."""
 
 import heapq
 import math
@@ -19,16 +19,16 @@ class Fold(Protocol[Total]):
         ...
 
     def add(self, total: Total, problem: Problem[Any], node: Any, depth: int) -> Total:
-        """The total with one node more; ``total`` may be changed in place."""
+        """Return the total with one more node; ``total`` may be changed in place."""
         ...
 
     def merge(self, total: Total, other: Total) -> Total:
-        """The total of both; ``total`` may be changed in place."""
+        """Return the sum of two totals; ``total`` may be changed in place."""
         ...
 
 
 class Solutions(Fold[int]):
-    """How many nodes are solutions (have an objective)."""
+    """The number of nodes that are solutions (have an objective)."""
 
     def empty(self) -> int:
         return 0
@@ -41,7 +41,7 @@ class Solutions(Fold[int]):
 
 
 class Nodes(Fold[int]):
-    """How many nodes there are, the root among them."""
+    """The number of nodes, including the root."""
 
     def empty(self) -> int:
         return 0
@@ -54,7 +54,7 @@ class Nodes(Fold[int]):
 
 
 class NodesByDepth(Fold[list[int]]):
-    """How many nodes there are at each depth, the root alone at depth 0."""
+    """The number of nodes at each depth; the root is alone at depth 0."""
 
     def empty(self) -> list[int]:
         return []
@@ -73,7 +73,7 @@ class NodesByDepth(Fold[list[int]]):
 
 
 class Collect(Fold[list[Any]]):
-    """All solutions, as ``show`` gives them; in no order that can be relied on."""
+    """A list of all solutions, as ``show`` returns them, in no specified order."""
 
     def empty(self) -> list[Any]:
         return []
@@ -89,13 +89,13 @@ class Collect(Fold[list[Any]]):
 
 
 class Goal(Protocol):
-    """What a worker does with each node that it visits.
+    """The result that a worker computes from the nodes it visits.
 
     Attributes:
         kind: the kind of search.
-        threshold: nodes whose bound has this rank or a greater one are not needed.
+        threshold: the rank from which on nodes are not needed, by the rank of their bounds.
         found: the solutions since the last report.
-        order: the place, in the order of the search, of what is found now.
+        order: the place of the next solution in the order of the search.
     """
 
     kind: Kind
@@ -104,34 +104,34 @@ class Goal(Protocol):
     order: int
 
     def visit(self, node: Any, depth: int) -> bool:
-        """Looks at a node; True if there is something that others should know."""
+        """Process a node; return whether other workers should learn of the result."""
         ...
 
     def offer(self, rank: Number, node: Any) -> bool:
-        """Takes a solution that a kernel has found; True as for ``visit``."""
+        """Process a solution that a kernel has found; return the same as ``visit``."""
         ...
 
     def merge(self, total: Any) -> None:
-        """Adds what a kernel has folded."""
+        """Add the total of a kernel."""
         ...
 
     def take(self) -> Any:
-        """What was folded since the last time; None if this is no fold."""
+        """Return the total since the last call and start again; None if this is no fold."""
         ...
 
     def cut(self) -> float:
-        """The greatest rank still worth looking at, by what this worker has found."""
+        """Return the greatest rank still needed, by the solutions that this worker has found."""
         ...
 
 
 class _NoFold:
-    """The part of a goal that is for folds, where there is none."""
+    """The methods for totals of a goal that is no fold."""
 
     def merge(self, total: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def take(self) -> Any:
-        """Nothing."""
+        """Return None: there is no total."""
         return None
 
 
@@ -151,7 +151,7 @@ class Best(_NoFold):
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:
-        """Keeps a solution that is among the best."""
+        """Keep a solution that is among the best; return whether it is."""
         value = self._objective(node)
         if value is None:
             return False
@@ -161,7 +161,7 @@ class Best(_NoFold):
         return self.offer(rank_of(self._problem, "objective", value, node), node)
 
     def offer(self, rank: Number, node: Any) -> bool:
-        """Keeps a solution that is among the best."""
+        """Keep a solution that is among the best; return whether it is."""
         if rank >= self.threshold:
             return False
         self.found.append(Found(rank, self.order, node))
@@ -176,7 +176,7 @@ class Best(_NoFold):
         return True
 
     def cut(self) -> float:
-        """Better than the worst of the ``k`` best found here."""
+        """Return the greatest rank that is better than the worst of the ``k`` best found here."""
         return cut_below(self.threshold)
 
 
@@ -193,21 +193,21 @@ class Reach(_NoFold):
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:
-        """Keeps a solution that reaches the target."""
+        """Keep a solution that reaches the target; return whether it does."""
         value = self._problem.objective(node)
         return value is not None and self.offer(
             rank_of(self._problem, "objective", value, node), node
         )
 
     def offer(self, rank: Number, node: Any) -> bool:
-        """Keeps a solution that reaches the target."""
+        """Keep a solution that reaches the target; return whether it does."""
         if rank > self._target:
             return False
         self.found.append(Found(rank, self.order, node))
         return True
 
     def cut(self) -> float:
-        """The cut is the target, from the beginning: nothing found moves it."""
+        """Return infinity: the coordinator sets the cut to the target, and no solution moves it."""
         return math.inf
 
 
@@ -226,28 +226,28 @@ class Folding(Generic[Total]):
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:
-        """Adds a node."""
+        """Add a node to the total."""
         self.total = self._add(self.total, self._problem, node, depth)
         return False
 
     def merge(self, total: Total) -> None:
-        """Adds what a kernel has folded."""
+        """Add the total of a kernel."""
         self.total = self._fold.merge(self.total, total)
 
     def take(self) -> Total:
-        """The total since the last time."""
+        """Return the total since the last call and start again."""
         total, self.total = self.total, self._fold.empty()
         return total
 
     def offer(self, rank: Number, node: Any) -> bool:
-        """There are no solutions to offer."""
+        """Ignore a solution: a fold needs none."""
         return False
 
     def cut(self) -> float:
-        """All nodes are needed."""
+        """Return infinity: all nodes are needed."""
         return math.inf
 
 
 def prunes(problem: Problem[Any], kind: Kind) -> bool:
-    """Whether a search of this kind uses the problem's bound."""
+    """Return whether a search of this kind uses the problem's bound."""
     return kind != "enumerate" and has(problem, "bound")
