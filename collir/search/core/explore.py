@@ -189,17 +189,14 @@ class DepthFirst:
         sorted_by_bound, sign, threshold = self._problem.sorted_by_bound, self._sign, goal.threshold
         cutoff, limit, depth = self._cutoff, self._limit, self._first + len(levels) - 1
         last_backtrack, last_pruned = counts.backtracks + backtracks, counts.pruned + nodes
-        left, news, going = nodes, False, True
+        left, rank, news, going = nodes, 0, False, True
         while going and levels:
             for node in levels[-1]:
-                if (
-                    bound is not None
-                    and not (
-                        type(value := bound(node)) in _PLAIN
-                        and cells[CUT] >= sign * value < threshold
-                    )
-                    and self._ruled_out(value, node, depth)
-                ):
+                if bound is not None:
+                    value = bound(node)
+                    rank = sign * value if type(value) in _PLAIN else self._rank(value, node)
+                if bound is not None and not (rank < threshold and rank <= cells[CUT]):
+                    self._prune(rank, node, depth)
                     if sorted_by_bound:
                         levels[-1] = iter(())
                     elif counts.pruned < last_pruned:
@@ -250,15 +247,17 @@ class DepthFirst:
         """
         return rank_of(self._problem, "bound", value, node)
 
-    def _ruled_out(self, value: Any, node: Any, depth: int) -> bool:
-        """Return whether a node with the bound ``value`` is pruned, and count it if so."""
-        rank = self._rank(value, node)
-        if rank < self._goal.threshold and rank <= self._cells[CUT]:
-            return False
+    def _prune(self, rank: Number, node: Any, depth: int) -> None:
+        """Count a node as pruned.
+
+        Raises:
+            SearchError: the rank of its bound is NaN.
+        """
+        if rank != rank:
+            self._rank(rank, node)
         self.counts.pruned += 1
         if self.profile is not None:
             self.profile.count(self.profile.pruned, depth)
-        return True
 
     def _passed_over(self, node: Any, depth: int) -> bool:
         """Return whether a node is not visited here: given away at the cutoff, or dominated."""
@@ -330,9 +329,12 @@ class DepthFirst:
             return list(self._levels[i])
         level: list[Any] = []
         for node in self._levels[i]:
-            if not self._ruled_out(self._bound(node), node, self._first + i):
+            rank = self._rank(self._bound(node), node)
+            if rank < self._goal.threshold and rank <= self._cells[CUT]:
                 level.append(node)
-            elif self._problem.sorted_by_bound:
+                continue
+            self._prune(rank, node, self._first + i)
+            if self._problem.sorted_by_bound:
                 break
         return level
 
