@@ -1,4 +1,4 @@
-"""The calls: enumerate, decide, optimise, k_best. One search each, with options by keyword."""
+"""The calls of a search: enumerate, decide, optimise and k_best, with options by keyword."""
 
 import math
 from typing import Any, TypeVar, Unpack, overload
@@ -20,15 +20,15 @@ def optimise(
     better_than: Number | None = None,
     **options: Unpack[Options],
 ) -> Optimum[Node]:
-    """The best solution.
+    """Return the best solution.
 
     Args:
-        problem: what to search.
-        better_than: a value known before: only better solutions are looked for.
-        options: how.
+        problem: the problem to search.
+        better_than: a value known in advance; only better solutions are searched for.
+        options: see ``Options``.
 
     Raises:
-        SearchError: the problem or an option is wrong, or workers are lost again and again.
+        SearchError: the problem or an option is wrong, or workers are lost repeatedly.
     """
     return k_best(problem, 1, better_than=better_than, **options)
 
@@ -40,10 +40,10 @@ def k_best(
     better_than: Number | None = None,
     **options: Unpack[Options],
 ) -> Optimum[Node]:
-    """The ``k`` best solutions (nodes), best first; all of them if there are fewer.
+    """Return the ``k`` best solutions (nodes), best first, or all if there are fewer.
 
     Raises:
-        SearchError: the problem or an option is wrong, or workers are lost again and again.
+        SearchError: the problem or an option is wrong, or workers are lost repeatedly.
     """
     whole("k", k, 1)
     known = math.inf
@@ -62,7 +62,7 @@ def _optimum(run: Run) -> Optimum[Any]:
     except Exception:
         if run.reason != "error":
             raise
-        least = -math.inf  # the bound itself is what cannot be asked
+        least = -math.inf  # the bound itself raised the error
     rank = min(least, *(f.rank for f in run.state.found), known)
     status: Status = "feasible" if solutions else "interrupted"
     if not run.reason:
@@ -77,15 +77,15 @@ def decide(
     target: Number | None = None,
     **options: Unpack[Options],
 ) -> Decision[Node]:
-    """Whether there is a solution whose objective is the target or better, and one that is.
+    """Return whether a solution reaches the target, and such a solution.
 
     Args:
-        problem: what to search.
-        target: None: the problem's own.
-        options: how.
+        problem: the problem to search.
+        target: the objective to reach or exceed; None: the target of the problem.
+        options: see ``Options``.
 
     Raises:
-        SearchError: the problem or an option is wrong, or workers are lost again and again.
+        SearchError: the problem or an option is wrong, or workers are lost repeatedly.
     """
     target = problem.target if target is None else target
     if target is None:
@@ -118,10 +118,10 @@ def enumerate(
 def enumerate(
     problem: Problem[Any], fold: Fold[Any] | None = None, **options: Unpack[Options]
 ) -> Enumeration[Any]:
-    """A fold of all nodes: by default, how many are solutions. Bounds and keys are not used.
+    """Return a fold of all nodes, by default the number of solutions, without bounds or keys.
 
     Raises:
-        SearchError: the problem or an option is wrong, or workers are lost again and again.
+        SearchError: the problem or an option is wrong, or workers are lost repeatedly.
     """
     if options.get("order", "depth-first") != "depth-first":
         raise SearchError("an enumeration visits all nodes: its order is depth-first")

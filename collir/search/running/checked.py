@@ -1,7 +1,7 @@
-"""Whether a problem keeps what it promises: its whole tree, without pruning anything.
+"""The check of a problem's promises on its complete tree, without pruning.
 
-Everything that makes a search exact is a promise of the problem. A wrong one gives a wrong answer
-without a sign; here the node is named. This visits every node: for problems small enough.
+A search is exact only if the problem keeps its promises. A broken promise makes a wrong answer
+unnoticed; the check names the node. It visits every node, so it is for small problems.
 """
 
 import math
@@ -15,22 +15,22 @@ from collir.search.core.problem import Number, Problem, SearchError, has, rank_o
 
 @dataclass
 class _Open:
-    """A node whose subtree is being visited; ranks: the smaller the better."""
+    """A node whose subtree is being visited; values are ranks, of which small ones are good."""
 
     node: Any
     bound: Number
     children: Iterator[Any]
     tightest: "_Open | None" = None
-    """The node above it, or itself, whose bound allows the least."""
+    """The node with the tightest bound among this node and those above it."""
     best: Number = math.inf
-    """The best solution seen at the node or below."""
+    """The rank of the best solution seen at or below the node."""
     last: Number = -math.inf
-    """The bound of the child before."""
+    """The rank of the bound of the previous child."""
 
 
 @dataclass
 class _States:
-    """The best solutions below nodes, by state and cost."""
+    """The best ranks below visited nodes, by state and cost."""
 
     known: dict[Hashable, list[tuple[tuple[Number, ...], Number, Any]]] = field(
         default_factory=dict[Hashable, list[tuple[tuple[Number, ...], Number, Any]]]
@@ -38,13 +38,13 @@ class _States:
 
 
 def check(problem: Problem[Any], depth_limit: int | None = None) -> int:
-    """Visits all nodes of a problem's tree; returns how many there are.
+    """Visit all nodes of a problem's tree, and return their number.
 
     Raises:
-        SearchError: a solution is better than the bound of a node above it, children that are said
-            to be sorted by their bounds are not, a dearer node of the same state leads to a better
-            solution, an objective or a bound is no number, the children of a node differ from one
-            time to the next, or a node lies below itself.
+        SearchError: a solution is better than the bound of a node above it, children declared as
+            sorted by their bounds are not, a dearer node of the same state leads to a better
+            solution, an objective or a bound is no number, the children of a node differ between
+            two calls, or a node lies below itself.
     """
     bounded, keyed = has(problem, "bound"), has(problem, "key") and depth_limit is None
     states = _States()
@@ -72,9 +72,9 @@ def check(problem: Problem[Any], depth_limit: int | None = None) -> int:
             return
         new.best = rank_of(problem, "objective", value, node)
         if new.best < new.tightest.bound:
-            wrong = new.tightest.node
+            top = new.tightest.node
             raise SearchError(
-                f"the bound of {shown(wrong)} is not admissible: it is {problem.bound(wrong)}, and "
+                f"the bound of {shown(top)} is not admissible: it is {problem.bound(top)}, and "
                 f"{shown(node)} below it is worth {value}"
             )
 
@@ -97,7 +97,7 @@ _END = object()
 
 
 def _refuse_endless(path: list[_Open], node: Any) -> None:
-    """Raises an error if a node lies below itself: looked for at depths that are powers of two."""
+    """Raise an error if a node lies below itself; depths that are powers of two are checked."""
     depth = len(path)
     if depth and depth & (depth - 1) == 0 and any(same(above.node, node) for above in path):
         raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
@@ -135,10 +135,10 @@ def _reached(problem: Problem[Any], states: _States, top: _Open) -> None:
     cost = problem.cost(top.node)
     label = cost if isinstance(cost, tuple) else (cost,)
     known = states.known.setdefault(key, [])
-    for other, best, node in known:
+    for earlier, best, node in known:
         for cheap, dear in (
-            ((other, best, node), (label, top.best, top.node)),
-            ((label, top.best, top.node), (other, best, node)),
+            ((earlier, best, node), (label, top.best, top.node)),
+            ((label, top.best, top.node), (earlier, best, node)),
         ):
             if all(a <= b for a, b in zip(cheap[0], dear[0], strict=True)) and dear[1] < cheap[1]:
                 raise SearchError(

@@ -1,4 +1,4 @@
-"""One search: its options become a plan, an engine, and who looks on; then it is run."""
+"""The run of a search: its options become a plan, an engine and observers."""
 
 import contextlib
 import os
@@ -29,14 +29,14 @@ from collir.search.running.results import Outcome, Solution, Statistics, keep_ou
 Result = TypeVar("Result", bound=Outcome)
 
 PAYS = 0.25
-"""Seconds that a search with several workers runs in this process before others are started."""
+"""Seconds that an ``auto`` search runs in this process before workers are started."""
 
 SAID = 0.25
-"""Seconds after which a long task is reported where workers can be lost or a checkpoint is kept."""
+"""Seconds after which a long task is reported if workers can be lost or checkpoints are written."""
 
 
 class Run:
-    """One search, with what its options ask for."""
+    """A search and its options."""
 
     def __init__(self, plan: Plan, options: Options):
         look_at(options)
@@ -67,7 +67,7 @@ class Run:
         self._coordinator: Coordinator | None = None
 
     def _count(self) -> int:
-        """How many workers: engines made before know, and of MPI the launcher decides."""
+        """Return the number of workers: that of an engine object, of MPI, or of the options."""
         if self._engine == "mpi":
             return max(1, world_size() - 1)
         if not isinstance(self._engine, str):
@@ -76,19 +76,19 @@ class Run:
         return _cores() if workers is None else workers
 
     def search(self, outcome: Callable[[], Result]) -> Result:
-        """Runs it, and returns its outcome; an exception carries the outcome so far."""
+        """Run the search and return its outcome; an exception carries the outcome so far."""
         try:
             self._anywhere()
         except BaseException as error:
             if self._coordinator is not None:
                 self.reason = "error"
-                with contextlib.suppress(Exception):  # as if the problem can no longer be asked
+                with contextlib.suppress(Exception):  # the problem may raise again
                     keep_outcome(error, outcome())
             raise
         return outcome()
 
     def _anywhere(self) -> None:
-        """Runs it; with MPI, on rank 0, for which the others work."""
+        """Run the search; with MPI on rank 0, for which the other ranks work."""
         if self._engine == "mpi":
             with Mpi() as engine:
                 self._engine = engine
@@ -99,7 +99,7 @@ class Run:
             self._search()
 
     def _together(self, engine: Mpi) -> None:
-        """Runs it on rank 0, and takes over on all ranks what came out."""
+        """Run the search on rank 0, and copy its result to all ranks."""
 
         def search() -> tuple[State, str, str, int]:
             try:
@@ -148,7 +148,7 @@ class Run:
                 checkpoints.keep(self.state)
 
     def _run(self, watch: Watch, observers: tuple[Observer, ...]) -> None:
-        """Runs it on the engine asked for; with ``auto`` first here, and there if it pays."""
+        """Run the search on its engine; with ``auto``, first in this process."""
         if self._engine == "auto" and self._workers > 1:
             self._on(Local(), watch.until(PAYS), observers)
             if self.reason != "time limit" or watch.left() <= 0:
@@ -174,7 +174,7 @@ class Run:
             self.state.seconds = watch.seconds
 
     def _made(self) -> tuple[Engine, bool]:
-        """The engine, and whether it is ours to close."""
+        """Return the engine, and whether this run must close it."""
         engine, workers = self._engine, self._workers
         if not isinstance(engine, str):
             return engine, False
@@ -185,18 +185,18 @@ class Run:
         return Local(workers, self._options.get("seed", 0)), True
 
     def solutions(self) -> tuple[Solution[Any], ...]:
-        """What was found, best first."""
+        """Return the solutions found, best first."""
         problem = self.plan.problem
         best = self.state.found
         if self._coordinator is not None and self._coordinator.unkept:
-            best = sorted(best + self._coordinator.unkept, key=lambda found: found.rank)
+            best = sorted(best + self._coordinator.unkept, key=lambda solution: solution.rank)
         return tuple(
-            Solution(sign(problem) * found.rank, found.node, problem.show(found.node))
-            for found in best[: self.plan.k]
+            Solution(sign(problem) * rank, node, problem.show(node))
+            for rank, _, node in best[: self.plan.k]
         )
 
     def statistics(self) -> Statistics:
-        """What it took."""
+        """Return the statistics of the search."""
         state = self.state
         return Statistics(
             **asdict(state.counts),
