@@ -8,7 +8,7 @@ from collir.problems.knapsack import Knapsack
 
 
 def max_clique(problem: MaxClique) -> tuple[int, int, int]:
-    """The size of the greatest clique, the clique as bits, and the nodes visited."""
+    """Return the size of the greatest clique, the clique as bits, and the nodes visited."""
     adjacent, apart = problem.adjacent, problem.apart
     best = clique = nodes = 0
 
@@ -41,7 +41,7 @@ def max_clique(problem: MaxClique) -> tuple[int, int, int]:
 
 
 def max_clique_with_incumbent(problem: MaxClique) -> tuple[int, int, int]:
-    """The same; moreover, vertices of colours too low to matter now are not put into a list.
+    """Return the same; moreover, vertices of colours too low to matter now are not put into a list.
 
     A node generator cannot do so, because it does not know what has been found.
     """
@@ -83,7 +83,7 @@ def max_clique_with_incumbent(problem: MaxClique) -> tuple[int, int, int]:
 
 
 def knapsack(problem: Knapsack) -> tuple[int, int, int]:
-    """The greatest value, the items (by density) as bits, and the nodes visited."""
+    """Return the greatest value, the items (by density) as bits, and the nodes visited."""
     # in the order of the problem, as it makes them for itself
     order = problem.__dict__["_order"]
     value_of = [problem.values[i] for i in order]

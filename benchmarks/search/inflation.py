@@ -22,7 +22,7 @@ COORDINATIONS: dict[str, Coordination] = {
 
 
 def problems() -> dict[str, Problem[Any]]:
-    """Searches of some tenths of a second and more."""
+    """Search of some tenths of a second and more."""
     cliques = (
         graphs.hamming(8, 4),
         graphs.random(200, 0.7, 1),

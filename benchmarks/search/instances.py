@@ -7,8 +7,8 @@ from collir.problems.tsp import TSP
 
 
 def narrow(items: int, seed: int) -> Knapsack:
-    """A knapsack of half the weight of all items, which weigh about the same and are worth 100 more
-    than they weigh: bounds tell little apart."""
+    """Return a knapsack of half the weight of all items, which weigh about the same and are worth
+    100 more than they weigh: bounds tell little apart."""
     generator = random.Random(seed)
     weights = [generator.randint(900, 1000) for _ in range(items)]
     return Knapsack([w + 100 for w in weights], weights, sum(weights) // 2)

@@ -26,12 +26,12 @@ class Figure:
 
 
 def ratio(name: str, value: float, aim: float, note: str = "", unit: str = "x") -> Figure:
-    """A figure that should be ``aim`` or less."""
+    """Return a figure that should be ``aim`` or less."""
     return Figure(name, f"{value:.2f}{unit}", f"<= {aim:g}{unit}", value <= aim, note)
 
 
 def skipped(name: str, why: str) -> Figure:
-    """A figure that cannot be measured here."""
+    """Return a figure that cannot be measured here."""
     return Figure(name, "skipped", note=why)
 
 
@@ -49,7 +49,7 @@ def own() -> float:
 
 
 def cpu(work: Callable[[], object], clock: Callable[[], float] = used) -> float:
-    """The CPU seconds of some work."""
+    """Return the CPU seconds of some work."""
     gc.collect()
     start = clock()
     work()
@@ -59,13 +59,14 @@ def cpu(work: Callable[[], object], clock: Callable[[], float] = used) -> float:
 def best(
     works: Sequence[Callable[[], object]], rounds: int, clock: Callable[[], float] = used
 ) -> list[float]:
-    """The least CPU seconds of each of several works, which take turns."""
+    """Return the least CPU seconds of each of several works, which take turns."""
     runs = [[cpu(work, clock) for work in works] for _ in range(rounds)]
     return [min(times) for times in zip(*runs, strict=True)]
 
 
 def slope(work: Callable[[int], object], few: int, many: int, rounds: int = 3) -> float:
-    """The CPU seconds of one task: starting and ending, which ``few`` tasks take too, are left out.
+    """Return the CPU seconds of one task: starting and ending, which ``few`` tasks take too, are
+    left out.
 
     The median of several rounds.
     """

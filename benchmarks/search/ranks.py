@@ -20,19 +20,19 @@ from collir.search.engines.mpi import Mpi, launched
 
 
 def uts(options: dict[str, Any]) -> dict[str, Any]:
-    """Counts a tree."""
+    """Count a tree."""
     outcome = enumerate(UTS(depth=9, b0=4, seed=19), **options)
     return {"answer": outcome.total, "nodes": outcome.statistics.nodes}
 
 
 def clique(options: dict[str, Any]) -> dict[str, Any]:
-    """Finds a greatest clique."""
+    """Find a greatest clique."""
     outcome = optimise(MaxClique(graphs.random(200, 0.75, 1)), **options)
     return {"answer": outcome.bound, "nodes": outcome.statistics.nodes}
 
 
 def searched(search: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """A search on all ranks, or by this process alone."""
+    """Return a search on all ranks, or by this process alone."""
     if not launched():
         return measured(lambda: search({}))
     with Mpi() as engine:
@@ -40,7 +40,7 @@ def searched(search: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, An
 
 
 def tiny(leaves: int) -> dict[str, Any]:
-    """A flat tree, a task for each leaf."""
+    """Return a flat tree, a task for each leaf."""
     with Mpi() as engine:
 
         def search() -> dict[str, Any]:
@@ -52,7 +52,7 @@ def tiny(leaves: int) -> dict[str, Any]:
 
 
 def futures(leaves: int) -> dict[str, Any]:
-    """The same leaves as futures of mpi4py's pool."""
+    """Return the same leaves as futures of mpi4py's pool."""
     from mpi4py import MPI
     from mpi4py.futures import MPICommExecutor
 
@@ -90,7 +90,7 @@ def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def main(what: str, *arguments: str) -> None:
-    """Measures something, by its name."""
+    """Measure something, by its name."""
     match what:
         case "uts":
             result = searched(uts)

@@ -44,7 +44,7 @@ NODE = 16e-3
 
 
 def measured() -> Costs:
-    """The costs on this machine, the least of many times each."""
+    """Return the costs on this machine, the least of many times each."""
     full = (1 << 200) - 1
     node = CliqueNode(full // 3, full // 7, 10, 20)
     tasks = [(i, Task(2, ([node],))) for i in range(64)]
@@ -64,7 +64,7 @@ def measured() -> Costs:
 
 
 def _lines(kind: str, content: Sequence[object]) -> tuple[Line, Line]:
-    """The costs of sending and of receiving messages with some of these."""
+    """Return the costs of sending and of receiving messages with some of these."""
     one, many = _message(kind, content[:1]), _message(kind, content)
     lines: list[Line] = []
     for small, large in zip(one, many, strict=True):
@@ -156,7 +156,7 @@ SIZES = {
 
 
 def searches(size: str) -> list[Search]:
-    """An enumeration, an optimisation and a decision, divided by the default coordination."""
+    """Return an enumeration, an optimisation and a decision, divided by the default coordination."""
     depth, (vertices, density), (number, seed) = SIZES[size]
     tree = UTS(depth=depth, b0=4, seed=19)
     graph = MaxClique(graphs.random(vertices, density, 1))
@@ -190,7 +190,7 @@ def searches(size: str) -> list[Search]:
 
 
 def flat(tasks: int, seconds: float) -> Search:
-    """A root with so many children, each a task of so many seconds."""
+    """Return a root with so many children, each a task of so many seconds."""
     coordination: Coordination = DepthBounded(1)
     plan = Plan(Flat(tasks), "enumerate", coordination=coordination, fold=Solutions())
     return Search(f"{tasks:,} equal tasks of {_text(seconds)}", plan, tasks + 1, tasks, seconds)
@@ -214,7 +214,7 @@ HEAD = ("search", "workers", "nodes against one worker", "tasks", "speed-up", "e
 
 
 def row(search: Search, run: Simulation) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     up = run.speedup(search)
     cells = [search.name, f"{run.workers:,}", f"{run.nodes / search.alone:.1%}", f"{run.tasks:,}"]
     cells += [_number(up), f"{up / run.workers:.0%}", f"{run.busy:.0%}", _rate(run)]
@@ -233,7 +233,7 @@ def table(rows: Sequence[str]) -> str:
 
 
 def page(size: str) -> str:
-    """The page."""
+    """Return the page."""
     costs = measured()
     workers = (22, 45, 68) if size == "quick" else WORKERS
     rows: list[str] = []
@@ -328,7 +328,7 @@ coordinators, each for as many workers as it can serve. There is none in `collir
 
 
 def main() -> None:
-    """Writes the page."""
+    """Write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--size",

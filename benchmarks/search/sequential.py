@@ -62,7 +62,7 @@ def python() -> Iterator[Figure]:
 
 
 def compiled(folder: Path) -> Path | None:
-    """The program of ``clique.cpp``, with OpenMP, if there is a compiler."""
+    """Return the program of ``clique.cpp``, with OpenMP, if there is a compiler."""
     compiler = shutil.which("g++")
     if compiler is None:
         return None
@@ -75,7 +75,7 @@ def compiled(folder: Path) -> Path | None:
 
 
 def written(problem: MaxClique) -> str:
-    """A graph as ``clique.cpp`` reads it."""
+    """Return a graph as ``clique.cpp`` reads it."""
     n = problem.graph.n
     words, mask = (n + 63) // 64, (1 << 64) - 1
     rows = (" ".join(f"{row >> 64 * w & mask:x}" for w in range(words)) for row in problem.adjacent)
@@ -83,7 +83,7 @@ def written(problem: MaxClique) -> str:
 
 
 def kernel() -> Iterator[Figure]:
-    """The engine with the compiled search of subtrees, against C++."""
+    """Yield the engine with the compiled search of subtrees, against C++."""
     if find_spec("numba") is None:
         yield skipped("sequential.kernel", "numba is not installed")
         return

@@ -63,7 +63,7 @@ class Timed(Problem[Any]):
         self._children = problem.children
 
     def children(self, node: Any) -> Iterator[Any]:
-        """The children of a node; the clock goes on."""
+        """Return the children of a node; the clock goes on."""
         self.clock.now += self.seconds
         return iter(self._children(node))
 
@@ -72,7 +72,7 @@ class TimedWithBound(Timed):
     """The same with the bound of the problem."""
 
     def bound(self, node: Any) -> Any:
-        """The bound of the problem."""
+        """Return the bound of the problem."""
         return self.problem.bound(node)
 
 
@@ -104,7 +104,7 @@ class Simulated:
         """Seconds in which the coordinator was at work."""
 
     def start(self, plan: Plan) -> None:
-        """Makes the workers; the time begins."""
+        """Make the workers; the time begins."""
         self.board.reset()
         self._crew = [Worker(plan, self.board, index) for index in range(self.workers)]
         self._mark = own()

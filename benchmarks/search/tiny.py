@@ -45,7 +45,7 @@ ENGINES: dict[str, MakeEngine] = {
 
 
 def search(leaves: int, engine: Engine) -> None:
-    """Counts the leaves of a flat tree, a task each."""
+    """Count the leaves of a flat tree, a task each."""
     outcome = enumerate(Flat(leaves), engine=engine, coordination=DepthBounded(1))
     assert (outcome.total, outcome.statistics.tasks) == (leaves, leaves + 1)
 

@@ -29,7 +29,7 @@ Search = Callable[..., Outcome]
 
 
 def figures() -> Iterator[Figure]:
-    """Searches of 100 tasks and more, of 5 ms and more in the mean; the least of a few runs.
+    """Search of 100 tasks and more, of 5 ms and more in the mean; the least of a few runs.
 
     The last figure says what the machine itself takes for working on both cores: two searches that
     know nothing of each other, against one.

@@ -23,7 +23,7 @@ class Flat(Problem[int]):
         return -1
 
     def children(self, node: int) -> range:
-        """The leaves of the root."""
+        """Return the leaves of the root."""
         return range(self.leaves if node < 0 else 0)
 
     def objective(self, node: int) -> int | None:
@@ -58,7 +58,8 @@ class Race(Problem[tuple[int, int]]):
         return 0, 0
 
     def children(self, node: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        """The finder (1) and the busy one (2); the solution (3); nodes that are not needed (4)."""
+        """Yield the finder (1) and the busy one (2); the solution (3); nodes that are not needed
+        (4)."""
         kind, _ = node
         if kind == 0:
             yield 1, 0
@@ -93,5 +94,5 @@ class Race(Problem[tuple[int, int]]):
 
 @lru_cache(maxsize=1)
 def stamps(file: str) -> NDArray[np.float64]:
-    """The numbers of a file, which all who open it share."""
+    """Return the numbers of a file, which all who open it share."""
     return np.memmap(file, dtype=np.float64, mode="r+", shape=(2,))

@@ -38,13 +38,13 @@ class MaxClique(Problem[CliqueNode]):
         self.apart = tuple(everything ^ row ^ 1 << v for v, row in enumerate(self.adjacent))
 
     def root(self) -> CliqueNode:
-        """The empty clique; its bound is the number of colours of the graph."""
+        """Return the empty clique; its bound is the number of colours of the graph."""
         everything = (1 << self.graph.n) - 1
         colours = self.colours(everything)
         return CliqueNode(0, everything, 0, colours[-1][1] if colours else 0)
 
     def colours(self, candidates: int) -> list[tuple[int, int]]:
-        """The candidates with colours 1, 2, ... greedily: class after class, lowest first."""
+        """Return the candidates with colours 1, 2, ... greedily: class after class, lowest first."""
         apart = self.apart
         found: list[tuple[int, int]] = []
         colour = 0
@@ -61,7 +61,7 @@ class MaxClique(Problem[CliqueNode]):
         return found
 
     def children(self, node: CliqueNode) -> Iterator[CliqueNode]:
-        """The cliques of one more vertex, the greatest bound first."""
+        """Yield the cliques of one more vertex, the greatest bound first."""
         members, candidates, size, _ = node
         adjacent = self.adjacent
         for v, colour in reversed(self.colours(candidates)):
@@ -71,19 +71,19 @@ class MaxClique(Problem[CliqueNode]):
             candidates ^= bit
 
     def objective(self, node: CliqueNode) -> int:
-        """The size of the clique."""
+        """Return the size of the clique."""
         return node.size
 
     def bound(self, node: CliqueNode) -> int:
-        """The size of the clique and the number of colours that can join it."""
+        """Return the size of the clique and the number of colours that can join it."""
         return node.bound
 
     def show(self, node: CliqueNode) -> list[int]:
-        """The vertices of the clique, by their numbers in the file, in increasing order."""
+        """Return the vertices of the clique, by their numbers in the file, in increasing order."""
         return self.graph.numbers(self.order[v] for v in bits(node.members))
 
     def kernel(self, kind: Kind, fold: object) -> Kernel[CliqueNode] | None:
-        """The compiled search, if it was asked for and ``kind`` is not ``enumerate``.
+        """Return the compiled search, if it was asked for and ``kind`` is not ``enumerate``.
 
         Raises:
             SearchError: numba is not installed here, or does not work.

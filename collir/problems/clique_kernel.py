@@ -35,7 +35,7 @@ def _lowest(_context, word):
 def _colour(
     candidates, apart, order, colours, left, free, size, least
 ):  # pragma: no cover - compiled
-    """Colours ``candidates``; ``order`` and ``colours`` get those that reach a clique of ``least``.
+    """Colour ``candidates``; ``order`` and ``colours`` get those that reach a clique of ``least``.
 
     Returns how many these are, and whether there are others. ``left`` and ``free`` are scratch.
     """
@@ -92,7 +92,7 @@ def _record(answers, index, candidates, path, depth, bound):  # pragma: no cover
 def _dive(
     adjacent, apart, cut, limit, first_only, size, stack, answers, counts
 ):  # pragma: no cover - compiled
-    """Searches from level 0, whose candidates are set, until ``limit`` nodes are visited.
+    """Search from level 0, whose candidates are set, until ``limit`` nodes are visited.
 
     ``stack`` and ``answers`` are arrays with a row for each level and answer (see ``_Space``).
     """
@@ -199,7 +199,7 @@ class CliqueKernel:
         self(CliqueNode(0, 0, 0, 0), np.array([np.inf]), 1)  # compiles, or loads what was compiled
 
     def __call__(self, node: CliqueNode, cut: NDArray[np.float64], limit: int) -> Dive[CliqueNode]:
-        """Searches below ``node`` and visits ``limit`` nodes at most (but always ``node``)."""
+        """Search below ``node`` and visits ``limit`` nodes at most (but always ``node``)."""
         if -node.bound > cut[0]:
             return Dive(nodes=0, pruned=1)
         rows = min(node.candidates.bit_count(), node.bound - node.size) + 1

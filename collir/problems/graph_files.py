@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 27
 
 
 def read_dimacs(path: str | Path) -> Graph:
-    """Reads an ASCII DIMACS file: ``c`` comments, ``p edge N M``, then ``e V W``, vertices from 1.
+    """Read an ASCII DIMACS file: ``c`` comments, ``p edge N M``, then ``e V W``, vertices from 1.
 
     Edges may be repeated or given in both directions, and M may count the lines, or the edges once
     or twice: all of this is found in the collections.
@@ -32,7 +32,7 @@ def read_dimacs(path: str | Path) -> Graph:
 
 
 def read_lad(path: str | Path) -> Graph:
-    """Reads a LAD file: the number of vertices; for each its degree and its neighbours, from 0.
+    """Read a LAD file: the number of vertices; for each its degree and its neighbours, from 0.
 
     Raises:
         DiagnosticError: the file cannot be read as one, or an edge is only in one of its two lists
@@ -42,7 +42,7 @@ def read_lad(path: str | Path) -> Graph:
 
 
 def write_dimacs(graph: Graph, path: str | Path, comment: str = "") -> None:
-    """Writes an ASCII DIMACS file, with a comment of any number of lines.
+    """Write an ASCII DIMACS file, with a comment of any number of lines.
 
     Raises:
         DiagnosticError: the file cannot be written.
@@ -54,7 +54,7 @@ def write_dimacs(graph: Graph, path: str | Path, comment: str = "") -> None:
 
 
 def write_lad(graph: Graph, path: str | Path) -> None:
-    """Writes a LAD file.
+    """Write a LAD file.
 
     Raises:
         DiagnosticError: the file cannot be written.
@@ -100,14 +100,14 @@ class _Word:
         return f"`{self.text if len(self.text) <= 40 else self.text[:40] + '...'}`"
 
     def number(self, what: str, low: int, high: int, hint: str) -> int:
-        """The word as a number from ``low`` to ``high``."""
+        """Return the word as a number from ``low`` to ``high``."""
         value = int(self.text) if _NUMBER.fullmatch(self.text) else None
         if value is None or not low <= value <= high:
             raise self.fail(f"{what} is {self.quoted}, not a number from {low} to {high}; {hint}")
         return value
 
     def vertices(self) -> int:
-        """The word as the number of vertices of a graph."""
+        """Return the word as the number of vertices of a graph."""
         if _NUMBER.fullmatch(self.text) and int(self.text) > MAX_VERTICES:
             raise self.fail(
                 f"{self.text} vertices are too many: at most {MAX_VERTICES} are searched; "
@@ -128,7 +128,7 @@ class _File:
         return [_Word(m.group(), Position(self.file, index + 1, m.start() + 1)) for m in found]
 
     def end(self) -> _Word:
-        """The place behind the last word."""
+        """Return the place behind the last word."""
         last = len(self.lines) - 1
         while last > 0 and not self.lines[last].strip():
             last -= 1

@@ -40,7 +40,7 @@ class Graph:
 
     @staticmethod
     def of(n: int, edges: Iterable[tuple[int, int]], first: int = 0, name: str = "") -> "Graph":
-        """The graph of ``n`` vertices 0..n-1 and these edges; repeats count once.
+        """Return the graph of ``n`` vertices 0..n-1 and these edges; repeats count once.
 
         Raises:
             SearchError: too many vertices, an edge outside of them, or a loop.
@@ -56,26 +56,26 @@ class Graph:
 
     @property
     def n(self) -> int:
-        """How many vertices there are."""
+        """The number of vertices there are."""
         return len(self.adjacency)
 
     @cached_property
     def degrees(self) -> tuple[int, ...]:
-        """How many neighbours each vertex has."""
+        """The number of neighbours each vertex has."""
         return tuple(row.bit_count() for row in self.adjacency)
 
     @property
     def size(self) -> int:
-        """How many edges there are."""
+        """The number of edges there are."""
         return sum(self.degrees) // 2
 
     def edges(self) -> Iterator[tuple[int, int]]:
-        """The edges as (v, w), v > w, in the order of DIMACS files."""
+        """Yield the edges as (v, w), v > w, in the order of DIMACS files."""
         for v, row in enumerate(self.adjacency):
             yield from ((v, w) for w in bits(row & ((1 << v) - 1)))
 
     def renumbered(self, order: Sequence[int]) -> tuple[int, ...]:
-        """The adjacency with vertex ``order[i]`` as vertex i; ``order`` is a permutation."""
+        """Return the adjacency with vertex ``order[i]`` as vertex i; ``order`` is a permutation."""
         place = [0] * self.n
         for i, v in enumerate(order):
             place[v] = i
@@ -87,7 +87,7 @@ class Graph:
 
 
 def bits(members: int) -> Iterator[int]:
-    """The elements of a set of small integers, in increasing order."""
+    """Yield the elements of a set of small integers, in increasing order."""
     while members:
         low = members & -members
         yield low.bit_length() - 1
@@ -116,7 +116,8 @@ def johnson(n: int, w: int, d: int) -> Graph:
 
 
 def keller(n: int) -> Graph:
-    """The graph of Lagarias and Shor on Keller's conjecture in ``n`` dimensions (DIMACS kellerN).
+    """Return the graph of Lagarias and Shor on Keller's conjecture in ``n`` dimensions (DIMACS
+    kellerN).
 
     Of all words of n digits 0..3, two are adjacent if they differ in two places or more, and in one
     of them by 2 modulo 4. The graph has the neighbours of the word 0, in increasing order (as in
@@ -156,7 +157,8 @@ def mann(points: int) -> Graph:
 
 
 def c_fat(n: int, c: float) -> Graph:
-    """A ring of floor(n / (c ln n)) parts, adjacent within and to the next (DIMACS c-fatN-C).
+    """Return a ring of floor(n / (c ln n)) parts, adjacent within and to the next (DIMACS
+    c-fatN-C).
 
     Vertex v is in part v modulo their number: sizes differ by one at most (Berman and Pelc;
     Hasselberg, Pardalos and Vairaktarakis). The numbering need not be that of the DIMACS file.
@@ -172,7 +174,7 @@ def c_fat(n: int, c: float) -> Graph:
 
 
 def random(n: int, p: float, seed: int) -> Graph:
-    """Each pair of ``n`` vertices is an edge with probability ``p``; a seed gives one graph."""
+    """Return each pair of ``n`` vertices is an edge with probability ``p``; a seed gives one graph."""
     _checked_size(n)
     if not 0 <= p <= 1:
         raise SearchError(f"a probability is a number from 0 to 1, not {p}")
@@ -182,19 +184,19 @@ def random(n: int, p: float, seed: int) -> Graph:
 
 
 def petersen() -> Graph:
-    """The graph of Petersen: the pairs of 5 things, adjacent if they have nothing in common."""
+    """Return the graph of Petersen: the pairs of 5 things, adjacent if they have nothing in common."""
     pairs = list(combinations(range(5), 2))
     return _compared(pairs, lambda v, w: not set(v) & set(w), "petersen", 0)
 
 
 def cycle(n: int) -> Graph:
-    """The cycle of ``n`` vertices, 3 or more."""
+    """Return the cycle of ``n`` vertices, 3 or more."""
     _between("the vertices of a cycle", n, 3, MAX_VERTICES)
     return Graph.of(n, ((v, (v + 1) % n) for v in range(n)), name=f"cycle{n}")
 
 
 def cube(k: int) -> Graph:
-    """The corners and edges of the cube of ``k`` dimensions; 2^k vertices."""
+    """Return the corners and edges of the cube of ``k`` dimensions; 2^k vertices."""
     _between("the dimensions of a cube", k, 0, 15)
     edges = ((v, v ^ 1 << i) for v in range(1 << k) for i in range(k))
     return Graph.of(1 << k, edges, name=f"cube{k}")
@@ -208,7 +210,7 @@ def _between(what: str, value: int, low: int, high: int) -> None:
 def _translated(
     words: Sequence[int], steps: Sequence[int], move: Callable[[int, int], int], name: str
 ) -> Graph:
-    """The graph of ``words``, each adjacent to the words where the steps lead from it."""
+    """Return the graph of ``words``, each adjacent to the words where the steps lead from it."""
     bit = {word: 1 << i for i, word in enumerate(words)}
     rows = tuple(sum(bit.get(move(v, step), 0) for step in steps) for v in words)
     return Graph(rows, 1, name)

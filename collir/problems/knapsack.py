@@ -105,7 +105,7 @@ class Knapsack(Problem[Packing]):
         return Packing(0, 0, self.capacity, 0, bound)
 
     def children(self, node: Packing) -> Iterator[Packing]:
-        """One more item that fits, the densest first."""
+        """Yield one more item that fits, the densest first."""
         index, value, remaining, chosen, _ = node
         weights, values, before = self._weight, self._value, self._weights_before
         values_before, items = self._values_before, len(weights)
@@ -123,11 +123,11 @@ class Knapsack(Problem[Packing]):
             yield make_node(Packing, packed)
 
     def objective(self, node: Packing) -> int:
-        """The value of the items."""
+        """Return the value of the items."""
         return node.value
 
     def bound(self, node: Packing) -> int:
-        """The value with the densest of the later items, the last one in part, rounded down."""
+        """Return the value with the densest of the later items, the last one in part, rounded down."""
         return node.bound
 
     def key(self, node: Packing) -> tuple[int, int] | None:
@@ -135,17 +135,17 @@ class Knapsack(Problem[Packing]):
         return (node.first, node.remaining) if self.dominance else None
 
     def cost(self, node: Packing) -> int:
-        """The value, negated."""
+        """Return the value, negated."""
         return -node.value
 
     def show(self, node: Packing) -> Packed:
-        """The items, their value and their weight."""
+        """Return the items, their value and their weight."""
         items = sorted(item for i, item in enumerate(self._order) if node.chosen >> i & 1)
         return {"value": node.value, "weight": self.capacity - node.remaining, "items": items}
 
 
 def read_knapsack(path: Path, target: int | None = None, dominance: bool = False) -> Knapsack:
-    """The instance of a file; see ``parse_knapsack``.
+    """Return the instance of a file; see ``parse_knapsack``.
 
     Raises:
         DiagnosticError: the file cannot be read, or anything is wrong with it.
@@ -156,7 +156,7 @@ def read_knapsack(path: Path, target: int | None = None, dominance: bool = False
 def parse_knapsack(
     text: str, file: str = "<string>", target: int | None = None, dominance: bool = False
 ) -> Knapsack:
-    """The instance of a text.
+    """Return the instance of a text.
 
     Its first line has the number of items and the capacity, the others the value and the weight of
     an item each. Lines that begin with ``#`` are comments.
@@ -191,7 +191,7 @@ def parse_knapsack(
 
 
 def _two(words: list[Word], what: str) -> None:
-    """Refuses a line that has not two words."""
+    """Refuse a line that has not two words."""
     if len(words) == 2:
         return
     position = words[-1 if len(words) < 2 else 2].position

@@ -41,11 +41,11 @@ class Queens(Problem[Board]):
         self._full = (1 << n) - 1
 
     def root(self) -> Board:
-        """The empty board."""
+        """Return the empty board."""
         return Board(0, 0, 0, 0, ())
 
     def children(self, node: Board) -> Iterator[Board]:
-        """The boards with one more queen, from the left."""
+        """Yield the boards with one more queen, from the left."""
         row, columns, diagonals, antidiagonals, placed = node
         if row == self.n:
             return
@@ -70,5 +70,5 @@ class Queens(Problem[Board]):
         return self.n
 
     def show(self, node: Board) -> list[int]:
-        """The column of the queen of each row, from 0."""
+        """Return the column of the queen of each row, from 0."""
         return list(node.placed)

@@ -62,7 +62,8 @@ class SubgraphIsomorphism(Problem[Embedding]):
         return Embedding(0, tuple(domains))
 
     def children(self, node: Embedding) -> Iterator[Embedding]:
-        """The vertex of the smallest domain, to each of its targets that leaves the others one."""
+        """Yield the vertex of the smallest domain, to each of its targets that leaves the others
+        one."""
         mapped, domains = node
         free = [p for p in range(self.pattern.n) if not mapped >> p & 1]
         if not free:
@@ -83,11 +84,12 @@ class SubgraphIsomorphism(Problem[Embedding]):
                 yield Embedding(mapped | 1 << chosen, tuple(filtered))
 
     def objective(self, node: Embedding) -> int | None:
-        """The number of pattern vertices, if all of them are mapped."""
+        """Return the number of pattern vertices, if all of them are mapped."""
         return self.pattern.n if node.mapped.bit_count() == self.pattern.n else None
 
     def bound(self, node: Embedding) -> int:
-        """How many pattern vertices have a place, and no more than there are places for them."""
+        """Return how many pattern vertices have a place, and no more than there are places for
+        them."""
         reach, placed = 0, 0
         for domain in node.domains:
             reach |= domain
@@ -104,5 +106,5 @@ class SubgraphIsomorphism(Problem[Embedding]):
 
 
 def _neighbour_degrees(graph: Graph, v: int) -> list[int]:
-    """The degrees of the neighbours of a vertex, the greatest first."""
+    """Return the degrees of the neighbours of a vertex, the greatest first."""
     return sorted((graph.degrees[w] for w in bits(graph.adjacency[v])), reverse=True)

@@ -37,12 +37,12 @@ class Word:
 
 
 def bad(position: Position | None, message: str) -> DiagnosticError:
-    """The error of one wrong thing in an input."""
+    """Return the error of one wrong thing in an input."""
     return DiagnosticError(Diagnostic(message, position))
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
-    """The text of a file of at most ``limit`` bytes.
+    """Return the text of a file of at most ``limit`` bytes.
 
     Raises:
         DiagnosticError: it cannot be read, is too long, or is not UTF-8.
@@ -53,7 +53,7 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
 
 
 def read_limited(path: Path, limit: int, too_long: str) -> bytes:
-    """The bytes of a file, at most ``limit``.
+    """Return the bytes of a file, at most ``limit``.
 
     Raises:
         DiagnosticError: it cannot be read, or is ``too_long``.
@@ -75,7 +75,8 @@ def reason(error: Exception) -> str:
 
 
 def words_of(line: str, start: Position) -> list[Word]:
-    """The words of a piece of a line that begins at ``start``; at most a million, to be safe."""
+    """Return the words of a piece of a line that begins at ``start``; at most a million, to be
+    safe."""
     return [
         Word(found.group(), Position(start.file, start.line, start.column + found.start()))
         for found in islice(_WORD.finditer(line), _MAX_WORDS)
@@ -83,14 +84,14 @@ def words_of(line: str, start: Position) -> list[Word]:
 
 
 def rows(text: str, file: str) -> Iterator[list[Word]]:
-    """The lines of a text as words, without empty ones."""
+    """Yield the lines of a text as words, without empty ones."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line and not line.isspace():
             yield words_of(line, Position(file, number, 1))
 
 
 def integer(word: Word, what: str, low: int = 0, high: int = EXACT) -> int:
-    """The integer that a word gives, from ``low`` to ``high``.
+    """Return the integer that a word gives, from ``low`` to ``high``.
 
     Raises:
         DiagnosticError: it gives none.
@@ -108,7 +109,7 @@ def integer(word: Word, what: str, low: int = 0, high: int = EXACT) -> int:
 
 
 def real(word: Word, what: str, limit: float) -> float:
-    """The number that a word gives, from ``-limit`` to ``limit``.
+    """Return the number that a word gives, from ``-limit`` to ``limit``.
 
     Raises:
         DiagnosticError: it gives none.

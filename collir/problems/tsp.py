@@ -95,7 +95,7 @@ class TSP(Problem[Tour]):
         return Tour(0, 1, 0, (0,))
 
     def children(self, node: Tour) -> Iterator[Tour]:
-        """One more city, the nearest by moved distances first."""
+        """Yield one more city, the nearest by moved distances first."""
         last, visited, length, path = node
         closed = visited | (4 if self.symmetric and not visited & 2 else 0)
         row = self.matrix[last]
@@ -104,13 +104,14 @@ class TSP(Problem[Tour]):
                 yield Tour(city, visited | 1 << city, length + row[city], (*path, city))
 
     def objective(self, node: Tour) -> int | None:
-        """The length of the tour, back to city 0, if it has all cities."""
+        """Return the length of the tour, back to city 0, if it has all cities."""
         if node.visited != self._everywhere:
             return None
         return node.length + self.matrix[node.last][0]
 
     def bound(self, node: Tour) -> int:
-        """The length so far and the least that the way on to city 0 through all others can take."""
+        """Return the length so far and the least that the way on to city 0 through all others can
+        take."""
         if node.visited == self._everywhere:
             return node.length + self.matrix[node.last][0]
         left = [city for city in range(self.n) if not node.visited >> city & 1]
@@ -118,7 +119,7 @@ class TSP(Problem[Tour]):
         return node.length + rest
 
     def _by_tree(self, last: int, left: list[int]) -> int:
-        """A way on is a tree of the cities left and a road to each of its ends.
+        """Return a way on is a tree of the cities left and a road to each of its ends.
 
         It passes two roads at each city left and one at each end, so that much the multipliers add.
         """
@@ -133,7 +134,7 @@ class TSP(Problem[Tour]):
         return max(0, -((added - tree) // _SCALE))  # rounded up
 
     def _by_rows(self, last: int, left: list[int]) -> int:
-        """A way on leaves each city once and enters each city once."""
+        """Return a way on leaves each city once and enters each city once."""
         rows = [
             [self.matrix[i][j] if i != j else EXACT for j in left]
             + [self.matrix[i][0] if i != last else EXACT]
@@ -144,21 +145,21 @@ class TSP(Problem[Tour]):
         return sum(least) + sum(enter)
 
     def key(self, node: Tour) -> tuple[int, int] | None:
-        """The cities visited and the last of them, if dominance is asked for."""
+        """Return the cities visited and the last of them, if dominance is asked for."""
         return (node.visited, node.last) if self.dominance else None
 
     def cost(self, node: Tour) -> int:
-        """The length so far."""
+        """Return the length so far."""
         return node.length
 
     def show(self, node: Tour) -> Toured:
-        """The length and the names of the cities in order."""
+        """Return the length and the names of the cities in order."""
         length = node.length + self.matrix[node.last][0]
         return {"length": length, "tour": [self.names[city] for city in node.path]}
 
 
 def _check(matrix: Matrix) -> None:
-    """Refuses a matrix of anything but distances."""
+    """Refuse a matrix of anything but distances."""
     n = len(matrix)
     if not 1 <= n <= MAX_CITIES:
         raise SearchError(f"there must be from 1 to {MAX_CITIES} cities, not {n}")
@@ -179,7 +180,7 @@ def _check(matrix: Matrix) -> None:
 
 
 def spanning_tree(cost: Matrix, nodes: Sequence[int]) -> tuple[int, list[tuple[int, int]]]:
-    """The cost and the edges of a minimum spanning tree of some nodes (Prim's algorithm)."""
+    """Return the cost and the edges of a minimum spanning tree of some nodes (Prim's algorithm)."""
     rest = list(nodes)
     newest = rest.pop()
     row = cost[newest]
@@ -204,7 +205,8 @@ def spanning_tree(cost: Matrix, nodes: Sequence[int]) -> tuple[int, list[tuple[i
 
 
 def _move(matrix: Matrix, multipliers: Sequence[int]) -> list[list[int]]:
-    """The distances, each with the multipliers of its two cities; in multiples of 1 / _SCALE."""
+    """Return the distances, each with the multipliers of its two cities; in multiples of 1 /
+    _SCALE."""
     return [
         [
             _SCALE * d + multipliers[i] + multiplier

@@ -98,7 +98,7 @@ SECTIONS = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SECTION")
 
 
 def read_tsp(path: Path, target: int | None = None, dominance: bool = True) -> TSP:
-    """The instance of a file; see ``parse_tsp``.
+    """Return the instance of a file; see ``parse_tsp``.
 
     Raises:
         DiagnosticError: the file cannot be read, or anything is wrong with it.
@@ -109,8 +109,9 @@ def read_tsp(path: Path, target: int | None = None, dominance: bool = True) -> T
 def parse_tsp(
     text: str, file: str = "<string>", target: int | None = None, dominance: bool = True
 ) -> TSP:
-    """The instance of a text in the format of TSPLIB: TYPE TSP or ATSP, distances by coordinates
-    (``METRICS``) or EXPLICIT (``FORMATS``). Solutions name the cities as the file numbers them.
+    """Return the instance of a text in the format of TSPLIB: TYPE TSP or ATSP, distances by
+    coordinates (``METRICS``) or EXPLICIT (``FORMATS``). Solutions name the cities as the file
+    numbers them.
 
     Raises:
         DiagnosticError: anything is wrong with it.
@@ -133,7 +134,7 @@ class _Reader:
         self.left: Iterator[Word] = iter(())
 
     def read(self) -> tuple[list[list[int]], list[int]]:
-        """The distances and the names of the cities."""
+        """Return the distances and the names of the cities."""
         for words in self.rows:
             self.end = words[0].position
             key, given = _entry(words)
@@ -187,7 +188,7 @@ class _Reader:
                 pass
 
     def _check_entry(self, key: str) -> None:
-        """Refuses at once what is not supported, before the data that go with it."""
+        """Refuse at once what is not supported, before the data that go with it."""
         if key == "TYPE":
             self._kind()
         elif key == "DIMENSION":
@@ -201,7 +202,7 @@ class _Reader:
         raise bad(self.end, f"the file has no {key}")
 
     def _word(self, key: str) -> Word:
-        """The first word of an entry."""
+        """Return the first word of an entry."""
         if key not in self.places:
             self._lacks(key)
         if not self.entries[key]:
@@ -225,7 +226,7 @@ class _Reader:
         return integer(self._word("DIMENSION"), "DIMENSION", low=1, high=MAX_CITIES)
 
     def _lines_of(self, key: Word, what: str) -> Iterator[list[Word]]:
-        """The lines of a section that has one for each city: a number and two coordinates."""
+        """Yield the lines of a section that has one for each city: a number and two coordinates."""
         dimension = self._dimension()
         for done in range(dimension):
             words = next(self.rows, None)
@@ -271,7 +272,7 @@ class _Reader:
             raise bad(more.position, message)
 
     def _numbers(self) -> Iterator[Word]:
-        """The words of the next lines; ``left`` are those of the last line not yet taken."""
+        """Yield the words of the next lines; ``left`` are those of the last line not yet taken."""
         for words in self.rows:
             self.left = iter(words)
             yield from self.left
@@ -304,7 +305,7 @@ class _Reader:
 
 
 def _entry(words: list[Word]) -> tuple[Word, list[Word]]:
-    """The key of a line and the words after it and its colon."""
+    """Return the key of a line and the words after it and its colon."""
     first, *rest = words
     key, colon, value = first.text.partition(":")
     place = first.position

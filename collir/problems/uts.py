@@ -41,7 +41,7 @@ class Sample(NamedTuple):
     height: int
 
     def problem(self) -> "UTS":
-        """The tree."""
+        """Return the tree."""
         return UTS(**self.settings)  # pyright: ignore[reportArgumentType]
 
 
@@ -92,7 +92,7 @@ class UTS(Problem[Twig]):
         ]
 
     def _check(self, shift: float) -> None:
-        """Refuses settings of no tree, or of one without end."""
+        """Refuse settings of no tree, or of one without end."""
         if self.tree not in get_args(Tree):
             raise SearchError(f"there is no tree {self.tree!r}; there is {_listed(Tree)}")
         if self.shape not in get_args(Shape):
@@ -120,11 +120,11 @@ class UTS(Problem[Twig]):
             raise SearchError(f"a tree of {self.shape} shape needs b0 and depth greater than 1")
 
     def root(self) -> Twig:
-        """The root: the digest of the seed."""
+        """Return the root: the digest of the seed."""
         return Twig(_sha1(bytes(16) + self.seed.to_bytes(4, "big")).digest(), 0)
 
     def count(self, state: bytes, depth: int) -> int:
-        """How many children a node has."""
+        """Return how many children a node has."""
         uniform = (int.from_bytes(state[16:], "big") & 0x7FFFFFFF) / 2**31  # in [0, 1)
         if depth < self._shift:
             if depth >= len(self._rates):
@@ -136,28 +136,28 @@ class UTS(Problem[Twig]):
         return self.m if uniform < self.q else 0
 
     def children(self, node: Twig) -> Iterator[Twig]:
-        """The children: the digests of the random bytes of the node and the index, from 0."""
+        """Yield the children: the digests of the random bytes of the node and the index, from 0."""
         state, below = node.state, node.depth + 1
         for index in self._index[: self.count(*node)]:
             yield Twig(_sha1(state + index).digest(), below)
 
     def states(self, state: bytes, depth: int) -> list[bytes]:
-        """The random bytes of all children of a node."""
+        """Return the random bytes of all children of a node."""
         count = self.count(state, depth)
         return [_sha1(state + index).digest() for index in self._index[:count]] if count else []
 
     def kernel(self, kind: Kind, fold: object) -> Kernel[Twig] | None:
-        """The counting of nodes, or of nodes by depth, in one loop, if it is asked for."""
+        """Return the counting of nodes, or of nodes by depth, in one loop, if it is asked for."""
         if not self._kernel or not isinstance(fold, Nodes | NodesByDepth):
             return None
         return _Counter(self, fold)
 
     def show(self, node: Twig) -> dict[str, str | int]:
-        """The random bytes in hexadecimal, and the depth."""
+        """Return the random bytes in hexadecimal, and the depth."""
         return {"state": node.state.hex(), "depth": node.depth}
 
     def _mean(self, depth: int) -> float:
-        """The mean number of children of a node of a geometric tree."""
+        """Return the mean number of children of a node of a geometric tree."""
         if depth == 0:
             return self.b0
         match self.shape:
@@ -215,7 +215,7 @@ def _listed(names: object) -> str:
 
 
 def _rate(mean: float) -> float:
-    """The logarithm of the probability of one more child, given the mean number of children."""
+    """Return the logarithm of the probability of one more child, given the mean number of children."""
     more = 1.0 - 1.0 / (1.0 + mean)
     return math.log(more) if more > 0 else -math.inf
 

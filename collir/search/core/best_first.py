@@ -61,7 +61,7 @@ class BestFirst:
                 self._push(self._rank(node), task.depth + i, node)
 
     def _rank(self, node: Any) -> float:
-        """The rank of a node's bound."""
+        """Return the rank of a node's bound."""
         if self._bound is None:
             return -math.inf
         value = self._bound(node)

@@ -15,7 +15,7 @@ class Fold(Protocol[Total]):
     """A monoid over nodes: ``merge`` is associative and commutative, ``empty`` its unit."""
 
     def empty(self) -> Total:
-        """The total of no nodes."""
+        """Return the total of no nodes."""
         ...
 
     def add(self, total: Total, problem: Problem[Any], node: Any, depth: int) -> Total:

@@ -31,7 +31,7 @@ class Task(NamedTuple):
         return sum(map(len, self.levels))
 
     def pieces(self) -> "list[Task]":
-        """A task for each node, the deepest first."""
+        """Return a task for each node, the deepest first."""
         return [
             Task(self.depth + i, ([node],), self.order)
             for i in reversed(range(len(self.levels)))

@@ -30,7 +30,7 @@ class Recommendation:
 def recommend(outcome: Outcome, workers: int) -> Recommendation:
     """Recommend a depth down to which nodes become tasks, or a budget of tasks.
 
-    A depth is recommended if it has enough nodes for the workers, if subtrees there take long enough
+    A depth is recommended if it has enough nodes for the workers, if a subtree takes long enough
     to be worth a task, and if no known subtree exceeds a worker's share. Otherwise a budget is
     recommended, from the measured backtracks per second.
 
