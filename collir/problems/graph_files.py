@@ -1,4 +1,4 @@
-"""Undirected graphs from and to files.
+"""Reading and writing undirected graphs.
 
 The files are those of the DIMACS challenges (ASCII ``.clq`` and ``.col``: Johnson and Trick,
 *Cliques, Coloring, and Satisfiability*, 1996) and of LAD (Solnon, *AllDifferent-based filtering for
@@ -16,14 +16,14 @@ from collir.problems.text import read_limited, reason
 from collir.syntax.parsing import decode
 
 MAX_BYTES = 1 << 27
-"""Bytes of one file."""
+"""The maximum number of bytes of a file."""
 
 
 def read_dimacs(path: str | Path) -> Graph:
     """Read an ASCII DIMACS file: ``c`` comments, ``p edge N M``, then ``e V W``, vertices from 1.
 
     Edges may be repeated or given in both directions, and M may count the lines, or the edges once
-    or twice: all of this is found in the collections.
+    or twice, since the public collections contain all of these.
 
     Raises:
         DiagnosticError: the file cannot be read as one; says where and why.
@@ -76,9 +76,9 @@ def _text(path: str | Path) -> str:
     try:
         return decode(data, str(path))
     except DiagnosticError as error:
-        (found,) = error.diagnostics
+        (wrong,) = error.diagnostics
         hint = note("a binary DIMACS file (.clq.b) has to be made ASCII first (bin2asc)", None)
-        raise DiagnosticError(Diagnostic(found.message, found.position, (hint,))) from None
+        raise DiagnosticError(Diagnostic(wrong.message, wrong.position, (hint,))) from None
 
 
 _TOKEN = re.compile(r"\S+")
@@ -87,7 +87,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True)
 class _Word:
-    """A word of a file and where it stands."""
+    """A word of a file and its position."""
 
     text: str
     position: Position
@@ -124,11 +124,11 @@ class _File:
         self.lines = text.split("\n")
 
     def words(self, index: int) -> list[_Word]:
-        found = _TOKEN.finditer(self.lines[index])
-        return [_Word(m.group(), Position(self.file, index + 1, m.start() + 1)) for m in found]
+        matches = _TOKEN.finditer(self.lines[index])
+        return [_Word(m.group(), Position(self.file, index + 1, m.start() + 1)) for m in matches]
 
     def end(self) -> _Word:
-        """Return the place behind the last word."""
+        """Return an empty word at the position behind the last word."""
         last = len(self.lines) - 1
         while last > 0 and not self.lines[last].strip():
             last -= 1
@@ -142,7 +142,7 @@ class _Dimacs(_File):
 
     def graph(self, name: str) -> Graph:
         header: _Word | None = None
-        count = said = given = 0
+        count = announced = lines = 0
         adjacency: list[int] = []
         for index, line in enumerate(self.lines):
             match = self._EDGE.fullmatch(line)
@@ -155,21 +155,21 @@ class _Dimacs(_File):
                 if not words or words[0].text.startswith("c"):
                     continue
                 if words[0].text == "p":
-                    count, said = self.header(words, header)
+                    count, announced = self.header(words, header)
                     header = words[0]
                     adjacency = [0] * count
                     continue
                 v, w = self.edge(words, header, count)
-            given += 1
+            lines += 1
             adjacency[v] |= 1 << w
             adjacency[w] |= 1 << v
         if header is None:
             raise self.end().fail("there is no line `p edge N M`; write one before the first edge")
         graph = Graph(tuple(adjacency), 1, name)
-        if said not in (given, graph.size, 2 * graph.size):
+        if announced not in (lines, graph.size, 2 * graph.size):
             raise header.fail(
-                f"{said} edges are announced, but {given} lines give {graph.size} different ones; "
-                f"the file may be cut off: if it is whole, write `p edge {count} {graph.size}`"
+                f"{announced} edges are announced, but {lines} lines give {graph.size} different "
+                f"ones; the file may be cut off: if it is whole, write `p edge {count} {graph.size}`"
             )
         return graph
 
@@ -262,7 +262,7 @@ class _Lad(_File):
                 )
 
     def neighbour(self, v: int, w: int) -> _Word:
-        """Where vertex w stands among the neighbours of v (in a file that has been read)."""
+        """Return the word of vertex w among the neighbours of v, in a file that has been read."""
         words = (word for index in range(len(self.lines)) for word in self.words(index))
         next(words)
         for _ in range(v):

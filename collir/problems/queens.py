@@ -9,13 +9,13 @@ MAX_QUEENS = 1000
 
 
 class Board(NamedTuple):
-    """Queens in the rows above ``row``; the masks tell which columns of ``row`` these attack.
+    """Queens in the rows above ``row``, and masks of the columns of ``row`` that they attack.
 
     Attributes:
         row: the next row to fill, from 0.
         columns: the columns that have a queen, bit i for column i.
         diagonals: the columns of ``row`` attacked along diagonals that run down to the right.
-        antidiagonals: those attacked along diagonals that run down to the left.
+        antidiagonals: the columns attacked along diagonals that run down to the left.
         placed: the column of the queen of each row so far.
     """
 
@@ -27,10 +27,10 @@ class Board(NamedTuple):
 
 
 class Queens(Problem[Board]):
-    """Ways to place ``n`` queens on a board of ``n`` by ``n``, row by row.
+    """The ways to place ``n`` queens on a board of ``n`` by ``n``, row by row.
 
-    A full board is a solution and worth ``n``, so that enumerating counts the ways (OEIS A000170)
-    and deciding finds one.
+    A full board is a solution of value ``n``: an enumeration counts the ways (OEIS A000170), and a
+    decision finds one of them.
     """
 
     def __init__(self, n: int):
@@ -62,11 +62,11 @@ class Queens(Problem[Board]):
             )
 
     def objective(self, node: Board) -> int | None:
-        """``n`` for a full board."""
+        """Return ``n`` for a full board."""
         return self.n if node.row == self.n else None
 
     def bound(self, node: Board) -> int:
-        """``n``: one full board is as good as another."""
+        """Return ``n``: all full boards are equally good."""
         return self.n
 
     def show(self, node: Board) -> list[int]:

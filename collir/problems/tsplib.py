@@ -1,4 +1,4 @@
-"""Instances of the travelling salesman in the format of TSPLIB (Reinelt, "TSPLIB 95", 1995)."""
+"""Instances of the travelling salesman in the TSPLIB format (Reinelt, "TSPLIB 95", 1995)."""
 
 import difflib
 import math
@@ -19,7 +19,7 @@ MAX_COORDINATE = 1e9
 
 
 def nearest(x: float) -> int:
-    """Rounded half up, for a number that is not negative."""
+    """Round a nonnegative number half up."""
     return int(x + 0.5)
 
 
@@ -34,7 +34,7 @@ def _pseudo_euclidean(a: Point, b: Point) -> int:
 
 
 def _radians(coordinate: float) -> float:
-    """Of degrees and minutes as DDD.MM, with the pi of TSPLIB."""
+    """Convert degrees and minutes, written as DDD.MM, to radians with the pi of TSPLIB."""
     degrees = int(coordinate)
     return 3.141592 * (degrees + 5 * (coordinate - degrees) / 3) / 180
 
@@ -56,7 +56,7 @@ METRICS: dict[str, Callable[[Point, Point], int]] = {
     "GEO": _geographical,
     "ATT": _pseudo_euclidean,
 }
-"""EDGE_WEIGHT_TYPE -> the distance between two points."""
+"""The distance between two points, by EDGE_WEIGHT_TYPE."""
 
 
 def _full(n: int) -> Iterator[tuple[int, int]]:
@@ -82,7 +82,7 @@ FORMATS: dict[str, Callable[[int], Iterator[tuple[int, int]]]] = {
     "UPPER_DIAG_COL": lambda n: _lower(n, 1),
     "LOWER_DIAG_COL": lambda n: _upper(n, 1),
 }
-"""EDGE_WEIGHT_FORMAT -> the places of a matrix, in the order of their distances in the file."""
+"""The matrix entries in the order of their distances in the file, by EDGE_WEIGHT_FORMAT."""
 
 KEYS = (
     "NAME",
@@ -98,10 +98,10 @@ SECTIONS = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SECTION")
 
 
 def read_tsp(path: Path, target: int | None = None, dominance: bool = True) -> TSP:
-    """Return the instance of a file; see ``parse_tsp``.
+    """Read the instance in a file; see ``parse_tsp``.
 
     Raises:
-        DiagnosticError: the file cannot be read, or anything is wrong with it.
+        DiagnosticError: the file cannot be read, or is not an instance.
     """
     return parse_tsp(read_text(path), str(path), target, dominance)
 
@@ -114,14 +114,14 @@ def parse_tsp(
     numbers them.
 
     Raises:
-        DiagnosticError: anything is wrong with it.
+        DiagnosticError: the text is not an instance.
     """
     matrix, names = _Reader(text, file).read()
     return TSP(matrix, target, dominance, names)
 
 
 class _Reader:
-    """What has been read of a file so far."""
+    """The reader of a file, with the data read so far."""
 
     def __init__(self, text: str, file: str):
         self.rows = rows(text, file)
@@ -188,7 +188,7 @@ class _Reader:
                 pass
 
     def _check_entry(self, key: str) -> None:
-        """Refuse at once what is not supported, before the data that go with it."""
+        """Raise an error for an unsupported type or format before its data are read."""
         if key == "TYPE":
             self._kind()
         elif key == "DIMENSION":

@@ -1,9 +1,8 @@
-"""Unbalanced tree search: trees whose shape only a search finds out, to measure how work is shared.
+"""Unbalanced tree search: trees of unpredictable shape, to measure how work is shared.
 
 The trees of the UTS benchmark (Olivier, Huan, Liu, Prins, Dinan, Sadayappan and Tseng, "UTS: An
-Unbalanced Tree Search Benchmark", LCPC 2006): the number of children of a node is drawn with random
-bits that are the SHA-1 digest of those of its parent and its index, so that a tree is the same
-everywhere.
+Unbalanced Tree Search Benchmark", LCPC 2006). The number of children of a node is drawn with random
+bits: the SHA-1 digest of its parent's bits and its index, so that a tree is the same everywhere.
 """
 
 import hashlib
@@ -18,7 +17,7 @@ Tree = Literal["geometric", "binomial", "hybrid"]
 Shape = Literal["fixed", "linear", "exponential", "cyclic"]
 
 MAX_CHILDREN = 100
-"""What the number of children is cut to, but for the root of a binomial tree."""
+"""The maximum number of children, except of the root of a binomial tree."""
 
 MAX_ROOT_CHILDREN = 10**6
 MAX_DEPTH = 10**6
@@ -26,14 +25,14 @@ _sha1 = hashlib.sha1
 
 
 class Twig(NamedTuple):
-    """A node: 20 random bytes, and how far below the root it is."""
+    """A node: 20 random bytes, and its depth."""
 
     state: bytes
     depth: int
 
 
 class Sample(NamedTuple):
-    """A tree that the benchmark publishes: how to make it, and what it is like."""
+    """A published tree of the benchmark: its settings, and its size and height."""
 
     settings: dict[str, str | int | float]
     nodes: int
@@ -41,7 +40,7 @@ class Sample(NamedTuple):
     height: int
 
     def problem(self) -> "UTS":
-        """Return the tree."""
+        """Return the tree as a problem."""
         return UTS(**self.settings)  # pyright: ignore[reportArgumentType]
 
 
@@ -57,14 +56,14 @@ class UTS(Problem[Twig]):
 
     Args:
         tree: geometric, binomial or hybrid.
-        shape: how a geometric tree tapers off.
-        depth: how deep a geometric tree is; of a hybrid one, see above.
+        shape: the taper of a geometric tree.
+        depth: the depth of a geometric tree; for a hybrid tree, see above.
         b0: the (mean) number of children of the root.
-        seed: what the random bits of the root are made of, from 0 to 2**32 - 1.
+        seed: the seed of the random bits of the root, from 0 to 2**32 - 1.
         q: the probability that a node of a binomial tree has children.
-        m: how many it has then, at most 100.
+        m: the number of children it then has, at most 100.
         shift: where a hybrid tree becomes binomial, as a fraction of ``depth``.
-        kernel: count nodes in one loop, about twice as fast; not for other folds.
+        kernel: whether to count nodes in one loop, about twice as fast; not for other folds.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class UTS(Problem[Twig]):
         ]
 
     def _check(self, shift: float) -> None:
-        """Refuse settings of no tree, or of one without end."""
+        """Raise an error for settings that define no tree, or an endless tree."""
         if self.tree not in get_args(Tree):
             raise SearchError(f"there is no tree {self.tree!r}; there is {_listed(Tree)}")
         if self.shape not in get_args(Shape):
@@ -124,7 +123,7 @@ class UTS(Problem[Twig]):
         return Twig(_sha1(bytes(16) + self.seed.to_bytes(4, "big")).digest(), 0)
 
     def count(self, state: bytes, depth: int) -> int:
-        """Return how many children a node has."""
+        """Return the number of children of a node."""
         uniform = (int.from_bytes(state[16:], "big") & 0x7FFFFFFF) / 2**31  # in [0, 1)
         if depth < self._shift:
             if depth >= len(self._rates):
@@ -147,7 +146,7 @@ class UTS(Problem[Twig]):
         return [_sha1(state + index).digest() for index in self._index[:count]] if count else []
 
     def kernel(self, kind: Kind, fold: object) -> Kernel[Twig] | None:
-        """Return the counting of nodes, or of nodes by depth, in one loop, if it is asked for."""
+        """Return the loop that counts nodes, or nodes by depth, if it was requested."""
         if not self._kernel or not isinstance(fold, Nodes | NodesByDepth):
             return None
         return _Counter(self, fold)
@@ -173,7 +172,7 @@ class UTS(Problem[Twig]):
 
 
 class _Counter:
-    """Counts the nodes below one, without an iterator for each."""
+    """A kernel that counts the nodes of a subtree without an iterator for each node."""
 
     def __init__(self, problem: UTS, fold: Nodes | NodesByDepth):
         self._states = problem.states
@@ -215,7 +214,7 @@ def _listed(names: object) -> str:
 
 
 def _rate(mean: float) -> float:
-    """Return the logarithm of the probability of one more child, given the mean number of children."""
+    """Return the logarithm of the probability of one more child, by the mean number of children."""
     more = 1.0 - 1.0 / (1.0 + mean)
     return math.log(more) if more > 0 else -math.inf
 
@@ -242,4 +241,4 @@ SAMPLES: dict[str, Sample] = {
     ),
     "T5": Sample({"shape": "linear", "depth": 20, "b0": 4, "seed": 34}, 4147582, 2181318, 20),
 }
-"""The small trees that the benchmark publishes, by name; the larger ones take hours in Python."""
+"""The small published trees, by name; the larger ones take hours in Python."""

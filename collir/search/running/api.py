@@ -1,17 +1,15 @@
 """The calls of a search: enumerate, decide, optimise and k_best, with options by keyword."""
 
 import math
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Unpack, overload
 
-from collir.search.core.goals import Fold, Solutions
+from collir.search.core.goals import Fold, Solutions, Total
 from collir.search.core.plan import Plan
 from collir.search.core.problem import Node, Number, Problem, SearchError, rank_of, sign, whole
 from collir.search.running.coordinator import best_bound
 from collir.search.running.options import Options
 from collir.search.running.results import Decision, Enumeration, Optimum, Status
 from collir.search.running.run import Run
-
-Total = TypeVar("Total")
 
 
 def optimise(

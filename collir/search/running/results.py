@@ -2,12 +2,11 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal
 
+from collir.search.core.goals import Total
 from collir.search.core.problem import Node, Number
 from collir.search.core.tasks import Profile
-
-Total = TypeVar("Total")
 
 Status = Literal["optimal", "feasible", "infeasible", "complete", "interrupted"]
 """optimal: proven to be best. feasible: there is a solution (of a decision: it reaches the target),
