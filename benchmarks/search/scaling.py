@@ -29,10 +29,10 @@ from collir.search import enumerate as count
 from collir.search.core.board import Board
 from collir.search.core.goals import Nodes
 from collir.search.core.plan import Plan
-from collir.search.core.problem import has, sign
+from collir.search.core.problem import overrides, sign
 from collir.search.core.tasks import Report, Task
 from collir.search.core.worker import Worker
-from collir.search.running.coordinator import Coordinator, State, first_task
+from collir.search.running.coordinator import Coordinator, SearchState, first_task
 from collir.search.running.limits import Interrupt, Limits, Watch
 
 PAGE = Path(__file__).parents[2] / "docs" / "search-scaling.md"
@@ -125,7 +125,7 @@ def simulate(search: Search, workers: int, costs: Costs, shared: bool = True) ->
     """Run a search with so many workers, and see that it finds what one does."""
     clock = Clock()
     problem, plan = search.plan.problem, search.plan
-    kind = TimedWithBound if has(problem, "bound") and plan.kind != "enumerate" else Timed
+    kind = TimedWithBound if overrides(problem, "bound") and plan.kind != "enumerate" else Timed
     plan = Plan(
         kind(problem, clock, search.node),
         plan.kind,
@@ -134,7 +134,7 @@ def simulate(search: Search, workers: int, costs: Costs, shared: bool = True) ->
         fold=plan.fold,
     )
     engine = Simulated(workers, clock, costs, shared)
-    state = State([first_task(plan)], total=plan.fold.empty() if plan.fold else None)
+    state = SearchState([first_task(plan)], total=plan.fold.empty() if plan.fold else None)
     before = simulated_time(clock)
     gc.collect()
     try:
@@ -156,7 +156,7 @@ SIZES = {
 
 
 def searches(size: str) -> list[Search]:
-    """Return an enumeration, an optimisation and a decision, divided by the default coordination."""
+    """Return an enumeration, an optimisation and a decision, with the default coordination."""
     depth, (vertices, density), (number, seed) = SIZES[size]
     tree = UTS(depth=depth, b0=4, seed=19)
     graph = MaxClique(graphs.random(vertices, density, 1))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from collir.problems.clique_node import CliqueNode
-from collir.problems.graphs import Graph, bits
+from collir.problems.graphs import Graph, set_bits
 from collir.search.core.problem import Kernel, Kind, Problem, SearchError, make_node
 
 
@@ -80,7 +80,7 @@ class MaxClique(Problem[CliqueNode]):
 
     def show(self, node: CliqueNode) -> list[int]:
         """Return the vertices of the clique, by their numbers in the file, in increasing order."""
-        return self.graph.numbers(self.order[v] for v in bits(node.members))
+        return self.graph.numbers(self.order[v] for v in set_bits(node.members))
 
     def kernel(self, kind: Kind, fold: object) -> Kernel[CliqueNode] | None:
         """Return the compiled search, if it was requested and ``kind`` is not ``enumerate``.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
-from collir.problems.graphs import MAX_VERTICES, Graph, bits
+from collir.problems.graphs import MAX_VERTICES, Graph, set_bits
 from collir.problems.text import read_limited, reason
 from collir.syntax.parsing import decode
 
@@ -59,7 +59,7 @@ def write_lad(graph: Graph, path: str | Path) -> None:
     Raises:
         DiagnosticError: the file cannot be written.
     """
-    rows = [list(bits(row)) for row in graph.adjacency]
+    rows = [list(set_bits(row)) for row in graph.adjacency]
     _write(path, [str(graph.n), *(" ".join(map(str, [len(row), *row])) for row in rows)])
 
 
@@ -169,7 +169,8 @@ class _Dimacs(_File):
         if announced not in (lines, graph.size, 2 * graph.size):
             raise header.fail(
                 f"{announced} edges are announced, but {lines} lines give {graph.size} different "
-                f"ones; the file may be cut off: if it is whole, write `p edge {count} {graph.size}`"
+                "ones; the file may be cut off: if it is whole, "
+                f"write `p edge {count} {graph.size}`"
             )
         return graph
 
@@ -252,10 +253,10 @@ class _Lad(_File):
     def check_symmetric(self, adjacency: list[int]) -> None:
         reverse = [0] * len(adjacency)
         for v, row in enumerate(adjacency):
-            for w in bits(row):
+            for w in set_bits(row):
                 reverse[w] |= 1 << v
         for v, row in enumerate(adjacency):
-            for w in bits(row & ~reverse[v]):
+            for w in set_bits(row & ~reverse[v]):
                 raise self.neighbour(v, w).fail(
                     f"vertex {v} has the neighbour {w}, but {w} has no neighbour {v}; "
                     "directed graphs are not read: list the edge at both"

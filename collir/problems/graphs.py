@@ -72,21 +72,21 @@ class Graph:
     def edges(self) -> Iterator[tuple[int, int]]:
         """Yield the edges as (v, w), v > w, in the order of DIMACS files."""
         for v, row in enumerate(self.adjacency):
-            yield from ((v, w) for w in bits(row & ((1 << v) - 1)))
+            yield from ((v, w) for w in set_bits(row & ((1 << v) - 1)))
 
     def renumbered(self, order: Sequence[int]) -> tuple[int, ...]:
         """Return the adjacency with vertex ``order[i]`` as vertex i; ``order`` is a permutation."""
         place = [0] * self.n
         for i, v in enumerate(order):
             place[v] = i
-        return tuple(sum(1 << place[w] for w in bits(self.adjacency[v])) for v in order)
+        return tuple(sum(1 << place[w] for w in set_bits(self.adjacency[v])) for v in order)
 
     def numbers(self, members: Iterable[int]) -> list[int]:
         """Return the numbers that vertices 0..n-1 have in the file, in increasing order."""
         return sorted(v + self.first for v in members)
 
 
-def bits(members: int) -> Iterator[int]:
+def set_bits(members: int) -> Iterator[int]:
     """Yield the elements of a set of small integers, in increasing order."""
     while members:
         low = members & -members

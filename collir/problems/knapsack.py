@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 from collir.ir.diagnostics import Position
-from collir.problems.text import EXACT, Word, bad, integer, read_text, rows
+from collir.problems.text import EXACT, Word, bad, integer, read_text, word_rows
 from collir.search.core.problem import Problem, SearchError, make_node
 
 MAX_ITEMS = 10_000
@@ -164,7 +164,7 @@ def parse_knapsack(
     Raises:
         DiagnosticError: the text is not an instance.
     """
-    lines = (words for words in rows(text, file) if not words[0].text.startswith("#"))
+    lines = (words for words in word_rows(text, file) if not words[0].text.startswith("#"))
     head = next(lines, None)
     if head is None:
         message = "there is nothing here; the first line gives the number of items and the capacity"

@@ -8,7 +8,7 @@ from collir.search.core.problem import Problem, SearchError
 MAX_QUEENS = 1000
 
 
-class Board(NamedTuple):
+class PartialBoard(NamedTuple):
     """Queens in the rows above ``row``, and masks of the columns of ``row`` that they attack.
 
     Attributes:
@@ -26,7 +26,7 @@ class Board(NamedTuple):
     placed: tuple[int, ...]
 
 
-class Queens(Problem[Board]):
+class Queens(Problem[PartialBoard]):
     """The ways to place ``n`` queens on a board of ``n`` by ``n``, row by row.
 
     A full board is a solution of value ``n``: an enumeration counts the ways (OEIS A000170), and a
@@ -40,11 +40,11 @@ class Queens(Problem[Board]):
         self.target = n
         self._full = (1 << n) - 1
 
-    def root(self) -> Board:
+    def root(self) -> PartialBoard:
         """Return the empty board."""
-        return Board(0, 0, 0, 0, ())
+        return PartialBoard(0, 0, 0, 0, ())
 
-    def children(self, node: Board) -> Iterator[Board]:
+    def children(self, node: PartialBoard) -> Iterator[PartialBoard]:
         """Yield the boards with one more queen, from the left."""
         row, columns, diagonals, antidiagonals, placed = node
         if row == self.n:
@@ -53,7 +53,7 @@ class Queens(Problem[Board]):
         while free:
             queen = free & -free
             free ^= queen
-            yield Board(
+            yield PartialBoard(
                 row + 1,
                 columns | queen,
                 (diagonals | queen) << 1 & self._full,
@@ -61,14 +61,14 @@ class Queens(Problem[Board]):
                 (*placed, queen.bit_length() - 1),
             )
 
-    def objective(self, node: Board) -> int | None:
+    def objective(self, node: PartialBoard) -> int | None:
         """Return ``n`` for a full board."""
         return self.n if node.row == self.n else None
 
-    def bound(self, node: Board) -> int:
+    def bound(self, node: PartialBoard) -> int:
         """Return ``n``: all full boards are equally good."""
         return self.n
 
-    def show(self, node: Board) -> list[int]:
+    def show(self, node: PartialBoard) -> list[int]:
         """Return the column of the queen of each row, from 0."""
         return list(node.placed)

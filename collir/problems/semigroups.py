@@ -10,7 +10,7 @@ sum of it and the multiplicity. A few operations on sets of bits decide whether 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from collir.problems.graphs import bits
+from collir.problems.graphs import set_bits
 from collir.search.core.problem import Problem, SearchError
 
 MAX_GENUS = 1000
@@ -62,7 +62,7 @@ class NumericalSemigroups(Problem[Semigroup]):
         if genus == self.genus:
             return
         top = self._top
-        for x in bits(generators >> conductor << conductor):
+        for x in set_bits(generators >> conductor << conductor):
             rest = generators ^ 1 << x
             least = multiplicity
             if x == multiplicity:  # members: 0 and all numbers from x on
@@ -87,4 +87,4 @@ class NumericalSemigroups(Problem[Semigroup]):
 
     def show(self, node: Semigroup) -> list[int]:
         """Return the minimal generators, ascending."""
-        return list(bits(node.generators))
+        return list(set_bits(node.generators))

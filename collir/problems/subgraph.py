@@ -9,7 +9,7 @@ Solnon, *Solving subgraph isomorphism problems with constraint programming*, 201
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from collir.problems.graphs import Graph, bits
+from collir.problems.graphs import Graph, set_bits
 from collir.search.core.problem import Problem
 
 
@@ -48,7 +48,7 @@ class SubgraphIsomorphism(Problem[Embedding]):
         self.apart = tuple(everything ^ row ^ 1 << v for v, row in enumerate(self.adjacent))
 
     def root(self) -> Embedding:
-        """Return the empty mapping; domains have vertices with enough neighbours of enough degree."""
+        """Return the empty mapping; neighbours of sufficient degrees decide the domains."""
         pattern, target = self.pattern, self.graph
         available = [_neighbour_degrees(target, v) for v in self.order]
         domains = [0] * pattern.n
@@ -72,7 +72,7 @@ class SubgraphIsomorphism(Problem[Embedding]):
         chosen = min(free, key=lambda p: domains[p].bit_count())
         free.remove(chosen)
         near = self.pattern.adjacency[chosen]
-        for t in bits(domains[chosen]):
+        for t in set_bits(domains[chosen]):
             beside = self.adjacent[t]
             elsewhere = self.apart[t] if self.induced else ~(1 << t)
             filtered = list(domains)
@@ -101,10 +101,10 @@ class SubgraphIsomorphism(Problem[Embedding]):
         first, start = self.pattern.first, self.graph.first
         return [
             (p + first, self.order[node.domains[p].bit_length() - 1] + start)
-            for p in bits(node.mapped)
+            for p in set_bits(node.mapped)
         ]
 
 
 def _neighbour_degrees(graph: Graph, v: int) -> list[int]:
     """Return the degrees of the neighbours of a vertex, the greatest first."""
-    return sorted((graph.degrees[w] for w in bits(graph.adjacency[v])), reverse=True)
+    return sorted((graph.degrees[w] for w in set_bits(graph.adjacency[v])), reverse=True)

@@ -82,7 +82,7 @@ def words_of(line: str, start: Position) -> list[Word]:
     ]
 
 
-def rows(text: str, file: str) -> Iterator[list[Word]]:
+def word_rows(text: str, file: str) -> Iterator[list[Word]]:
     """Yield the lines of a text as words, without empty ones."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line and not line.isspace():
@@ -107,7 +107,7 @@ def integer(word: Word, what: str, low: int = 0, high: int = EXACT) -> int:
     return value
 
 
-def real(word: Word, what: str, limit: float) -> float:
+def real_number(word: Word, what: str, limit: float) -> float:
     """Return the number that a word gives, from ``-limit`` to ``limit``.
 
     Raises:

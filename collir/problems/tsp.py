@@ -21,7 +21,7 @@ _SCALE = 64
 _ASCENT = 10**7
 """The approximate number of distances that the ascent reads."""
 
-Matrix = Sequence[Sequence[int]]
+DistanceMatrix = Sequence[Sequence[int]]
 
 
 class Tour(NamedTuple):
@@ -65,7 +65,7 @@ class TSP(Problem[Tour]):
 
     def __init__(
         self,
-        matrix: Matrix,
+        matrix: DistanceMatrix,
         target: int | None = None,
         dominance: bool = True,
         names: Sequence[int] | None = None,
@@ -156,7 +156,7 @@ class TSP(Problem[Tour]):
         return {"length": length, "tour": [self.names[city] for city in node.path]}
 
 
-def _check(matrix: Matrix) -> None:
+def _check(matrix: DistanceMatrix) -> None:
     """Raise an error if a matrix holds anything but distances."""
     n = len(matrix)
     if not 1 <= n <= MAX_CITIES:
@@ -177,7 +177,7 @@ def _check(matrix: Matrix) -> None:
         raise SearchError(f"a tour may be longer than {EXACT}; give distances in a larger unit")
 
 
-def spanning_tree(cost: Matrix, nodes: Sequence[int]) -> tuple[int, list[tuple[int, int]]]:
+def spanning_tree(cost: DistanceMatrix, nodes: Sequence[int]) -> tuple[int, list[tuple[int, int]]]:
     """Return the cost and the edges of a minimum spanning tree of some nodes (Prim's algorithm)."""
     rest = list(nodes)
     newest = rest.pop()
@@ -202,7 +202,7 @@ def spanning_tree(cost: Matrix, nodes: Sequence[int]) -> tuple[int, list[tuple[i
     return total, edges
 
 
-def _move(matrix: Matrix, multipliers: Sequence[int]) -> list[list[int]]:
+def _move(matrix: DistanceMatrix, multipliers: Sequence[int]) -> list[list[int]]:
     """Return the distances plus the multipliers of both cities, in multiples of 1 / _SCALE."""
     return [
         [
@@ -213,7 +213,7 @@ def _move(matrix: Matrix, multipliers: Sequence[int]) -> list[list[int]]:
     ]
 
 
-def _ascend(matrix: Matrix) -> list[int]:
+def _ascend(matrix: DistanceMatrix) -> list[int]:
     """Return multipliers that make the 1-tree of a symmetric instance long.
 
     The multiplier of a city rises if its degree is more than two, and falls if it is less.

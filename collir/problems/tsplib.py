@@ -7,10 +7,19 @@ from itertools import combinations
 from pathlib import Path
 
 from collir.ir.diagnostics import Position
-from collir.problems.text import EXACT, Word, bad, integer, read_text, real, rows, words_of
+from collir.problems.text import (
+    EXACT,
+    Word,
+    bad,
+    integer,
+    read_text,
+    real_number,
+    word_rows,
+    words_of,
+)
 from collir.problems.tsp import MAX_CITIES, TSP
 
-Point = tuple[float, float]
+Coordinates = tuple[float, float]
 
 LONGEST = EXACT // MAX_CITIES
 """The greatest distance between two cities."""
@@ -23,11 +32,11 @@ def nearest(x: float) -> int:
     return int(x + 0.5)
 
 
-def _straight(a: Point, b: Point) -> float:
+def _straight(a: Coordinates, b: Coordinates) -> float:
     return math.sqrt((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2)
 
 
-def _pseudo_euclidean(a: Point, b: Point) -> int:
+def _pseudo_euclidean(a: Coordinates, b: Coordinates) -> int:
     distance = math.sqrt(((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2) / 10)
     rounded = nearest(distance)
     return rounded + 1 if rounded < distance else rounded
@@ -39,7 +48,7 @@ def _radians(coordinate: float) -> float:
     return 3.141592 * (degrees + 5 * (coordinate - degrees) / 3) / 180
 
 
-def _geographical(a: Point, b: Point) -> int:
+def _geographical(a: Coordinates, b: Coordinates) -> int:
     (latitude, longitude), (latitude2, longitude2) = map(_radians, a), map(_radians, b)
     q1 = math.cos(longitude - longitude2)
     q2 = math.cos(latitude - latitude2)
@@ -48,7 +57,7 @@ def _geographical(a: Point, b: Point) -> int:
     return int(6378.388 * math.acos(max(-1.0, min(1.0, cosine))) + 1)
 
 
-METRICS: dict[str, Callable[[Point, Point], int]] = {
+METRICS: dict[str, Callable[[Coordinates, Coordinates], int]] = {
     "EUC_2D": lambda a, b: nearest(_straight(a, b)),
     "CEIL_2D": lambda a, b: math.ceil(_straight(a, b)),
     "MAN_2D": lambda a, b: nearest(abs(a[0] - b[0]) + abs(a[1] - b[1])),
@@ -124,12 +133,12 @@ class _Reader:
     """The reader of a file, with the data read so far."""
 
     def __init__(self, text: str, file: str):
-        self.rows = rows(text, file)
+        self.rows = word_rows(text, file)
         self.end = Position(file, 1, 1)
         self.entries: dict[str, list[Word]] = {}
         self.places: dict[str, Position] = {}
         self.names: list[int] = []
-        self.points: list[Point] = []
+        self.points: list[Coordinates] = []
         self.matrix: list[list[int]] = []
         self.left: Iterator[Word] = iter(())
 
@@ -248,7 +257,7 @@ class _Reader:
                 raise bad(words[0].position, f"there is a city {name} already")
             seen.add(name)
             self.names.append(name)
-            x, y = (real(word, "a coordinate", MAX_COORDINATE) for word in words[1:])
+            x, y = (real_number(word, "a coordinate", MAX_COORDINATE) for word in words[1:])
             self.points.append((x, y))
 
     def _weights(self, key: Word) -> None:
@@ -297,7 +306,7 @@ class _Reader:
                 hint = "GEO takes latitude and longitude as DDD.MM"
                 raise bad(self._word("EDGE_WEIGHT_TYPE").position, f"{message}; {hint}")
 
-    def _distances(self, metric: Callable[[Point, Point], int]) -> list[list[int]]:
+    def _distances(self, metric: Callable[[Coordinates, Coordinates], int]) -> list[list[int]]:
         matrix = [[0] * len(self.points) for _ in self.points]
         for (i, a), (j, b) in combinations(enumerate(self.points), 2):
             matrix[i][j] = matrix[j][i] = metric(a, b)

@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, get_args
 from collir.search.core.goals import Nodes, NodesByDepth
 from collir.search.core.problem import Dive, Kernel, Kind, Problem, SearchError
 
-Tree = Literal["geometric", "binomial", "hybrid"]
-Shape = Literal["fixed", "linear", "exponential", "cyclic"]
+TreeKind = Literal["geometric", "binomial", "hybrid"]
+TreeShape = Literal["fixed", "linear", "exponential", "cyclic"]
 
 MAX_CHILDREN = 100
 """The maximum number of children, except of the root of a binomial tree."""
@@ -31,7 +31,7 @@ class Twig(NamedTuple):
     depth: int
 
 
-class Sample(NamedTuple):
+class PublishedTree(NamedTuple):
     """A published tree of the benchmark: its settings, and its size and height."""
 
     settings: dict[str, str | int | float]
@@ -71,16 +71,16 @@ class UTS(Problem[Twig]):
         depth: int = 10,
         b0: float = 4.0,
         seed: int = 19,
-        tree: Tree = "geometric",
-        shape: Shape = "fixed",
+        tree: TreeKind = "geometric",
+        shape: TreeShape = "fixed",
         q: float = 15 / 64,
         m: int = 4,
         shift: float = 0.5,
         kernel: bool = False,
     ):
         self.depth, self.b0, self.seed, self.q, self.m = depth, b0, seed, q, m
-        self.tree: Tree = tree
-        self.shape: Shape = shape
+        self.tree: TreeKind = tree
+        self.shape: TreeShape = shape
         self._check(shift)
         self._shift = math.inf if tree == "geometric" else shift * depth if tree == "hybrid" else 0
         self._rates: list[float] = []
@@ -92,10 +92,10 @@ class UTS(Problem[Twig]):
 
     def _check(self, shift: float) -> None:
         """Raise an error for settings that define no tree, or an endless tree."""
-        if self.tree not in get_args(Tree):
-            raise SearchError(f"there is no tree {self.tree!r}; there is {_listed(Tree)}")
-        if self.shape not in get_args(Shape):
-            raise SearchError(f"there is no shape {self.shape!r}; there is {_listed(Shape)}")
+        if self.tree not in get_args(TreeKind):
+            raise SearchError(f"there is no tree {self.tree!r}; there is {_listed(TreeKind)}")
+        if self.shape not in get_args(TreeShape):
+            raise SearchError(f"there is no shape {self.shape!r}; there is {_listed(TreeShape)}")
         if not 1 <= self.depth <= MAX_DEPTH:
             raise SearchError(f"the depth must be from 1 to {MAX_DEPTH}, not {self.depth}")
         if not 0 <= self.b0 <= MAX_ROOT_CHILDREN:  # not NaN either
@@ -219,13 +219,15 @@ def _rate(mean: float) -> float:
     return math.log(more) if more > 0 else -math.inf
 
 
-SAMPLES: dict[str, Sample] = {
-    "T1": Sample({"depth": 10, "b0": 4, "seed": 19}, 4130071, 3305118, 10),
-    "T2": Sample({"shape": "cyclic", "depth": 16, "b0": 6, "seed": 502}, 4117769, 2342762, 81),
-    "T3": Sample(
+SAMPLES: dict[str, PublishedTree] = {
+    "T1": PublishedTree({"depth": 10, "b0": 4, "seed": 19}, 4130071, 3305118, 10),
+    "T2": PublishedTree(
+        {"shape": "cyclic", "depth": 16, "b0": 6, "seed": 502}, 4117769, 2342762, 81
+    ),
+    "T3": PublishedTree(
         {"tree": "binomial", "b0": 2000, "q": 0.124875, "m": 8, "seed": 42}, 4112897, 3599034, 1572
     ),
-    "T4": Sample(
+    "T4": PublishedTree(
         {
             "tree": "hybrid",
             "shape": "linear",
@@ -239,6 +241,8 @@ SAMPLES: dict[str, Sample] = {
         3108986,
         134,
     ),
-    "T5": Sample({"shape": "linear", "depth": 20, "b0": 4, "seed": 34}, 4147582, 2181318, 20),
+    "T5": PublishedTree(
+        {"shape": "linear", "depth": 20, "b0": 4, "seed": 34}, 4147582, 2181318, 20
+    ),
 }
 """The small published trees, by name; the larger ones take hours in Python."""

@@ -3,7 +3,8 @@
 import pytest
 from plain_search import plain_decide, plain_enumerate
 
-from collir.problems.semigroups import NumericalSemigroups, Semigroup, bits
+from collir.problems.graphs import set_bits
+from collir.problems.semigroups import NumericalSemigroups, Semigroup
 from collir.search.core.problem import SearchError
 
 # OEIS A007323, from genus 0.
@@ -56,10 +57,10 @@ def test_each_is_what_its_generators_generate() -> None:
     problem = NumericalSemigroups(8)
     seen: set[frozenset[int]] = set()
     for node in all_semigroups(8):
-        members = set(bits(node.members))
+        members = set(set_bits(node.members))
         top = max(members)
         assert generated(problem.show(node), top) == members
-        assert set(bits(node.mirror)) == {top - i for i in members}
+        assert set(set_bits(node.mirror)) == {top - i for i in members}
         gaps = set(range(top)) - members
         assert len(gaps) == node.genus
         assert max(gaps, default=-1) + 1 == node.conductor

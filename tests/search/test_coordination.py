@@ -42,7 +42,7 @@ from collir.search import (
     optimise,
 )
 from collir.search.core.plan import Order
-from collir.search.core.problem import Number, Problem, has
+from collir.search.core.problem import Number, Problem, overrides
 
 COORDINATIONS: list[Coordination | None] = [
     None,
@@ -121,7 +121,7 @@ def proven(problem: Problem[Any], found: Optimum[Any]) -> None:
     if found.solutions:
         assert found.best is not None
         assert found.status == "optimal"
-        if has(problem, "bound"):
+        if overrides(problem, "bound"):
             assert (found.bound, found.gap) == (found.best.value, 0.0)
     else:
         assert (found.status, found.bound, found.best) == ("infeasible", None, None)

@@ -11,7 +11,7 @@ from collir.search.core.goals import Goal, prunes
 from collir.search.core.problem import Problem, explain, rank_of, sign
 from collir.search.core.tasks import Counts, Profile, Task
 
-Entry = tuple[float, int, int, Any]
+OpenNode = tuple[float, int, int, Any]
 """An open node: the rank of its bound, its negated depth, a unique number, and the node."""
 
 SHARED = 64
@@ -54,7 +54,7 @@ class BestFirst:
         """Start a task; nodes at the depth ``cutoff`` are given away instead of visited."""
         self._cutoff = cutoff
         self._order = task.order
-        self._open: list[Entry] = []
+        self._open: list[OpenNode] = []
         for i, level in enumerate(task.levels):
             for node in level:
                 self._node = node
@@ -159,7 +159,7 @@ class BestFirst:
     def share(self, everything: bool) -> list[tuple[int, Any]]:
         """Return every second one of the best open nodes, or only the second best."""
         many = 2 * SHARED if everything else 2
-        best: list[Entry] = []
+        best: list[OpenNode] = []
         while self._open and len(best) < many:
             if self._ruled_out(self._open[0][0]):
                 self._prune_all()

@@ -27,7 +27,9 @@ class Board:
     """
 
     def __init__(self, workers: int, memory: "memoryview[float] | None" = None):
-        self.cells = cast("memoryview[float]", memoryview(array("d", bytes(8 * size(workers)))))
+        self.cells = cast(
+            "memoryview[float]", memoryview(array("d", bytes(8 * cell_count(workers))))
+        )
         if memory is not None:
             self.cells = memory
         self._claimed = threading.Lock()
@@ -75,7 +77,7 @@ class Board:
             self.cells[cell] = value
 
 
-def size(workers: int) -> int:
+def cell_count(workers: int) -> int:
     """Return the number of cells of a board for ``workers`` workers."""
     return COUNTERS + workers
 

@@ -6,7 +6,7 @@ Archibald, Maier, Stewart, Trinder: "Implementing YewPar: a framework for parall
 
 from dataclasses import dataclass
 
-from collir.search.core.problem import whole
+from collir.search.core.problem import check_whole
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class DepthBounded:
     depth: int = 2
 
     def __post_init__(self) -> None:
-        whole("the depth", self.depth, 0)
+        check_whole("the depth", self.depth, 0)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.backtracks is not None:
-            whole("the budget", self.backtracks, 1)
+            check_whole("the budget", self.backtracks, 1)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Ordered:
     depth: int = 2
 
     def __post_init__(self) -> None:
-        whole("the depth", self.depth, 0)
+        check_whole("the depth", self.depth, 0)
 
 
 Coordination = Sequential | DepthBounded | StackStealing | Budget | Ordered

@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Any
 
-from collir.search.core.problem import Cost, Problem, SearchError, shown
+from collir.search.core.problem import Cost, Problem, SearchError, node_text
 
 
 class Labels:
@@ -24,7 +24,7 @@ class Labels:
         cost: Cost = self._problem.cost(node)
         label: tuple[Any, ...] = cost if isinstance(cost, tuple) else (cost,)
         if any(part != part for part in label):
-            raise SearchError(f"the cost of {shown(node)} is not a number (NaN)")
+            raise SearchError(f"the cost of {node_text(node)} is not a number (NaN)")
         return (*label, depth) if self._with_depth else label
 
     def dominated(self, node: Any, depth: int, visit: bool = True) -> bool:
@@ -54,7 +54,7 @@ class Labels:
             del known[self._k :]
 
 
-def _no_greater(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    if len(one) == 1:
-        return one[0] <= other[0]
-    return all(a <= b for a, b in zip(one, other, strict=True))
+def _no_greater(label: tuple[Any, ...], bound: tuple[Any, ...]) -> bool:
+    if len(label) == 1:
+        return label[0] <= bound[0]
+    return all(a <= b for a, b in zip(label, bound, strict=True))

@@ -7,17 +7,17 @@ from typing import Any, Protocol
 
 from collir.search.core.board import CUT, Board
 from collir.search.core.dominance import Labels
-from collir.search.core.goals import Best, Goal, prunes
+from collir.search.core.goals import BestSolutions, Goal, prunes
 from collir.search.core.problem import (
     Dive,
     Kernel,
     Number,
     Problem,
     SearchError,
+    equal_nodes,
     explain,
+    node_text,
     rank_of,
-    same,
-    shown,
     sign,
 )
 from collir.search.core.tasks import Counts, Profile, Task
@@ -118,7 +118,7 @@ class DepthFirst:
         """Visit up to ``nodes`` more nodes; return whether the goal has something to report."""
         plain = self._labels is None and self._kernel is None and self.profile is None
         plain = plain and self._cutoff == self._limit == math.inf
-        if plain and self._levels and isinstance(self._goal, Best):
+        if plain and self._levels and isinstance(self._goal, BestSolutions):
             return self._advance_plain(self._goal, nodes, backtracks)
         try:
             return self._advance(nodes, backtracks)
@@ -128,7 +128,7 @@ class DepthFirst:
 
     # This loop stands beside the one of ``_advance`` because the tests for options and the call of
     # the goal that it leaves out take a tenth of the run time of a search for a clique.
-    def _advance_plain(self, goal: Best, nodes: int, backtracks: float) -> bool:
+    def _advance_plain(self, goal: BestSolutions, nodes: int, backtracks: float) -> bool:
         """Do what ``_advance`` does, for the best solutions and where no option is set."""
         problem, cells, sign, threshold = self._problem, self._cells, self._sign, goal.threshold
         bound, children, objective = problem.bound, problem.children, problem.objective
@@ -342,8 +342,8 @@ class DepthFirst:
         """Raise an error if a node is its own ancestor, or so deep that the tree may be endless."""
         if not self._endless:
             return
-        if any(same(ancestor, node) for ancestor in self._path[:-1]):
-            raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
+        if any(equal_nodes(ancestor, node) for ancestor in self._path[:-1]):
+            raise SearchError(f"{node_text(node)} lies below itself: the children lead in a circle")
         if depth >= DEEPEST:
             raise too_deep(node)
 
@@ -351,6 +351,6 @@ class DepthFirst:
 def too_deep(node: Any) -> SearchError:
     """Return the error of a tree with a node at depth ``DEEPEST``."""
     return SearchError(
-        f"the tree is deeper than {DEEPEST} nodes, as at {shown(node)}: "
+        f"the tree is deeper than {DEEPEST} nodes, as at {node_text(node)}: "
         "it may have no end; give a limit of the depth"
     )

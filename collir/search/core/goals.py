@@ -5,8 +5,8 @@ import math
 from typing import Any, Generic, Protocol, TypeVar
 
 from collir.search.core.board import cut_below
-from collir.search.core.problem import Kind, Number, Problem, has, rank_of, sign
-from collir.search.core.tasks import Found
+from collir.search.core.problem import Kind, Number, Problem, overrides, rank_of, sign
+from collir.search.core.tasks import RankedSolution
 
 Total = TypeVar("Total")
 
@@ -100,7 +100,7 @@ class Goal(Protocol):
 
     kind: Kind
     threshold: Number
-    found: list[Found]
+    found: list[RankedSolution]
     order: int
 
     def visit(self, node: Any, depth: int) -> bool:
@@ -135,7 +135,7 @@ class _NoFold:
         return None
 
 
-class Best(_NoFold):
+class BestSolutions(_NoFold):
     """The ``k`` best solutions, or those better than a value known before."""
 
     kind: Kind = "optimise"
@@ -147,7 +147,7 @@ class Best(_NoFold):
         self._ranks: list[Number] = []  # of the k best found here, negated: a heap
         self._sign = sign(problem)
         self.threshold: Number = known
-        self.found: list[Found] = []
+        self.found: list[RankedSolution] = []
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:
@@ -164,7 +164,7 @@ class Best(_NoFold):
         """Keep a solution that is among the best; return whether it is."""
         if rank >= self.threshold:
             return False
-        self.found.append(Found(rank, self.order, node))
+        self.found.append(RankedSolution(rank, self.order, node))
         if self._k == 1:
             self.threshold = rank
             return True
@@ -180,7 +180,7 @@ class Best(_NoFold):
         return cut_below(self.threshold)
 
 
-class Reach(_NoFold):
+class TargetSolution(_NoFold):
     """One solution that is as good as a target, or better."""
 
     kind: Kind = "decide"
@@ -189,7 +189,7 @@ class Reach(_NoFold):
         self._problem = problem
         self._target = rank_of(problem, "target", target, problem.root())
         self.threshold: Number = math.inf
-        self.found: list[Found] = []
+        self.found: list[RankedSolution] = []
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:
@@ -203,7 +203,7 @@ class Reach(_NoFold):
         """Keep a solution that reaches the target; return whether it does."""
         if rank > self._target:
             return False
-        self.found.append(Found(rank, self.order, node))
+        self.found.append(RankedSolution(rank, self.order, node))
         return True
 
     def cut(self) -> float:
@@ -222,7 +222,7 @@ class Folding(Generic[Total]):
         self._add = fold.add
         self.total: Total = fold.empty()
         self.threshold: Number = math.inf
-        self.found: list[Found] = []
+        self.found: list[RankedSolution] = []
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:
@@ -250,4 +250,4 @@ class Folding(Generic[Total]):
 
 def prunes(problem: Problem[Any], kind: Kind) -> bool:
     """Return whether a search of this kind uses the problem's bound."""
-    return kind != "enumerate" and has(problem, "bound")
+    return kind != "enumerate" and overrides(problem, "bound")

@@ -11,8 +11,8 @@ from collir.search.core.board import Board
 from collir.search.core.coordination import Coordination, Ordered, Sequential
 from collir.search.core.dominance import Labels
 from collir.search.core.explore import DepthFirst, Explorer
-from collir.search.core.goals import Best, Fold, Folding, Goal, Reach
-from collir.search.core.problem import Kernel, Kind, Number, Problem, SearchError, has
+from collir.search.core.goals import BestSolutions, Fold, Folding, Goal, TargetSolution
+from collir.search.core.problem import Kernel, Kind, Number, Problem, SearchError, overrides
 
 Order = Literal["depth-first", "best-first"]
 ORDERS: tuple[Order, ...] = ("depth-first", "best-first")
@@ -49,11 +49,11 @@ class Plan:
         """Return a new goal for a worker."""
         if self.kind == "decide":
             assert self.target is not None
-            return Reach(self.problem, self.target)
+            return TargetSolution(self.problem, self.target)
         if self.kind == "enumerate":
             assert self.fold is not None
             return Folding(self.problem, self.fold)
-        return Best(self.problem, self.k, self.known)
+        return BestSolutions(self.problem, self.k, self.known)
 
     def kernel(self) -> Kernel[Any] | None:
         """Return the problem's compiled search, if it has one for this kind of search."""
@@ -64,7 +64,7 @@ class Plan:
     def explorer(self, goal: Goal, board: Board, kernel: Kernel[Any] | None) -> Explorer:
         """Return a new search of tasks for a worker."""
         labels = None
-        if self.kind != "enumerate" and self.problem.dominance and has(self.problem, "key"):
+        if self.kind != "enumerate" and self.problem.dominance and overrides(self.problem, "key"):
             labels = Labels(self.problem, self.k, with_depth=self.depth_limit is not None)
         if self.order == "best-first":
             return BestFirst(self.problem, goal, board, labels, self.depth_limit, self.profile)

@@ -128,7 +128,7 @@ make_node: Callable[..., Any] = tuple[Any, ...].__new__
 """Function that makes a NamedTuple from its class and fields, in half the time of a call."""
 
 
-def has(problem: Problem[Any], method: str) -> bool:
+def overrides(problem: Problem[Any], method: str) -> bool:
     """Return whether a problem overrides a method."""
     return getattr(type(problem), method) is not getattr(Problem, method)
 
@@ -148,14 +148,16 @@ def rank_of(problem: Problem[Any], what: str, value: Any, node: object) -> Numbe
     """
     number: Any = cast(Any, value).item() if isinstance(value, np.generic) else value
     if not isinstance(number, int | float):
-        found = shown(cast(object, value))
-        raise SearchError(f"the {what} of {shown(node)} is {found}: it must be an int or a float")
+        shown = node_text(cast(object, value))
+        raise SearchError(
+            f"the {what} of {node_text(node)} is {shown}: it must be an int or a float"
+        )
     if number != number:
-        raise SearchError(f"the {what} of {shown(node)} is not a number (NaN)")
+        raise SearchError(f"the {what} of {node_text(node)} is not a number (NaN)")
     return sign(problem) * number
 
 
-def whole(what: str, value: object, least: int) -> None:
+def check_whole(what: str, value: object, least: int) -> None:
     """Raise an error if a value is not a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise SearchError(f"{what} must be a whole number of at least {least}, not {value!r}")
@@ -173,15 +175,15 @@ def explain(problem: Problem[Any], node: Any, bounded: bool) -> None:
         rank_of(problem, "objective", value, node)
 
 
-def same(one: Any, other: Any) -> bool:
+def equal_nodes(a: Any, b: Any) -> bool:
     """Return whether two nodes of any type are equal."""
-    if type(one) is not type(other):
+    if type(a) is not type(b):
         return False
-    equal = one == other
+    equal = a == b
     return bool(equal.all()) if isinstance(equal, np.ndarray) else bool(equal)
 
 
-def shown(node: object) -> str:
+def node_text(node: object) -> str:
     """Return the text of a node for a message, cut if it is long."""
     text = repr(node)
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -39,7 +39,7 @@ class Task(NamedTuple):
         ]
 
 
-class Found(NamedTuple):
+class RankedSolution(NamedTuple):
     """A solution: its rank (small is good), its place where an order is kept, and its node."""
 
     rank: Number
@@ -96,14 +96,14 @@ class Profile:
         self.tasks += other.tasks
 
 
-State = Literal["running", "done", "returned", "failed"]
+ReportState = Literal["running", "done", "returned", "failed"]
 
 
 class WorkerError(SearchError):
     """An error in another process; the message holds the text of the exception there."""
 
 
-def described(error: BaseException, who: str = "a worker") -> str:
+def exception_text(error: BaseException, who: str = "a worker") -> str:
     """Return the text of an exception for another process."""
     if isinstance(error, SearchError):
         return str(error)
@@ -123,8 +123,8 @@ class Report:
     """
 
     ident: int
-    state: State
-    found: list[Found] = field(default_factory=list[Found])
+    state: ReportState
+    found: list[RankedSolution] = field(default_factory=list[RankedSolution])
     total: Any = None
     given: list[tuple[int, Any]] = field(default_factory=list[tuple[int, Any]])
     kept: Task | None = None
@@ -135,5 +135,5 @@ class Report:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pack the report for another process: the text of an exception that is not ours."""
-        error = None if self.error is None else WorkerError(described(self.error))
+        error = None if self.error is None else WorkerError(exception_text(self.error))
         return {**self.__dict__, "error": error}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from collir.search.core.board import COUNTERS, CUT, LAST, STOP, WANTED, Board, cut_at
 from collir.search.core.coordination import Budget, DepthBounded, Ordered, StackStealing
 from collir.search.core.plan import Plan
-from collir.search.core.tasks import Counts, Profile, Report, State, Task
+from collir.search.core.tasks import Counts, Profile, Report, ReportState, Task
 
 SLICE = 0.002
 """Seconds between two looks at the clock and the board."""
@@ -210,7 +210,7 @@ class Worker:
             reports += self._guarded(lambda: [self._report("done" if over else "returned")])
         return reports
 
-    def _report(self, state: State, kept: bool = False) -> Report:
+    def _report(self, state: ReportState, kept: bool = False) -> Report:
         assert self._running is not None
         started = time.perf_counter()
         ident, task = self._running

@@ -9,7 +9,7 @@ import time
 
 from collir.search.core.board import Board
 from collir.search.core.plan import Plan
-from collir.search.core.problem import whole
+from collir.search.core.problem import check_whole
 from collir.search.core.tasks import Task
 from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
@@ -26,7 +26,7 @@ class Local:
     """
 
     def __init__(self, workers: int = 1, seed: int = 0, loss: float = 0.0):
-        whole("workers", workers, 1)
+        check_whole("workers", workers, 1)
         self.workers = workers
         self.board = Board(workers)
         self.durable = loss > 0

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from collir.search.core.board import CUT, LAST, STOP, WANTED, Board, size
+from collir.search.core.board import CUT, LAST, STOP, WANTED, Board, cell_count
 from collir.search.core.plan import Plan
 from collir.search.core.problem import SearchError
 from collir.search.core.tasks import Task, WorkerError
@@ -26,7 +26,7 @@ from collir.search.engines.base import Event
 from collir.search.engines.local import Local
 from collir.search.engines.memory import resident
 from collir.search.engines.mpi_link import PATIENCE, Link, LostRankError, Pause, mpi
-from collir.search.engines.mpi_worker import RankWorker, deaf
+from collir.search.engines.mpi_worker import RankWorker, ignored_interrupts
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -116,7 +116,7 @@ class Mpi:
             self._alone = Local()
             self.board = self._alone.board
         else:
-            self._link = Link(world, size(self.workers), patience)
+            self._link = Link(world, cell_count(self.workers), patience)
             self.board = _RankBoard(self._link, self.workers)
             self._link.meet()
 
@@ -136,7 +136,7 @@ class Mpi:
             return search()
         if self.rank == 0:
             return self._lead(search)
-        with deaf():
+        with ignored_interrupts():
             kind, content = RankWorker(self._open(), self.board).serve()
         if kind == "done":
             return pickle.loads(content)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from collir.search.core.board import COUNTERS, STOP, Board
-from collir.search.core.tasks import described
+from collir.search.core.tasks import exception_text
 from collir.search.core.worker import Worker
 from collir.search.engines.mpi_link import Link, LostRankError, Pause
 
@@ -69,7 +69,7 @@ class RankWorker:
             raise
         except BaseException as error:
             self._worker = None
-            text = described(error, f"rank {self._link.rank}")
+            text = exception_text(error, f"rank {self._link.rank}")
             self._link.send((0,), ("error", self._search, text))
 
     def _take(self, kind: str, number: int, content: Any) -> None:
@@ -103,7 +103,7 @@ class RankWorker:
 
 
 @contextmanager
-def deaf() -> Generator[None]:
+def ignored_interrupts() -> Generator[None]:
     """Ignore SIGINT, which launchers send to all ranks: rank 0 decides what it means."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -18,10 +18,10 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawArray
 from typing import Any, Literal
 
-from collir.search.core.board import STOP, Board, size
+from collir.search.core.board import STOP, Board, cell_count
 from collir.search.core.plan import Plan
-from collir.search.core.problem import SearchError, whole
-from collir.search.core.tasks import Task, WorkerError, described
+from collir.search.core.problem import SearchError, check_whole
+from collir.search.core.tasks import Task, WorkerError, exception_text
 from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
 from collir.search.engines.memory import resident
@@ -60,10 +60,10 @@ class Processes:
     durable = True
 
     def __init__(self, workers: int, method: Method | None = None):
-        whole("workers", workers, 1)
+        check_whole("workers", workers, 1)
         self.workers = workers
         self._method = method
-        self._shared = RawArray("d", size(workers))
+        self._shared = RawArray("d", cell_count(workers))
         self.board = Board(workers, memoryview(self._shared).cast("B").cast("d"))
         self._search = 0
         self._losses = 0
@@ -293,7 +293,7 @@ def _main(
         pass  # the parent is gone
     except BaseException as error:
         with contextlib.suppress(OSError):
-            served.send("error", described(error))
+            served.send("error", exception_text(error))
 
 
 class _SharedBoard(Board):

@@ -5,7 +5,7 @@ import threading
 
 from collir.search.core.board import STOP, Board
 from collir.search.core.plan import Plan
-from collir.search.core.problem import whole
+from collir.search.core.problem import check_whole
 from collir.search.core.tasks import Report, Task
 from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
@@ -24,7 +24,7 @@ class Threads:
     durable = False
 
     def __init__(self, workers: int):
-        whole("workers", workers, 1)
+        check_whole("workers", workers, 1)
         self.workers = workers
         self.board = Board(workers)
         self._search = 0

@@ -5,11 +5,19 @@ from typing import Any, Unpack, overload
 
 from collir.search.core.goals import Fold, Solutions, Total
 from collir.search.core.plan import Plan
-from collir.search.core.problem import Node, Number, Problem, SearchError, rank_of, sign, whole
+from collir.search.core.problem import (
+    Node,
+    Number,
+    Problem,
+    SearchError,
+    check_whole,
+    rank_of,
+    sign,
+)
 from collir.search.running.coordinator import best_bound
 from collir.search.running.options import Options
 from collir.search.running.results import Decision, Enumeration, Optimum, Status
-from collir.search.running.run import Run
+from collir.search.running.run import SearchRun
 
 
 def optimise(
@@ -43,15 +51,15 @@ def k_best(
     Raises:
         SearchError: the problem or an option is wrong, or workers are lost repeatedly.
     """
-    whole("k", k, 1)
+    check_whole("k", k, 1)
     known = math.inf
     if better_than is not None:
         known = rank_of(problem, "known value", better_than, problem)
-    run = Run(Plan(problem, "optimise", k=k, known=known), options)
+    run = SearchRun(Plan(problem, "optimise", k=k, known=known), options)
     return run.search(lambda: _optimum(run))
 
 
-def _optimum(run: Run) -> Optimum[Any]:
+def _optimum(run: SearchRun) -> Optimum[Any]:
     """Return the best solutions of a search that has ended, or was broken off."""
     known = run.plan.known
     solutions = run.solutions()
@@ -89,11 +97,11 @@ def decide(
     if target is None:
         raise SearchError("decide needs a target: the problem has none of its own")
     rank_of(problem, "target", target, problem)
-    run = Run(Plan(problem, "decide", target=target), options)
+    run = SearchRun(Plan(problem, "decide", target=target), options)
     return run.search(lambda: _decision(run))
 
 
-def _decision(run: Run) -> Decision[Any]:
+def _decision(run: SearchRun) -> Decision[Any]:
     """Return the decision of a search that has ended, or was broken off."""
     solutions = run.solutions()
     status: Status = "feasible" if solutions else "interrupted" if run.reason else "infeasible"
@@ -124,11 +132,11 @@ def enumerate(
     if options.get("order", "depth-first") != "depth-first":
         raise SearchError("an enumeration visits all nodes: its order is depth-first")
     folded: Fold[Any] = Solutions() if fold is None else fold
-    run = Run(Plan(problem, "enumerate", fold=folded), options)
+    run = SearchRun(Plan(problem, "enumerate", fold=folded), options)
     return run.search(lambda: _enumeration(run))
 
 
-def _enumeration(run: Run) -> Enumeration[Any]:
+def _enumeration(run: SearchRun) -> Enumeration[Any]:
     """Return the total of a search that has ended, or was broken off."""
     status: Status = "interrupted" if run.reason else "complete"
     return Enumeration(status, run.statistics(), run.state.profile, run.state.total)

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collir.search.core.explore import DEEPEST
-from collir.search.core.problem import Number, Problem, SearchError, has, rank_of, same, shown
+from collir.search.core.problem import (
+    Number,
+    Problem,
+    SearchError,
+    equal_nodes,
+    node_text,
+    overrides,
+    rank_of,
+)
 
 
 @dataclass
@@ -46,7 +54,7 @@ def check(problem: Problem[Any], depth_limit: int | None = None) -> int:
             solution, an objective or a bound is no number, the children of a node differ between
             two calls, or a node lies below itself.
     """
-    bounded, keyed = has(problem, "bound"), has(problem, "key") and depth_limit is None
+    bounded, keyed = overrides(problem, "bound"), overrides(problem, "key") and depth_limit is None
     states = _States()
     path: list[_Open] = []
     count = 0
@@ -74,8 +82,8 @@ def check(problem: Problem[Any], depth_limit: int | None = None) -> int:
         if new.best < new.tightest.bound:
             top = new.tightest.node
             raise SearchError(
-                f"the bound of {shown(top)} is not admissible: it is {problem.bound(top)}, and "
-                f"{shown(node)} below it is worth {value}"
+                f"the bound of {node_text(top)} is not admissible: it is {problem.bound(top)}, and "
+                f"{node_text(node)} below it is worth {value}"
             )
 
     enter(problem.root())
@@ -99,8 +107,8 @@ _END = object()
 def _refuse_endless(path: list[_Open], node: Any) -> None:
     """Raise an error if a node lies below itself; depths that are powers of two are checked."""
     depth = len(path)
-    if depth and depth & (depth - 1) == 0 and any(same(above.node, node) for above in path):
-        raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
+    if depth and depth & (depth - 1) == 0 and any(equal_nodes(above.node, node) for above in path):
+        raise SearchError(f"{node_text(node)} lies below itself: the children lead in a circle")
     if depth > DEEPEST:
         raise SearchError(f"the tree is deeper than {DEEPEST} nodes: give a limit of the depth")
 
@@ -108,11 +116,11 @@ def _refuse_endless(path: list[_Open], node: Any) -> None:
 def _children(problem: Problem[Any], node: Any) -> list[Any]:
     first, second = list(problem.children(node)), list(problem.children(node))
     if len(first) != len(second) or not all(
-        a is b or same(a, b) for a, b in zip(first, second, strict=True)
+        a is b or equal_nodes(a, b) for a, b in zip(first, second, strict=True)
     ):
         comparable = all(type(a).__eq__ is not object.__eq__ for a in first)
         if len(first) != len(second) or comparable:
-            raise SearchError(f"the children of {shown(node)} are not the same each time")
+            raise SearchError(f"the children of {node_text(node)} are not the same each time")
     return first
 
 
@@ -122,8 +130,8 @@ def _sorted(problem: Problem[Any], path: list[_Open], node: Any, bound: Number) 
     parent = path[-1]
     if bound < parent.last:
         raise SearchError(
-            f"the children of {shown(parent.node)} are not sorted by their bounds: "
-            f"{shown(node)} has a better one than the child before it"
+            f"the children of {node_text(parent.node)} are not sorted by their bounds: "
+            f"{node_text(node)} has a better one than the child before it"
         )
     parent.last = bound
 
@@ -142,7 +150,7 @@ def _reached(problem: Problem[Any], states: _States, top: _Open) -> None:
         ):
             if all(a <= b for a, b in zip(cheap[0], dear[0], strict=True)) and dear[1] < cheap[1]:
                 raise SearchError(
-                    f"the key of {shown(dear[2])} is that of {shown(cheap[2])}, which costs no "
-                    "more, but leads to no solution as good"
+                    f"the key of {node_text(dear[2])} is that of {node_text(cheap[2])}, which "
+                    "costs no more, but leads to no solution as good"
                 )
     known.append((label, top.best, top.node))

@@ -13,7 +13,7 @@ from typing import Any
 
 from collir.search.core.plan import Plan
 from collir.search.core.problem import SearchError
-from collir.search.running.coordinator import Coordinator, State
+from collir.search.running.coordinator import Coordinator, SearchState
 
 MAGIC = b"collir search checkpoint 1\n"
 
@@ -54,7 +54,7 @@ class Checkpoints:
         if time.monotonic() - self._written >= self._every:
             self.keep(coordinator.snapshot())
 
-    def keep(self, state: State) -> bool:
+    def keep(self, state: SearchState) -> bool:
         """Write the state, or warn on stderr; return whether it was written."""
         self._written = time.monotonic()
         try:
@@ -64,7 +64,7 @@ class Checkpoints:
             return False
         return True
 
-    def write(self, state: State) -> None:
+    def write(self, state: SearchState) -> None:
         """Write the state atomically.
 
         Raises:
@@ -83,7 +83,7 @@ class Checkpoints:
         self._written = time.monotonic()
 
 
-def read_checkpoint(path: str | Path, plan: Plan) -> State:
+def read_checkpoint(path: str | Path, plan: Plan) -> SearchState:
     """Return the state in a file.
 
     Raises:
@@ -104,6 +104,6 @@ def read_checkpoint(path: str | Path, plan: Plan) -> State:
             f"{path} is a checkpoint of another search: resume with the same problem (by its "
             "pickle, or its identity()), and the same options but for workers, engine and limits"
         )
-    if not isinstance(state, State):
+    if not isinstance(state, SearchState):
         raise SearchError(f"{path} is damaged: it holds no state of a search")
     return state

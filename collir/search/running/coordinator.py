@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from collir.search.core.board import LAST, WANTED, cut_at, cut_below
 from collir.search.core.coordination import DepthBounded, Ordered
 from collir.search.core.plan import Plan
-from collir.search.core.problem import Number, SearchError, has, rank_of, shown, sign
-from collir.search.core.tasks import Counts, Found, Profile, Report, Task
+from collir.search.core.problem import Number, SearchError, node_text, overrides, rank_of, sign
+from collir.search.core.tasks import Counts, Profile, RankedSolution, Report, Task
 from collir.search.engines.base import Engine, Event
 from collir.search.running.limits import Watch
 from collir.search.running.pool import Pool
@@ -33,7 +33,7 @@ TICK = 0.05
 
 
 @dataclass
-class State:
+class SearchState:
     """The state of a search: everything that is needed to resume it.
 
     Attributes:
@@ -43,7 +43,7 @@ class State:
     """
 
     open: list[Task] = field(default_factory=list[Task])
-    found: list[Found] = field(default_factory=list[Found])
+    found: list[RankedSolution] = field(default_factory=list[RankedSolution])
     total: Any = None
     counts: Counts = field(default_factory=Counts)
     profile: Profile | None = None
@@ -69,7 +69,7 @@ class Coordinator:
         plan: Plan,
         engine: Engine,
         watch: Watch,
-        state: State,
+        state: SearchState,
         observers: tuple[Observer, ...] = (),
     ):
         self.plan = plan
@@ -86,10 +86,10 @@ class Coordinator:
         self._decided = False
         self._stopped = False
         self._error: Exception | None = None
-        self.unkept: list[Found] = []
+        self.unkept: list[RankedSolution] = []
         """Solutions outside the state, because open tasks will find them again."""
-        self.whole = True
-        """Whether the state is consistent; false during a change, or after one that failed."""
+        self.consistent = True
+        """Whether the state is consistent: not during a change, or after one that failed."""
 
     # The open tasks.
 
@@ -116,7 +116,7 @@ class Coordinator:
         """Return all unfinished tasks, as last reported."""
         return [*self._pool, *(task for held in self._held for task in held.values())]
 
-    def snapshot(self) -> State:
+    def snapshot(self) -> SearchState:
         """Return the current state."""
         self.state.open = self._open()
         self.state.seconds = self.watch.seconds
@@ -203,12 +203,12 @@ class Coordinator:
             alone = ident in self._attempts
             if alone and held:
                 break
-            self.whole = False
+            self.consistent = False
             task = self._pool.take(ident)
             if self.plan.ordered:
                 task = task._replace(known=self._known_before(task))
             held[ident] = task
-            self.whole = True
+            self.consistent = True
             tasks.append((ident, task))
             if alone:
                 break
@@ -226,9 +226,9 @@ class Coordinator:
         self._hungry.add(event.worker)
         for report in event.reports:
             self._error = self._error or report.error
-            self.whole = False
+            self.consistent = False
             self._merge(report, event.worker)
-            self.whole = True
+            self.consistent = True
         if event.lost is not None:
             self._lost(held, event.lost)
 
@@ -247,7 +247,8 @@ class Coordinator:
                 node = next((node for level in task.levels for node in level), None)
                 raise SearchError(
                     f"{ATTEMPTS} workers were lost with the same task ({why}), which begins at "
-                    f"{shown(node)}: it may need more memory than there is, or a kernel may crash"
+                    f"{node_text(node)}: it may need more memory than there is, "
+                    "or a kernel may crash"
                 )
 
     def _merge(self, report: Report, worker: int) -> None:
@@ -283,7 +284,7 @@ class Coordinator:
         else:
             self._put(report.kept if report.kept is not None else task, report.ident, worker)
 
-    def _solutions(self, found: list[Found], base: int, making: bool) -> None:
+    def _solutions(self, found: list[RankedSolution], base: int, making: bool) -> None:
         """Keep the best solutions; where there is an order, it decides between equal solutions.
 
         Solutions of the task that makes all other tasks (``making``) precede those of later tasks.
@@ -293,7 +294,7 @@ class Coordinator:
         state, plan = self.state, self.plan
         for rank, order, node in found:
             place = 2 * (base + order) if making else 2 * base + 1
-            state.found.append(Found(rank, place if plan.ordered else 0, node))
+            state.found.append(RankedSolution(rank, place if plan.ordered else 0, node))
         if plan.kind == "decide":
             state.found.sort(key=lambda solution: solution.order)
             del state.found[1:]
@@ -331,7 +332,7 @@ class Coordinator:
 def best_bound(plan: Plan, tasks: list[Task]) -> Number:
     """Return the best rank that the bounds of some tasks allow."""
     nodes = (node for task in tasks for level in task.levels for node in level)
-    if not has(plan.problem, "bound"):
+    if not overrides(plan.problem, "bound"):
         return -math.inf if any(True for _ in nodes) else math.inf
     ranks = (rank_of(plan.problem, "bound", plan.problem.bound(node), node) for node in nodes)
     return min(ranks, default=math.inf)

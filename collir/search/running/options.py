@@ -6,7 +6,7 @@ from typing import Literal, TypedDict, cast
 
 from collir.search.core.coordination import Coordination
 from collir.search.core.plan import ORDERS, Order
-from collir.search.core.problem import SearchError, whole
+from collir.search.core.problem import SearchError, check_whole
 from collir.search.engines.base import Engine
 
 EngineName = Literal["auto", "local", "processes", "threads", "mpi"]
@@ -57,7 +57,7 @@ class Options(TypedDict, total=False):
     slice: int | None
 
 
-def look_at(options: Options) -> None:
+def check_options(options: Options) -> None:
     """Check the options.
 
     Raises:
@@ -69,7 +69,7 @@ def look_at(options: Options) -> None:
         if value is None:
             continue
         if name in ("workers", "slice", "depth_limit", "node_limit", "memory_limit"):
-            whole(name, value, 1 if name in ("workers", "slice") else 0)
+            check_whole(name, value, 1 if name in ("workers", "slice") else 0)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if name in ("time_limit", "checkpoint_every") and not number:
             raise SearchError(f"{name} must be a number of seconds, not {value!r}")

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 from collir.search.core.tasks import Task
 
-Rank = tuple[float, ...]
-Entry = tuple[float, ...]
+Priority = tuple[float, ...]
+PoolEntry = tuple[float, ...]
 
 
 class Pool:
@@ -22,13 +22,13 @@ class Pool:
         by_maker: whether a worker is given its own tasks first.
     """
 
-    def __init__(self, rank: Callable[[Task], Rank], by_maker: bool):
+    def __init__(self, rank: Callable[[Task], Priority], by_maker: bool):
         self._rank = rank
         self._by_maker = by_maker
         self._tasks: dict[int, Task] = {}
         # Heaps whose entries end in the number of a task; entries of taken tasks may remain.
-        self._all: list[Entry] = []
-        self._own: dict[int, list[Entry]] = {}
+        self._all: list[PoolEntry] = []
+        self._own: dict[int, list[PoolEntry]] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)

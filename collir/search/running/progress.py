@@ -65,6 +65,6 @@ class Progress:
             self._stream.flush()
 
 
-def wanted(asked: bool | None) -> bool:
+def progress_enabled(asked: bool | None) -> bool:
     """Return whether to show progress: as requested, or if stderr is a terminal."""
     return sys.stderr.isatty() if asked is None else asked

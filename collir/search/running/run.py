@@ -20,10 +20,10 @@ from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
 from collir.search.running.checked import check as check_problem
 from collir.search.running.checkpoint import EVERY, Checkpoints, read_checkpoint
-from collir.search.running.coordinator import Coordinator, Observer, State, first_task
+from collir.search.running.coordinator import Coordinator, Observer, SearchState, first_task
 from collir.search.running.limits import Interrupt, Limits, Watch
-from collir.search.running.options import EngineName, Options, look_at
-from collir.search.running.progress import Progress, wanted
+from collir.search.running.options import EngineName, Options, check_options
+from collir.search.running.progress import Progress, progress_enabled
 from collir.search.running.results import Outcome, Solution, Statistics, keep_outcome
 
 Result = TypeVar("Result", bound=Outcome)
@@ -35,11 +35,11 @@ SAID = 0.25
 """Seconds after which a long task is reported if workers can be lost or checkpoints are written."""
 
 
-class Run:
+class SearchRun:
     """A search and its options."""
 
     def __init__(self, plan: Plan, options: Options):
-        look_at(options)
+        check_options(options)
         if not isinstance(plan.problem, Problem):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise SearchError(f"a problem is made from a subclass of Problem, not {plan.problem!r}")
         if plan.fold is not None and not _is_fold(plan.fold):
@@ -101,7 +101,7 @@ class Run:
     def _together(self, engine: Mpi) -> None:
         """Run the search on rank 0, and copy its result to all ranks."""
 
-        def search() -> tuple[State, str, str, int]:
+        def search() -> tuple[SearchState, str, str, int]:
             try:
                 self._search()
             except LostRankError as error:
@@ -121,13 +121,15 @@ class Run:
         if (path := options.get("resume")) is not None:
             self.state = read_checkpoint(path, plan)
         else:
-            self.state = State([first_task(plan)], total=plan.fold.empty() if plan.fold else None)
+            self.state = SearchState(
+                [first_task(plan)], total=plan.fold.empty() if plan.fold else None
+            )
         observers: list[Observer] = []
         checkpoints = None
         if (path := options.get("checkpoint")) is not None:
             checkpoints = Checkpoints(path, plan, options.get("checkpoint_every", EVERY))
             observers.append(checkpoints)
-        progress = Progress() if wanted(options.get("progress")) else None
+        progress = Progress() if progress_enabled(options.get("progress")) else None
         if progress is not None:
             observers.append(progress)
         interrupt = Interrupt()
@@ -137,7 +139,7 @@ class Run:
                 watch = Watch(self._limits, interrupt, state.seconds, state.counts.nodes)
                 self._run(watch, tuple(observers))
             except BaseException as error:
-                begun = self._coordinator is not None and self._coordinator.whole
+                begun = self._coordinator is not None and self._coordinator.consistent
                 if checkpoints is not None and begun and checkpoints.keep(self.state):
                     error.add_note(f"{options.get('checkpoint')} holds what was known")
                 raise
