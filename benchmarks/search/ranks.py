@@ -1,4 +1,4 @@
-"""What one rank does for ``mpi.py``, ``tiny.py`` and ``propagation.py``; rank 0 prints JSON.
+"""The program of a rank for ``mpi.py``, ``tiny.py`` and ``propagation.py``; rank 0 prints JSON.
 
 Without a launcher, ``uts`` and ``clique`` are searched by this process alone.
 """
@@ -67,18 +67,18 @@ def futures(leaves: int) -> dict[str, Any]:
 
 
 def race(file: str, rounds: int) -> dict[str, Any]:
-    """How long after a solution was found the busy rank looked at its last bound, each round."""
-    found: list[float] = []
+    """Return for each round the seconds from the solution to the busy rank's last bound."""
+    delays: list[float] = []
     with Mpi() as engine:
         for _ in range(rounds):
             optimise(Race(file), engine=engine, coordination=DepthBounded(1))
             begin, end = stamps(file)
-            found.append(float(end - begin))
-    return {"seconds": found}
+            delays.append(float(end - begin))
+    return {"seconds": delays}
 
 
 def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What some work returns, with its wall clock time here and the CPU seconds of all ranks."""
+    """Call ``work``; return its result, the wall clock time, and the CPU seconds of all ranks."""
     started, before = time.perf_counter(), used()
     result = work()
     seconds, busy = time.perf_counter() - started, used() - before
@@ -90,7 +90,7 @@ def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def main(what: str, *arguments: str) -> None:
-    """Measure something, by its name."""
+    """Run the measurement with a name."""
     match what:
         case "uts":
             result = searched(uts)

@@ -168,7 +168,7 @@ class _Reader:
         return self._distances(METRICS[metric]), self.names
 
     def _take(self, key: Word, given: list[Word]) -> None:
-        """An entry, or a section."""
+        """Read an entry, or a section."""
         if key.text in self.places:
             place = self.places[key.text].line
             raise bad(
