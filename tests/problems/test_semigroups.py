@@ -43,9 +43,9 @@ def closed_sets(genus: int) -> int:
 
 
 def test_the_number_of_each_genus() -> None:
-    found = plain_enumerate(NumericalSemigroups(18))
-    assert [found.by_depth[g] for g in range(19)] == COUNTS
-    assert found.values == {18: COUNTS[18]}
+    outcome = plain_enumerate(NumericalSemigroups(18))
+    assert [outcome.by_depth[g] for g in range(19)] == COUNTS
+    assert outcome.values == {18: COUNTS[18]}
 
 
 @pytest.mark.parametrize("genus", range(7))
@@ -74,8 +74,8 @@ def test_each_is_what_its_generators_generate() -> None:
 
 def test_what_is_shown() -> None:
     assert NumericalSemigroups(3).show(NumericalSemigroups(3).root()) == [1]
-    found = plain_decide(NumericalSemigroups(3))
-    assert NumericalSemigroups(3).show(found.node) == [4, 5, 6, 7]
+    outcome = plain_decide(NumericalSemigroups(3))
+    assert NumericalSemigroups(3).show(outcome.node) == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("genus", [-1, 1001])
