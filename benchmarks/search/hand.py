@@ -1,5 +1,7 @@
-"""Searches written by hand: the trees of ``MaxClique`` and ``Knapsack``, in the same order, as one
-recursive function each, with no engine, no node objects and no calls but to itself."""
+"""Searches written by hand: the trees of ``MaxClique`` and ``Knapsack``, in the same order.
+
+Each is a recursive function without an engine, node objects, or calls except to itself.
+"""
 
 from bisect import bisect_right
 
@@ -8,7 +10,7 @@ from collir.problems.knapsack import Knapsack
 
 
 def max_clique(problem: MaxClique) -> tuple[int, int, int]:
-    """The size of the greatest clique, the clique as bits, and the nodes visited."""
+    """Return the size of the greatest clique, the clique as bits, and the nodes visited."""
     adjacent, apart = problem.adjacent, problem.apart
     best = clique = nodes = 0
 
@@ -41,9 +43,9 @@ def max_clique(problem: MaxClique) -> tuple[int, int, int]:
 
 
 def max_clique_with_incumbent(problem: MaxClique) -> tuple[int, int, int]:
-    """The same; moreover, vertices of colours too low to matter now are not put into a list.
+    """Return the same as ``max_clique``, without listing vertices of colours too low to matter.
 
-    A node generator cannot do so, because it does not know what has been found.
+    A node generator cannot do so, because it does not know the incumbent.
     """
     adjacent, apart = problem.adjacent, problem.apart
     best = clique = nodes = 0
@@ -83,8 +85,8 @@ def max_clique_with_incumbent(problem: MaxClique) -> tuple[int, int, int]:
 
 
 def knapsack(problem: Knapsack) -> tuple[int, int, int]:
-    """The greatest value, the items (by density) as bits, and the nodes visited."""
-    # in the order of the problem, as it makes them for itself
+    """Return the greatest value, the items (by density) as bits, and the nodes visited."""
+    # the items in the order in which the problem sorts them
     order = problem.__dict__["_order"]
     value_of = [problem.values[i] for i in order]
     weight_of = [problem.weights[i] for i in order]

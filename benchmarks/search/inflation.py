@@ -1,4 +1,4 @@
-"""Nodes that two workers visit, against one: what a stale bound costs."""
+"""Nodes visited by two workers against one worker: the cost of stale bounds."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ COORDINATIONS: dict[str, Coordination] = {
 
 
 def problems() -> dict[str, Problem[Any]]:
-    """Searches of some tenths of a second and more."""
+    """Return searches that take some tenths of a second or more."""
     cliques = (
         graphs.hamming(8, 4),
         graphs.random(200, 0.7, 1),
@@ -39,10 +39,10 @@ def problems() -> dict[str, Problem[Any]]:
 
 
 def figures() -> Iterator[Figure]:
-    """For each coordination: by how much searches grow, in the mean, and each of them.
+    """Yield for each coordination the growth of the searches, in the mean and each.
 
     A search is run a few times and the median counts. One that shrinks, because a worker comes to a
-    good solution sooner, counts as one that does not grow: luck must not hide waste.
+    good solution sooner, counts as zero growth: luck must not hide waste.
     """
     cases = problems()
     alone = {name: optimise(problem) for name, problem in cases.items()}
@@ -59,7 +59,7 @@ def figures() -> Iterator[Figure]:
             grown = {
                 name: nodes[name] / outcome.statistics.nodes - 1 for name, outcome in alone.items()
             }
-            mean = sum(max(0.0, one) for one in grown.values()) / len(grown)
-            each = ", ".join(f"{name} {one:+.2%}" for name, one in grown.items())
-            note = f"2 processes against 1, mean of {len(cases)} searches; {each}"
+            mean = sum(max(0.0, growth) for growth in grown.values()) / len(grown)
+            listed = ", ".join(f"{name} {growth:+.2%}" for name, growth in grown.items())
+            note = f"2 processes against 1, mean of {len(cases)} searches; {listed}"
             yield Figure(f"inflation.{what}", f"{mean:.2%}", f"<= {AIM:.0%}", mean <= AIM, note)

@@ -1,4 +1,4 @@
-"""How the benchmarks measure: CPU seconds, peers in turns, the best or median of several runs."""
+"""Measurements of benchmarks: CPU seconds, peers in turns, best or median of several runs."""
 
 import gc
 import resource
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of what a benchmark prints."""
+    """A line that a benchmark prints."""
 
     name: str
     value: str
@@ -26,17 +26,17 @@ class Figure:
 
 
 def ratio(name: str, value: float, aim: float, note: str = "", unit: str = "x") -> Figure:
-    """A figure that should be ``aim`` or less."""
+    """Return a figure that should be ``aim`` or less."""
     return Figure(name, f"{value:.2f}{unit}", f"<= {aim:g}{unit}", value <= aim, note)
 
 
 def skipped(name: str, why: str) -> Figure:
-    """A figure that cannot be measured here."""
+    """Return a figure that cannot be measured here."""
     return Figure(name, "skipped", note=why)
 
 
 def used() -> float:
-    """CPU seconds, user and system, of this process and of its children that have ended."""
+    """Return the CPU seconds, user and system, of this process and its ended children."""
     return sum(
         usage.ru_utime + usage.ru_stime
         for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -44,12 +44,12 @@ def used() -> float:
 
 
 def own() -> float:
-    """CPU seconds of this process, all threads."""
+    """Return the CPU seconds of all threads of this process."""
     return time.process_time()
 
 
 def cpu(work: Callable[[], object], clock: Callable[[], float] = used) -> float:
-    """The CPU seconds of some work."""
+    """Call ``work`` and return its CPU seconds."""
     gc.collect()
     start = clock()
     work()
@@ -59,13 +59,14 @@ def cpu(work: Callable[[], object], clock: Callable[[], float] = used) -> float:
 def best(
     works: Sequence[Callable[[], object]], rounds: int, clock: Callable[[], float] = used
 ) -> list[float]:
-    """The least CPU seconds of each of several works, which take turns."""
+    """Call several works in turns; return the least CPU seconds of each."""
     runs = [[cpu(work, clock) for work in works] for _ in range(rounds)]
     return [min(times) for times in zip(*runs, strict=True)]
 
 
 def slope(work: Callable[[int], object], few: int, many: int, rounds: int = 3) -> float:
-    """The CPU seconds of one task: starting and ending, which ``few`` tasks take too, are left out.
+    """Return the CPU seconds of one task: starting and ending, which ``few`` tasks take too, are
+    left out.
 
     The median of several rounds.
     """
@@ -76,7 +77,7 @@ def slope(work: Callable[[int], object], few: int, many: int, rounds: int = 3) -
 
 
 def text(seconds: float) -> str:
-    """Seconds as people write them."""
+    """Format seconds for people."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} us"
     return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:.1f} ms"

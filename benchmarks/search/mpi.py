@@ -1,4 +1,4 @@
-"""Ranks of MPI: four of them against one process. What they run is in ``ranks.py``."""
+"""Four ranks of MPI against one process. The ranks run ``ranks.py``."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 
 def missing() -> str:
-    """What MPI lacks here, if anything."""
+    """Return what MPI lacks on this machine, if anything."""
     if find_spec("mpi4py") is None:
         return "mpi4py is not installed"
     if not MPIEXEC.exists():
@@ -26,7 +26,7 @@ def missing() -> str:
 
 
 def ranks(number: int, *arguments: str) -> dict[str, Any]:
-    """What ``ranks.py`` measures, on some ranks, or (0) in a process without MPI."""
+    """Return the measurements of ``ranks.py`` on some ranks, or (0) in a process without MPI."""
     command = [sys.executable, str(Path(__file__).with_name("ranks.py")), *arguments]
     if number:
         command = [str(MPIEXEC), "-n", str(number), *command]
@@ -37,7 +37,7 @@ def ranks(number: int, *arguments: str) -> dict[str, Any]:
 
 
 def figures() -> Iterator[Figure]:
-    """Wall clock and CPU of a search on 4 ranks, of which 3 work, against one process.
+    """Yield wall clock and CPU of a search on 4 ranks, of which 3 work, against one process.
 
     Starting Python and MPI is not counted.
     """
@@ -46,12 +46,14 @@ def figures() -> Iterator[Figure]:
         return
     for name in ("uts", "clique"):
         runs = [(ranks(0, name), ranks(4, name)) for _ in range(ROUNDS)]
-        one, four = ({k: min(run[i][k] for run in runs) for k in ("wall", "cpu")} for i in (0, 1))
+        keys = ("wall", "cpu")
+        single, four = ({k: min(run[i][k] for run in runs) for k in keys} for i in (0, 1))
         nodes = sorted(run[1]["nodes"] for run in runs)[ROUNDS // 2] / runs[0][0]["nodes"] - 1
         assert all(run[0]["answer"] == run[1]["answer"] for run in runs)
         note = (
-            f"wall {four['wall']:.2f} s against {one['wall']:.2f} s, CPU {four['cpu']:.2f} s "
-            f"against {one['cpu']:.2f} s ({four['cpu'] / one['cpu']:.2f}x), nodes {nodes:+.2%}; "
+            f"wall {four['wall']:.2f} s against {single['wall']:.2f} s, CPU {four['cpu']:.2f} s "
+            f"against {single['cpu']:.2f} s ({four['cpu'] / single['cpu']:.2f}x), "
+            f"nodes {nodes:+.2%}; "
             "4 ranks, of which 3 work, on the cores of this machine"
         )
-        yield Figure(f"mpi.{name}", f"{one['wall'] / four['wall']:.2f}x faster", note=note)
+        yield Figure(f"mpi.{name}", f"{single['wall'] / four['wall']:.2f}x faster", note=note)

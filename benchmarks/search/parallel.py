@@ -20,7 +20,7 @@ ROUNDS = 5
 
 
 def figures() -> Iterator[Figure]:
-    """The greatest clique: CPU seconds of both together, the least of a few runs."""
+    """Yield the greatest clique: CPU seconds of both together, the least of a few runs."""
     if find_spec("numba") is None:
         yield skipped("parallel.clique", "numba is not installed")
         return

@@ -1,4 +1,4 @@
-"""How long a busy worker goes on after another one has found what makes its work needless."""
+"""The time that a busy worker goes on after a solution has made its work needless."""
 
 import statistics
 import tempfile
@@ -15,7 +15,7 @@ ROUNDS = 21
 
 
 def figures() -> Iterator[Figure]:
-    """From the objective of the solution to the last bound the busy worker looks at, wall clock.
+    """Yield the wall clock from the solution's objective to the busy worker's last bound.
 
     In between, the finder reports the solution and publishes its value. The median of some rounds;
     those are left out in which the busy worker had no core at the time, and so saw nothing.
@@ -23,13 +23,13 @@ def figures() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="race-") as folder:
         file = str(Path(folder) / "stamps")
         Path(file).write_bytes(bytes(16))
-        found: list[float] = []
+        delays: list[float] = []
         with Processes(2) as engine:
             for _ in range(ROUNDS):
                 optimise(Race(file), engine=engine, coordination=DepthBounded(1))
                 begin, end = stamps(file)
-                found.append(float(end - begin))
-        yield _figure("processes", found)
+                delays.append(float(end - begin))
+        yield _figure("processes", delays)
         if why := missing():
             yield skipped("propagation.mpi", why)
         else:
@@ -37,7 +37,7 @@ def figures() -> Iterator[Figure]:
 
 
 def _figure(name: str, seconds: list[float]) -> Figure:
-    seen = [one for one in seconds if one > 0]
+    seen = [delay for delay in seconds if delay > 0]
     if not seen:
         return skipped(f"propagation.{name}", "the busy worker never had a core when it mattered")
     low, middle, high = min(seen), statistics.median(seen), max(seen)

@@ -1,4 +1,4 @@
-"""What one rank does for ``mpi.py``, ``tiny.py`` and ``propagation.py``; rank 0 prints JSON.
+"""The program of a rank for ``mpi.py``, ``tiny.py`` and ``propagation.py``; rank 0 prints JSON.
 
 Without a launcher, ``uts`` and ``clique`` are searched by this process alone.
 """
@@ -20,19 +20,19 @@ from collir.search.engines.mpi import Mpi, launched
 
 
 def uts(options: dict[str, Any]) -> dict[str, Any]:
-    """Counts a tree."""
+    """Count a tree."""
     outcome = enumerate(UTS(depth=9, b0=4, seed=19), **options)
     return {"answer": outcome.total, "nodes": outcome.statistics.nodes}
 
 
 def clique(options: dict[str, Any]) -> dict[str, Any]:
-    """Finds a greatest clique."""
+    """Find a greatest clique."""
     outcome = optimise(MaxClique(graphs.random(200, 0.75, 1)), **options)
     return {"answer": outcome.bound, "nodes": outcome.statistics.nodes}
 
 
 def searched(search: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """A search on all ranks, or by this process alone."""
+    """Return a search on all ranks, or by this process alone."""
     if not launched():
         return measured(lambda: search({}))
     with Mpi() as engine:
@@ -40,7 +40,7 @@ def searched(search: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, An
 
 
 def tiny(leaves: int) -> dict[str, Any]:
-    """A flat tree, a task for each leaf."""
+    """Return a flat tree, a task for each leaf."""
     with Mpi() as engine:
 
         def search() -> dict[str, Any]:
@@ -52,7 +52,7 @@ def tiny(leaves: int) -> dict[str, Any]:
 
 
 def futures(leaves: int) -> dict[str, Any]:
-    """The same leaves as futures of mpi4py's pool."""
+    """Return the same leaves as futures of mpi4py's pool."""
     from mpi4py import MPI
     from mpi4py.futures import MPICommExecutor
 
@@ -67,18 +67,18 @@ def futures(leaves: int) -> dict[str, Any]:
 
 
 def race(file: str, rounds: int) -> dict[str, Any]:
-    """How long after a solution was found the busy rank looked at its last bound, each round."""
-    found: list[float] = []
+    """Return for each round the seconds from the solution to the busy rank's last bound."""
+    delays: list[float] = []
     with Mpi() as engine:
         for _ in range(rounds):
             optimise(Race(file), engine=engine, coordination=DepthBounded(1))
             begin, end = stamps(file)
-            found.append(float(end - begin))
-    return {"seconds": found}
+            delays.append(float(end - begin))
+    return {"seconds": delays}
 
 
 def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What some work returns, with its wall clock time here and the CPU seconds of all ranks."""
+    """Call ``work``; return its result, the wall clock time, and the CPU seconds of all ranks."""
     started, before = time.perf_counter(), used()
     result = work()
     seconds, busy = time.perf_counter() - started, used() - before
@@ -90,7 +90,7 @@ def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def main(what: str, *arguments: str) -> None:
-    """Measures something, by its name."""
+    """Run the measurement with a name."""
     match what:
         case "uts":
             result = searched(uts)

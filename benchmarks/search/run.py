@@ -32,7 +32,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
 
 
 def main(names: list[str]) -> int:
-    """Prints the figures; the status is 1 if there is no benchmark of a name."""
+    """Print the figures; the status is 1 if there is no benchmark of a name."""
     for name in names:
         if not any(known.startswith(name) for known in BENCHMARKS):
             print(f"run.py: there is no {name!r}; there is {', '.join(BENCHMARKS)}")

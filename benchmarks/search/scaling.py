@@ -1,7 +1,7 @@
-"""How far a search would scale: ``python benchmarks/search/scaling.py`` writes a page of docs.
+"""The scaling of a search, simulated: ``python benchmarks/search/scaling.py`` writes a docs page.
 
-The coordinator and the workers are the real ones, and so are the trees, bounds and solutions; only
-the time is simulated, in which a node takes as long as we say.
+The coordinator, the workers, the trees, the bounds and the solutions are real; only the time is
+simulated, with a fixed time for each node.
 """
 
 import argparse
@@ -29,22 +29,22 @@ from collir.search import enumerate as count
 from collir.search.core.board import Board
 from collir.search.core.goals import Nodes
 from collir.search.core.plan import Plan
-from collir.search.core.problem import has, sign
+from collir.search.core.problem import overrides, sign
 from collir.search.core.tasks import Report, Task
 from collir.search.core.worker import Worker
-from collir.search.running.coordinator import Coordinator, State, first_task
+from collir.search.running.coordinator import Coordinator, SearchState, first_task
 from collir.search.running.limits import Interrupt, Limits, Watch
 
 PAGE = Path(__file__).parents[2] / "docs" / "search-scaling.md"
 WORKERS = (2240, 4480, 6825)
-"""Those that YewPar was measured with: 64, 128 and 195 machines of 35 workers each."""
+"""The numbers of workers that YewPar was measured with: 64, 128 and 195 machines of 35 each."""
 
 NODE = 16e-3
-"""Seconds that a node takes: the size of a subtree that a kernel searches at once."""
+"""Seconds that a node takes: about as long as a kernel searches at once."""
 
 
 def measured() -> Costs:
-    """The costs on this machine, the least of many times each."""
+    """Measure the costs on this machine, each as the least of many runs."""
     full = (1 << 200) - 1
     node = CliqueNode(full // 3, full // 7, 10, 20)
     tasks = [(i, Task(2, ([node],))) for i in range(64)]
@@ -64,17 +64,17 @@ def measured() -> Costs:
 
 
 def _lines(kind: str, content: Sequence[object]) -> tuple[Line, Line]:
-    """The costs of sending and of receiving messages with some of these."""
-    one, many = _message(kind, content[:1]), _message(kind, content)
+    """Measure the costs of sending and of receiving messages."""
+    short, long = _message(kind, content[:1]), _message(kind, content)
     lines: list[Line] = []
-    for small, large in zip(one, many, strict=True):
-        each = max(0.0, (large - small) / (len(content) - 1))
-        lines.append(Line(max(0.0, small - each), each))
+    for small, large in zip(short, long, strict=True):
+        per_item = max(0.0, (large - small) / (len(content) - 1))
+        lines.append(Line(max(0.0, small - per_item), per_item))
     return lines[0], lines[1]
 
 
 def _message(kind: str, content: Sequence[object]) -> tuple[float, float]:
-    """CPU seconds to pack and send a message, and to receive and unpack it."""
+    """Return the CPU seconds to pack and send a message, and to receive and unpack it."""
     ours, theirs = Pipe()
     send: list[float] = []
     receive: list[float] = []
@@ -95,7 +95,7 @@ class Search:
     """A search to simulate.
 
     Attributes:
-        alone: the nodes that one worker visits.
+        alone: the number of nodes that a single worker visits.
         answer: what it finds.
     """
 
@@ -108,7 +108,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Simulation:
-    """The outcome of a search with some number of workers."""
+    """The outcome of a search with a number of workers."""
 
     workers: int
     nodes: int
@@ -117,15 +117,15 @@ class Simulation:
     busy: float
 
     def speedup(self, search: Search) -> float:
-        """Return how many times as fast it is as one worker without any overhead."""
+        """Return the speed-up over a single worker without overhead."""
         return search.alone * search.node / self.seconds
 
 
 def simulate(search: Search, workers: int, costs: Costs, shared: bool = True) -> Simulation:
-    """Run a search with so many workers, and see that it finds what one does."""
+    """Simulate a search with many workers, and check its answer against that of one worker."""
     clock = Clock()
     problem, plan = search.plan.problem, search.plan
-    kind = TimedWithBound if has(problem, "bound") and plan.kind != "enumerate" else Timed
+    kind = TimedWithBound if overrides(problem, "bound") and plan.kind != "enumerate" else Timed
     plan = Plan(
         kind(problem, clock, search.node),
         plan.kind,
@@ -134,15 +134,15 @@ def simulate(search: Search, workers: int, costs: Costs, shared: bool = True) ->
         fold=plan.fold,
     )
     engine = Simulated(workers, clock, costs, shared)
-    state = State([first_task(plan)], total=plan.fold.empty() if plan.fold else None)
+    state = SearchState([first_task(plan)], total=plan.fold.empty() if plan.fold else None)
     before = simulated_time(clock)
     gc.collect()
     try:
         Coordinator(plan, engine, Watch(Limits(), Interrupt()), state).run()
     finally:
         simulated_time(before)
-    found = [sign(problem) * found.rank for found in state.found]
-    assert (state.total if plan.fold else found) == search.answer, (search.name, workers)
+    values = [sign(problem) * solution.rank for solution in state.found]
+    assert (state.total if plan.fold else values) == search.answer, (search.name, workers)
     busy = engine.busy / engine.now
     return Simulation(workers, state.counts.nodes, state.tasks, engine.now, busy)
 
@@ -152,11 +152,11 @@ SIZES = {
     "medium": (8, (200, 0.7), (20, 1)),
     "large": (10, (200, 0.8), (25, 1)),
 }
-"""The depth of the tree, the graph, and the items of the knapsack, by what is asked for."""
+"""The depth of the tree, the graph, and the items of the knapsack, by the option."""
 
 
 def searches(size: str) -> list[Search]:
-    """An enumeration, an optimisation and a decision, divided by the default coordination."""
+    """Return an enumeration, an optimisation and a decision, with the default coordination."""
     depth, (vertices, density), (number, seed) = SIZES[size]
     tree = UTS(depth=depth, b0=4, seed=19)
     graph = MaxClique(graphs.random(vertices, density, 1))
@@ -190,7 +190,7 @@ def searches(size: str) -> list[Search]:
 
 
 def flat(tasks: int, seconds: float) -> Search:
-    """A root with so many children, each a task of so many seconds."""
+    """Return a root whose children are tasks of equal seconds."""
     coordination: Coordination = DepthBounded(1)
     plan = Plan(Flat(tasks), "enumerate", coordination=coordination, fold=Solutions())
     return Search(f"{tasks:,} equal tasks of {_text(seconds)}", plan, tasks + 1, tasks, seconds)
@@ -214,7 +214,7 @@ HEAD = ("search", "workers", "nodes against one worker", "tasks", "speed-up", "e
 
 
 def row(search: Search, run: Simulation) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     up = run.speedup(search)
     cells = [search.name, f"{run.workers:,}", f"{run.nodes / search.alone:.1%}", f"{run.tasks:,}"]
     cells += [_number(up), f"{up / run.workers:.0%}", f"{run.busy:.0%}", _rate(run)]
@@ -222,18 +222,18 @@ def row(search: Search, run: Simulation) -> str:
 
 
 def _rate(run: Simulation) -> str:
-    """Tasks a second, if the coordinator did nothing else."""
+    """Return the tasks per second of a coordinator that does nothing else."""
     return f"{run.tasks / (run.busy * run.seconds):,.0f}"
 
 
 def table(rows: Sequence[str]) -> str:
-    """Rows under their head."""
+    """Return rows under their head as a table."""
     cells = [*HEAD, "coordinator busy", "tasks/s it can serve"]
     return "\n".join([_row(cells), _row(["---", *["--:"] * (len(cells) - 1)]), *rows])
 
 
 def page(size: str) -> str:
-    """The page."""
+    """Return the page."""
     costs = measured()
     workers = (22, 45, 68) if size == "quick" else WORKERS
     rows: list[str] = []
@@ -328,7 +328,7 @@ coordinators, each for as many workers as it can serve. There is none in `collir
 
 
 def main() -> None:
-    """Writes the page."""
+    """Write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--size",

@@ -1,4 +1,4 @@
-"""One worker: the generic search against the same search written by hand."""
+"""One worker of the generic search against the same search written by hand."""
 
 import shutil
 import subprocess
@@ -21,7 +21,7 @@ KERNEL_AIM = 1.2
 
 
 def python() -> Iterator[Figure]:
-    """Python against Python: the same nodes in the same order."""
+    """Compare with Python by hand, which visits the same nodes in the same order."""
     cliques = [
         (graphs.keller(4), 15),
         (graphs.hamming(8, 4), 9),
@@ -62,7 +62,7 @@ def python() -> Iterator[Figure]:
 
 
 def compiled(folder: Path) -> Path | None:
-    """The program of ``clique.cpp``, with OpenMP, if there is a compiler."""
+    """Compile ``clique.cpp`` with OpenMP; return the program, or None without a compiler."""
     compiler = shutil.which("g++")
     if compiler is None:
         return None
@@ -75,7 +75,7 @@ def compiled(folder: Path) -> Path | None:
 
 
 def written(problem: MaxClique) -> str:
-    """A graph as ``clique.cpp`` reads it."""
+    """Return a graph as ``clique.cpp`` reads it."""
     n = problem.graph.n
     words, mask = (n + 63) // 64, (1 << 64) - 1
     rows = (" ".join(f"{row >> 64 * w & mask:x}" for w in range(words)) for row in problem.adjacent)
@@ -83,7 +83,7 @@ def written(problem: MaxClique) -> str:
 
 
 def kernel() -> Iterator[Figure]:
-    """The engine with the compiled search of subtrees, against C++."""
+    """Compare the engine with the compiled search of subtrees against C++."""
     if find_spec("numba") is None:
         yield skipped("sequential.kernel", "numba is not installed")
         return
@@ -103,18 +103,18 @@ def kernel() -> Iterator[Figure]:
 
 def _against(program: Path, graph: Graph, rounds: int) -> Figure:
     problem = MaxClique(graph, kernel=True)
-    given = written(problem)
+    graph_text = written(problem)
     outcome = optimise(problem)
     assert outcome.best is not None
-    found = outcome.best.value, outcome.statistics.nodes
+    expected = outcome.best.value, outcome.statistics.nodes
     ours, theirs = float("inf"), float("inf")
     for _ in range(rounds):
         ours = min(ours, *best([lambda: optimise(problem)], 1, own))
         answer = subprocess.run(
-            [str(program), "1"], input=given, capture_output=True, text=True, check=True
+            [str(program), "1"], input=graph_text, capture_output=True, text=True, check=True
         )
         size, nodes, seconds, _ = answer.stdout.split()
-        assert (int(size), int(nodes)) == found, (answer.stdout, found)
+        assert (int(size), int(nodes)) == expected, (answer.stdout, expected)
         theirs = min(theirs, float(seconds))
-    note = f"{text(ours)} against {text(theirs)} in C++, {found[1]:,} nodes each"
+    note = f"{text(ours)} against {text(theirs)} in C++, {expected[1]:,} nodes each"
     return ratio(f"sequential.kernel.{graph.name}", ours / theirs, KERNEL_AIM, note)

@@ -1,4 +1,4 @@
-"""Real workers of a search in simulated time: as many as one likes, on one core."""
+"""Real workers of a search in simulated time: any number of workers on a single core."""
 
 import heapq
 from collections.abc import Iterator
@@ -16,24 +16,24 @@ from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
 
 LATENCY = 20e-6
-"""Seconds that a message is on its way."""
+"""Seconds that a message travels."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """The cost of a message: seconds for itself, and for each task or report in it."""
+    """The cost of a message: seconds for the message, and for each task or report in it."""
 
     message: float
     each: float
 
     def seconds(self, number: int) -> float:
-        """Return the cost of a message with so many."""
+        """Return the cost of a message with ``number`` tasks or reports."""
         return self.message + number * self.each
 
 
 @dataclass(frozen=True)
 class Costs:
-    """CPU seconds to send and receive tasks and reports, and of a worker's step without nodes."""
+    """CPU seconds of sending and receiving tasks and reports, and of a step without nodes."""
 
     tasks_out: Line
     tasks_in: Line
@@ -43,7 +43,7 @@ class Costs:
 
 
 class Clock:
-    """The time of the worker that is running now, as the module ``time`` would tell it."""
+    """The clock of the running worker, in place of the module ``time``."""
 
     now = 0.0
 
@@ -53,7 +53,7 @@ class Clock:
 
 
 class Timed(Problem[Any]):
-    """A problem of which expanding a node takes simulated seconds."""
+    """A problem whose nodes take simulated seconds to expand."""
 
     def __init__(self, problem: Problem[Any], clock: Clock, seconds: float):
         self.problem, self.clock, self.seconds = problem, clock, seconds
@@ -63,21 +63,21 @@ class Timed(Problem[Any]):
         self._children = problem.children
 
     def children(self, node: Any) -> Iterator[Any]:
-        """The children of a node; the clock goes on."""
+        """Return the children of a node, and advance the clock."""
         self.clock.now += self.seconds
         return iter(self._children(node))
 
 
 class TimedWithBound(Timed):
-    """The same with the bound of the problem."""
+    """A timed problem with a bound."""
 
     def bound(self, node: Any) -> Any:
-        """The bound of the problem."""
+        """Return the bound of the problem."""
         return self.problem.bound(node)
 
 
 class Simulated:
-    """An engine in simulated time, with the real workers and, around it, the real coordinator.
+    """An engine in simulated time, with real workers, for the real coordinator.
 
     The coordinator takes the CPU seconds that its code takes here. What it writes into the board is
     seen by all at once; messages take ``LATENCY``.
@@ -101,16 +101,16 @@ class Simulated:
         self._inbox: list[list[tuple[float, list[tuple[int, Task]]]]] = [[] for _ in range(workers)]
         self.now = 0.0
         self.busy = 0.0
-        """Seconds in which the coordinator was at work."""
+        """The seconds in which the coordinator worked."""
 
     def start(self, plan: Plan) -> None:
-        """Makes the workers; the time begins."""
+        """Make the workers, and start the time."""
         self.board.reset()
         self._crew = [Worker(plan, self.board, index) for index in range(self.workers)]
         self._mark = own()
 
     def _charge(self, more: float = 0.0) -> None:
-        """Count what the coordinator has done since it was last looked at."""
+        """Add the time that the coordinator has worked since the last call."""
         seconds = own() - self._mark + more
         taken = seconds * (2 if self._shared and self._running[0] else 1)
         self._delay = seconds if taken > seconds else 0.0
@@ -123,7 +123,7 @@ class Simulated:
         heapq.heappush(self._events, (when, self._sent, worker, reports))
 
     def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
-        """Tasks go to a worker."""
+        """Send tasks to a worker."""
         self._charge(self._costs.tasks_out.seconds(len(tasks)))
         arrival = self.now + LATENCY + self._costs.tasks_in.seconds(len(tasks))
         self._inbox[worker].append((arrival, tasks))
@@ -133,7 +133,7 @@ class Simulated:
         self._mark = own()
 
     def _run(self, when: float, index: int) -> None:
-        """A worker runs until it has something to say."""
+        """Run a worker until it has something to report."""
         clock, worker, inbox = self._clock, self._crew[index], self._inbox[index]
         clock.now = when
         while inbox and inbox[0][0] <= when:
@@ -158,23 +158,23 @@ class Simulated:
             self._running[index] = False
 
     def wait(self, seconds: float) -> list[Event]:
-        """Return all events that have come by now, or else the next one."""
+        """Return all events that have come by now, or the next event."""
         self._charge()
-        found: list[Event] = []
-        while self._events and (self._events[0][0] <= self.now or not found):
-            if len(found) >= self.workers:
+        events: list[Event] = []
+        while self._events and (self._events[0][0] <= self.now or not events):
+            if len(events) >= self.workers:
                 break
             when, _, index, reports = heapq.heappop(self._events)
             if reports is None:
                 self._run(when, index)
                 continue
             self.now = max(self.now, when)
-            found.append(Event(index, reports))
+            events.append(Event(index, reports))
         self._mark = own()
-        for event in found:
+        for event in events:
             given = sum(len(report.given) for report in event.reports)
             self._charge(self._costs.reports_in.seconds(len(event.reports) + given))
-        return found
+        return events
 
     def stop(self) -> list[Event]:
         """Return the seconds that are left."""
@@ -182,15 +182,15 @@ class Simulated:
         return [Event(index, worker.stop()) for index, worker in enumerate(self._crew)]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
     def memory(self) -> int:
-        """None of its own."""
+        """Return 0: the memory is not simulated."""
         return 0
 
 
 def simulated_time(clock: Clock) -> Any:
-    """Let workers look at a clock of ours; returns the module that they looked at before."""
+    """Replace the clock of the workers; return the module that they used before."""
     before = worker_module.time
     worker_module.time = clock  # pyright: ignore[reportAttributeAccessIssue]
     return before

@@ -1,4 +1,4 @@
-"""What a task costs that has nothing to do: 20,000 leaves below one root, each a task."""
+"""The cost of an empty task: 20,000 leaves below a root, each a task."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -45,13 +45,13 @@ ENGINES: dict[str, MakeEngine] = {
 
 
 def search(leaves: int, engine: Engine) -> None:
-    """Counts the leaves of a flat tree, a task each."""
+    """Count the leaves of a flat tree, a task each."""
     outcome = enumerate(Flat(leaves), engine=engine, coordination=DepthBounded(1))
     assert (outcome.total, outcome.statistics.tasks) == (leaves, leaves + 1)
 
 
 def figures() -> Iterator[Figure]:
-    """CPU of all processes for a task, as a part of what the executors of Python and mpi4py take.
+    """Yield the CPU time per task, relative to the executors of Python and mpi4py.
 
     What starting and ending takes is left out, as the difference between many tasks and few. Peers
     take turns; the median of the rounds.
@@ -66,24 +66,24 @@ def figures() -> Iterator[Figure]:
         }
         for _ in range(ROUNDS)
     ]
-    each = {name: statistics.median(r[name] for r in rounds) / (MANY - FEW) for name in peers}
+    per_task = {name: statistics.median(r[name] for r in rounds) / (MANY - FEW) for name in peers}
     for name in ENGINES:
-        yield _figure(name, each[name], "ProcessPoolExecutor", each["pool"])
+        yield _figure(name, per_task[name], "ProcessPoolExecutor", per_task["pool"])
     if why := missing():
         yield skipped("tiny.mpi", why)
         return
     times: dict[str, list[float]] = {"engine": [], "futures": []}
     for _ in range(ROUNDS):
-        for what, found in times.items():
+        for what, seconds in times.items():
             many, few = (ranks(3, f"tiny-{what}", str(leaves)) for leaves in (MANY, FEW))
-            found.append((many["cpu"] - few["cpu"]) / (MANY - FEW))
-    mine, theirs = map(statistics.median, times.values())
-    yield _figure("mpi", mine, "MPIPoolExecutor", theirs)
+            seconds.append((many["cpu"] - few["cpu"]) / (MANY - FEW))
+    engine, futures = map(statistics.median, times.values())
+    yield _figure("mpi", engine, "MPIPoolExecutor", futures)
 
 
-def _figure(name: str, mine: float, peer: str, theirs: float) -> Figure:
-    times = theirs / mine
-    note = f"{mine * 1e6:.1f} us of CPU a task against {theirs * 1e6:.1f} us of {peer}"
+def _figure(name: str, seconds: float, peer: str, peer_seconds: float) -> Figure:
+    times = peer_seconds / seconds
+    note = f"{seconds * 1e6:.1f} us of CPU a task against {peer_seconds * 1e6:.1f} us of {peer}"
     return Figure(f"tiny.{name}", f"{times:.1f}x better", f">= {AIM:g}x", times >= AIM, note)
 
 

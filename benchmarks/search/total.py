@@ -1,4 +1,4 @@
-"""The CPU seconds of two workers together, their start and end included, against one."""
+"""The CPU seconds of two workers together, including their start and end, against one worker."""
 
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context
@@ -29,7 +29,7 @@ Search = Callable[..., Outcome]
 
 
 def figures() -> Iterator[Figure]:
-    """Searches of 100 tasks and more, of 5 ms and more in the mean; the least of a few runs.
+    """Compare searches of 100 tasks or more, of 5 ms or more in the mean; best of a few runs.
 
     The last figure says what the machine itself takes for working on both cores: two searches that
     know nothing of each other, against one.
@@ -50,8 +50,8 @@ def figures() -> Iterator[Figure]:
     )
 
 
-def _times(one: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
-    runs = [(cpu(one), cpu(other)) for _ in range(ROUNDS)]
+def _times(first: Callable[[], object], second: Callable[[], object]) -> tuple[float, float]:
+    runs = [(cpu(first), cpu(second)) for _ in range(ROUNDS)]
     return min(run[0] for run in runs), min(run[1] for run in runs)
 
 

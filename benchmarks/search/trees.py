@@ -11,23 +11,22 @@ from collir.search import Problem
 
 
 class Flat(Problem[int]):
-    """A root and its leaves, which are numbers from 0; each is a solution and takes ``seconds`` of
-    waiting, which is no work."""
+    """A root and its leaves, numbered from 0; each is a solution and waits for ``seconds``."""
 
     def __init__(self, leaves: int, seconds: float = 0.0):
         self.leaves = leaves
         self.seconds = seconds
 
     def root(self) -> int:
-        """No leaf."""
+        """Return the root, which is no leaf."""
         return -1
 
     def children(self, node: int) -> range:
-        """The leaves of the root."""
+        """Return the leaves of the root."""
         return range(self.leaves if node < 0 else 0)
 
     def objective(self, node: int) -> int | None:
-        """That there is a leaf."""
+        """Return 1 for a leaf, after waiting."""
         if node < 0:
             return None
         if self.seconds:
@@ -36,15 +35,16 @@ class Flat(Problem[int]):
 
 
 def leaf(node: int) -> int | None:
-    """What a leaf of a flat tree is worth, as a task of an executor."""
+    """Return the objective of a leaf of a flat tree, as a task of an executor."""
     return Flat(0).objective(node)
 
 
 class Race(Problem[tuple[int, int]]):
-    """Two children of the root: below one a solution is found after a while, and then nothing below
-    the other is needed, whose children never end.
+    """A root with two children: a finder, and a busy node whose children never end.
 
-    ``file`` has two numbers: when the solution was found, and when a bound was last looked at.
+    Below the finder a solution is found after a while; then no child of the busy node is needed.
+
+    ``file`` has two numbers: the times of the solution and of the last bound.
     """
 
     sorted_by_bound = True
@@ -54,11 +54,12 @@ class Race(Problem[tuple[int, int]]):
         self.wait = wait
 
     def root(self) -> tuple[int, int]:
-        """Above both."""
+        """Return the root."""
         return 0, 0
 
     def children(self, node: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        """The finder (1) and the busy one (2); the solution (3); nodes that are not needed (4)."""
+        """Yield the finder (1) and the busy one (2); the solution (3); nodes that are not needed
+        (4)."""
         kind, _ = node
         if kind == 0:
             yield 1, 0
@@ -75,7 +76,7 @@ class Race(Problem[tuple[int, int]]):
                 number += 1
 
     def objective(self, node: tuple[int, int]) -> int | None:
-        """Only one node is a solution."""
+        """Return the value of the only solution, and note its time."""
         if node[0] != 3:
             return None
         shared = stamps(self.file)
@@ -83,7 +84,7 @@ class Race(Problem[tuple[int, int]]):
         return 10
 
     def bound(self, node: tuple[int, int]) -> int:
-        """What is not needed is worth half as much at most."""
+        """Return the bound; note the time for nodes that the solution makes needless."""
         if node[0] != 4:
             return 10
         shared = stamps(self.file)
@@ -93,5 +94,5 @@ class Race(Problem[tuple[int, int]]):
 
 @lru_cache(maxsize=1)
 def stamps(file: str) -> NDArray[np.float64]:
-    """The numbers of a file, which all who open it share."""
+    """Return the numbers of a file, shared by all processes that open it."""
     return np.memmap(file, dtype=np.float64, mode="r+", shape=(2,))

@@ -1,4 +1,4 @@
-"""The greatest clique of a graph: as many vertices as possible that are all adjacent to each other.
+"""Maximum clique: the greatest set of vertices of a graph that are all adjacent to each other.
 
 Branch and bound with greedy colouring (Tomita and Seki, *An efficient branch-and-bound algorithm
 for finding a maximum clique*, 2003) on sets held as bits (San Segundo, Rodriguez-Losada and
@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from collir.problems.clique_node import CliqueNode
-from collir.problems.graphs import Graph, bits
+from collir.problems.graphs import Graph, set_bits
 from collir.search.core.problem import Kernel, Kind, Problem, SearchError, make_node
 
 
 class MaxClique(Problem[CliqueNode]):
-    """The greatest clique of ``graph``; the objective of a node is the size of its clique.
+    """The search for the greatest clique of ``graph``; the objective is the size of a clique.
 
-    The candidates of a node are coloured, in classes with no edge inside, of which a clique has one
-    vertex each at most. A child adds one candidate; those of the last colour come first, and then
-    at most one vertex of each earlier colour can follow: bounds fall from child to child.
+    The candidates of a node are coloured so that no edge joins vertices of one colour: a clique has
+    at most one vertex of each colour. A child adds one candidate, in the order of falling colours.
+    After it, at most one vertex of each smaller colour can follow: bounds fall from child to child.
 
-    With ``kernel`` whole subtrees are searched by compiled code, which needs the numba extra.
+    With ``kernel``, compiled code searches subtrees; this needs the numba extra.
     """
 
     sorted_by_bound = True
@@ -38,15 +38,15 @@ class MaxClique(Problem[CliqueNode]):
         self.apart = tuple(everything ^ row ^ 1 << v for v, row in enumerate(self.adjacent))
 
     def root(self) -> CliqueNode:
-        """The empty clique; its bound is the number of colours of the graph."""
+        """Return the empty clique; its bound is the number of colours of the graph."""
         everything = (1 << self.graph.n) - 1
         colours = self.colours(everything)
         return CliqueNode(0, everything, 0, colours[-1][1] if colours else 0)
 
     def colours(self, candidates: int) -> list[tuple[int, int]]:
-        """The candidates with colours 1, 2, ... greedily: class after class, lowest first."""
+        """Return the candidates with their colours 1, 2, ...: colour by colour, lowest first."""
         apart = self.apart
-        found: list[tuple[int, int]] = []
+        coloured: list[tuple[int, int]] = []
         colour = 0
         while candidates:
             colour += 1
@@ -54,14 +54,14 @@ class MaxClique(Problem[CliqueNode]):
             while free:
                 low = free & -free
                 v = low.bit_length() - 1
-                found.append((v, colour))
+                coloured.append((v, colour))
                 used |= low
                 free &= apart[v]
             candidates ^= used
-        return found
+        return coloured
 
     def children(self, node: CliqueNode) -> Iterator[CliqueNode]:
-        """The cliques of one more vertex, the greatest bound first."""
+        """Yield the cliques with one more vertex, the greatest bound first."""
         members, candidates, size, _ = node
         adjacent = self.adjacent
         for v, colour in reversed(self.colours(candidates)):
@@ -71,34 +71,34 @@ class MaxClique(Problem[CliqueNode]):
             candidates ^= bit
 
     def objective(self, node: CliqueNode) -> int:
-        """The size of the clique."""
+        """Return the size of the clique."""
         return node.size
 
     def bound(self, node: CliqueNode) -> int:
-        """The size of the clique and the number of colours that can join it."""
+        """Return the size of the clique plus the number of colours that can still join it."""
         return node.bound
 
     def show(self, node: CliqueNode) -> list[int]:
-        """The vertices of the clique, by their numbers in the file, in increasing order."""
-        return self.graph.numbers(self.order[v] for v in bits(node.members))
+        """Return the vertices of the clique, by their numbers in the file, in increasing order."""
+        return self.graph.numbers(self.order[v] for v in set_bits(node.members))
 
     def kernel(self, kind: Kind, fold: object) -> Kernel[CliqueNode] | None:
-        """The compiled search, if it was asked for and ``kind`` is not ``enumerate``.
+        """Return the compiled search, if it was requested and ``kind`` is not ``enumerate``.
 
         Raises:
-            SearchError: numba is not installed here, or does not work.
+            SearchError: numba is not installed, or does not work.
         """
         if not self.compiled or kind == "enumerate":
             return None
         try:
             from collir.problems.clique_kernel import CliqueKernel
-        except (ImportError, RuntimeError) as error:  # or it finds no folder for compiled code
+        except (ImportError, RuntimeError) as error:  # numba may find no folder for compiled code
             raise SearchError(f"{_NO_NUMBA} ({error})") from error
         return CliqueKernel(self.adjacent, first_only=kind == "decide")
 
 
 class KClique(MaxClique):
-    """Whether ``graph`` has a clique of ``k`` vertices or more: to be decided."""
+    """The decision whether ``graph`` has a clique of ``k`` vertices or more."""
 
     def __init__(self, graph: Graph, k: int, *, kernel: bool = False):
         if k < 0:

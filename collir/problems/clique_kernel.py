@@ -2,7 +2,7 @@
 """The search of ``MaxClique`` below a node, compiled by numba: the same nodes in the same order.
 
 Sets are rows of 64-bit words. The state of a search is a stack of levels, one for each vertex added
-below the start, in arrays that outlive a call, so that what is left can be told when it stops.
+below the start. Its arrays outlive a call, so that the unvisited nodes are known when it stops.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _FAR = 1 << 62
 
 @intrinsic
 def _lowest(_context, word):
-    """The place of the lowest bit of a word that is not 0."""
+    """Return the index of the lowest set bit of a word that is not 0."""
 
     def code(context, builder, signature, arguments):
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -35,9 +35,10 @@ def _lowest(_context, word):
 def _colour(
     candidates, apart, order, colours, left, free, size, least
 ):  # pragma: no cover - compiled
-    """Colours ``candidates``; ``order`` and ``colours`` get those that reach a clique of ``least``.
+    """Colour ``candidates``; put those that may reach a clique of ``least`` into ``order``.
 
-    Returns how many these are, and whether there are others. ``left`` and ``free`` are scratch.
+    ``colours`` gets their colours. Return their number, and whether there are other candidates.
+    ``left`` and ``free`` are scratch space.
     """
     words = candidates.size
     first = words
@@ -71,7 +72,7 @@ def _colour(
 
 @njit(nogil=True, cache=True)
 def _least(cut, best):  # pragma: no cover - compiled
-    """The smallest clique that is still worth finding."""
+    """Return the size of the smallest clique that is still needed."""
     known = -cut[0]
     if known <= best + 1:
         return best + 1
@@ -79,31 +80,37 @@ def _least(cut, best):  # pragma: no cover - compiled
 
 
 @njit(nogil=True, cache=True)
+def _record(answers, index, candidates, path, depth, bound):  # pragma: no cover - compiled
+    """Write a clique into row ``index`` of the answers; the start of the search has no bound."""
+    answer_candidates, answer_path, answer_depth, answer_bound = answers
+    answer_candidates[index] = candidates
+    answer_path[index] = path
+    answer_depth[index] = depth
+    answer_bound[index] = bound
+
+
+@njit(nogil=True, cache=True)
 def _dive(
     adjacent, apart, cut, limit, first_only, size, stack, answers, counts
 ):  # pragma: no cover - compiled
-    """Searches from level 0, whose candidates are set, until ``limit`` nodes are visited.
+    """Search from level 0, whose candidates are set, until ``limit`` nodes are visited.
 
-    ``stack`` and ``answers`` are arrays with a row for each level and answer (see ``_Space``).
+    ``stack`` has a row for each level, ``answers`` a row for each answer (see ``_Space``).
     """
     candidates, order, colours, waiting, others, path, scratch = stack
-    answer_candidates, answer_path, answer_depth, answer_bound = answers
     rows, words = candidates.shape
     best = np.int64(-1)
     nodes, pruned, backtracks, deepest, depth, found, last = 0, 0, 0, 0, 0, 0, 0
     while True:
-        # the node at ``depth`` is visited
+        # Visit the node at ``depth``.
         nodes += 1
         deepest = max(deepest, depth)
         least = _least(cut, best)
         if size + depth >= least:
             best = size + depth
             least = best + 1
-            answer_candidates[found] = candidates[depth]
-            answer_path[found] = path
-            answer_depth[found] = depth
-            if depth > 0:
-                answer_bound[found] = size + depth - 1 + colours[depth - 1, last]
+            colour = colours[depth - 1, last] if depth > 0 else 0
+            _record(answers, found, candidates[depth], path, depth, size + depth - 1 + colour)
             found += 1
             if first_only:
                 depth = -1
@@ -120,7 +127,7 @@ def _dive(
         )
         if nodes >= limit:
             break
-        # the next node: a child of this one, or of one above
+        # Find the next node: a child of this node, or of a node above it.
         while depth >= 0:
             if waiting[depth] > 0:
                 last = waiting[depth] - 1
@@ -147,10 +154,10 @@ def _dive(
 class _Space:
     """The arrays of a search of up to ``rows`` levels.
 
-    Of the stack, for each level: the candidates not yet tried (words); those that can still lead
-    to something, in the order of their colours, and their colours (n each); how many of them wait;
-    whether there were others; the vertex added last; and two rows of words to work in. Of the
-    answers, a row each: candidates, path, depth and bound.
+    The stack holds for each level: the candidates not yet tried (words); the candidates that can
+    still lead to a solution, in the order of their colours, and their colours (n each); the number
+    of them still to try; whether there were other candidates; and the vertex added last. Two rows
+    of words are scratch space. The answers hold a row each: candidates, path, depth and bound.
     """
 
     def __init__(self, rows: int, n: int, words: int):
@@ -174,11 +181,11 @@ class _Space:
 
 
 class CliqueKernel:
-    """Searches subtrees of ``MaxClique``; for one thread at a time.
+    """A search of subtrees of ``MaxClique``, for one thread at a time.
 
     Args:
         adjacent: the neighbours of each vertex as a set of bits.
-        first_only: stop at the first clique that ``cut`` asks for, with nothing left over.
+        first_only: whether to stop at the first clique that ``cut`` allows, with no rest.
     """
 
     def __init__(self, adjacent: tuple[int, ...], first_only: bool = False):
@@ -190,10 +197,10 @@ class CliqueKernel:
         self.adjacent = self._rows(adjacent)
         self.apart = self._rows(tuple(everything ^ row ^ 1 << v for v, row in enumerate(adjacent)))
         self.space = _Space(0, n, self.words)
-        self(CliqueNode(0, 0, 0, 0), np.array([np.inf]), 1)  # compiles, or loads what was compiled
+        self(CliqueNode(0, 0, 0, 0), np.array([np.inf]), 1)  # compiles, or loads the compiled code
 
     def __call__(self, node: CliqueNode, cut: NDArray[np.float64], limit: int) -> Dive[CliqueNode]:
-        """Searches below ``node`` and visits ``limit`` nodes at most (but always ``node``)."""
+        """Search below ``node``; visit at most ``limit`` nodes, but always ``node``."""
         if -node.bound > cut[0]:
             return Dive(nodes=0, pruned=1)
         rows = min(node.candidates.bit_count(), node.bound - node.size) + 1
@@ -235,7 +242,7 @@ class CliqueKernel:
         return size, CliqueNode(members, rest, size, int(bounds[index]))
 
     def _rest(self, start: CliqueNode, depth: int, cut: float) -> Iterator[tuple[CliqueNode, ...]]:
-        """What is left at each level of the stack, down to ``depth``."""
+        """Yield the unvisited nodes at each level of the stack, down to ``depth``."""
         candidates, order, colours, waiting, _, path, _ = self.space.stack
         members = start.members
         for level in range(depth + 1):
@@ -244,15 +251,15 @@ class CliqueKernel:
             untried = _number(candidates[level])
             size = start.size + level
             count = int(waiting[level])
-            found: list[CliqueNode] = []
+            level_nodes: list[CliqueNode] = []
             tried = zip(order[level, :count].tolist(), colours[level, :count].tolist(), strict=True)
             for v, colour in reversed(list(tried)):
                 if -(size + colour) > cut:
                     break
                 rest = untried & self.rows_adjacent[v]
-                found.append(CliqueNode(members | 1 << v, rest, size + 1, size + colour))
+                level_nodes.append(CliqueNode(members | 1 << v, rest, size + 1, size + colour))
                 untried ^= 1 << v
-            yield tuple(found)
+            yield tuple(level_nodes)
 
     def _row(self, members: int) -> NDArray[np.uint64]:
         return np.frombuffer(members.to_bytes(8 * self.words, "little"), np.dtype("<u8"))

@@ -1,4 +1,4 @@
-"""Undirected graphs from and to files.
+"""Reading and writing undirected graphs.
 
 The files are those of the DIMACS challenges (ASCII ``.clq`` and ``.col``: Johnson and Trick,
 *Cliques, Coloring, and Satisfiability*, 1996) and of LAD (Solnon, *AllDifferent-based filtering for
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
-from collir.problems.graphs import MAX_VERTICES, Graph, bits
+from collir.problems.graphs import MAX_VERTICES, Graph, set_bits
 from collir.problems.text import read_limited, reason
 from collir.syntax.parsing import decode
 
 MAX_BYTES = 1 << 27
-"""Bytes of one file."""
+"""The maximum number of bytes of a file."""
 
 
 def read_dimacs(path: str | Path) -> Graph:
-    """Reads an ASCII DIMACS file: ``c`` comments, ``p edge N M``, then ``e V W``, vertices from 1.
+    """Read an ASCII DIMACS file: ``c`` comments, ``p edge N M``, then ``e V W``, vertices from 1.
 
     Edges may be repeated or given in both directions, and M may count the lines, or the edges once
-    or twice: all of this is found in the collections.
+    or twice, since the public collections contain all of these.
 
     Raises:
         DiagnosticError: the file cannot be read as one; says where and why.
@@ -32,7 +32,7 @@ def read_dimacs(path: str | Path) -> Graph:
 
 
 def read_lad(path: str | Path) -> Graph:
-    """Reads a LAD file: the number of vertices; for each its degree and its neighbours, from 0.
+    """Read a LAD file: the number of vertices; for each its degree and its neighbours, from 0.
 
     Raises:
         DiagnosticError: the file cannot be read as one, or an edge is only in one of its two lists
@@ -42,7 +42,7 @@ def read_lad(path: str | Path) -> Graph:
 
 
 def write_dimacs(graph: Graph, path: str | Path, comment: str = "") -> None:
-    """Writes an ASCII DIMACS file, with a comment of any number of lines.
+    """Write an ASCII DIMACS file, with a comment of any number of lines.
 
     Raises:
         DiagnosticError: the file cannot be written.
@@ -54,12 +54,12 @@ def write_dimacs(graph: Graph, path: str | Path, comment: str = "") -> None:
 
 
 def write_lad(graph: Graph, path: str | Path) -> None:
-    """Writes a LAD file.
+    """Write a LAD file.
 
     Raises:
         DiagnosticError: the file cannot be written.
     """
-    rows = [list(bits(row)) for row in graph.adjacency]
+    rows = [list(set_bits(row)) for row in graph.adjacency]
     _write(path, [str(graph.n), *(" ".join(map(str, [len(row), *row])) for row in rows)])
 
 
@@ -76,9 +76,9 @@ def _text(path: str | Path) -> str:
     try:
         return decode(data, str(path))
     except DiagnosticError as error:
-        (found,) = error.diagnostics
+        (wrong,) = error.diagnostics
         hint = note("a binary DIMACS file (.clq.b) has to be made ASCII first (bin2asc)", None)
-        raise DiagnosticError(Diagnostic(found.message, found.position, (hint,))) from None
+        raise DiagnosticError(Diagnostic(wrong.message, wrong.position, (hint,))) from None
 
 
 _TOKEN = re.compile(r"\S+")
@@ -87,7 +87,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True)
 class _Word:
-    """A word of a file and where it stands."""
+    """A word of a file and its position."""
 
     text: str
     position: Position
@@ -100,14 +100,14 @@ class _Word:
         return f"`{self.text if len(self.text) <= 40 else self.text[:40] + '...'}`"
 
     def number(self, what: str, low: int, high: int, hint: str) -> int:
-        """The word as a number from ``low`` to ``high``."""
+        """Return the word as a number from ``low`` to ``high``."""
         value = int(self.text) if _NUMBER.fullmatch(self.text) else None
         if value is None or not low <= value <= high:
             raise self.fail(f"{what} is {self.quoted}, not a number from {low} to {high}; {hint}")
         return value
 
     def vertices(self) -> int:
-        """The word as the number of vertices of a graph."""
+        """Return the word as the number of vertices of a graph."""
         if _NUMBER.fullmatch(self.text) and int(self.text) > MAX_VERTICES:
             raise self.fail(
                 f"{self.text} vertices are too many: at most {MAX_VERTICES} are searched; "
@@ -124,11 +124,11 @@ class _File:
         self.lines = text.split("\n")
 
     def words(self, index: int) -> list[_Word]:
-        found = _TOKEN.finditer(self.lines[index])
-        return [_Word(m.group(), Position(self.file, index + 1, m.start() + 1)) for m in found]
+        matches = _TOKEN.finditer(self.lines[index])
+        return [_Word(m.group(), Position(self.file, index + 1, m.start() + 1)) for m in matches]
 
     def end(self) -> _Word:
-        """The place behind the last word."""
+        """Return an empty word at the position behind the last word."""
         last = len(self.lines) - 1
         while last > 0 and not self.lines[last].strip():
             last -= 1
@@ -142,7 +142,7 @@ class _Dimacs(_File):
 
     def graph(self, name: str) -> Graph:
         header: _Word | None = None
-        count = said = given = 0
+        count = announced = lines = 0
         adjacency: list[int] = []
         for index, line in enumerate(self.lines):
             match = self._EDGE.fullmatch(line)
@@ -155,21 +155,22 @@ class _Dimacs(_File):
                 if not words or words[0].text.startswith("c"):
                     continue
                 if words[0].text == "p":
-                    count, said = self.header(words, header)
+                    count, announced = self.header(words, header)
                     header = words[0]
                     adjacency = [0] * count
                     continue
                 v, w = self.edge(words, header, count)
-            given += 1
+            lines += 1
             adjacency[v] |= 1 << w
             adjacency[w] |= 1 << v
         if header is None:
             raise self.end().fail("there is no line `p edge N M`; write one before the first edge")
         graph = Graph(tuple(adjacency), 1, name)
-        if said not in (given, graph.size, 2 * graph.size):
+        if announced not in (lines, graph.size, 2 * graph.size):
             raise header.fail(
-                f"{said} edges are announced, but {given} lines give {graph.size} different ones; "
-                f"the file may be cut off: if it is whole, write `p edge {count} {graph.size}`"
+                f"{announced} edges are announced, but {lines} lines give {graph.size} different "
+                "ones; the file may be cut off: if it is whole, "
+                f"write `p edge {count} {graph.size}`"
             )
         return graph
 
@@ -252,17 +253,17 @@ class _Lad(_File):
     def check_symmetric(self, adjacency: list[int]) -> None:
         reverse = [0] * len(adjacency)
         for v, row in enumerate(adjacency):
-            for w in bits(row):
+            for w in set_bits(row):
                 reverse[w] |= 1 << v
         for v, row in enumerate(adjacency):
-            for w in bits(row & ~reverse[v]):
+            for w in set_bits(row & ~reverse[v]):
                 raise self.neighbour(v, w).fail(
                     f"vertex {v} has the neighbour {w}, but {w} has no neighbour {v}; "
                     "directed graphs are not read: list the edge at both"
                 )
 
     def neighbour(self, v: int, w: int) -> _Word:
-        """Where vertex w stands among the neighbours of v (in a file that has been read)."""
+        """Return the word of vertex w among the neighbours of v, in a file that has been read."""
         words = (word for index in range(len(self.lines)) for word in self.words(index))
         next(words)
         for _ in range(v):

@@ -1,4 +1,4 @@
-"""Undirected graphs as values, and the families that have a formula."""
+"""Undirected graphs as values, and families of graphs that are defined by a formula."""
 
 import math
 import random as python_random
@@ -13,7 +13,7 @@ from collir.search.core.problem import SearchError
 _Thing = TypeVar("_Thing")
 
 MAX_VERTICES = 1 << 15
-"""Vertices of one graph; the adjacency of a dense one then takes 128 MiB."""
+"""The maximum number of vertices; the adjacency of such a dense graph takes 128 MiB."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Graph:
     """An undirected graph without loops.
 
     Attributes:
-        adjacency: for each vertex 0..n-1 the set of its neighbours: bit w is set if w is one.
-        first: the number that vertex 0 has where the graph comes from (1 in DIMACS files).
-        name: what to call the graph.
+        adjacency: for each vertex 0..n-1 the set of its neighbours as bits, bit w for vertex w.
+        first: the number of vertex 0 in the file of the graph (1 in DIMACS files).
+        name: the name of the graph.
     """
 
     adjacency: tuple[int, ...]
@@ -40,10 +40,10 @@ class Graph:
 
     @staticmethod
     def of(n: int, edges: Iterable[tuple[int, int]], first: int = 0, name: str = "") -> "Graph":
-        """The graph of ``n`` vertices 0..n-1 and these edges; repeats count once.
+        """Return the graph with vertices 0..n-1 and the given edges; repeated edges count once.
 
         Raises:
-            SearchError: too many vertices, an edge outside of them, or a loop.
+            SearchError: there are too many vertices, or an edge is a loop or has no such vertex.
         """
         _checked_size(n)
         adjacency = [0] * n
@@ -56,38 +56,38 @@ class Graph:
 
     @property
     def n(self) -> int:
-        """How many vertices there are."""
+        """The number of vertices."""
         return len(self.adjacency)
 
     @cached_property
     def degrees(self) -> tuple[int, ...]:
-        """How many neighbours each vertex has."""
+        """The number of neighbours of each vertex."""
         return tuple(row.bit_count() for row in self.adjacency)
 
     @property
     def size(self) -> int:
-        """How many edges there are."""
+        """The number of edges."""
         return sum(self.degrees) // 2
 
     def edges(self) -> Iterator[tuple[int, int]]:
-        """The edges as (v, w), v > w, in the order of DIMACS files."""
+        """Yield the edges as (v, w), v > w, in the order of DIMACS files."""
         for v, row in enumerate(self.adjacency):
-            yield from ((v, w) for w in bits(row & ((1 << v) - 1)))
+            yield from ((v, w) for w in set_bits(row & ((1 << v) - 1)))
 
     def renumbered(self, order: Sequence[int]) -> tuple[int, ...]:
-        """The adjacency with vertex ``order[i]`` as vertex i; ``order`` is a permutation."""
+        """Return the adjacency with vertex ``order[i]`` as vertex i; ``order`` is a permutation."""
         place = [0] * self.n
         for i, v in enumerate(order):
             place[v] = i
-        return tuple(sum(1 << place[w] for w in bits(self.adjacency[v])) for v in order)
+        return tuple(sum(1 << place[w] for w in set_bits(self.adjacency[v])) for v in order)
 
     def numbers(self, members: Iterable[int]) -> list[int]:
-        """Vertices 0..n-1 by the numbers that they have in the file, in increasing order."""
+        """Return the numbers that vertices 0..n-1 have in the file, in increasing order."""
         return sorted(v + self.first for v in members)
 
 
-def bits(members: int) -> Iterator[int]:
-    """The elements of a set of small integers, in increasing order."""
+def set_bits(members: int) -> Iterator[int]:
+    """Yield the elements of a set of small integers, in increasing order."""
     while members:
         low = members & -members
         yield low.bit_length() - 1
@@ -100,14 +100,14 @@ def _checked_size(n: int) -> None:
 
 
 def hamming(n: int, d: int) -> Graph:
-    """Words of ``n`` bits, adjacent if they differ in ``d`` bits or more (DIMACS hammingN-D)."""
+    """Return the words of ``n`` bits, adjacent if ``d`` or more bits differ (DIMACS hammingN-D)."""
     _between("the bits of a word", n, 0, 12)
     steps = [step for step in range(1 << n) if step.bit_count() >= max(d, 1)]
     return _translated(range(1 << n), steps, lambda v, step: v ^ step, f"hamming{n}-{d}")
 
 
 def johnson(n: int, w: int, d: int) -> Graph:
-    """Words of ``n`` bits, ``w`` of them set, adjacent if they differ in ``d`` bits or more."""
+    """Return the words of ``n`` bits with ``w`` set, adjacent if ``d`` or more bits differ."""
     _between("the bits of a word", n, 0, 64)
     _between("the set bits of a word", w, 0, n)
     _checked_size(math.comb(n, w))
@@ -116,7 +116,8 @@ def johnson(n: int, w: int, d: int) -> Graph:
 
 
 def keller(n: int) -> Graph:
-    """The graph of Lagarias and Shor on Keller's conjecture in ``n`` dimensions (DIMACS kellerN).
+    """Return the graph of Lagarias and Shor on Keller's conjecture in ``n`` dimensions (DIMACS
+    kellerN).
 
     Of all words of n digits 0..3, two are adjacent if they differ in two places or more, and in one
     of them by 2 modulo 4. The graph has the neighbours of the word 0, in increasing order (as in
@@ -124,17 +125,18 @@ def keller(n: int) -> Graph:
     """
     _between("the dimensions", n, 1, 6)
     digits = (d for d in product(range(4), repeat=n) if 2 in d and sum(map(bool, d)) > 1)
-    words = [int("0" + "".join(map(str, d)), 16) for d in digits]  # 4 bits each: sums do not mix
+    words = [int("0" + "".join(map(str, d)), 16) for d in digits]  # no carry at 4 bits each
     mask = int("3" * n, 16)
     return _translated(words, words, lambda v, step: (v + step) & mask, f"keller{n}")
 
 
 def mann(points: int) -> Graph:
-    """Covering a Steiner triple system as a clique problem (Mannino and Sassano; DIMACS MANN_a).
+    """Return the cover of a Steiner triple system as a clique problem (DIMACS MANN_a).
 
-    The complement of: a vertex for each point, and a triangle for each triple, its corners adjacent
-    to one point of the triple each. The triples are the lines of the affine space of 3^k points (9,
-    27, 81: MANN_a9, a27, a81). A clique of points + triples - c vertices is a cover by c points.
+    The graph is the complement of this one (Mannino and Sassano): a vertex for each point, and a
+    triangle for each triple, its corners adjacent to one point of the triple each. The triples are
+    the lines of the affine space of 3^k points (9, 27, 81: MANN_a9, a27, a81). A clique of
+    points + triples - c vertices is a cover by c points.
     """
     if points not in (3, 9, 27, 81):
         raise SearchError(f"the triples of 3, 9, 27 or 81 points are known here, not of {points}")
@@ -156,9 +158,10 @@ def mann(points: int) -> Graph:
 
 
 def c_fat(n: int, c: float) -> Graph:
-    """A ring of floor(n / (c ln n)) parts, adjacent within and to the next (DIMACS c-fatN-C).
+    """Return a ring of floor(n / (c ln n)) parts, adjacent within and to the next (DIMACS
+    c-fatN-C).
 
-    Vertex v is in part v modulo their number: sizes differ by one at most (Berman and Pelc;
+    Vertex v is in part v modulo the number of parts: sizes differ by one at most (Berman and Pelc;
     Hasselberg, Pardalos and Vairaktarakis). The numbering need not be that of the DIMACS file.
     """
     _between("the vertices", n, 2, MAX_VERTICES)
@@ -172,7 +175,7 @@ def c_fat(n: int, c: float) -> Graph:
 
 
 def random(n: int, p: float, seed: int) -> Graph:
-    """Each pair of ``n`` vertices is an edge with probability ``p``; a seed gives one graph."""
+    """Return a random graph of ``n`` vertices, each pair an edge with probability ``p``."""
     _checked_size(n)
     if not 0 <= p <= 1:
         raise SearchError(f"a probability is a number from 0 to 1, not {p}")
@@ -182,19 +185,19 @@ def random(n: int, p: float, seed: int) -> Graph:
 
 
 def petersen() -> Graph:
-    """The graph of Petersen: the pairs of 5 things, adjacent if they have nothing in common."""
+    """Return the Petersen graph: the pairs of 5 elements, adjacent if they are disjoint."""
     pairs = list(combinations(range(5), 2))
     return _compared(pairs, lambda v, w: not set(v) & set(w), "petersen", 0)
 
 
 def cycle(n: int) -> Graph:
-    """The cycle of ``n`` vertices, 3 or more."""
+    """Return the cycle of ``n`` vertices, 3 or more."""
     _between("the vertices of a cycle", n, 3, MAX_VERTICES)
     return Graph.of(n, ((v, (v + 1) % n) for v in range(n)), name=f"cycle{n}")
 
 
 def cube(k: int) -> Graph:
-    """The corners and edges of the cube of ``k`` dimensions; 2^k vertices."""
+    """Return the corners and edges of the cube of ``k`` dimensions; 2^k vertices."""
     _between("the dimensions of a cube", k, 0, 15)
     edges = ((v, v ^ 1 << i) for v in range(1 << k) for i in range(k))
     return Graph.of(1 << k, edges, name=f"cube{k}")
@@ -208,7 +211,7 @@ def _between(what: str, value: int, low: int, high: int) -> None:
 def _translated(
     words: Sequence[int], steps: Sequence[int], move: Callable[[int, int], int], name: str
 ) -> Graph:
-    """The graph of ``words``, each adjacent to the words where the steps lead from it."""
+    """Return the graph of ``words`` in which the steps lead from a word to its neighbours."""
     bit = {word: 1 << i for i, word in enumerate(words)}
     rows = tuple(sum(bit.get(move(v, step), 0) for step in steps) for v in words)
     return Graph(rows, 1, name)

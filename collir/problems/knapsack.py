@@ -1,4 +1,4 @@
-"""0/1 knapsack: the items of greatest total value whose weights fit.
+"""0/1 knapsack: the items of greatest total value within a total weight.
 
 The bound is that of Dantzig ("Discrete-variable extremum problems", 1957): items by value per
 weight, the last one in part.
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 from collir.ir.diagnostics import Position
-from collir.problems.text import EXACT, Word, bad, integer, read_text, rows
+from collir.problems.text import EXACT, Word, bad, integer, read_text, word_rows
 from collir.search.core.problem import Problem, SearchError, make_node
 
 MAX_ITEMS = 10_000
@@ -22,12 +22,12 @@ class Packing(NamedTuple):
     """Items chosen among those before ``first``.
 
     Attributes:
-        first: the first item, densest first, that may still be chosen.
-        value: the total value of those chosen.
-        remaining: the capacity that they leave.
-        chosen: a mask of them, bit i for the i-th densest.
-        bound: no packing with them is worth more: the value with the densest of the later items,
-            the last one in part, rounded down.
+        first: the index, densest first, from which on items may still be chosen.
+        value: the total value of the chosen items.
+        remaining: the capacity that is left.
+        chosen: a mask of the chosen items, bit i for the i-th densest.
+        bound: the value with the densest of the later items, the last of them in part, rounded
+            down; no packing that contains the chosen items is worth more.
     """
 
     first: int
@@ -38,7 +38,7 @@ class Packing(NamedTuple):
 
 
 class Packed(TypedDict):
-    """A solution for people: the items, counted from 0 as they were given."""
+    """A solution for people; items are counted from 0 in the input order."""
 
     value: int
     weight: int
@@ -46,19 +46,19 @@ class Packed(TypedDict):
 
 
 class Knapsack(Problem[Packing]):
-    """Which items to pack, each once or not at all.
+    """The choice of items to pack, each once or not at all.
 
-    The children of a packing are it and one of the items after its last, in order of density; every
-    packing is a solution. Their bounds fall, because an item that fits is also in the fractional
+    A child of a packing adds one item after its last item, in the order of density; every packing
+    is a solution. The bounds of children fall, because an item that fits is also in the fractional
     optimum of the items from it on.
 
     Args:
         values: the value of each item, not negative.
         weights: the weight of each item, not negative, in the unit of the capacity.
         capacity: the greatest total weight.
-        target: the value that deciding looks for.
-        dominance: keep, of packings that have come to the same item with the same capacity left,
-            the most valuable one only; this takes memory for as many as there are.
+        target: the value that a decision must reach.
+        dominance: whether to keep only the most valuable of the packings with the same next item
+            and the same capacity left; this takes memory for each kept packing.
     """
 
     sorted_by_bound = True
@@ -90,13 +90,13 @@ class Knapsack(Problem[Packing]):
         self._weights_before = [0, *accumulate(self._weight)]
 
     def _denser(self, i: int, j: int) -> int:
-        """Negative if item i has more value per weight than item j, or as much and more value."""
+        """Compare the values per weight of two items, then their values; negative if i has more."""
         (v, w), (v2, w2) = ((self.values[k], self.weights[k]) for k in (i, j))
-        weightless = (w2 == 0) - (w == 0)  # of two of no weight, the products are equal
+        weightless = (w2 == 0) - (w == 0)  # for two weightless items the products are equal
         return weightless or v2 * w - v * w2 or v2 - v
 
     def root(self) -> Packing:
-        """Nothing packed."""
+        """Return the empty packing."""
         split = bisect_right(self._weights_before, self.capacity) - 1
         bound = self._values_before[split]
         if split < len(self._weight):
@@ -105,7 +105,7 @@ class Knapsack(Problem[Packing]):
         return Packing(0, 0, self.capacity, 0, bound)
 
     def children(self, node: Packing) -> Iterator[Packing]:
-        """One more item that fits, the densest first."""
+        """Yield the packings with one more item that fits, the densest first."""
         index, value, remaining, chosen, _ = node
         weights, values, before = self._weight, self._value, self._weights_before
         values_before, items = self._values_before, len(weights)
@@ -114,7 +114,7 @@ class Knapsack(Problem[Packing]):
                 continue
             first, worth = i + 1, value + values[i]
             room = before[first] + remaining - weight
-            # The first item that does not fit whole; the number of items if all do.
+            # The first item that does not fit completely, or the number of items.
             split = bisect_right(before, room, first) - 1
             bound = worth + values_before[split] - values_before[first]
             if split < items:
@@ -123,32 +123,32 @@ class Knapsack(Problem[Packing]):
             yield make_node(Packing, packed)
 
     def objective(self, node: Packing) -> int:
-        """The value of the items."""
+        """Return the value of the items."""
         return node.value
 
     def bound(self, node: Packing) -> int:
-        """The value with the densest of the later items, the last one in part, rounded down."""
+        """Return the value with the densest later items, the last of them in part, rounded down."""
         return node.bound
 
     def key(self, node: Packing) -> tuple[int, int] | None:
-        """What there is to choose from and the capacity for it, if dominance is asked for."""
+        """Return the next item and the capacity left, if dominance is enabled."""
         return (node.first, node.remaining) if self.dominance else None
 
     def cost(self, node: Packing) -> int:
-        """The value, negated."""
+        """Return the value, negated."""
         return -node.value
 
     def show(self, node: Packing) -> Packed:
-        """The items, their value and their weight."""
+        """Return the items, their value and their weight."""
         items = sorted(item for i, item in enumerate(self._order) if node.chosen >> i & 1)
         return {"value": node.value, "weight": self.capacity - node.remaining, "items": items}
 
 
 def read_knapsack(path: Path, target: int | None = None, dominance: bool = False) -> Knapsack:
-    """The instance of a file; see ``parse_knapsack``.
+    """Read the instance in a file; see ``parse_knapsack``.
 
     Raises:
-        DiagnosticError: the file cannot be read, or anything is wrong with it.
+        DiagnosticError: the file cannot be read, or is not an instance.
     """
     return parse_knapsack(read_text(path), str(path), target, dominance)
 
@@ -156,15 +156,15 @@ def read_knapsack(path: Path, target: int | None = None, dominance: bool = False
 def parse_knapsack(
     text: str, file: str = "<string>", target: int | None = None, dominance: bool = False
 ) -> Knapsack:
-    """The instance of a text.
+    """Parse an instance.
 
-    Its first line has the number of items and the capacity, the others the value and the weight of
-    an item each. Lines that begin with ``#`` are comments.
+    The first line has the number of items and the capacity, every other line the value and the
+    weight of an item. Lines that begin with ``#`` are comments.
 
     Raises:
-        DiagnosticError: anything is wrong with it.
+        DiagnosticError: the text is not an instance.
     """
-    lines = (words for words in rows(text, file) if not words[0].text.startswith("#"))
+    lines = (words for words in word_rows(text, file) if not words[0].text.startswith("#"))
     head = next(lines, None)
     if head is None:
         message = "there is nothing here; the first line gives the number of items and the capacity"
@@ -191,7 +191,7 @@ def parse_knapsack(
 
 
 def _two(words: list[Word], what: str) -> None:
-    """Refuses a line that has not two words."""
+    """Raise an error if a line does not have two words."""
     if len(words) == 2:
         return
     position = words[-1 if len(words) < 2 else 2].position

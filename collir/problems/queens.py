@@ -8,14 +8,14 @@ from collir.search.core.problem import Problem, SearchError
 MAX_QUEENS = 1000
 
 
-class Board(NamedTuple):
-    """Queens in the rows above ``row``; the masks tell which columns of ``row`` these attack.
+class PartialBoard(NamedTuple):
+    """Queens in the rows above ``row``, and masks of the columns of ``row`` that they attack.
 
     Attributes:
         row: the next row to fill, from 0.
         columns: the columns that have a queen, bit i for column i.
         diagonals: the columns of ``row`` attacked along diagonals that run down to the right.
-        antidiagonals: those attacked along diagonals that run down to the left.
+        antidiagonals: the columns attacked along diagonals that run down to the left.
         placed: the column of the queen of each row so far.
     """
 
@@ -26,11 +26,11 @@ class Board(NamedTuple):
     placed: tuple[int, ...]
 
 
-class Queens(Problem[Board]):
-    """Ways to place ``n`` queens on a board of ``n`` by ``n``, row by row.
+class Queens(Problem[PartialBoard]):
+    """The ways to place ``n`` queens on a board of ``n`` by ``n``, row by row.
 
-    A full board is a solution and worth ``n``, so that enumerating counts the ways (OEIS A000170)
-    and deciding finds one.
+    A full board is a solution of value ``n``: an enumeration counts the ways (OEIS A000170), and a
+    decision finds one of them.
     """
 
     def __init__(self, n: int):
@@ -40,12 +40,12 @@ class Queens(Problem[Board]):
         self.target = n
         self._full = (1 << n) - 1
 
-    def root(self) -> Board:
-        """The empty board."""
-        return Board(0, 0, 0, 0, ())
+    def root(self) -> PartialBoard:
+        """Return the empty board."""
+        return PartialBoard(0, 0, 0, 0, ())
 
-    def children(self, node: Board) -> Iterator[Board]:
-        """The boards with one more queen, from the left."""
+    def children(self, node: PartialBoard) -> Iterator[PartialBoard]:
+        """Yield the boards with one more queen, from the left."""
         row, columns, diagonals, antidiagonals, placed = node
         if row == self.n:
             return
@@ -53,7 +53,7 @@ class Queens(Problem[Board]):
         while free:
             queen = free & -free
             free ^= queen
-            yield Board(
+            yield PartialBoard(
                 row + 1,
                 columns | queen,
                 (diagonals | queen) << 1 & self._full,
@@ -61,14 +61,14 @@ class Queens(Problem[Board]):
                 (*placed, queen.bit_length() - 1),
             )
 
-    def objective(self, node: Board) -> int | None:
-        """``n`` for a full board."""
+    def objective(self, node: PartialBoard) -> int | None:
+        """Return ``n`` for a full board."""
         return self.n if node.row == self.n else None
 
-    def bound(self, node: Board) -> int:
-        """``n``: one full board is as good as another."""
+    def bound(self, node: PartialBoard) -> int:
+        """Return ``n``: all full boards are equally good."""
         return self.n
 
-    def show(self, node: Board) -> list[int]:
-        """The column of the queen of each row, from 0."""
+    def show(self, node: PartialBoard) -> list[int]:
+        """Return the column of the queen of each row, from 0."""
         return list(node.placed)

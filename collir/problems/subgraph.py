@@ -1,7 +1,7 @@
-"""Where a small graph, the pattern, occurs in a greater one, the target.
+"""Subgraph isomorphism: the occurrences of a small graph, the pattern, in a target graph.
 
-A search over domains: for each vertex of the pattern the set of target vertices that it may still
-be mapped to, held as bits and filtered when a vertex is mapped (Ullmann, *An algorithm for subgraph
+The search keeps domains: for each vertex of the pattern the set of target vertices that it may
+still be mapped to, as bits, filtered when a vertex is mapped (Ullmann, *An algorithm for subgraph
 isomorphism*, 1976). The first domains compare the degrees of neighbours (Zampelli, Deville and
 Solnon, *Solving subgraph isomorphism problems with constraint programming*, 2010).
 """
@@ -9,17 +9,17 @@ Solnon, *Solving subgraph isomorphism problems with constraint programming*, 201
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from collir.problems.graphs import Graph, bits
+from collir.problems.graphs import Graph, set_bits
 from collir.search.core.problem import Problem
 
 
 class Embedding(NamedTuple):
-    """A part of the pattern that is mapped, and where the rest may go.
+    """A partial mapping of the pattern, and the domains of its vertices.
 
     Attributes:
         mapped: the pattern vertices that are mapped, as a set of bits.
-        domains: for each pattern vertex a set of target vertices: where it may be mapped to; of a
-            mapped one, where it is. Target vertices are numbered by falling degree.
+        domains: for each pattern vertex the set of target vertices that it may be mapped to; for a
+            mapped vertex, its image. Target vertices are numbered by falling degree.
     """
 
     mapped: int
@@ -29,10 +29,10 @@ class Embedding(NamedTuple):
 class SubgraphIsomorphism(Problem[Embedding]):
     """The embeddings of ``pattern`` in ``target``: vertices to different vertices, edges to edges.
 
-    If ``induced``, vertices that are not adjacent are not mapped to adjacent ones either. Only
-    complete embeddings have an objective, the number of pattern vertices, which is also what is
-    looked for when deciding. When enumerating, each embedding is one solution; those that differ by
-    a symmetry of the pattern count as different.
+    If ``induced``, vertices that are not adjacent are mapped to vertices that are not adjacent.
+    Only complete embeddings have an objective, the number of pattern vertices, which is also the
+    target of a decision. An enumeration counts each embedding as a solution; embeddings that differ
+    by a symmetry of the pattern count as different.
     """
 
     sorted_by_bound = False
@@ -48,21 +48,23 @@ class SubgraphIsomorphism(Problem[Embedding]):
         self.apart = tuple(everything ^ row ^ 1 << v for v, row in enumerate(self.adjacent))
 
     def root(self) -> Embedding:
-        """Nothing mapped; domains of vertices with neighbours enough, of degrees great enough."""
+        """Return the empty mapping; neighbours of sufficient degrees decide the domains."""
         pattern, target = self.pattern, self.graph
-        has = [_neighbour_degrees(target, v) for v in self.order]
+        available = [_neighbour_degrees(target, v) for v in self.order]
         domains = [0] * pattern.n
         for p in range(pattern.n):
             needs = _neighbour_degrees(pattern, p)
             strangers = pattern.n - len(needs)
             for t in range(target.n):
-                enough = len(has[t]) >= len(needs) and all(map(int.__ge__, has[t], needs))
-                if enough and not (self.induced and target.n - len(has[t]) < strangers):
+                enough = len(available[t]) >= len(needs) and all(
+                    map(int.__ge__, available[t], needs)
+                )
+                if enough and not (self.induced and target.n - len(available[t]) < strangers):
                     domains[p] |= 1 << t
         return Embedding(0, tuple(domains))
 
     def children(self, node: Embedding) -> Iterator[Embedding]:
-        """The vertex of the smallest domain, to each of its targets that leaves the others one."""
+        """Map the vertex with the smallest domain to each target that leaves no domain empty."""
         mapped, domains = node
         free = [p for p in range(self.pattern.n) if not mapped >> p & 1]
         if not free:
@@ -70,7 +72,7 @@ class SubgraphIsomorphism(Problem[Embedding]):
         chosen = min(free, key=lambda p: domains[p].bit_count())
         free.remove(chosen)
         near = self.pattern.adjacency[chosen]
-        for t in bits(domains[chosen]):
+        for t in set_bits(domains[chosen]):
             beside = self.adjacent[t]
             elsewhere = self.apart[t] if self.induced else ~(1 << t)
             filtered = list(domains)
@@ -83,11 +85,11 @@ class SubgraphIsomorphism(Problem[Embedding]):
                 yield Embedding(mapped | 1 << chosen, tuple(filtered))
 
     def objective(self, node: Embedding) -> int | None:
-        """The number of pattern vertices, if all of them are mapped."""
+        """Return the number of pattern vertices, if all of them are mapped."""
         return self.pattern.n if node.mapped.bit_count() == self.pattern.n else None
 
     def bound(self, node: Embedding) -> int:
-        """How many pattern vertices have a place, and no more than there are places for them."""
+        """Return the number of nonempty domains, or of target vertices in them if that is less."""
         reach, placed = 0, 0
         for domain in node.domains:
             reach |= domain
@@ -95,14 +97,14 @@ class SubgraphIsomorphism(Problem[Embedding]):
         return min(placed, reach.bit_count())
 
     def show(self, node: Embedding) -> list[tuple[int, int]]:
-        """What is mapped, as (pattern vertex, target vertex) by their numbers in the files."""
+        """Return the mapping as (pattern vertex, target vertex), by their numbers in the files."""
         first, start = self.pattern.first, self.graph.first
         return [
             (p + first, self.order[node.domains[p].bit_length() - 1] + start)
-            for p in bits(node.mapped)
+            for p in set_bits(node.mapped)
         ]
 
 
 def _neighbour_degrees(graph: Graph, v: int) -> list[int]:
-    """The degrees of the neighbours of a vertex, the greatest first."""
-    return sorted((graph.degrees[w] for w in bits(graph.adjacency[v])), reverse=True)
+    """Return the degrees of the neighbours of a vertex, the greatest first."""
+    return sorted((graph.degrees[w] for w in set_bits(graph.adjacency[v])), reverse=True)

@@ -1,4 +1,4 @@
-"""The words of a text with their places, and what is said of wrong ones."""
+"""The words of an input text with their positions, and the errors of wrong words."""
 
 import math
 import re
@@ -11,10 +11,10 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.syntax.parsing import decode
 
 MAX_BYTES = 16 * 2**20
-"""The longest file that is read."""
+"""The maximum number of bytes of a file."""
 
 EXACT = 2**53
-"""Up to here a float holds every integer, so that bounds can be shared as floats."""
+"""The greatest number up to which a float64 holds every integer: bounds are shared as floats."""
 
 _WORD = re.compile(r"\S+")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}")
@@ -25,7 +25,7 @@ _MAX_WORDS = 2**20
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a text and where it stands."""
+    """A word of a text and its position."""
 
     text: str
     position: Position
@@ -37,15 +37,15 @@ class Word:
 
 
 def bad(position: Position | None, message: str) -> DiagnosticError:
-    """The error of one wrong thing in an input."""
+    """Return the error of a position in an input."""
     return DiagnosticError(Diagnostic(message, position))
 
 
 def read_text(path: Path, limit: int = MAX_BYTES) -> str:
-    """The text of a file of at most ``limit`` bytes.
+    """Return the text of a file of at most ``limit`` bytes.
 
     Raises:
-        DiagnosticError: it cannot be read, is too long, or is not UTF-8.
+        DiagnosticError: the file cannot be read, is too long, or is not UTF-8.
     """
     message = f"{path} is longer than {limit / 2**20:g} MiB, the most that is read"
     hint = "an instance that can be solved exactly is far smaller"
@@ -53,10 +53,10 @@ def read_text(path: Path, limit: int = MAX_BYTES) -> str:
 
 
 def read_limited(path: Path, limit: int, too_long: str) -> bytes:
-    """The bytes of a file, at most ``limit``.
+    """Return the bytes of a file, at most ``limit``.
 
     Raises:
-        DiagnosticError: it cannot be read, or is ``too_long``.
+        DiagnosticError: the file cannot be read, or is longer (message ``too_long``).
     """
     try:
         with path.open("rb") as file:
@@ -69,31 +69,31 @@ def read_limited(path: Path, limit: int, too_long: str) -> bytes:
 
 
 def reason(error: Exception) -> str:
-    """Why a file could not be read or written."""
+    """Return the reason why a file could not be read or written."""
     text = error.strerror if isinstance(error, OSError) else None
     return (text or str(error)).lower()
 
 
 def words_of(line: str, start: Position) -> list[Word]:
-    """The words of a piece of a line that begins at ``start``; at most a million, to be safe."""
+    """Return the words of a piece of a line that begins at ``start``; at most a million."""
     return [
-        Word(found.group(), Position(start.file, start.line, start.column + found.start()))
-        for found in islice(_WORD.finditer(line), _MAX_WORDS)
+        Word(match.group(), Position(start.file, start.line, start.column + match.start()))
+        for match in islice(_WORD.finditer(line), _MAX_WORDS)
     ]
 
 
-def rows(text: str, file: str) -> Iterator[list[Word]]:
-    """The lines of a text as words, without empty ones."""
+def word_rows(text: str, file: str) -> Iterator[list[Word]]:
+    """Yield the lines of a text as words, without empty ones."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line and not line.isspace():
             yield words_of(line, Position(file, number, 1))
 
 
 def integer(word: Word, what: str, low: int = 0, high: int = EXACT) -> int:
-    """The integer that a word gives, from ``low`` to ``high``.
+    """Return the integer that a word gives, from ``low`` to ``high``.
 
     Raises:
-        DiagnosticError: it gives none.
+        DiagnosticError: the word is no such number.
     """
     if not _INTEGER.fullmatch(word.text):
         hint = "; give it in a smaller unit" if _REAL.fullmatch(word.text) else ""
@@ -107,11 +107,11 @@ def integer(word: Word, what: str, low: int = 0, high: int = EXACT) -> int:
     return value
 
 
-def real(word: Word, what: str, limit: float) -> float:
-    """The number that a word gives, from ``-limit`` to ``limit``.
+def real_number(word: Word, what: str, limit: float) -> float:
+    """Return the number that a word gives, from ``-limit`` to ``limit``.
 
     Raises:
-        DiagnosticError: it gives none.
+        DiagnosticError: the word is no such number.
     """
     if not _REAL.fullmatch(word.text):
         raise bad(word.position, f"{what} must be a number, not {word.shown}")

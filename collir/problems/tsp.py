@@ -1,10 +1,10 @@
 """Travelling salesman: the shortest tour of all cities.
 
 The bound of a symmetric instance is a spanning tree of the cities still to visit, in distances
-moved by a multiplier for each city, found once by ascent (Held and Karp, "The traveling-salesman
-problem and minimum spanning trees", 1970 and 1971). That of an asymmetric one is the reduction of
-Little, Murty, Sweeney and Karel ("An algorithm for the traveling salesman problem", 1963). All of
-it is in integers.
+shifted by a multiplier for each city. The multipliers are computed once by ascent (Held and Karp,
+"The traveling-salesman problem and minimum spanning trees", 1970 and 1971). The bound of an
+asymmetric instance is the reduction of Little, Murty, Sweeney and Karel ("An algorithm for the
+traveling salesman problem", 1963). All numbers are integers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,21 +16,21 @@ from collir.search.core.problem import Problem, SearchError
 MAX_CITIES = 1000
 
 _SCALE = 64
-"""Multipliers are whole numbers of this fraction of a unit of distance."""
+"""Units of a multiplier in a unit of distance."""
 
 _ASCENT = 10**7
-"""Distances looked at, about, to find multipliers."""
+"""The approximate number of distances that the ascent reads."""
 
-Matrix = Sequence[Sequence[int]]
+DistanceMatrix = Sequence[Sequence[int]]
 
 
 class Tour(NamedTuple):
-    """A way that begins in city 0.
+    """A path that begins in city 0.
 
     Attributes:
-        last: the city it has come to.
+        last: the last city of the path.
         visited: a mask of its cities, bit i for city i.
-        length: of the way so far.
+        length: the length of the path.
         path: its cities in order.
     """
 
@@ -48,25 +48,24 @@ class Toured(TypedDict):
 
 
 class TSP(Problem[Tour]):
-    """Tours of all cities, built from city 0, the nearest city first (by moved distances).
+    """The tours of all cities, built from city 0, the nearest city first (by shifted distances).
 
-    A tour of a symmetric instance and the same one backwards count as one: city 1 is visited before
-    city 2.
+    Of a symmetric tour and its reverse only one is searched: city 1 is visited before city 2.
 
     Args:
         matrix: ``matrix[i][j]`` is the distance from city i to city j, not negative; the diagonal
-            is not looked at.
-        target: the length that deciding looks for, or shorter.
-        dominance: keep, of ways through the same cities to the same city, the shortest one only;
-            this takes memory for as many as there are.
-        names: what the cities are called in solutions; from 0 if not given.
+            is ignored.
+        target: the length that a decision must not exceed.
+        dominance: whether to keep only the shortest of the paths through the same cities to the
+            same last city; this takes memory for each kept path.
+        names: the numbers of the cities in solutions; by default from 0.
     """
 
     sense = "min"
 
     def __init__(
         self,
-        matrix: Matrix,
+        matrix: DistanceMatrix,
         target: int | None = None,
         dominance: bool = True,
         names: Sequence[int] | None = None,
@@ -91,11 +90,11 @@ class TSP(Problem[Tour]):
         ]
 
     def root(self) -> Tour:
-        """City 0."""
+        """Return the path of city 0 alone."""
         return Tour(0, 1, 0, (0,))
 
     def children(self, node: Tour) -> Iterator[Tour]:
-        """One more city, the nearest by moved distances first."""
+        """Yield the paths with one more city, the nearest by shifted distances first."""
         last, visited, length, path = node
         closed = visited | (4 if self.symmetric and not visited & 2 else 0)
         row = self.matrix[last]
@@ -104,13 +103,13 @@ class TSP(Problem[Tour]):
                 yield Tour(city, visited | 1 << city, length + row[city], (*path, city))
 
     def objective(self, node: Tour) -> int | None:
-        """The length of the tour, back to city 0, if it has all cities."""
+        """Return the length of the tour, back to city 0, if it has all cities."""
         if node.visited != self._everywhere:
             return None
         return node.length + self.matrix[node.last][0]
 
     def bound(self, node: Tour) -> int:
-        """The length so far and the least that the way on to city 0 through all others can take."""
+        """Return the length so far plus a lower bound of the way back through all other cities."""
         if node.visited == self._everywhere:
             return node.length + self.matrix[node.last][0]
         left = [city for city in range(self.n) if not node.visited >> city & 1]
@@ -118,9 +117,9 @@ class TSP(Problem[Tour]):
         return node.length + rest
 
     def _by_tree(self, last: int, left: list[int]) -> int:
-        """A way on is a tree of the cities left and a road to each of its ends.
+        """Bound the way back by a spanning tree of the cities left and a road from each end.
 
-        It passes two roads at each city left and one at each end, so that much the multipliers add.
+        The way has two roads at each city left and one at each end; each road adds a multiplier.
         """
         tree, _ = spanning_tree(self._moved, left)
         if last or len(left) == 1:
@@ -133,7 +132,7 @@ class TSP(Problem[Tour]):
         return max(0, -((added - tree) // _SCALE))  # rounded up
 
     def _by_rows(self, last: int, left: list[int]) -> int:
-        """A way on leaves each city once and enters each city once."""
+        """Bound the way back by the shortest roads that leave and that enter each city."""
         rows = [
             [self.matrix[i][j] if i != j else EXACT for j in left]
             + [self.matrix[i][0] if i != last else EXACT]
@@ -144,21 +143,21 @@ class TSP(Problem[Tour]):
         return sum(least) + sum(enter)
 
     def key(self, node: Tour) -> tuple[int, int] | None:
-        """The cities visited and the last of them, if dominance is asked for."""
+        """Return the visited cities and the last of them, if dominance is enabled."""
         return (node.visited, node.last) if self.dominance else None
 
     def cost(self, node: Tour) -> int:
-        """The length so far."""
+        """Return the length so far."""
         return node.length
 
     def show(self, node: Tour) -> Toured:
-        """The length and the names of the cities in order."""
+        """Return the length and the names of the cities in order."""
         length = node.length + self.matrix[node.last][0]
         return {"length": length, "tour": [self.names[city] for city in node.path]}
 
 
-def _check(matrix: Matrix) -> None:
-    """Refuses a matrix of anything but distances."""
+def _check(matrix: DistanceMatrix) -> None:
+    """Raise an error if a matrix holds anything but distances."""
     n = len(matrix)
     if not 1 <= n <= MAX_CITIES:
         raise SearchError(f"there must be from 1 to {MAX_CITIES} cities, not {n}")
@@ -178,8 +177,8 @@ def _check(matrix: Matrix) -> None:
         raise SearchError(f"a tour may be longer than {EXACT}; give distances in a larger unit")
 
 
-def spanning_tree(cost: Matrix, nodes: Sequence[int]) -> tuple[int, list[tuple[int, int]]]:
-    """The cost and the edges of a minimum spanning tree of some nodes (Prim's algorithm)."""
+def spanning_tree(cost: DistanceMatrix, nodes: Sequence[int]) -> tuple[int, list[tuple[int, int]]]:
+    """Return the cost and the edges of a minimum spanning tree of some nodes (Prim's algorithm)."""
     rest = list(nodes)
     newest = rest.pop()
     row = cost[newest]
@@ -203,8 +202,8 @@ def spanning_tree(cost: Matrix, nodes: Sequence[int]) -> tuple[int, list[tuple[i
     return total, edges
 
 
-def _move(matrix: Matrix, multipliers: Sequence[int]) -> list[list[int]]:
-    """The distances, each with the multipliers of its two cities; in multiples of 1 / _SCALE."""
+def _move(matrix: DistanceMatrix, multipliers: Sequence[int]) -> list[list[int]]:
+    """Return the distances plus the multipliers of both cities, in multiples of 1 / _SCALE."""
     return [
         [
             _SCALE * d + multipliers[i] + multiplier
@@ -214,10 +213,10 @@ def _move(matrix: Matrix, multipliers: Sequence[int]) -> list[list[int]]:
     ]
 
 
-def _ascend(matrix: Matrix) -> list[int]:
-    """Multipliers that make the 1-trees of a symmetric instance long.
+def _ascend(matrix: DistanceMatrix) -> list[int]:
+    """Return multipliers that make the 1-tree of a symmetric instance long.
 
-    A city with more than two roads moves away from the others, one with fewer moves closer.
+    The multiplier of a city rises if its degree is more than two, and falls if it is less.
     """
     n = len(matrix)
     multipliers = [0] * n

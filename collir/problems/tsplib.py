@@ -1,4 +1,4 @@
-"""Instances of the travelling salesman in the format of TSPLIB (Reinelt, "TSPLIB 95", 1995)."""
+"""Instances of the travelling salesman in the TSPLIB format (Reinelt, "TSPLIB 95", 1995)."""
 
 import difflib
 import math
@@ -7,10 +7,19 @@ from itertools import combinations
 from pathlib import Path
 
 from collir.ir.diagnostics import Position
-from collir.problems.text import EXACT, Word, bad, integer, read_text, real, rows, words_of
+from collir.problems.text import (
+    EXACT,
+    Word,
+    bad,
+    integer,
+    read_text,
+    real_number,
+    word_rows,
+    words_of,
+)
 from collir.problems.tsp import MAX_CITIES, TSP
 
-Point = tuple[float, float]
+Coordinates = tuple[float, float]
 
 LONGEST = EXACT // MAX_CITIES
 """The greatest distance between two cities."""
@@ -19,27 +28,27 @@ MAX_COORDINATE = 1e9
 
 
 def nearest(x: float) -> int:
-    """Rounded half up, for a number that is not negative."""
+    """Round a nonnegative number half up."""
     return int(x + 0.5)
 
 
-def _straight(a: Point, b: Point) -> float:
+def _straight(a: Coordinates, b: Coordinates) -> float:
     return math.sqrt((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2)
 
 
-def _pseudo_euclidean(a: Point, b: Point) -> int:
+def _pseudo_euclidean(a: Coordinates, b: Coordinates) -> int:
     distance = math.sqrt(((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2) / 10)
     rounded = nearest(distance)
     return rounded + 1 if rounded < distance else rounded
 
 
 def _radians(coordinate: float) -> float:
-    """Of degrees and minutes as DDD.MM, with the pi of TSPLIB."""
+    """Convert degrees and minutes, written as DDD.MM, to radians with the pi of TSPLIB."""
     degrees = int(coordinate)
     return 3.141592 * (degrees + 5 * (coordinate - degrees) / 3) / 180
 
 
-def _geographical(a: Point, b: Point) -> int:
+def _geographical(a: Coordinates, b: Coordinates) -> int:
     (latitude, longitude), (latitude2, longitude2) = map(_radians, a), map(_radians, b)
     q1 = math.cos(longitude - longitude2)
     q2 = math.cos(latitude - latitude2)
@@ -48,7 +57,7 @@ def _geographical(a: Point, b: Point) -> int:
     return int(6378.388 * math.acos(max(-1.0, min(1.0, cosine))) + 1)
 
 
-METRICS: dict[str, Callable[[Point, Point], int]] = {
+METRICS: dict[str, Callable[[Coordinates, Coordinates], int]] = {
     "EUC_2D": lambda a, b: nearest(_straight(a, b)),
     "CEIL_2D": lambda a, b: math.ceil(_straight(a, b)),
     "MAN_2D": lambda a, b: nearest(abs(a[0] - b[0]) + abs(a[1] - b[1])),
@@ -56,7 +65,7 @@ METRICS: dict[str, Callable[[Point, Point], int]] = {
     "GEO": _geographical,
     "ATT": _pseudo_euclidean,
 }
-"""EDGE_WEIGHT_TYPE -> the distance between two points."""
+"""The distance between two points, by EDGE_WEIGHT_TYPE."""
 
 
 def _full(n: int) -> Iterator[tuple[int, int]]:
@@ -82,7 +91,7 @@ FORMATS: dict[str, Callable[[int], Iterator[tuple[int, int]]]] = {
     "UPPER_DIAG_COL": lambda n: _lower(n, 1),
     "LOWER_DIAG_COL": lambda n: _upper(n, 1),
 }
-"""EDGE_WEIGHT_FORMAT -> the places of a matrix, in the order of their distances in the file."""
+"""The matrix entries in the order of their distances in the file, by EDGE_WEIGHT_FORMAT."""
 
 KEYS = (
     "NAME",
@@ -98,10 +107,10 @@ SECTIONS = ("NODE_COORD_SECTION", "EDGE_WEIGHT_SECTION", "DISPLAY_DATA_SECTION")
 
 
 def read_tsp(path: Path, target: int | None = None, dominance: bool = True) -> TSP:
-    """The instance of a file; see ``parse_tsp``.
+    """Read the instance in a file; see ``parse_tsp``.
 
     Raises:
-        DiagnosticError: the file cannot be read, or anything is wrong with it.
+        DiagnosticError: the file cannot be read, or is not an instance.
     """
     return parse_tsp(read_text(path), str(path), target, dominance)
 
@@ -109,31 +118,32 @@ def read_tsp(path: Path, target: int | None = None, dominance: bool = True) -> T
 def parse_tsp(
     text: str, file: str = "<string>", target: int | None = None, dominance: bool = True
 ) -> TSP:
-    """The instance of a text in the format of TSPLIB: TYPE TSP or ATSP, distances by coordinates
-    (``METRICS``) or EXPLICIT (``FORMATS``). Solutions name the cities as the file numbers them.
+    """Return the instance of a text in the format of TSPLIB: TYPE TSP or ATSP, distances by
+    coordinates (``METRICS``) or EXPLICIT (``FORMATS``). Solutions name the cities as the file
+    numbers them.
 
     Raises:
-        DiagnosticError: anything is wrong with it.
+        DiagnosticError: the text is not an instance.
     """
     matrix, names = _Reader(text, file).read()
     return TSP(matrix, target, dominance, names)
 
 
 class _Reader:
-    """What has been read of a file so far."""
+    """The reader of a file, with the data read so far."""
 
     def __init__(self, text: str, file: str):
-        self.rows = rows(text, file)
+        self.rows = word_rows(text, file)
         self.end = Position(file, 1, 1)
         self.entries: dict[str, list[Word]] = {}
         self.places: dict[str, Position] = {}
         self.names: list[int] = []
-        self.points: list[Point] = []
+        self.points: list[Coordinates] = []
         self.matrix: list[list[int]] = []
         self.left: Iterator[Word] = iter(())
 
     def read(self) -> tuple[list[list[int]], list[int]]:
-        """The distances and the names of the cities."""
+        """Return the distances and the names of the cities."""
         for words in self.rows:
             self.end = words[0].position
             key, given = _entry(words)
@@ -158,7 +168,7 @@ class _Reader:
         return self._distances(METRICS[metric]), self.names
 
     def _take(self, key: Word, given: list[Word]) -> None:
-        """An entry, or a section."""
+        """Read an entry, or a section."""
         if key.text in self.places:
             place = self.places[key.text].line
             raise bad(
@@ -187,7 +197,7 @@ class _Reader:
                 pass
 
     def _check_entry(self, key: str) -> None:
-        """Refuses at once what is not supported, before the data that go with it."""
+        """Raise an error for an unsupported type or format before its data are read."""
         if key == "TYPE":
             self._kind()
         elif key == "DIMENSION":
@@ -201,7 +211,7 @@ class _Reader:
         raise bad(self.end, f"the file has no {key}")
 
     def _word(self, key: str) -> Word:
-        """The first word of an entry."""
+        """Return the first word of an entry."""
         if key not in self.places:
             self._lacks(key)
         if not self.entries[key]:
@@ -225,7 +235,7 @@ class _Reader:
         return integer(self._word("DIMENSION"), "DIMENSION", low=1, high=MAX_CITIES)
 
     def _lines_of(self, key: Word, what: str) -> Iterator[list[Word]]:
-        """The lines of a section that has one for each city: a number and two coordinates."""
+        """Yield the lines of a section that has one for each city: a number and two coordinates."""
         dimension = self._dimension()
         for done in range(dimension):
             words = next(self.rows, None)
@@ -247,7 +257,7 @@ class _Reader:
                 raise bad(words[0].position, f"there is a city {name} already")
             seen.add(name)
             self.names.append(name)
-            x, y = (real(word, "a coordinate", MAX_COORDINATE) for word in words[1:])
+            x, y = (real_number(word, "a coordinate", MAX_COORDINATE) for word in words[1:])
             self.points.append((x, y))
 
     def _weights(self, key: Word) -> None:
@@ -271,7 +281,7 @@ class _Reader:
             raise bad(more.position, message)
 
     def _numbers(self) -> Iterator[Word]:
-        """The words of the next lines; ``left`` are those of the last line not yet taken."""
+        """Yield the words of the next lines; ``left`` are those of the last line not yet taken."""
         for words in self.rows:
             self.left = iter(words)
             yield from self.left
@@ -296,7 +306,7 @@ class _Reader:
                 hint = "GEO takes latitude and longitude as DDD.MM"
                 raise bad(self._word("EDGE_WEIGHT_TYPE").position, f"{message}; {hint}")
 
-    def _distances(self, metric: Callable[[Point, Point], int]) -> list[list[int]]:
+    def _distances(self, metric: Callable[[Coordinates, Coordinates], int]) -> list[list[int]]:
         matrix = [[0] * len(self.points) for _ in self.points]
         for (i, a), (j, b) in combinations(enumerate(self.points), 2):
             matrix[i][j] = matrix[j][i] = metric(a, b)
@@ -304,7 +314,7 @@ class _Reader:
 
 
 def _entry(words: list[Word]) -> tuple[Word, list[Word]]:
-    """The key of a line and the words after it and its colon."""
+    """Return the key of a line and the words after it and its colon."""
     first, *rest = words
     key, colon, value = first.text.partition(":")
     place = first.position

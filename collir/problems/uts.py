@@ -1,9 +1,8 @@
-"""Unbalanced tree search: trees whose shape only a search finds out, to measure how work is shared.
+"""Unbalanced tree search: trees of unpredictable shape, to measure how work is shared.
 
 The trees of the UTS benchmark (Olivier, Huan, Liu, Prins, Dinan, Sadayappan and Tseng, "UTS: An
-Unbalanced Tree Search Benchmark", LCPC 2006): the number of children of a node is drawn with random
-bits that are the SHA-1 digest of those of its parent and its index, so that a tree is the same
-everywhere.
+Unbalanced Tree Search Benchmark", LCPC 2006). The number of children of a node is drawn with random
+bits: the SHA-1 digest of its parent's bits and its index, so that a tree is the same everywhere.
 """
 
 import hashlib
@@ -14,11 +13,11 @@ from typing import Literal, NamedTuple, get_args
 from collir.search.core.goals import Nodes, NodesByDepth
 from collir.search.core.problem import Dive, Kernel, Kind, Problem, SearchError
 
-Tree = Literal["geometric", "binomial", "hybrid"]
-Shape = Literal["fixed", "linear", "exponential", "cyclic"]
+TreeKind = Literal["geometric", "binomial", "hybrid"]
+TreeShape = Literal["fixed", "linear", "exponential", "cyclic"]
 
 MAX_CHILDREN = 100
-"""What the number of children is cut to, but for the root of a binomial tree."""
+"""The maximum number of children, except of the root of a binomial tree."""
 
 MAX_ROOT_CHILDREN = 10**6
 MAX_DEPTH = 10**6
@@ -26,14 +25,14 @@ _sha1 = hashlib.sha1
 
 
 class Twig(NamedTuple):
-    """A node: 20 random bytes, and how far below the root it is."""
+    """A node: 20 random bytes, and its depth."""
 
     state: bytes
     depth: int
 
 
-class Sample(NamedTuple):
-    """A tree that the benchmark publishes: how to make it, and what it is like."""
+class PublishedTree(NamedTuple):
+    """A published tree of the benchmark: its settings, and its size and height."""
 
     settings: dict[str, str | int | float]
     nodes: int
@@ -41,7 +40,7 @@ class Sample(NamedTuple):
     height: int
 
     def problem(self) -> "UTS":
-        """The tree."""
+        """Return the tree as a problem."""
         return UTS(**self.settings)  # pyright: ignore[reportArgumentType]
 
 
@@ -57,14 +56,14 @@ class UTS(Problem[Twig]):
 
     Args:
         tree: geometric, binomial or hybrid.
-        shape: how a geometric tree tapers off.
-        depth: how deep a geometric tree is; of a hybrid one, see above.
+        shape: the taper of a geometric tree.
+        depth: the depth of a geometric tree; for a hybrid tree, see above.
         b0: the (mean) number of children of the root.
-        seed: what the random bits of the root are made of, from 0 to 2**32 - 1.
+        seed: the seed of the random bits of the root, from 0 to 2**32 - 1.
         q: the probability that a node of a binomial tree has children.
-        m: how many it has then, at most 100.
+        m: the number of children it then has, at most 100.
         shift: where a hybrid tree becomes binomial, as a fraction of ``depth``.
-        kernel: count nodes in one loop, about twice as fast; not for other folds.
+        kernel: whether to count nodes in one loop, about twice as fast; not for other folds.
     """
 
     def __init__(
@@ -72,16 +71,16 @@ class UTS(Problem[Twig]):
         depth: int = 10,
         b0: float = 4.0,
         seed: int = 19,
-        tree: Tree = "geometric",
-        shape: Shape = "fixed",
+        tree: TreeKind = "geometric",
+        shape: TreeShape = "fixed",
         q: float = 15 / 64,
         m: int = 4,
         shift: float = 0.5,
         kernel: bool = False,
     ):
         self.depth, self.b0, self.seed, self.q, self.m = depth, b0, seed, q, m
-        self.tree: Tree = tree
-        self.shape: Shape = shape
+        self.tree: TreeKind = tree
+        self.shape: TreeShape = shape
         self._check(shift)
         self._shift = math.inf if tree == "geometric" else shift * depth if tree == "hybrid" else 0
         self._rates: list[float] = []
@@ -92,11 +91,11 @@ class UTS(Problem[Twig]):
         ]
 
     def _check(self, shift: float) -> None:
-        """Refuses settings of no tree, or of one without end."""
-        if self.tree not in get_args(Tree):
-            raise SearchError(f"there is no tree {self.tree!r}; there is {_listed(Tree)}")
-        if self.shape not in get_args(Shape):
-            raise SearchError(f"there is no shape {self.shape!r}; there is {_listed(Shape)}")
+        """Raise an error for settings that define no tree, or an endless tree."""
+        if self.tree not in get_args(TreeKind):
+            raise SearchError(f"there is no tree {self.tree!r}; there is {_listed(TreeKind)}")
+        if self.shape not in get_args(TreeShape):
+            raise SearchError(f"there is no shape {self.shape!r}; there is {_listed(TreeShape)}")
         if not 1 <= self.depth <= MAX_DEPTH:
             raise SearchError(f"the depth must be from 1 to {MAX_DEPTH}, not {self.depth}")
         if not 0 <= self.b0 <= MAX_ROOT_CHILDREN:  # not NaN either
@@ -120,11 +119,11 @@ class UTS(Problem[Twig]):
             raise SearchError(f"a tree of {self.shape} shape needs b0 and depth greater than 1")
 
     def root(self) -> Twig:
-        """The root: the digest of the seed."""
+        """Return the root: the digest of the seed."""
         return Twig(_sha1(bytes(16) + self.seed.to_bytes(4, "big")).digest(), 0)
 
     def count(self, state: bytes, depth: int) -> int:
-        """How many children a node has."""
+        """Return the number of children of a node."""
         uniform = (int.from_bytes(state[16:], "big") & 0x7FFFFFFF) / 2**31  # in [0, 1)
         if depth < self._shift:
             if depth >= len(self._rates):
@@ -136,28 +135,28 @@ class UTS(Problem[Twig]):
         return self.m if uniform < self.q else 0
 
     def children(self, node: Twig) -> Iterator[Twig]:
-        """The children: the digests of the random bytes of the node and the index, from 0."""
+        """Yield the children: the digests of the random bytes of the node and the index, from 0."""
         state, below = node.state, node.depth + 1
         for index in self._index[: self.count(*node)]:
             yield Twig(_sha1(state + index).digest(), below)
 
     def states(self, state: bytes, depth: int) -> list[bytes]:
-        """The random bytes of all children of a node."""
+        """Return the random bytes of all children of a node."""
         count = self.count(state, depth)
         return [_sha1(state + index).digest() for index in self._index[:count]] if count else []
 
     def kernel(self, kind: Kind, fold: object) -> Kernel[Twig] | None:
-        """The counting of nodes, or of nodes by depth, in one loop, if it is asked for."""
+        """Return the loop that counts nodes, or nodes by depth, if it was requested."""
         if not self._kernel or not isinstance(fold, Nodes | NodesByDepth):
             return None
         return _Counter(self, fold)
 
     def show(self, node: Twig) -> dict[str, str | int]:
-        """The random bytes in hexadecimal, and the depth."""
+        """Return the random bytes in hexadecimal, and the depth."""
         return {"state": node.state.hex(), "depth": node.depth}
 
     def _mean(self, depth: int) -> float:
-        """The mean number of children of a node of a geometric tree."""
+        """Return the mean number of children of a node of a geometric tree."""
         if depth == 0:
             return self.b0
         match self.shape:
@@ -173,7 +172,7 @@ class UTS(Problem[Twig]):
 
 
 class _Counter:
-    """Counts the nodes below one, without an iterator for each."""
+    """A kernel that counts the nodes of a subtree without an iterator for each node."""
 
     def __init__(self, problem: UTS, fold: Nodes | NodesByDepth):
         self._states = problem.states
@@ -215,18 +214,20 @@ def _listed(names: object) -> str:
 
 
 def _rate(mean: float) -> float:
-    """The logarithm of the probability of one more child, given the mean number of children."""
+    """Return the logarithm of the probability of one more child, by the mean number of children."""
     more = 1.0 - 1.0 / (1.0 + mean)
     return math.log(more) if more > 0 else -math.inf
 
 
-SAMPLES: dict[str, Sample] = {
-    "T1": Sample({"depth": 10, "b0": 4, "seed": 19}, 4130071, 3305118, 10),
-    "T2": Sample({"shape": "cyclic", "depth": 16, "b0": 6, "seed": 502}, 4117769, 2342762, 81),
-    "T3": Sample(
+SAMPLES: dict[str, PublishedTree] = {
+    "T1": PublishedTree({"depth": 10, "b0": 4, "seed": 19}, 4130071, 3305118, 10),
+    "T2": PublishedTree(
+        {"shape": "cyclic", "depth": 16, "b0": 6, "seed": 502}, 4117769, 2342762, 81
+    ),
+    "T3": PublishedTree(
         {"tree": "binomial", "b0": 2000, "q": 0.124875, "m": 8, "seed": 42}, 4112897, 3599034, 1572
     ),
-    "T4": Sample(
+    "T4": PublishedTree(
         {
             "tree": "hybrid",
             "shape": "linear",
@@ -240,6 +241,8 @@ SAMPLES: dict[str, Sample] = {
         3108986,
         134,
     ),
-    "T5": Sample({"shape": "linear", "depth": 20, "b0": 4, "seed": 34}, 4147582, 2181318, 20),
+    "T5": PublishedTree(
+        {"shape": "linear", "depth": 20, "b0": 4, "seed": 34}, 4147582, 2181318, 20
+    ),
 }
-"""The small trees that the benchmark publishes, by name; the larger ones take hours in Python."""
+"""The small published trees, by name; the larger ones take hours in Python."""

@@ -21,7 +21,7 @@ from collir.problems.queens import Queens
 from collir.problems.semigroups import NumericalSemigroups
 from collir.problems.subgraph import SubgraphIsomorphism
 from collir.problems.tsplib import read_tsp
-from collir.problems.uts import SAMPLES, UTS, Shape, Tree
+from collir.problems.uts import SAMPLES, UTS, TreeKind, TreeShape
 from collir.search.core.coordination import (
     Budget,
     Coordination,
@@ -139,13 +139,13 @@ def _uts(parser: Parser) -> None:
     parser.add_argument("--root-seed", type=int, default=19, help="what the random bits come from")
     parser.add_argument(
         "--tree",
-        choices=get_args(Tree),
+        choices=get_args(TreeKind),
         default="geometric",
         help="how the tree grows (default: geometric)",
     )
     parser.add_argument(
         "--shape",
-        choices=get_args(Shape),
+        choices=get_args(TreeShape),
         default="fixed",
         help="geometric: how the branching changes with depth",
     )

@@ -77,19 +77,19 @@ COUNTED: dict[str, Problem[Any]] = {
 def test_the_optimum(name: str, way: Coordination) -> None:
     for seed in range(3):
         problem = OPTIMISED[name](seed)
-        found = optimise(problem, workers=3, engine="local", seed=seed, coordination=way)
-        assert found.status == "optimal"
-        assert found.best is not None
-        assert found.best.value == plain_optimise(problem).value
-        assert problem.objective(found.best.node) == found.best.value
+        outcome = optimise(problem, workers=3, engine="local", seed=seed, coordination=way)
+        assert outcome.status == "optimal"
+        assert outcome.best is not None
+        assert outcome.best.value == plain_optimise(problem).value
+        assert problem.objective(outcome.best.node) == outcome.best.value
 
 
 @pytest.mark.parametrize("name", OPTIMISED)
 def test_the_optimum_best_first(name: str) -> None:
     problem = OPTIMISED[name](7)
-    found = optimise(problem, order="best-first")
-    assert found.best is not None
-    assert found.best.value == plain_optimise(problem).value
+    outcome = optimise(problem, order="best-first")
+    assert outcome.best is not None
+    assert outcome.best.value == plain_optimise(problem).value
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -97,34 +97,34 @@ def test_the_optimum_best_first(name: str) -> None:
 def test_the_five_best(name: str, way: Coordination) -> None:
     problem = OPTIMISED[name](11)
     values = sorted(plain_enumerate(problem).values.elements(), reverse=problem.sense == "max")
-    found = k_best(problem, 5, workers=2, engine="local", coordination=way)
-    assert [one.value for one in found.solutions] == values[:5]
-    assert len({one.node for one in found.solutions}) == 5
+    outcome = k_best(problem, 5, workers=2, engine="local", coordination=way)
+    assert [solution.value for solution in outcome.solutions] == values[:5]
+    assert len({solution.node for solution in outcome.solutions}) == 5
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("name", COUNTED)
 def test_the_nodes_of_each_depth(name: str, way: Coordination) -> None:
     problem = COUNTED[name]
-    found = enumerate(problem, NodesByDepth(), workers=3, engine="local", coordination=way)
-    assert dict(zip(range(100), found.total, strict=False)) == plain_enumerate(problem).by_depth
+    outcome = enumerate(problem, NodesByDepth(), workers=3, engine="local", coordination=way)
+    assert dict(zip(range(100), outcome.total, strict=False)) == plain_enumerate(problem).by_depth
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_deciding(way: Coordination) -> None:
     problems: list[Problem[Any]] = [Queens(3), Queens(6), NumericalSemigroups(5)]
     for problem in problems:
-        found = decide(problem, workers=3, engine="local", coordination=way)
+        outcome = decide(problem, workers=3, engine="local", coordination=way)
         known = plain_decide(problem).node is not None
-        assert found.status == ("feasible" if known else "infeasible")
+        assert outcome.status == ("feasible" if known else "infeasible")
 
 
 def test_in_processes() -> None:
     assert enumerate(Queens(8), Solutions(), workers=2, engine="processes").total == 92
     problem = knapsack(5, dominance=True)
-    found = optimise(problem, workers=2, engine="processes", coordination=Budget(1))
-    assert found.best is not None
-    assert found.best.value == plain_optimise(problem).value
+    outcome = optimise(problem, workers=2, engine="processes", coordination=Budget(1))
+    assert outcome.best is not None
+    assert outcome.best.value == plain_optimise(problem).value
 
 
 @pytest.mark.parametrize("name", OPTIMISED)

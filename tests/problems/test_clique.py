@@ -63,26 +63,26 @@ KNOWN = [  # vertices of the greatest clique, and nodes visited, the root includ
 @pytest.mark.parametrize(("graph", "size", "nodes"), KNOWN, ids=lambda x: getattr(x, "name", None))
 def test_known_cliques_and_trees(graph: Graph, size: int, nodes: int) -> None:
     problem = MaxClique(graph)
-    found = plain_optimise(problem)
-    shown = problem.show(found.node)
-    assert (found.value, found.nodes) == (size, nodes)
+    outcome = plain_optimise(problem)
+    shown = problem.show(outcome.node)
+    assert (outcome.value, outcome.nodes) == (size, nodes)
     assert len(set(shown)) == size and shown == sorted(shown) and is_clique(graph, shown)
 
 
 @given(some_graphs())
 def test_networkx_finds_no_other_size(graph: Graph) -> None:
     problem = MaxClique(graph)
-    found = plain_optimise(problem)
-    assert found.value == clique_number(graph) == len(problem.show(found.node))
-    assert is_clique(graph, problem.show(found.node))
+    outcome = plain_optimise(problem)
+    assert outcome.value == clique_number(graph) == len(problem.show(outcome.node))
+    assert is_clique(graph, problem.show(outcome.node))
 
 
 @given(some_graphs(8), st.integers(0, 9))
 def test_deciding(graph: Graph, k: int) -> None:
     problem = KClique(graph, k)
-    found = plain_decide(problem)
-    assert (found.node is not None) == (k <= clique_number(graph))
-    assert found.node is None or len(problem.show(found.node)) >= k
+    outcome = plain_decide(problem)
+    assert (outcome.node is not None) == (k <= clique_number(graph))
+    assert outcome.node is None or len(problem.show(outcome.node)) >= k
 
 
 @given(some_graphs(9))

@@ -45,17 +45,17 @@ def subsets(items: Items, capacity: int) -> list[int]:
 @given(ITEMS, CAPACITY)
 def test_the_best_value(items: Items, capacity: int) -> None:
     problem = knapsack(items, capacity)
-    found = plain_optimise(problem)
-    packed = problem.show(found.node)
-    assert found.value == packed["value"] == by_table(items, capacity)
+    outcome = plain_optimise(problem)
+    packed = problem.show(outcome.node)
+    assert outcome.value == packed["value"] == by_table(items, capacity)
     assert packed["value"] == sum(items[i][0] for i in packed["items"])
     assert packed["weight"] == sum(items[i][1] for i in packed["items"]) <= capacity
 
 
 @given(ITEMS, CAPACITY)
 def test_each_packing_is_one_node(items: Items, capacity: int) -> None:
-    found = plain_enumerate(knapsack(items, capacity))
-    assert sorted(found.values.elements()) == sorted(subsets(items, capacity))
+    outcome = plain_enumerate(knapsack(items, capacity))
+    assert sorted(outcome.values.elements()) == sorted(subsets(items, capacity))
 
 
 @given(ITEMS, CAPACITY)
@@ -135,8 +135,8 @@ def test_reading() -> None:
 def test_the_example() -> None:
     problem = read_knapsack(EXAMPLES / "twenty_four.items", dominance=True)
     items = list(zip(problem.values, problem.weights, strict=True))
-    found = plain_optimise(problem)
-    assert found.value == by_table(items, problem.capacity) == 809
+    outcome = plain_optimise(problem)
+    assert outcome.value == by_table(items, problem.capacity) == 809
 
 
 WRONG = [

@@ -23,8 +23,8 @@ def test_the_number_of_ways_on_a_board_of_11() -> None:
 @pytest.mark.parametrize("n", [1, 4, 8, 12])
 def test_no_two_queens_attack_each_other(n: int) -> None:
     problem = Queens(n)
-    found = plain_decide(problem)
-    columns = problem.show(found.node)
+    outcome = plain_decide(problem)
+    columns = problem.show(outcome.node)
     assert sorted(columns) == list(range(n))
     assert len({row + column for row, column in enumerate(columns)}) == n
     assert len({row - column for row, column in enumerate(columns)}) == n

@@ -3,7 +3,8 @@
 import pytest
 from plain_search import plain_decide, plain_enumerate
 
-from collir.problems.semigroups import NumericalSemigroups, Semigroup, bits
+from collir.problems.graphs import set_bits
+from collir.problems.semigroups import NumericalSemigroups, Semigroup
 from collir.search.core.problem import SearchError
 
 # OEIS A007323, from genus 0.
@@ -42,9 +43,9 @@ def closed_sets(genus: int) -> int:
 
 
 def test_the_number_of_each_genus() -> None:
-    found = plain_enumerate(NumericalSemigroups(18))
-    assert [found.by_depth[g] for g in range(19)] == COUNTS
-    assert found.values == {18: COUNTS[18]}
+    outcome = plain_enumerate(NumericalSemigroups(18))
+    assert [outcome.by_depth[g] for g in range(19)] == COUNTS
+    assert outcome.values == {18: COUNTS[18]}
 
 
 @pytest.mark.parametrize("genus", range(7))
@@ -56,10 +57,10 @@ def test_each_is_what_its_generators_generate() -> None:
     problem = NumericalSemigroups(8)
     seen: set[frozenset[int]] = set()
     for node in all_semigroups(8):
-        members = set(bits(node.members))
+        members = set(set_bits(node.members))
         top = max(members)
         assert generated(problem.show(node), top) == members
-        assert set(bits(node.mirror)) == {top - i for i in members}
+        assert set(set_bits(node.mirror)) == {top - i for i in members}
         gaps = set(range(top)) - members
         assert len(gaps) == node.genus
         assert max(gaps, default=-1) + 1 == node.conductor
@@ -73,8 +74,8 @@ def test_each_is_what_its_generators_generate() -> None:
 
 def test_what_is_shown() -> None:
     assert NumericalSemigroups(3).show(NumericalSemigroups(3).root()) == [1]
-    found = plain_decide(NumericalSemigroups(3))
-    assert NumericalSemigroups(3).show(found.node) == [4, 5, 6, 7]
+    outcome = plain_decide(NumericalSemigroups(3))
+    assert NumericalSemigroups(3).show(outcome.node) == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("genus", [-1, 1001])

@@ -75,8 +75,8 @@ def ours(problem: SubgraphIsomorphism) -> list[list[tuple[int, int]]]:
 )
 def test_known_numbers(pattern: Graph, target: Graph, induced: bool, count: int) -> None:
     problem = SubgraphIsomorphism(pattern, target, induced=induced)
-    found = plain_enumerate(problem)
-    assert dict(found.values) == ({pattern.n: count} if count else {})
+    outcome = plain_enumerate(problem)
+    assert dict(outcome.values) == ({pattern.n: count} if count else {})
     assert (plain_decide(problem).node is not None) == (count > 0)
 
 
@@ -94,12 +94,12 @@ def test_networkx_finds_the_same_embeddings(pattern: Graph, target: Graph, induc
 @given(some_graphs(5), some_graphs(7), st.booleans())
 def test_deciding_finds_one_if_there_is_one(pattern: Graph, target: Graph, induced: bool) -> None:
     problem = SubgraphIsomorphism(pattern, target, induced=induced)
-    found = plain_decide(problem)
-    if found.node is None:
+    outcome = plain_decide(problem)
+    if outcome.node is None:
         assert not ours(problem)
         return
-    place = dict(problem.show(found.node))
-    assert found.value == pattern.n == len(set(place.values()))
+    place = dict(problem.show(outcome.node))
+    assert outcome.value == pattern.n == len(set(place.values()))
     for v, w in combinations(range(pattern.n), 2):
         edge = pattern.adjacency[v] >> w & 1
         t, u = (place[p + pattern.first] - target.first for p in (v, w))

@@ -54,9 +54,9 @@ def by_table(matrix: Rows) -> int:
 @given(matrices())
 def test_the_shortest_tour(matrix: Rows) -> None:
     problem = TSP(matrix)
-    found = plain_optimise(problem)
-    toured = problem.show(found.node)
-    assert found.value == toured["length"] == by_permutations(matrix)
+    outcome = plain_optimise(problem)
+    toured = problem.show(outcome.node)
+    assert outcome.value == toured["length"] == by_permutations(matrix)
     assert length(matrix, toured["tour"]) == toured["length"]
     assert sorted(toured["tour"]) == list(range(len(matrix)))
 
@@ -70,8 +70,8 @@ def test_each_tour_is_one_node_and_a_way_back_is_none(matrix: Rows) -> None:
         for order in permutations(range(1, n))
         if not problem.symmetric or n < 3 or order.index(1) < order.index(2)
     ]
-    found = plain_enumerate(problem)
-    assert sorted(found.values.elements()) == sorted(length(matrix, tour) for tour in tours)
+    outcome = plain_enumerate(problem)
+    assert sorted(outcome.values.elements()) == sorted(length(matrix, tour) for tour in tours)
 
 
 @given(matrices(5))

@@ -17,11 +17,11 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "search"
 
 def test_burma14() -> None:
     problem = read_tsp(EXAMPLES / "burma14.tsp")
-    found = plain_optimise(problem)
-    assert found.value == 3323
+    outcome = plain_optimise(problem)
+    assert outcome.value == 3323
     # The optimal tour that TSPLIB publishes, in either direction.
     around = [1, 2, 14, 3, 4, 5, 6, 12, 7, 13, 8, 11, 9, 10]
-    assert problem.show(found.node)["tour"] in (around, [1, *around[:0:-1]])
+    assert problem.show(outcome.node)["tour"] in (around, [1, *around[:0:-1]])
     assert [problem.matrix[0][i] for i in range(1, 5)] == [153, 510, 706, 966]
 
 

@@ -110,10 +110,10 @@ def by_kernel(problem: UTS, limit: int) -> tuple[int, list[int]]:
 def test_counting_in_one_loop(limit: int) -> None:
     binomial = UTS(tree="binomial", b0=300, q=0.15, m=5, seed=7, kernel=True)
     for problem in (UTS(depth=5, kernel=True), binomial):
-        found = plain_enumerate(problem)
+        outcome = plain_enumerate(problem)
         total, levels = by_kernel(problem, limit)
-        assert total == found.nodes
-        assert dict(enumerate(levels)) == found.by_depth
+        assert total == outcome.nodes
+        assert dict(enumerate(levels)) == outcome.by_depth
 
 
 def test_there_is_no_kernel_but_for_counting() -> None:

@@ -98,16 +98,16 @@ def test_a_tree_without_an_end_is_an_error_everywhere(name: Any, order: Order) -
 def test_a_limit_of_the_depth_ends_a_tree_without_an_end() -> None:
     for problem in (Circle(), Line(length=math.inf)):
         for limit in (0, 7, 300):
-            found = enumerate(problem, Nodes(), depth_limit=limit)
-            assert (found.status, found.total) == ("complete", limit + 1)
+            outcome = enumerate(problem, Nodes(), depth_limit=limit)
+            assert (outcome.status, outcome.total) == ("complete", limit + 1)
 
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_limit_of_the_depth_ends_a_circle_at_any_depth(checked: bool) -> None:
     """Walks of up to so many steps are a finite tree, though vertices come again."""
     limit = 1500 if not checked else 20
-    found = enumerate(Circle(), Nodes(), depth_limit=limit, check=checked)
-    assert found.total == limit + 1
+    outcome = enumerate(Circle(), Nodes(), depth_limit=limit, check=checked)
+    assert outcome.total == limit + 1
 
 
 def test_a_check_of_a_tree_without_an_end_ends() -> None:
@@ -160,8 +160,8 @@ def test_an_objective_that_is_no_number_is_named_by_workers(engine: Processes) -
 def test_truth_values_and_numpy_numbers_are_numbers() -> None:
     for value in (True, np.int64(1), np.float32(1), np.float64(1)):
         for order in ORDERS:
-            found = optimise(Line(value), order=order)
-            assert found.best is not None and found.best.value == 1
+            outcome = optimise(Line(value), order=order)
+            assert outcome.best is not None and outcome.best.value == 1
             assert decide(Line(value), target=1, order=order).status == "feasible"
 
 
@@ -313,10 +313,10 @@ def test_nodes_need_be_neither_hashable_nor_comparable(
     for where in (Local(1), Local(3), Threads(2), engine):
         for order in ORDERS:
             for coordination in (Budget(1), Ordered(2), DepthBounded(3), StackStealing()):
-                found = k_best(
+                outcome = k_best(
                     Strange(*kind), 3, engine=where, order=order, coordination=coordination, slice=1
                 )
-                assert [one.shown for one in found.solutions] == [39, 38, 37]
+                assert [solution.shown for solution in outcome.solutions] == [39, 38, 37]
     assert enumerate(Strange(*kind), engine=engine, coordination=Budget(1)).total == 40
 
 
@@ -339,8 +339,8 @@ def test_nodes_of_two_megabytes_do_not_block_workers_and_their_parent(engine: Pr
     problem = Strange(_large, len, 100)
     problem.number = _size
     for coordination in (Budget(1), DepthBounded(50), StackStealing(), Ordered(4)):
-        found = optimise(problem, engine=engine, coordination=coordination, slice=1)
-        assert found.best is not None and found.best.value == 99
+        outcome = optimise(problem, engine=engine, coordination=coordination, slice=1)
+        assert outcome.best is not None and outcome.best.value == 99
     assert enumerate(problem, engine=engine, coordination=Budget(1)).total == 100
 
 
@@ -584,15 +584,15 @@ def test_children_that_a_pruned_sibling_makes_needless_are_not_drawn() -> None:
 def test_children_with_side_effects_are_drawn_once_each() -> None:
     for coordination in (None, Budget(1), StackStealing(), DepthBounded(1), Ordered(1)):
         problem = Drawn()
-        found = enumerate(problem, Nodes(), engine=Local(3), coordination=coordination, slice=1)
-        assert found.total == 50
+        outcome = enumerate(problem, Nodes(), engine=Local(3), coordination=coordination, slice=1)
+        assert outcome.total == 50
         assert sorted(problem.drawn) == list(range(1, 50))
 
 
 def test_a_circle_of_states_is_no_error_where_keys_end_it() -> None:
     edges: Edges = {i: [((i + 1) % 700, (0,))] for i in range(700)}
     for order in ORDERS:
-        found = optimise(BoundedWalks(edges, 699), order=order)
-        assert found.best is not None and found.best.value == 0
+        outcome = optimise(BoundedWalks(edges, 699), order=order)
+        assert outcome.best is not None and outcome.best.value == 0
     options = Options(engine=Local(3), coordination=Budget(1))
     assert optimise(BoundedWalks(edges, 1000), **options).status == "infeasible"

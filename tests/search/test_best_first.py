@@ -97,9 +97,9 @@ AWAY = settings(
 def shortest_walk(problem: Walks, options: Options) -> None:
     expected = shortest(problem)
     with within(30):
-        found = optimise(problem, **options)
-        assert [one.value for one in found.solutions] == expected
-        assert found.status == ("optimal" if expected else "infeasible")
+        outcome = optimise(problem, **options)
+        assert [solution.value for solution in outcome.solutions] == expected
+        assert outcome.status == ("optimal" if expected else "infeasible")
         if expected:
             (cost,) = expected
             assert decide(problem, target=cost, **options).status == "feasible"
@@ -130,8 +130,8 @@ def test_the_shortest_walk_is_found_by_processes_threads_and_executors(
 def test_futures_remember_the_states_that_were_reached(pool: Pool) -> None:
     """A circle that takes longer than one future runs is gone around once, not for ever."""
     problem = SlowWalks({i: [((i + 1) % 60, (1,))] for i in range(60)}, -1)
-    found = optimise(problem, engine=pool.executor, workers=2, time_limit=3)
-    assert found.status == "infeasible"
+    outcome = optimise(problem, engine=pool.executor, workers=2, time_limit=3)
+    assert outcome.status == "infeasible"
 
 
 @HERE
@@ -139,9 +139,9 @@ def test_futures_remember_the_states_that_were_reached(pool: Pool) -> None:
 def test_the_k_shortest_walks(problem: Walks, k: int, engine: Engine, options: Options) -> None:
     options["engine"] = engine
     with within(30):
-        found = k_best(problem, k, **options)
-    assert [one.value for one in found.solutions] == shortest(problem, k)
-    assert found.status == ("optimal" if found.solutions else "infeasible")
+        outcome = k_best(problem, k, **options)
+    assert [solution.value for solution in outcome.solutions] == shortest(problem, k)
+    assert outcome.status == ("optimal" if outcome.solutions else "infeasible")
 
 
 @AWAY
@@ -151,8 +151,8 @@ def test_the_k_shortest_walks_by_processes(
 ) -> None:
     options["engine"] = pool.processes
     with within(30):
-        found = k_best(problem, k, **options)
-    assert [one.value for one in found.solutions] == shortest(problem, k)
+        outcome = k_best(problem, k, **options)
+    assert [solution.value for solution in outcome.solutions] == shortest(problem, k)
 
 
 @HERE
@@ -162,8 +162,8 @@ def test_the_k_shortest_walks_of_few_edges(
 ) -> None:
     options["engine"], options["depth_limit"] = engine, length
     with within(30):
-        found = k_best(problem, k, **options)
-    assert [one.value for one in found.solutions] == shortest(problem, k, length)
+        outcome = k_best(problem, k, **options)
+    assert [solution.value for solution in outcome.solutions] == shortest(problem, k, length)
 
 
 @HERE
@@ -173,8 +173,8 @@ def test_a_state_reached_at_two_costs_is_dropped_only_if_neither_is_less(
 ) -> None:
     options["engine"] = engine
     with within(30):
-        found = optimise(problem, **options)
-    assert (found.best.value if found.best else None) == least(problem)
+        outcome = optimise(problem, **options)
+    assert (outcome.best.value if outcome.best else None) == least(problem)
 
 
 @AWAY
@@ -182,8 +182,8 @@ def test_a_state_reached_at_two_costs_is_dropped_only_if_neither_is_less(
 def test_two_costs_in_processes(pool: Pool, problem: Walks, options: Options) -> None:
     options["engine"] = pool.processes
     with within(30):
-        found = optimise(problem, **options)
-    assert (found.best.value if found.best else None) == least(problem)
+        outcome = optimise(problem, **options)
+    assert (outcome.best.value if outcome.best else None) == least(problem)
 
 
 @HERE
@@ -199,8 +199,8 @@ def test_keys_where_the_greatest_is_best(
     values, weights = [v for v, _ in items], [w for _, w in items]
     best = plain_optimise(Knapsack(values, weights, capacity)).value
     with within(30):
-        found = optimise(Knapsack(values, weights, capacity, dominance=True), **options)
-    assert found.best is not None and found.best.value == best
+        outcome = optimise(Knapsack(values, weights, capacity, dominance=True), **options)
+    assert outcome.best is not None and outcome.best.value == best
 
 
 @HERE
@@ -220,7 +220,9 @@ def test_an_ordered_search_with_keys_returns_the_same_node_with_any_workers(
             )
         )
     for other in others:
-        assert [one.node for one in other.solutions] == [one.node for one in first.solutions]
+        assert [solution.node for solution in other.solutions] == [
+            solution.node for solution in first.solutions
+        ]
 
 
 @HERE
@@ -241,7 +243,9 @@ def test_an_ordered_best_first_search_returns_the_same_nodes_with_any_workers(
             for engine, step in ((Local(1), 1), (Local(1), None), (Local(3, 1), 1), (Local(9), 2))
         )
     for other in others:
-        assert [one.node for one in other.solutions] == [one.node for one in first.solutions]
+        assert [solution.node for solution in other.solutions] == [
+            solution.node for solution in first.solutions
+        ]
 
 
 @HERE
@@ -249,12 +253,12 @@ def test_an_ordered_best_first_search_returns_the_same_nodes_with_any_workers(
 def test_alone_best_first_visits_no_node_whose_bound_is_worse_than_the_optimum(
     problem: Tree,
 ) -> None:
-    found = optimise(problem, order="best-first")
-    if found.best is None or not isinstance(problem, BoundedTree):
+    outcome = optimise(problem, order="best-first")
+    if outcome.best is None or not isinstance(problem, BoundedTree):
         return
     up = 1 if problem.sense == "max" else -1
-    as_good = [b for b in problem.bounds if up * b >= up * found.best.value]
-    assert found.statistics.nodes <= len(as_good)
+    as_good = [b for b in problem.bounds if up * b >= up * outcome.best.value]
+    assert outcome.statistics.nodes <= len(as_good)
 
 
 def test_a_star_reaches_each_state_of_a_grid_once_at_most() -> None:
@@ -269,14 +273,14 @@ def test_a_star_reaches_each_state_of_a_grid_once_at_most() -> None:
         for x in range(side)
         for y in range(side)
     }
-    found = optimise(BoundedWalks(edges, side * side - 1), order="best-first")
-    assert found.best is not None and found.best.value == 2 * side - 2
-    assert found.statistics.nodes <= side * side
+    outcome = optimise(BoundedWalks(edges, side * side - 1), order="best-first")
+    assert outcome.best is not None and outcome.best.value == 2 * side - 2
+    assert outcome.statistics.nodes <= side * side
 
 
 def test_a_best_first_search_for_several_walks_keeps_walks_apart() -> None:
     """Two walks of one cost are two solutions, even where they have met before."""
     edges = {0: [(1, (1,)), (2, (1,))], 1: [(3, (1,))], 2: [(3, (1,))], 3: [(4, (0,))]}
     for order in ORDERS:
-        found = k_best(BoundedWalks(edges, 4), 3, order=order)
-        assert [one.value for one in found.solutions] == [2, 2]
+        outcome = k_best(BoundedWalks(edges, 4), 3, order=order)
+        assert [solution.value for solution in outcome.solutions] == [2, 2]

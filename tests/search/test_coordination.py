@@ -42,7 +42,7 @@ from collir.search import (
     optimise,
 )
 from collir.search.core.plan import Order
-from collir.search.core.problem import Number, Problem, has
+from collir.search.core.problem import Number, Problem, overrides
 
 COORDINATIONS: list[Coordination | None] = [
     None,
@@ -112,34 +112,34 @@ def values_of(problem: Problem[Any]) -> list[Number]:
     return sorted(values, reverse=problem.sense == "max")
 
 
-def proven(problem: Problem[Any], found: Optimum[Any]) -> None:
+def proven(problem: Problem[Any], outcome: Optimum[Any]) -> None:
     """What must hold of every finished search."""
-    assert found.statistics.reason == ""
-    assert [problem.objective(s.node) for s in found.solutions] == [
-        s.value for s in found.solutions
+    assert outcome.statistics.reason == ""
+    assert [problem.objective(s.node) for s in outcome.solutions] == [
+        s.value for s in outcome.solutions
     ]
-    if found.solutions:
-        assert found.best is not None
-        assert found.status == "optimal"
-        if has(problem, "bound"):
-            assert (found.bound, found.gap) == (found.best.value, 0.0)
+    if outcome.solutions:
+        assert outcome.best is not None
+        assert outcome.status == "optimal"
+        if overrides(problem, "bound"):
+            assert (outcome.bound, outcome.gap) == (outcome.best.value, 0.0)
     else:
-        assert (found.status, found.bound, found.best) == ("infeasible", None, None)
+        assert (outcome.status, outcome.bound, outcome.best) == ("infeasible", None, None)
 
 
 def agrees_on_best(problem: Problem[Any], options: Options) -> None:
     expected = plain_optimise(problem)
-    found = optimise(problem, **options)
-    proven(problem, found)
-    assert (found.best.value if found.best else None) == expected.value
+    outcome = optimise(problem, **options)
+    proven(problem, outcome)
+    assert (outcome.best.value if outcome.best else None) == expected.value
 
 
 def agrees_on_k_best(problem: Problem[Any], k: int, options: Options) -> None:
-    found = k_best(problem, k, **options)
-    proven(problem, found)
-    assert [one.value for one in found.solutions] == values_of(problem)[:k]
+    outcome = k_best(problem, k, **options)
+    proven(problem, outcome)
+    assert [solution.value for solution in outcome.solutions] == values_of(problem)[:k]
     if isinstance(problem, Tree):
-        assert len({one.node for one in found.solutions}) == len(found.solutions)
+        assert len({solution.node for solution in outcome.solutions}) == len(outcome.solutions)
 
 
 def agrees_on_decision(problem: Problem[Any], options: Options) -> None:
@@ -147,13 +147,13 @@ def agrees_on_decision(problem: Problem[Any], options: Options) -> None:
     targets: list[Number] = [0, 5, *values[:2], *values[-1:]]
     for target in targets:
         expected = plain_decide(problem, target)
-        found = decide(problem, target=target, **options)
+        outcome = decide(problem, target=target, **options)
         if expected.node is None:
-            assert (found.status, found.solution) == ("infeasible", None)
+            assert (outcome.status, outcome.solution) == ("infeasible", None)
         else:
-            assert found.status == "feasible" and found.solution is not None
-            value = problem.objective(found.solution.node)
-            assert value is not None and value == found.solution.value
+            assert outcome.status == "feasible" and outcome.solution is not None
+            value = problem.objective(outcome.solution.node)
+            assert value is not None and value == outcome.solution.value
             assert not better(problem, target, value)
 
 
@@ -285,10 +285,13 @@ def test_processes_agree_on_applications(
 @given(trees())
 def test_alone_it_takes_the_nodes_that_a_plain_search_takes(problem: Tree) -> None:
     expected = plain_optimise(problem)
-    found = optimise(problem)
-    assert (found.statistics.nodes, found.statistics.pruned) == (expected.nodes, expected.pruned)
-    assert found.statistics.deepest == expected.deepest
-    assert (found.best.node if found.best else None) == expected.node
+    outcome = optimise(problem)
+    assert (outcome.statistics.nodes, outcome.statistics.pruned) == (
+        expected.nodes,
+        expected.pruned,
+    )
+    assert outcome.statistics.deepest == expected.deepest
+    assert (outcome.best.node if outcome.best else None) == expected.node
 
 
 @HERE
@@ -320,16 +323,16 @@ def ordered(problem: Tree, depth: int, engine: Engine, step: int | None) -> None
     options = Options(engine=engine, coordination=Ordered(depth), slice=step)
     with within(60):
         best = plain_optimise(problem)
-        found = optimise(problem, **options)
-        assert (found.best.node if found.best else None) == best.node
-        assert found.best is None or found.best.value == best.value
+        outcome = optimise(problem, **options)
+        assert (outcome.best.node if outcome.best else None) == best.node
+        assert outcome.best is None or outcome.best.value == best.value
         values = values_of(problem)
         for target in (0, *values[:1], *values[len(values) // 2 :][:1]):
             solution = decide(problem, target=target, **options).solution
             assert (solution.node if solution else None) == plain_decide(problem, target).node
         three = k_best(problem, 3, **options).solutions
         alone = k_best(problem, 3).solutions
-        assert [one.node for one in three] == [one.node for one in alone]
+        assert [solution.node for solution in three] == [solution.node for solution in alone]
 
 
 DEPTHS = st.sampled_from([0, 1, 2, 3, 50])

@@ -54,8 +54,8 @@ def four_ways(options: Options) -> None:
     problem = Heap(300, 3)
     for coordination in DIVIDED:
         options["coordination"] = coordination
-        found = k_best(problem, 4, **options)
-        assert [one.value for one in found.solutions] == problem.most(4)
+        outcome = k_best(problem, 4, **options)
+        assert [solution.value for solution in outcome.solutions] == problem.most(4)
         (best,) = problem.most()
         assert decide(problem, target=best, **options).status == "feasible"
         assert decide(problem, target=best + 1, **options).status == "infeasible"
@@ -124,9 +124,9 @@ def test_a_short_search_starts_no_processes() -> None:
 
 def test_a_long_search_goes_on_in_processes() -> None:
     problem = Heap(1200, seconds=0.0005)
-    found = enumerate(problem, Nodes(), workers=2)
-    assert (found.total, found.statistics.nodes) == (1200, 1200)
-    assert (found.statistics.engine, found.statistics.workers) == ("processes", 2)
+    outcome = enumerate(problem, Nodes(), workers=2)
+    assert (outcome.total, outcome.statistics.nodes) == (1200, 1200)
+    assert (outcome.statistics.engine, outcome.statistics.workers) == ("processes", 2)
 
 
 def test_more_workers_than_nodes() -> None:
@@ -134,10 +134,12 @@ def test_more_workers_than_nodes() -> None:
         with Processes(4) as processes:
             for engine in (processes, Local(9), Threads(8)):
                 for coordination in DIVIDED:
-                    found = enumerate(Heap(size), Nodes(), engine=engine, coordination=coordination)
-                    assert found.total == size
+                    outcome = enumerate(
+                        Heap(size), Nodes(), engine=engine, coordination=coordination
+                    )
+                    assert outcome.total == size
                     best = optimise(Heap(size), engine=engine, coordination=coordination)
-                    assert [one.value for one in best.solutions] == Heap(size).most()
+                    assert [solution.value for solution in best.solutions] == Heap(size).most()
 
 
 def test_turns_are_the_same_for_the_same_seed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,12 +152,12 @@ def test_turns_are_the_same_for_the_same_seed(monkeypatch: pytest.MonkeyPatch) -
             return next(clock) * tick
 
         monkeypatch.setattr(worker, "time", SimpleNamespace(perf_counter=now))
-        found = optimise(
+        outcome = optimise(
             Heap(200, 3), engine=Local(3, 5), coordination=Budget(1), slice=2, profile=True
         )
-        assert found.profile is not None
-        tasks = [(depth, nodes) for depth, _, nodes in found.profile.tasks]
-        seen.add(str((found.best, found.statistics.nodes, found.statistics.tasks, tasks)))
+        assert outcome.profile is not None
+        tasks = [(depth, nodes) for depth, _, nodes in outcome.profile.tasks]
+        seen.add(str((outcome.best, outcome.statistics.nodes, outcome.statistics.tasks, tasks)))
     assert len(seen) == 1
 
 
@@ -203,15 +205,15 @@ class Nested(Heap):
     """To expand a node takes a search of its own."""
 
     def objective(self, node: int) -> int:
-        found = optimise(Heap(node + 1))
-        assert found.best is not None
-        return int(found.best.value)
+        outcome = optimise(Heap(node + 1))
+        assert outcome.best is not None
+        return int(outcome.best.value)
 
 
 def test_a_search_inside_a_search() -> None:
     with Processes(2) as engine:
-        found = optimise(Nested(30), engine=engine, coordination=Budget(1))
-        assert found.best is not None and found.best.value == Heap(30).most()[0]
+        outcome = optimise(Nested(30), engine=engine, coordination=Budget(1))
+        assert outcome.best is not None and outcome.best.value == Heap(30).most()[0]
 
 
 class Heavy(Heap):
@@ -234,8 +236,8 @@ def test_a_search_that_is_cut_off_leaves_nothing_for_the_next_one() -> None:
         for turn in range(8):
             cut = optimise(Endless(), engine=engine, coordination=Budget(1), node_limit=200 + turn)
             assert cut.statistics.reason == "node limit"
-            found = enumerate(Heap(400), Nodes(), engine=engine, coordination=StackStealing())
-            assert found.total == found.statistics.nodes == 400
+            outcome = enumerate(Heap(400), Nodes(), engine=engine, coordination=StackStealing())
+            assert outcome.total == outcome.statistics.nodes == 400
             hit = decide(Heap(400), target=900, engine=engine, coordination=Budget(1))
             assert hit.status == "feasible"
 
@@ -244,8 +246,8 @@ def test_workers_at_a_long_node_are_not_waited_for_long() -> None:
     """When the others have the answer, or a limit is reached, they are replaced."""
     with Processes(2) as engine:
         started = time.monotonic()
-        found = optimise(Heap(9, seconds=20), engine=engine, time_limit=0.3)
-        assert found.statistics.reason == "time limit"
+        outcome = optimise(Heap(9, seconds=20), engine=engine, time_limit=0.3)
+        assert outcome.statistics.reason == "time limit"
         assert time.monotonic() - started < 15
         assert enumerate(Heap(50), Nodes(), engine=engine).total == 50
 
@@ -259,8 +261,8 @@ def test_the_memory_of_workers_counts() -> None:
 def test_an_engine_of_several_workers_divides_the_search_by_itself() -> None:
     with ThreadPoolExecutor(3) as executor:
         for engine in (Local(3), Threads(3), executor):
-            found = enumerate(Heap(2000, seconds=0.0001), Nodes(), engine=engine)
-            assert found.statistics.tasks > 1
+            outcome = enumerate(Heap(2000, seconds=0.0001), Nodes(), engine=engine)
+            assert outcome.statistics.tasks > 1
 
 
 def test_an_executor_whose_process_dies_is_a_clear_error() -> None:
@@ -298,8 +300,8 @@ def test_states_with_keys_are_kept_apart_by_search() -> None:
     with Processes(2) as processes:
         for engine in (processes, Local(2), Threads(2)):
             for _ in range(3):
-                found = optimise(problem, engine=engine, coordination=Budget(1))
-                assert found.best is not None and found.best.value == 1
+                outcome = optimise(problem, engine=engine, coordination=Budget(1))
+                assert outcome.best is not None and outcome.best.value == 1
 
 
 @pytest.mark.parametrize("make", [lambda: Local(2), lambda: Threads(2), lambda: Processes(2)])

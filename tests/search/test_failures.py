@@ -146,7 +146,7 @@ def test_the_best_so_far_and_the_checkpoint_are_kept(
         return  # the node was not asked
     except ValueError as error:
         known = cast(Optimum[int], so_far(error))
-    assert [one.value for one in known.solutions] == best_of(problem, k)
+    assert [solution.value for solution in known.solutions] == best_of(problem, k)
     assert (known.status, known.statistics.reason) == (
         "feasible" if known.solutions else "interrupted",
         "error",
@@ -154,7 +154,7 @@ def test_the_best_so_far_and_the_checkpoint_are_kept(
     again = k_best(problem, k, **gone_on_with(problem, path, options))
     expected = plain_enumerate(problem.tree).values.elements()
     ranked = sorted(expected, reverse=problem.sense == "max")
-    assert [one.value for one in again.solutions] == ranked[:k]
+    assert [solution.value for solution in again.solutions] == ranked[:k]
     if known.solutions and known.bound is not None:
         better = max if problem.sense == "max" else min
         assert better(known.bound, ranked[0]) == known.bound

@@ -63,26 +63,26 @@ def engine() -> Generator[Processes]:
         yield engine
 
 
-def holds(problem: Problem[Any], found: Optimum[Any], best: float | None) -> None:
+def holds(problem: Problem[Any], outcome: Optimum[Any], best: float | None) -> None:
     """The optimum lies between the best so far and the bound."""
     up = 1 if problem.sense == "max" else -1
-    bound = found.bound
-    if found.status in ("optimal", "infeasible"):
-        assert (found.best.value if found.best else None) == best
-        assert found.statistics.reason == ""
+    bound = outcome.bound
+    if outcome.status in ("optimal", "infeasible"):
+        assert (outcome.best.value if outcome.best else None) == best
+        assert outcome.statistics.reason == ""
         return
-    assert found.status == ("feasible" if found.best else "interrupted")
-    assert found.statistics.reason
+    assert outcome.status == ("feasible" if outcome.best else "interrupted")
+    assert outcome.statistics.reason
     assert bound is not None
     if best is not None:
         assert up * bound >= up * best
-    if found.best is not None:
+    if outcome.best is not None:
         assert best is not None
-        assert up * found.best.value <= up * best
-        assert problem.objective(found.best.node) == found.best.value
-        assert found.gap is None or found.gap >= 0
-        if found.gap == 0:
-            assert found.best.value == best
+        assert up * outcome.best.value <= up * best
+        assert problem.objective(outcome.best.node) == outcome.best.value
+        assert outcome.gap is None or outcome.gap >= 0
+        if outcome.gap == 0:
+            assert outcome.best.value == best
 
 
 @given(
@@ -96,7 +96,7 @@ def holds(problem: Problem[Any], found: Optimum[Any], best: float | None) -> Non
 def test_the_optimum_lies_between_the_best_so_far_and_the_bound(
     problem: Tree, limit: int, workers: int, order: Order, coordination: Coordination
 ) -> None:
-    found = optimise(
+    outcome = optimise(
         problem,
         engine=Local(workers, limit),
         order=order,
@@ -104,32 +104,36 @@ def test_the_optimum_lies_between_the_best_so_far_and_the_bound(
         node_limit=limit,
         slice=1,
     )
-    holds(problem, found, plain_optimise(problem).value)
+    holds(problem, outcome, plain_optimise(problem).value)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("limit", [1, 2, 17, 100, 1234])
 def test_alone_a_limit_of_nodes_is_met_exactly(order: Order, limit: int) -> None:
-    found = optimise(Heap(5000), node_limit=limit, order=order)
-    assert (found.statistics.nodes, found.statistics.reason) == (limit, "node limit")
-    assert (found.status, found.bound) == ("feasible", 2000)
+    outcome = optimise(Heap(5000), node_limit=limit, order=order)
+    assert (outcome.statistics.nodes, outcome.statistics.reason) == (limit, "node limit")
+    assert (outcome.status, outcome.bound) == ("feasible", 2000)
 
 
 def test_alone_a_limit_of_nodes_is_met_exactly_when_enumerating() -> None:
     for limit in (1, 5, 999):
-        found = enumerate(Heap(1000), Nodes(), node_limit=limit)
-        assert (found.status, found.total, found.statistics.nodes) == ("interrupted", limit, limit)
+        outcome = enumerate(Heap(1000), Nodes(), node_limit=limit)
+        assert (outcome.status, outcome.total, outcome.statistics.nodes) == (
+            "interrupted",
+            limit,
+            limit,
+        )
 
 
 def test_a_limit_of_more_nodes_than_there_are_does_not_matter() -> None:
     for limit in (1001, 10**9):
-        found = enumerate(Heap(1000), Nodes(), node_limit=limit)
-        assert (found.status, found.total, found.statistics.reason) == ("complete", 1000, "")
+        outcome = enumerate(Heap(1000), Nodes(), node_limit=limit)
+        assert (outcome.status, outcome.total, outcome.statistics.reason) == ("complete", 1000, "")
 
 
 def test_a_limit_of_just_as_many_nodes_as_there_are_does_not_matter() -> None:
-    found = enumerate(Heap(1000), Nodes(), node_limit=1000)
-    assert (found.status, found.total, found.statistics.reason) == ("complete", 1000, "")
+    outcome = enumerate(Heap(1000), Nodes(), node_limit=1000)
+    assert (outcome.status, outcome.total, outcome.statistics.reason) == ("complete", 1000, "")
 
 
 ENGINES = ["local", "processes", "threads"]
@@ -148,11 +152,11 @@ def test_each_limit_ends_a_long_search_with_a_bound(name: Any, order: Order, lim
         memory_limit=1 << 20 if limit == "memory" else None,
     )
     with within(60):
-        found = optimise(Endless(), **options)
-    assert (found.status, found.statistics.reason) == ("feasible", f"{limit} limit")
-    assert found.best is not None and found.bound == 20000
-    value = found.best.value
-    assert found.gap == ((20000 - value) / value if value else math.inf)
+        outcome = optimise(Endless(), **options)
+    assert (outcome.status, outcome.statistics.reason) == ("feasible", f"{limit} limit")
+    assert outcome.best is not None and outcome.bound == 20000
+    value = outcome.best.value
+    assert outcome.gap == ((20000 - value) / value if value else math.inf)
 
 
 def test_limits_of_no_time_and_no_nodes_end_at_once() -> None:
@@ -163,9 +167,9 @@ def test_limits_of_no_time_and_no_nodes_end_at_once() -> None:
         ]
         for options in limits:
             with within(20):
-                found = optimise(Endless(), **options)
-            assert found.status in ("feasible", "interrupted")
-            assert found.statistics.nodes <= 64
+                outcome = optimise(Endless(), **options)
+            assert outcome.status in ("feasible", "interrupted")
+            assert outcome.statistics.nodes <= 64
 
 
 def test_a_limit_of_no_memory_ends_at_once() -> None:
@@ -174,13 +178,13 @@ def test_a_limit_of_no_memory_ends_at_once() -> None:
 
 def test_a_limit_of_time_holds_though_every_node_takes_long() -> None:
     """A few nodes at most are visited after it."""
-    found = enumerate(Heap(300, seconds=0.1), Nodes(), time_limit=0.15)
-    assert found.status == "interrupted" and found.total <= 6
+    outcome = enumerate(Heap(300, seconds=0.1), Nodes(), time_limit=0.15)
+    assert outcome.status == "interrupted" and outcome.total <= 6
 
 
 def test_a_search_without_a_bound_that_is_cut_off_has_no_gap() -> None:
-    found = optimise(Tree([0, 1, 2], [1, 2, 3, 4]), node_limit=2)
-    assert (found.status, found.bound, found.gap) == ("feasible", math.inf, None)
+    outcome = optimise(Tree([0, 1, 2], [1, 2, 3, 4]), node_limit=2)
+    assert (outcome.status, outcome.bound, outcome.gap) == ("feasible", math.inf, None)
 
 
 def test_a_decision_cut_off_is_no_decision() -> None:
@@ -222,15 +226,15 @@ def test_an_enumeration_in_parts_counts_every_node_once(
         options["node_limit"], options["checkpoint"], options["profile"] = limit, path, True
         if path.exists():
             options["resume"] = path
-        found = enumerate(problem, NodesByDepth(), **options)
-        assert sum(found.total) == found.statistics.nodes
-        if found.status == "complete":
+        outcome = enumerate(problem, NodesByDepth(), **options)
+        assert sum(outcome.total) == outcome.statistics.nodes
+        if outcome.status == "complete":
             break
     else:
-        found = enumerate(problem, NodesByDepth(), resume=path, profile=True)
-    assert (found.status, found.total) == ("complete", by_depth)
-    assert found.statistics.nodes == expected.nodes
-    assert found.profile is not None and found.profile.nodes == by_depth
+        outcome = enumerate(problem, NodesByDepth(), resume=path, profile=True)
+    assert (outcome.status, outcome.total) == ("complete", by_depth)
+    assert outcome.statistics.nodes == expected.nodes
+    assert outcome.profile is not None and outcome.profile.nodes == by_depth
 
 
 @given(trees(), PARTS, st.integers(1, 4), st.lists(st.sampled_from(ORDERS), min_size=7))
@@ -252,15 +256,15 @@ def test_the_best_are_the_best_when_searched_for_in_parts(
         options["node_limit"], options["checkpoint"], options["order"] = limit, path, order
         if path.exists():
             options["resume"] = path
-        found = k_best(problem, k, **options)
+        outcome = k_best(problem, k, **options)
         if k == 1:
-            holds(problem, found, values[0] if values else None)
-        if found.status in ("optimal", "infeasible"):
+            holds(problem, outcome, values[0] if values else None)
+        if outcome.status in ("optimal", "infeasible"):
             break
     else:
-        found = k_best(problem, k, resume=path, order=orders[-1])
-    assert [one.value for one in found.solutions] == values
-    assert len({one.node for one in found.solutions}) == len(values)
+        outcome = k_best(problem, k, resume=path, order=orders[-1])
+    assert [solution.value for solution in outcome.solutions] == values
+    assert len({solution.node for solution in outcome.solutions}) == len(values)
 
 
 @given(trees(), st.integers(0, 3), st.lists(st.integers(1, 6), min_size=1, max_size=4))
@@ -278,14 +282,16 @@ def test_an_ordered_search_in_parts_returns_the_same_node(
         options["node_limit"], options["checkpoint"], options["engine"] = limit, path, Local(3)
         if path.exists():
             options["resume"] = path
-        found = k_best(problem, 2, **options)
-        if not found.statistics.reason:
+        outcome = k_best(problem, 2, **options)
+        if not outcome.statistics.reason:
             break
     else:
-        found = k_best(
+        outcome = k_best(
             problem, 2, resume=path, engine=Local(2), coordination=Ordered(depth), slice=1
         )
-    assert [one.node for one in found.solutions] == [one.node for one in expected.solutions]
+    assert [solution.node for solution in outcome.solutions] == [
+        solution.node for solution in expected.solutions
+    ]
 
 
 def test_a_search_goes_on_elsewhere(engine: Processes, tmp_path: Path) -> None:
@@ -295,23 +301,23 @@ def test_a_search_goes_on_elsewhere(engine: Processes, tmp_path: Path) -> None:
     chance = random.Random(4)
     for _ in range(5):
         limit = 0
-        found = None
+        outcome = None
         for _ in range(4):
             limit += chance.randrange(1, 1500)
             options = Options(node_limit=limit, checkpoint=path)
             options["engine"] = chance.choice([Local(1), Local(4, limit), engine, Threads(2)])
             options["coordination"] = chance.choice(DIVIDED)
-            if found is not None:
+            if outcome is not None:
                 options["resume"] = path
             with within(30):
-                found = enumerate(problem, Collect(), **options)
-            assert len(set(found.total)) == len(found.total) == found.statistics.nodes
-            if found.status == "complete":
+                outcome = enumerate(problem, Collect(), **options)
+            assert len(set(outcome.total)) == len(outcome.total) == outcome.statistics.nodes
+            if outcome.status == "complete":
                 break
         else:
-            found = enumerate(problem, Collect(), resume=path)
-        assert found is not None and found.status == "complete"
-        assert sorted(found.total) == list(range(6000))
+            outcome = enumerate(problem, Collect(), resume=path)
+        assert outcome is not None and outcome.status == "complete"
+        assert sorted(outcome.total) == list(range(6000))
 
 
 def test_a_limit_of_nodes_is_of_each_part(tmp_path: Path) -> None:

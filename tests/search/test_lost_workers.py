@@ -61,10 +61,10 @@ def test_every_node_is_counted_once_though_two_workers_die(
 ) -> None:
     problem = Deadly(SIZE, [SIZE // 3, 40], tmp_path)
     with within(60):
-        found = enumerate(problem, NodesByDepth(), engine=engine, coordination=coordination)
-    assert found.total == by_depth(SIZE)
-    assert found.statistics.nodes == SIZE
-    assert found.statistics.lost == 2
+        outcome = enumerate(problem, NodesByDepth(), engine=engine, coordination=coordination)
+    assert outcome.total == by_depth(SIZE)
+    assert outcome.statistics.nodes == SIZE
+    assert outcome.statistics.lost == 2
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -77,11 +77,11 @@ def test_the_best_are_found_once_though_workers_die_at_them(
     ranked = sorted(range(SIZE), key=problem.objective, reverse=True)
     problem.nodes = frozenset(ranked[:2])
     with within(60):
-        found = k_best(problem, 6, engine=engine, coordination=coordination, order=order)
-    assert [one.value for one in found.solutions] == problem.most(6)
-    assert len({one.node for one in found.solutions}) == 6
-    assert found.status == "optimal"
-    assert found.statistics.lost == 2
+        outcome = k_best(problem, 6, engine=engine, coordination=coordination, order=order)
+    assert [solution.value for solution in outcome.solutions] == problem.most(6)
+    assert len({solution.node for solution in outcome.solutions}) == 6
+    assert outcome.status == "optimal"
+    assert outcome.statistics.lost == 2
 
 
 @pytest.mark.parametrize("step", [1, None])
@@ -97,17 +97,17 @@ def test_a_worker_that_dies_right_after_it_told_the_optimum(
                 mark.unlink()
             problem.nodes = frozenset(deadly)
             with within(60):
-                found = optimise(problem, engine=engine, coordination=coordination, slice=step)
-            assert [one.value for one in found.solutions] == problem.most()
-            assert found.statistics.lost == len(deadly)
+                outcome = optimise(problem, engine=engine, coordination=coordination, slice=step)
+            assert [solution.value for solution in outcome.solutions] == problem.most()
+            assert outcome.statistics.lost == len(deadly)
 
 
 def test_a_decision_is_found_though_workers_die(engine: Processes, tmp_path: Path) -> None:
     problem = Deadly(SIZE, [0, 17], tmp_path)
     (best,) = problem.most()
     with within(60):
-        found = decide(problem, target=best, engine=engine, coordination=Ordered(2))
-        assert found.solution is not None and found.solution.value == best
+        outcome = decide(problem, target=best, engine=engine, coordination=Ordered(2))
+        assert outcome.solution is not None and outcome.solution.value == best
         absent = decide(
             Deadly(SIZE, [3, 18], tmp_path), target=best + 1, engine=engine, coordination=Budget(1)
         )
@@ -123,9 +123,11 @@ def test_an_ordered_search_returns_the_same_node_though_workers_die(
         problem = Deadly(3000, [5, 1999], tmp_path)  # each value occurs about three times
         with within(60):
             alone = k_best(problem, 5)
-            found = k_best(problem, 5, engine=engine, coordination=Ordered(depth))
-        assert found.statistics.lost == 2
-        assert [one.node for one in found.solutions] == [one.node for one in alone.solutions]
+            outcome = k_best(problem, 5, engine=engine, coordination=Ordered(depth))
+        assert outcome.statistics.lost == 2
+        assert [solution.node for solution in outcome.solutions] == [
+            solution.node for solution in alone.solutions
+        ]
 
 
 @pytest.mark.parametrize(
@@ -172,16 +174,16 @@ def test_every_node_is_counted_once_though_workers_are_killed_from_outside(
 ) -> None:
     problem = Heap(3000, seconds=0.0005)
     with Processes(2) as engine, within(60), killing(engine, 3, 0.2):
-        found = enumerate(problem, Nodes(), engine=engine, coordination=coordination)
-    assert found.total == found.statistics.nodes == 3000
+        outcome = enumerate(problem, Nodes(), engine=engine, coordination=coordination)
+    assert outcome.total == outcome.statistics.nodes == 3000
 
 
 def test_a_long_task_that_goes_on_is_not_blamed_for_workers_killed_from_outside() -> None:
     """Between the losses it got further each time: it does not kill its workers."""
     problem = Heap(4000, seconds=0.0005)
     with Processes(1) as engine, within(90), killing(engine, 3, 0.7):
-        found = enumerate(problem, Nodes(), engine=engine, coordination=Sequential())
-    assert found.total == 4000
+        outcome = enumerate(problem, Nodes(), engine=engine, coordination=Sequential())
+    assert outcome.total == 4000
 
 
 def test_workers_killed_between_two_searches_are_replaced(engine: Processes) -> None:
@@ -190,8 +192,8 @@ def test_workers_killed_between_two_searches_are_replaced(engine: Processes) -> 
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
         with within(60):
-            found = enumerate(Heap(500), Nodes(), engine=engine, coordination=Budget(1))
-        assert found.total == 500
+            outcome = enumerate(Heap(500), Nodes(), engine=engine, coordination=Budget(1))
+        assert outcome.total == 500
 
 
 def test_a_lost_worker_in_turn_is_replaced_and_counted() -> None:
@@ -200,9 +202,9 @@ def test_a_lost_worker_in_turn_is_replaced_and_counted() -> None:
     for seed in range(30):
         engine = Local(4, seed, loss=0.005)
         with suppress(SearchError):  # three may be lost with one task
-            found = enumerate(Heap(300), Nodes(), engine=engine, coordination=Budget(1), slice=1)
-            assert found.total == found.statistics.nodes == 300
-            lost += found.statistics.lost
+            outcome = enumerate(Heap(300), Nodes(), engine=engine, coordination=Budget(1), slice=1)
+            assert outcome.total == outcome.statistics.nodes == 300
+            lost += outcome.statistics.lost
     assert lost > 10
 
 
@@ -210,8 +212,8 @@ def test_tasks_that_waited_behind_others_are_not_blamed(tmp_path: Path) -> None:
     """Seven nodes kill a worker once each; no task has killed three."""
     problem = Deadly(SIZE, range(251, 265, 2), tmp_path)
     with Processes(1) as engine, within(60):
-        found = enumerate(problem, Nodes(), engine=engine, coordination=DepthBounded(50))
-    assert (found.total, found.statistics.lost) == (SIZE, 7)
+        outcome = enumerate(problem, Nodes(), engine=engine, coordination=DepthBounded(50))
+    assert (outcome.total, outcome.statistics.lost) == (SIZE, 7)
 
 
 def test_the_task_that_kills_its_worker_is_the_one_that_is_named() -> None:

@@ -56,7 +56,9 @@ def test_few_tasks_are_made_that_the_bound_rules_out(
 ) -> None:
     """With the shallowest task first, or with pruned siblings as tasks, there were 150,000 to
     2,480,000 tasks here, for 13,727 nodes."""
-    found = optimise(MaxClique(graphs.keller(4)), engine=Local(workers), coordination=coordination)
-    assert found.best is not None and found.best.value == 11
-    assert found.statistics.tasks < 20_000
-    assert found.statistics.pruned < 30_000
+    outcome = optimise(
+        MaxClique(graphs.keller(4)), engine=Local(workers), coordination=coordination
+    )
+    assert outcome.best is not None and outcome.best.value == 11
+    assert outcome.statistics.tasks < 20_000
+    assert outcome.statistics.pruned < 30_000

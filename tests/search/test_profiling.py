@@ -47,9 +47,9 @@ def test_sums_over_depths_are_the_totals(way: Coordination) -> None:
     engine = Local(3, seed=1)
     adds_up(optimise(MaxClique(random(30, 0.6, 2)), profile=True, engine=engine, coordination=way))
     tree = NumericalSemigroups(9)
-    found = enumerate(tree, NodesByDepth(), profile=True, engine=engine, coordination=way)
-    adds_up(found)
-    assert found.profile is not None and found.profile.nodes == found.total
+    outcome = enumerate(tree, NodesByDepth(), profile=True, engine=engine, coordination=way)
+    adds_up(outcome)
+    assert outcome.profile is not None and outcome.profile.nodes == outcome.total
 
 
 class Uneven(Problem[int]):
@@ -76,31 +76,31 @@ def test_short_subtrees_are_no_tasks() -> None:
 
 
 def test_an_uneven_tree_is_divided_by_budget() -> None:
-    found = enumerate(Uneven(), profile=True, coordination=DepthBounded(1))
-    profile = found.profile
+    outcome = enumerate(Uneven(), profile=True, coordination=DepthBounded(1))
+    profile = outcome.profile
     assert profile is not None
     profile.tasks = [(depth, 10 * nodes * 0.01, nodes) for depth, _, nodes in profile.tasks]
-    advice = recommend(found, 2)
+    advice = recommend(outcome, 2)
     assert isinstance(advice.coordination, Budget) and "uneven" in advice.reason
 
 
 def test_an_even_tree_is_divided_at_a_depth() -> None:
-    found = enumerate(NumericalSemigroups(12), profile=True)
-    assert found.profile is not None
-    found.profile.tasks = [(0, 60.0, found.statistics.nodes)]
-    advice = recommend(found, 2)
+    outcome = enumerate(NumericalSemigroups(12), profile=True)
+    assert outcome.profile is not None
+    outcome.profile.tasks = [(0, 60.0, outcome.statistics.nodes)]
+    advice = recommend(outcome, 2)
     assert isinstance(advice.coordination, DepthBounded)
-    assert found.profile.nodes[advice.coordination.depth] >= 40
+    assert outcome.profile.nodes[advice.coordination.depth] >= 40
 
 
 def test_a_profile_as_json_and_as_a_picture() -> None:
-    found = optimise(MaxClique(random(20, 0.5, 1)), profile=True)
-    text = json.loads(json.dumps(to_json(found, 4)))
-    assert sum(text["nodes"]) == found.statistics.nodes
+    outcome = optimise(MaxClique(random(20, 0.5, 1)), profile=True)
+    text = json.loads(json.dumps(to_json(outcome, 4)))
+    assert sum(text["nodes"]) == outcome.statistics.nodes
     assert text["recommendation"]["workers"] == 4
     pytest.importorskip("matplotlib")
-    assert found.profile is not None
-    assert svg(found.profile).startswith("<?xml")
+    assert outcome.profile is not None
+    assert svg(outcome.profile).startswith("<?xml")
 
 
 def test_progress_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,8 +82,8 @@ def test_the_root_of_a_spawned_or_stolen_task_is_looked_at(
             options = Options(
                 engine=Local(3, best), coordination=coordination, order=order, slice=1
             )
-            found = optimise(problem, **options)
-            assert found.best is not None and found.best.node == best
+            outcome = optimise(problem, **options)
+            assert outcome.best is not None and outcome.best.node == best
             decision = decide(problem, target=1, **options)
             assert decision.solution is not None and decision.solution.node == best
 
@@ -92,16 +92,18 @@ def test_the_root_of_a_spawned_or_stolen_task_is_looked_at(
 def test_the_root_of_a_spawned_or_stolen_task_is_counted(coordination: Coordination) -> None:
     """Every node is a solution, and counted once."""
     problem = Heap(200, 3)
-    found = enumerate(problem, Solutions(), engine=Local(4, 1), coordination=coordination, slice=1)
-    assert found.total == found.statistics.nodes == 200
+    outcome = enumerate(
+        problem, Solutions(), engine=Local(4, 1), coordination=coordination, slice=1
+    )
+    assert outcome.total == outcome.statistics.nodes == 200
 
 
 @given(trees(), st.integers(0, 99), st.sampled_from([1, 2, 3]))
 @HERE
 def test_a_budget_of_one_on_random_trees(problem: Tree, seed: int, workers: int) -> None:
     """YewPar's rule, emulated, gets one small problem in eighteen wrong."""
-    found = optimise(problem, engine=Local(workers, seed), coordination=Budget(1), slice=1)
-    assert (found.best.value if found.best else None) == plain_optimise(problem).value
+    outcome = optimise(problem, engine=Local(workers, seed), coordination=Budget(1), slice=1)
+    assert (outcome.best.value if outcome.best else None) == plain_optimise(problem).value
 
 
 @given(trees(), st.integers(0, 8))
@@ -115,8 +117,8 @@ def test_ordered_looks_at_nodes_above_its_depth(problem: Tree, depth: int) -> No
         expected.by_depth[depth] for depth in range(expected.deepest + 1)
     ]
     best = plain_optimise(problem)
-    found = optimise(problem, **options)
-    assert (found.best.node if found.best else None) == best.node
+    outcome = optimise(problem, **options)
+    assert (outcome.best.node if outcome.best else None) == best.node
     for value in list(expected.values)[:3]:
         solution = decide(problem, target=value, **options).solution
         assert (solution.node if solution else None) == plain_decide(problem, value).node
@@ -203,7 +205,7 @@ def test_a_profile_of_a_best_first_search_adds_up(
     problem: Tree, coordination: Coordination
 ) -> None:
     """The sums over the depths are the totals."""
-    found = optimise(
+    outcome = optimise(
         problem,
         engine=Local(2),
         coordination=coordination,
@@ -211,7 +213,7 @@ def test_a_profile_of_a_best_first_search_adds_up(
         profile=True,
         slice=1,
     )
-    profile, counts = found.profile, found.statistics
+    profile, counts = outcome.profile, outcome.statistics
     if profile is not None:
         assert sum(profile.nodes) == counts.nodes
         assert sum(profile.pruned) == counts.pruned
@@ -225,8 +227,8 @@ def test_a_profile_of_a_best_first_search_adds_up(
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_proven_optimum_is_its_own_bound_without_a_bound_method(order: Any) -> None:
     """Nothing is better than the best, once everything was looked at."""
-    found = optimise(chain([3, 5, 4]), order=order)
-    assert (found.status, found.bound, found.gap) == ("optimal", 5, 0.0)
+    outcome = optimise(chain([3, 5, 4]), order=order)
+    assert (outcome.status, outcome.bound, outcome.gap) == ("optimal", 5, 0.0)
 
 
 @pytest.mark.parametrize("first", [BIG, float(BIG)])
@@ -236,7 +238,9 @@ def test_the_first_whole_number_that_is_no_float(first: Number, sense: Any) -> N
     up = 1 if sense == "max" else -1
     problem = Tree([0, 1, 2, 3], [up * first, None, None, None, up * (BIG + 1)], sense)
     with within(20):
-        assert [one.value for one in optimise(problem, slice=1).solutions] == [up * (BIG + 1)]
+        assert [solution.value for solution in optimise(problem, slice=1).solutions] == [
+            up * (BIG + 1)
+        ]
 
 
 class Unsigned(Problem[int]):
@@ -256,7 +260,7 @@ class Unsigned(Problem[int]):
 
 def test_objectives_may_be_numpy_numbers_without_a_sign() -> None:
     """What numpy computes is taken for the number that it is."""
-    assert [one.value for one in k_best(Unsigned(), 2).solutions] == [180, 160]
+    assert [solution.value for solution in k_best(Unsigned(), 2).solutions] == [180, 160]
 
 
 class Rounded(Problem[int]):
@@ -286,7 +290,9 @@ class Rounded(Problem[int]):
 )
 def test_bounds_of_32_bits_prune_no_better_solution(order: Any) -> None:
     """An admissible bound is one, whatever kind of number it is."""
-    assert [one.value for one in optimise(Rounded(), order=order).solutions] == [0.100000001]
+    assert [solution.value for solution in optimise(Rounded(), order=order).solutions] == [
+        0.100000001
+    ]
 
 
 def test_ordered_is_replicable_where_circles_cost_nothing() -> None:

@@ -755,16 +755,18 @@ def test_functions_without_values_and_of_one_device() -> None:
 
 def test_factors_of_a_short_type_are_no_more_than_rounding_apart() -> None:
     """The next number after 1 in f16 is no rounding of 1, however coarse the type is."""
-    once = one("%x: f16[8]", "f16[8]", "%r = scale %x by 1")
-    assert both(once, once.replace("by 1", "by 1.0009765625")).outcome is Outcome.DIFFERENT
+    once = function_text("%x: f16[8]", "f16[8]", "%r = scale %x by 1")
+    assert verdict_on(once, once.replace("by 1", "by 1.0009765625")).outcome is Outcome.DIFFERENT
 
 
 def test_computations_on_operands_that_only_round_apart_are_not_proven_to_differ() -> None:
-    third = one("%x: f32[8]", "f32[8]", "%c = scale %x by 0.3333333333", "%r = compute %c flops 9")
-    verdict = both(third, third.replace("0.3333333333", "0.33333333333"))
+    third = function_text(
+        "%x: f32[8]", "f32[8]", "%c = scale %x by 0.3333333333", "%r = compute %c flops 9"
+    )
+    verdict = verdict_on(third, third.replace("0.3333333333", "0.33333333333"))
     assert verdict.outcome is not Outcome.DIFFERENT
     assert verdict.how != "proof"
-    half = both(third, third.replace("0.3333333333", "0.5"))
+    half = verdict_on(third, third.replace("0.3333333333", "0.5"))
     assert (half.outcome, half.how) == (Outcome.DIFFERENT, "proof")
 
 
@@ -781,6 +783,6 @@ def test_computations_on_other_inputs_are_told_apart_at_a_glance(
     arguments = ", ".join(f"%x{n}: f32[8]" for n in layers)
     steps = [f"%c{n} = compute %x{n} flops 100" for n in layers]
     sums = [f"%s{n + 1} = add %s{n}, %c{n}" for n in layers]
-    text = one(arguments, "f32[8]", *steps, sums[0].replace("%s0", "%x0"), *sums[1:])
+    text = function_text(arguments, "f32[8]", *steps, sums[0].replace("%s0", "%x0"), *sums[1:])
     text = text.replace("return %r", "return %s6")
-    assert both(text, text.replace("%c", "%d")).how == "proof"
+    assert verdict_on(text, text.replace("%c", "%d")).how == "proof"

@@ -11,15 +11,15 @@ from collir.search.core.goals import Goal, prunes
 from collir.search.core.problem import Problem, explain, rank_of, sign
 from collir.search.core.tasks import Counts, Profile, Task
 
-Entry = tuple[float, int, int, Any]
-"""An open node: the rank of its bound, its depth negated, a number of its own, itself."""
+OpenNode = tuple[float, int, int, Any]
+"""An open node: the rank of its bound, its negated depth, a unique number, and the node."""
 
 SHARED = 64
-"""Nodes given away at once, at most."""
+"""The maximum number of nodes given away at once."""
 
 
 class BestFirst:
-    """The open node of the best bound first; of equal ones the deepest, then the first made.
+    """Best-first search; among equal bounds the deepest node is next, then the oldest.
 
     With an admissible bound, the first solution taken from the queue whose objective is its bound
     is the best one; the search goes on until no open node can be better. The queue is kept in
@@ -51,17 +51,17 @@ class BestFirst:
         self.start(Task(0, ()), math.inf)
 
     def start(self, task: Task, cutoff: float) -> None:
-        """Takes a task; its nodes at a depth of ``cutoff`` are not visited but given."""
+        """Start a task; nodes at the depth ``cutoff`` are given away instead of visited."""
         self._cutoff = cutoff
         self._order = task.order
-        self._open: list[Entry] = []
+        self._open: list[OpenNode] = []
         for i, level in enumerate(task.levels):
             for node in level:
                 self._node = node
                 self._push(self._rank(node), task.depth + i, node)
 
     def _rank(self, node: Any) -> float:
-        """The rank of a node's bound."""
+        """Return the rank of a node's bound."""
         if self._bound is None:
             return -math.inf
         value = self._bound(node)
@@ -70,7 +70,7 @@ class BestFirst:
         return rank_of(self._problem, "bound", value, node)
 
     def _ruled_out(self, rank: float) -> bool:
-        """Whether a node is not needed, by the rank of its bound."""
+        """Return whether a node is not needed, by the rank of its bound."""
         return rank >= self._goal.threshold or rank > self._cells[CUT]
 
     def _push(self, rank: float, depth: int, node: Any) -> None:
@@ -78,11 +78,11 @@ class BestFirst:
         heapq.heappush(self._open, (rank, -depth, self._made, node))
 
     def finished(self) -> bool:
-        """Whether nothing of the task is left."""
+        """Return whether no node of the task is left."""
         return not self._open
 
     def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
-        """Visits up to so many nodes more; True if the goal has something to tell."""
+        """Visit up to ``nodes`` more nodes; return whether the goal has something to report."""
         try:
             return self._advance(nodes, backtracks)
         except TypeError:
@@ -117,7 +117,7 @@ class BestFirst:
         return False
 
     def _expand(self, node: Any, depth: int) -> None:
-        """Opens the children of a node that may be needed."""
+        """Put the children of a node that may be needed into the queue."""
         if depth >= self._limit:
             if self._endless:
                 raise too_deep(node)
@@ -139,13 +139,13 @@ class BestFirst:
             self.profile.count(getattr(self.profile, what), depth)
 
     def _prune_all(self) -> None:
-        """Drops the queue, whose best node is not needed."""
+        """Empty the queue: its best node is not needed, so none is."""
         for _, depth, _, _ in self._open:
             self._count("pruned", -depth)
         self._open.clear()
 
     def remaining(self) -> Task:
-        """What is left of the task."""
+        """Return the part of the task that is left."""
         entries = sorted(self._open)
         if not entries:
             return Task(0, (), self._order)
@@ -157,9 +157,9 @@ class BestFirst:
         return Task(first, tuple(levels), self._order)
 
     def share(self, everything: bool) -> list[tuple[int, Any]]:
-        """Every second of the best open nodes, or the second best one."""
+        """Return every second one of the best open nodes, or only the second best."""
         many = 2 * SHARED if everything else 2
-        best: list[Entry] = []
+        best: list[OpenNode] = []
         while self._open and len(best) < many:
             if self._ruled_out(self._open[0][0]):
                 self._prune_all()

@@ -1,4 +1,4 @@
-"""Numbers that every worker sees at once: the cut, and what the coordinator wants of all."""
+"""The board: numbers in shared memory, the cut among them, that every worker sees at once."""
 
 import math
 import threading
@@ -11,33 +11,35 @@ from numpy.typing import NDArray
 from collir.search.core.problem import Number, SearchError
 
 CUT, WANTED, STOP, LAST, COUNTERS = range(5)
-"""The cells of a board: nothing of a greater rank than the cut is needed; how many workers have
-nothing to do; the number of the last search that was stopped; the order of the last task needed;
-then, for each worker, the nodes it has visited."""
+"""The cells of a board: the greatest rank that is still needed (the cut); the number of idle
+workers; the number of the last search that was stopped; the order of the last task that is needed;
+then, for each worker, the number of nodes that it has visited."""
 
 EXACT = 2**53
-"""Up to here every whole number is a float."""
+"""The greatest number up to which a float64 holds every whole number exactly."""
 
 
 class Board:
-    """Cells of shared memory (float64). Only the cut is written by many, and it only falls.
+    """Cells of shared memory (float64). Only the cut has several writers, and it only falls.
 
-    A write of the cut may be undone by another at the same moment: then a cut that is not the
-    lowest stands until the coordinator writes it again, which costs nodes and nothing else.
+    Two writes of the cut at the same moment may leave the greater value. It stands until the
+    coordinator writes the lower one again; until then more nodes are visited, and nothing else.
     """
 
     def __init__(self, workers: int, memory: "memoryview[float] | None" = None):
-        self.cells = cast("memoryview[float]", memoryview(array("d", bytes(8 * size(workers)))))
+        self.cells = cast(
+            "memoryview[float]", memoryview(array("d", bytes(8 * cell_count(workers))))
+        )
         if memory is not None:
             self.cells = memory
         self._claimed = threading.Lock()
         self.reset()
 
     def claim(self) -> None:
-        """Takes the workers for one search.
+        """Reserve the workers for one search.
 
         Raises:
-            SearchError: they are at another search, or one was broken off before they had stopped.
+            SearchError: the workers run another search, or one was broken off before they stopped.
         """
         if not self._claimed.acquire(blocking=False):
             raise SearchError(
@@ -45,15 +47,15 @@ class Board:
             )
 
     def release(self) -> None:
-        """The workers have stopped: another search may begin."""
+        """End the reservation of the workers, which have stopped: another search may begin."""
         self._claimed.release()
 
     def array(self) -> NDArray[np.float64]:
-        """The cells, for kernels: shape (cells,), not a copy."""
+        """Return the cells for kernels: shape (cells,), sharing memory with the board."""
         return np.frombuffer(cast("memoryview[int]", self.cells), dtype=np.float64)
 
     def reset(self) -> None:
-        """As at the start of a search."""
+        """Set all cells but STOP to their values at the start of a search."""
         self.cells[CUT] = math.inf
         self.cells[WANTED] = 0.0
         self.cells[LAST] = math.inf
@@ -61,27 +63,27 @@ class Board:
             self.cells[counter] = 0.0
 
     def visited(self) -> float:
-        """The nodes that workers have visited since the search began."""
+        """Return the number of nodes that workers have visited since the search began."""
         return sum(self.cells[COUNTERS:])
 
     def publish(self, cut: float) -> None:
-        """Lowers the cut for all."""
+        """Lower the cut of all workers."""
         if cut < self.cells[CUT]:
             self.cells[CUT] = cut
 
     def set(self, cell: int, value: float) -> None:
-        """Tells all workers something."""
+        """Write a cell that all workers read."""
         if self.cells[cell] != value:
             self.cells[cell] = value
 
 
-def size(workers: int) -> int:
-    """The cells that a board for so many workers has."""
+def cell_count(workers: int) -> int:
+    """Return the number of cells of a board for ``workers`` workers."""
     return COUNTERS + workers
 
 
 def cut_at(rank: Number) -> float:
-    """The greatest float rank worth looking at when a solution no worse than ``rank`` is wanted."""
+    """Return the greatest float rank that may lead to a solution no worse than ``rank``."""
     try:
         value = float(rank)
     except OverflowError:
@@ -90,9 +92,9 @@ def cut_at(rank: Number) -> float:
 
 
 def cut_below(rank: Number) -> float:
-    """The greatest float rank worth looking at when a solution better than ``rank`` is wanted.
+    """Return the greatest float rank that may lead to a solution better than ``rank``.
 
-    Whole numbers beyond 2**53 lie closer than floats do: there, equal ranks are looked at too.
+    Beyond 2**53 neighbouring whole numbers share a float, so equal ranks are searched there too.
     """
     if -EXACT < rank <= EXACT:
         return math.nextafter(float(rank), -math.inf)

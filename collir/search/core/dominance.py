@@ -1,17 +1,17 @@
-"""States that have been reached, and at what cost: who comes again and paid more is dropped."""
+"""Dominance: a node is dropped if its state has been reached at no greater cost before."""
 
 from collections.abc import Hashable
 from typing import Any
 
-from collir.search.core.problem import Cost, Problem, SearchError, shown
+from collir.search.core.problem import Cost, Problem, SearchError, node_text
 
 
 class Labels:
     """The best costs at which each state was reached, for one worker.
 
     For the ``k`` best solutions, a node is dropped once ``k`` others have reached its state at no
-    greater cost. Each worker has labels of its own: a node is dropped for one that this worker has
-    visited, whose children are searched by someone, so that nothing is lost.
+    greater cost. Each worker has its own labels: it drops a node only for a node that it has itself
+    visited, and whose children some worker searches, so that no solution is lost.
     """
 
     def __init__(self, problem: Problem[Any], k: int = 1, with_depth: bool = False):
@@ -24,11 +24,11 @@ class Labels:
         cost: Cost = self._problem.cost(node)
         label: tuple[Any, ...] = cost if isinstance(cost, tuple) else (cost,)
         if any(part != part for part in label):
-            raise SearchError(f"the cost of {shown(node)} is not a number (NaN)")
+            raise SearchError(f"the cost of {node_text(node)} is not a number (NaN)")
         return (*label, depth) if self._with_depth else label
 
     def dominated(self, node: Any, depth: int, visit: bool = True) -> bool:
-        """Whether the node need not be visited; if it must (and will be), it is remembered."""
+        """Return whether a node need not be visited; if it must and ``visit``, keep its label."""
         key = self._problem.key(node)
         if key is None:
             return False
@@ -46,7 +46,7 @@ class Labels:
         return False
 
     def _trim(self, known: list[tuple[Any, ...]], label: tuple[Any, ...]) -> None:
-        """Forgets labels that ``k`` others make needless, of which the new one is one."""
+        """Drop the labels that the new one makes needless."""
         if self._k == 1:
             known[:] = [other for other in known if other is label or not _no_greater(label, other)]
         elif len(label) == 1:
@@ -54,7 +54,7 @@ class Labels:
             del known[self._k :]
 
 
-def _no_greater(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    if len(one) == 1:
-        return one[0] <= other[0]
-    return all(a <= b for a, b in zip(one, other, strict=True))
+def _no_greater(label: tuple[Any, ...], bound: tuple[Any, ...]) -> bool:
+    if len(label) == 1:
+        return label[0] <= bound[0]
+    return all(a <= b for a, b in zip(label, bound, strict=True))

@@ -1,4 +1,4 @@
-"""Depth-first search of a task, a few nodes at a time: it can be divided, stopped and resumed."""
+"""Depth-first search of a task, which can be divided, stopped and resumed between nodes."""
 
 import math
 from collections.abc import Iterator
@@ -7,37 +7,40 @@ from typing import Any, Protocol
 
 from collir.search.core.board import CUT, Board
 from collir.search.core.dominance import Labels
-from collir.search.core.goals import Best, Goal, prunes
+from collir.search.core.goals import BestSolutions, Goal, prunes
 from collir.search.core.problem import (
     Dive,
     Kernel,
+    Number,
     Problem,
     SearchError,
+    equal_nodes,
     explain,
+    node_text,
     rank_of,
-    same,
-    shown,
     sign,
 )
 from collir.search.core.tasks import Counts, Profile, Task
 
 DEEPEST = 2**17
-"""Without a limit of its own, a search as deep as this is taken for one without an end."""
+"""The depth at which a search without a depth limit is taken for an endless one."""
 
 _SUSPECT = 1024
-"""From this depth on, at each power of two, we look whether there is an end."""
+"""The depth from which on each power of two is checked for an endless path."""
 
-_DONE: tuple[Any, ...] = ()
+_PLAIN = (int, float)
+"""The types of a value that needs no check but for NaN."""
+
 _NOBODY = object()
-"""Stands for the parent of nodes that came with the task."""
+"""Placeholder for the parent of nodes that came with the task."""
 
 
 class Explorer(Protocol):
     """The search of one task.
 
     Attributes:
-        counts: what was done since they were last taken.
-        given: nodes at the depth ``cutoff``, with it: tasks for others.
+        counts: the work done since the last report.
+        given: nodes at the depth ``cutoff``, as (depth, node), to become tasks of their own.
     """
 
     counts: Counts
@@ -45,28 +48,28 @@ class Explorer(Protocol):
     given: list[tuple[int, Any]]
 
     def start(self, task: Task, cutoff: float) -> None:
-        """Takes a task; its nodes at a depth of ``cutoff`` are not visited but given."""
+        """Start a task; nodes at the depth ``cutoff`` are given away instead of visited."""
         ...
 
     def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
-        """Visits up to so many nodes more; True if the goal has something to tell."""
+        """Visit up to ``nodes`` more nodes; return whether the goal has something to report."""
         ...
 
     def finished(self) -> bool:
-        """Whether nothing of the task is left."""
+        """Return whether no node of the task is left."""
         ...
 
     def remaining(self) -> Task:
-        """What is left of the task."""
+        """Return the part of the task that is left."""
         ...
 
     def share(self, everything: bool) -> list[tuple[int, Any]]:
-        """Parts with nodes for others, with their depths; at least one stays, if any is left."""
+        """Remove and return nodes for other workers, as (depth, node); keep at least one node."""
         ...
 
 
 class DepthFirst:
-    """Depth first, children in their order: a stack of iterators.
+    """Depth-first search, children in their order, by a stack of iterators.
 
     Args:
         depth_limit: nodes at this depth are not expanded.
@@ -95,181 +98,184 @@ class DepthFirst:
         self.counts = Counts()
         self.profile = Profile() if profile else None
         self.given: list[tuple[int, Any]] = []
+        self._node: Any = None
         self.start(Task(0, ()), math.inf)
 
     def start(self, task: Task, cutoff: float) -> None:
-        """Takes a task; its nodes at a depth of ``cutoff`` are not visited but given."""
+        """Start a task; nodes at the depth ``cutoff`` are given away instead of visited."""
         self._first = task.depth
         self._cutoff = cutoff
         self._order = task.order
         self._levels: list[Iterator[Any]] = [iter(level) for level in task.levels]
-        self._path: list[Any] = [_NOBODY] * len(self._levels)  # whose children a level holds
-        self._nearest = 0  # above this level no node is left
+        self._path: list[Any] = [_NOBODY] * len(self._levels)  # the parent of each level
+        self._nearest = 0  # no node is left above this level
 
     def finished(self) -> bool:
-        """Whether nothing of the task is left."""
+        """Return whether no node of the task is left."""
         return not self._levels
 
     def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
-        """Visits up to so many nodes more; True if the goal has something to tell."""
+        """Visit up to ``nodes`` more nodes; return whether the goal has something to report."""
         plain = self._labels is None and self._kernel is None and self.profile is None
-        if plain and self._cutoff == self._limit == math.inf and isinstance(self._goal, Best):
+        plain = plain and self._cutoff == self._limit == math.inf
+        if plain and self._levels and isinstance(self._goal, BestSolutions):
             return self._advance_plain(self._goal, nodes, backtracks)
-        return self._advance(nodes, backtracks)
-
-    def _advance_plain(self, goal: Best, nodes: int, backtracks: float) -> bool:
-        """The same as ``_advance`` for the best solutions where there is nothing else to look at:
-        without calls but to the problem, and without a look at what it does not have."""
-        problem, cells, sign = self._problem, self._cells, self._sign
-        bound, children, objective = self._bound, problem.children, problem.objective
-        sorted_by_bound, threshold, counts = problem.sorted_by_bound, goal.threshold, self.counts
-        levels, path = self._levels, self._path
-        if not levels:
-            return False
-        level = levels.pop()
-        push, pop, enter, leave = levels.append, levels.pop, path.append, path.pop
-        pruned = backtracked = 0
-        left, deepest = nodes, counts.deepest
-        depth = self._first + len(levels)
-        node: Any = None
         try:
-            while True:
-                for node in level:
-                    if bound is not None:
-                        value = bound(node)
-                        if type(value) is not int and type(value) is not float:
-                            value = sign * rank_of(problem, "bound", value, node)
-                        rank = sign * value
-                        if rank >= threshold or rank > cells[CUT]:
-                            pruned += 1
-                            if sorted_by_bound:
-                                level = iter(_DONE)
-                                break
-                            if pruned >= nodes:
-                                return False
-                            continue
-                        if rank != rank:
-                            rank_of(problem, "bound", rank, node)
-                    left -= 1
-                    if depth > deepest:
-                        deepest = depth
-                    value = objective(node)
-                    if value is not None:
-                        if type(value) is not int and type(value) is not float:
-                            value = sign * rank_of(problem, "objective", value, node)
-                        if not sign * value >= threshold:
-                            goal.offer(rank_of(problem, "objective", value, node), node)
-                    push(level)
-                    level = iter(children(node))
-                    enter(node)
-                    depth += 1
-                    if depth >= _SUSPECT and depth & (depth - 1) == 0:
-                        self._refuse_endless(node, depth)
-                    if left <= 0 or goal.threshold is not threshold:
-                        return goal.threshold is not threshold
-                    break
-                else:
-                    if leave() is not _NOBODY:
-                        backtracked += 1
-                    if not levels:
-                        return False
-                    level = pop()
-                    depth -= 1
-                    if backtracked >= backtracks:
-                        return False
+            return self._advance(nodes, backtracks)
         except TypeError:
-            explain(problem, node, bound is not None)
+            explain(self._problem, self._node, self._bound is not None)
             raise
-        finally:
-            if path:
+
+    # This loop stands beside the one of ``_advance`` because the tests for options and the call of
+    # the goal that it leaves out take a tenth of the run time of a search for a clique.
+    def _advance_plain(self, goal: BestSolutions, nodes: int, backtracks: float) -> bool:
+        """Do what ``_advance`` does, for the best solutions and where no option is set."""
+        problem, cells, sign, threshold = self._problem, self._cells, self._sign, goal.threshold
+        bound, children, objective = problem.bound, problem.children, problem.objective
+        sorted_by_bound, levels, path = problem.sorted_by_bound, self._levels, self._path
+        push, pop, enter, leave = levels.append, levels.pop, path.append, path.pop
+        left, pruned, backtracked, deepest = nodes, 0, 0, 0
+        level = pop()
+        depth = self._first + len(levels)
+        going = True
+        while going:
+            for node in level:
+                value = bound(node)
+                rank = sign * value if type(value) in _PLAIN else self._rank(value, node)
+                if rank >= threshold or rank > cells[CUT]:
+                    pruned += 1
+                    if sorted_by_bound:
+                        level = iter(())
+                    elif pruned < nodes:
+                        continue
+                    else:
+                        going = False
+                    break
+                if rank != rank:
+                    self._rank(value, node)  # raises an error, because this is NaN
+                left -= 1
+                if depth > deepest:
+                    deepest = depth
+                value = objective(node)
+                if value is not None and not (type(value) in _PLAIN and sign * value >= threshold):
+                    goal.offer(rank_of(problem, "objective", value, node), node)
                 push(level)
-            counts.nodes += nodes - left
-            counts.pruned += pruned
-            counts.backtracks += backtracked
-            counts.deepest = deepest
+                level = iter(children(node))
+                enter(node)
+                depth += 1
+                if depth >= _SUSPECT and depth & (depth - 1) == 0:
+                    self._refuse_endless(node, depth)
+                going = left > 0 and goal.threshold is threshold
+                break
+            else:
+                if leave() is not _NOBODY:
+                    backtracked += 1
+                if not levels:
+                    break
+                level = pop()
+                depth -= 1
+                if backtracked >= backtracks:
+                    break
+        if path:
+            push(level)
+        self.counts.add(Counts(nodes - left, pruned, 0, backtracked, deepest))
+        return goal.threshold is not threshold
 
     def _advance(self, nodes: int, backtracks: float) -> bool:
+        """Do what ``advance`` does, whatever the goal and the options."""
         goal, cells, labels, kernel = self._goal, self._cells, self._labels, self._kernel
         visit, children, bound = goal.visit, self._problem.children, self._bound
         levels, path, counts, profile = self._levels, self._path, self.counts, self.profile
-        sorted_by_bound, sign, cutoff = self._problem.sorted_by_bound, self._sign, self._cutoff
-        threshold, limit = goal.threshold, self._limit
-        last_node, last_backtrack = counts.nodes + nodes, counts.backtracks + backtracks
-        visited, pruned = counts.nodes, counts.pruned
-        last_pruned = pruned + nodes  # these take time too
-        depth = self._first + len(levels) - 1
-        node: Any = None
-        try:
-            while levels:
-                for node in levels[-1]:
-                    if bound is not None:
-                        value = bound(node)
-                        kind = type(value)
-                        if kind is int or kind is float:
-                            rank = sign * value
-                        else:
-                            rank = rank_of(self._problem, "bound", value, node)
-                        if rank >= threshold or rank > cells[CUT]:
-                            pruned += 1
-                            if profile is not None:
-                                profile.count(profile.pruned, depth)
-                            if sorted_by_bound:
-                                levels[-1] = iter(_DONE)
-                                break
-                            if pruned >= last_pruned:
-                                return False
-                            continue
-                        if rank != rank:
-                            rank_of(self._problem, "bound", rank, node)
-                    if depth >= cutoff:
-                        self.given.append((depth, node))
-                        goal.order += 1
+        sorted_by_bound, sign, threshold = self._problem.sorted_by_bound, self._sign, goal.threshold
+        cutoff, limit, depth = self._cutoff, self._limit, self._first + len(levels) - 1
+        last_backtrack, last_pruned = counts.backtracks + backtracks, counts.pruned + nodes
+        left, rank, news, going = nodes, 0, False, True
+        while going and levels:
+            for node in levels[-1]:
+                if bound is not None:
+                    value = bound(node)
+                    rank = sign * value if type(value) in _PLAIN else self._rank(value, node)
+                if bound is not None and not (rank < threshold and rank <= cells[CUT]):
+                    self._prune(rank, node, depth)
+                    if sorted_by_bound:
+                        levels[-1] = iter(())
+                    elif counts.pruned < last_pruned:
                         continue
-                    if labels is not None and labels.dominated(node, depth):
-                        counts.dominated += 1
-                        if profile is not None:
-                            profile.count(profile.dominated, depth)
-                        continue
-                    if depth > counts.deepest:
-                        counts.deepest = depth
-                    if kernel is not None:
-                        dive = kernel(node, self._cut, max(last_node - visited, 1))
-                        visited, pruned = visited + dive.nodes, pruned + dive.pruned
-                        news = self._take(dive, depth)
-                        depth = self._first + len(levels) - 1
-                    else:
-                        visited += 1
-                        if profile is not None:
-                            profile.count(profile.nodes, depth)
-                        news = visit(node, depth)
-                        if depth < limit:
-                            levels.append(iter(children(node)))
-                            path.append(node)
-                            depth += 1
-                            if depth >= _SUSPECT and depth & (depth - 1) == 0:
-                                self._refuse_endless(node, depth)
-                    if news or visited >= last_node:
-                        return news
+                    else:  # a pruned node takes time too
+                        going = False
                     break
+                if (depth >= cutoff or labels is not None) and self._passed_over(node, depth):
+                    continue
+                if depth > counts.deepest:
+                    counts.deepest = depth
+                self._node = node
+                if kernel is not None:
+                    dive = kernel(node, self._cut, left)
+                    left -= dive.nodes
+                    news = self._take(dive, depth)
+                    depth = self._first + len(levels) - 1
                 else:
-                    levels.pop()
-                    depth -= 1
-                    if path.pop() is not _NOBODY:
-                        counts.backtracks += 1
-                        if profile is not None:
-                            profile.count(profile.backtracks, depth)
-                        if counts.backtracks >= last_backtrack:
-                            return False
+                    left -= 1
+                    if profile is not None:
+                        profile.count(profile.nodes, depth)
+                    news = visit(node, depth)
+                    if depth < limit:
+                        levels.append(iter(children(node)))
+                        path.append(node)
+                        depth += 1
+                    if depth >= _SUSPECT and depth & (depth - 1) == 0:
+                        self._refuse_endless(node, depth)
+                going = left > 0 and not news
+                break
+            else:
+                levels.pop()
+                depth -= 1
+                if path.pop() is not _NOBODY:
+                    counts.backtracks += 1
+                    if profile is not None:
+                        profile.count(profile.backtracks, depth)
+                    if counts.backtracks >= last_backtrack:
+                        break
+        counts.nodes += nodes - left
+        return news
+
+    def _rank(self, value: Any, node: Any) -> Number:
+        """Return the rank of a bound that is not a plain number.
+
+        Raises:
+            SearchError: the bound is no number, or NaN.
+        """
+        return rank_of(self._problem, "bound", value, node)
+
+    def _prune(self, rank: Number, node: Any, depth: int) -> None:
+        """Count a node as pruned.
+
+        Raises:
+            SearchError: the rank of its bound is NaN.
+        """
+        if rank != rank:
+            self._rank(rank, node)
+        self.counts.pruned += 1
+        if self.profile is not None:
+            self.profile.count(self.profile.pruned, depth)
+
+    def _passed_over(self, node: Any, depth: int) -> bool:
+        """Return whether a node is not visited here: given away at the cutoff, or dominated."""
+        if depth >= self._cutoff:
+            self.given.append((depth, node))
+            self._goal.order += 1
+            return True
+        if self._labels is None or not self._labels.dominated(node, depth):
             return False
-        except TypeError:
-            explain(self._problem, node, bound is not None)
-            raise
-        finally:
-            counts.nodes, counts.pruned = visited, pruned
+        self.counts.dominated += 1
+        if self.profile is not None:
+            self.profile.count(self.profile.dominated, depth)
+        return True
 
     def _take(self, dive: Dive[Any], depth: int) -> bool:
-        """Takes what a kernel has done but for its nodes; what it leaves are levels of ours."""
+        """Take over the results of a kernel, except its number of nodes; adopt its levels."""
         counts = self.counts
+        counts.pruned += dive.pruned
         counts.backtracks += dive.backtracks
         counts.deepest = max(counts.deepest, depth + dive.deepest)
         if (profile := self.profile) is not None:
@@ -287,15 +293,15 @@ class DepthFirst:
         return news
 
     def remaining(self) -> Task:
-        """What is left of the task; children not made yet are made now."""
+        """Return the part of the task that is left; the remaining children are generated."""
         rest = [list(level) for level in self._levels]
         self._levels[:] = map(iter, rest)
         return Task(self._first, tuple(rest), self._order)
 
     def share(self, everything: bool) -> list[tuple[int, Any]]:
-        """Parts with the unvisited nodes nearest the root: all at that depth, or the first one.
+        """Remove and return the unvisited nodes nearest the root: all at their depth, or the first.
 
-        Nodes that the bound rules out by now are dropped here rather than given away.
+        Nodes that the bound rules out by now are dropped instead of given away.
         """
         for i in range(self._nearest, len(self._levels)):
             level = self._unpruned(i)
@@ -310,7 +316,7 @@ class DepthFirst:
         return []
 
     def _any_below(self, i: int) -> bool:
-        """Whether there is an unvisited node below the i-th level of those kept."""
+        """Return whether there is an unvisited node below the i-th level of the stack."""
         for j in range(i + 1, len(self._levels)):
             for node in self._levels[j]:
                 self._levels[j] = chain((node,), self._levels[j])
@@ -318,35 +324,33 @@ class DepthFirst:
         return False
 
     def _unpruned(self, i: int) -> list[Any]:
-        """The unvisited nodes of the i-th level kept that the bound does not rule out."""
+        """Return the unvisited nodes of the i-th level that the bound does not rule out."""
         if self._bound is None:
             return list(self._levels[i])
         level: list[Any] = []
         for node in self._levels[i]:
-            rank = rank_of(self._problem, "bound", self._bound(node), node)
+            rank = self._rank(self._bound(node), node)
             if rank < self._goal.threshold and rank <= self._cells[CUT]:
                 level.append(node)
                 continue
-            self.counts.pruned += 1
-            if self.profile is not None:
-                self.profile.count(self.profile.pruned, self._first + i)
+            self._prune(rank, node, self._first + i)
             if self._problem.sorted_by_bound:
                 break
         return level
 
     def _refuse_endless(self, node: Any, depth: int) -> None:
-        """Raises an error if a node is its own ancestor, or too deep for there to be an end."""
+        """Raise an error if a node is its own ancestor, or so deep that the tree may be endless."""
         if not self._endless:
             return
-        if any(same(ancestor, node) for ancestor in self._path[:-1]):
-            raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
+        if any(equal_nodes(ancestor, node) for ancestor in self._path[:-1]):
+            raise SearchError(f"{node_text(node)} lies below itself: the children lead in a circle")
         if depth >= DEEPEST:
             raise too_deep(node)
 
 
 def too_deep(node: Any) -> SearchError:
-    """The error of a tree in which a node is at depth ``DEEPEST``."""
+    """Return the error of a tree with a node at depth ``DEEPEST``."""
     return SearchError(
-        f"the tree is deeper than {DEEPEST} nodes, as at {shown(node)}: "
+        f"the tree is deeper than {DEEPEST} nodes, as at {node_text(node)}: "
         "it may have no end; give a limit of the depth"
     )

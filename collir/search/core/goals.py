@@ -1,12 +1,12 @@
-"""What a worker looks for: solutions better than it knows, one that is good enough, or a fold."""
+"""The goals of a search: the best solutions, a solution that reaches a target, or a fold."""
 
 import heapq
 import math
 from typing import Any, Generic, Protocol, TypeVar
 
 from collir.search.core.board import cut_below
-from collir.search.core.problem import Kind, Number, Problem, has, rank_of, sign
-from collir.search.core.tasks import Found
+from collir.search.core.problem import Kind, Number, Problem, overrides, rank_of, sign
+from collir.search.core.tasks import RankedSolution
 
 Total = TypeVar("Total")
 
@@ -15,20 +15,20 @@ class Fold(Protocol[Total]):
     """A monoid over nodes: ``merge`` is associative and commutative, ``empty`` its unit."""
 
     def empty(self) -> Total:
-        """The total of no nodes."""
+        """Return the total of no nodes."""
         ...
 
     def add(self, total: Total, problem: Problem[Any], node: Any, depth: int) -> Total:
-        """The total with one node more; ``total`` may be changed in place."""
+        """Return the total with one more node; ``total`` may be changed in place."""
         ...
 
     def merge(self, total: Total, other: Total) -> Total:
-        """The total of both; ``total`` may be changed in place."""
+        """Return the sum of two totals; ``total`` may be changed in place."""
         ...
 
 
 class Solutions(Fold[int]):
-    """How many nodes are solutions (have an objective)."""
+    """The number of nodes that are solutions (have an objective)."""
 
     def empty(self) -> int:
         return 0
@@ -41,7 +41,7 @@ class Solutions(Fold[int]):
 
 
 class Nodes(Fold[int]):
-    """How many nodes there are, the root among them."""
+    """The number of nodes, including the root."""
 
     def empty(self) -> int:
         return 0
@@ -54,7 +54,7 @@ class Nodes(Fold[int]):
 
 
 class NodesByDepth(Fold[list[int]]):
-    """How many nodes there are at each depth, the root alone at depth 0."""
+    """The number of nodes at each depth; the root is alone at depth 0."""
 
     def empty(self) -> list[int]:
         return []
@@ -73,7 +73,7 @@ class NodesByDepth(Fold[list[int]]):
 
 
 class Collect(Fold[list[Any]]):
-    """All solutions, as ``show`` gives them; in no order that can be relied on."""
+    """A list of all solutions, as ``show`` returns them, in no specified order."""
 
     def empty(self) -> list[Any]:
         return []
@@ -89,53 +89,53 @@ class Collect(Fold[list[Any]]):
 
 
 class Goal(Protocol):
-    """What a worker does with each node that it visits.
+    """The result that a worker computes from the nodes it visits.
 
     Attributes:
         kind: the kind of search.
-        threshold: nodes whose bound has this rank or a greater one are not needed.
+        threshold: the rank from which on nodes are not needed, by the rank of their bounds.
         found: the solutions since the last report.
-        order: the place, in the order of the search, of what is found now.
+        order: the place of the next solution in the order of the search.
     """
 
     kind: Kind
     threshold: Number
-    found: list[Found]
+    found: list[RankedSolution]
     order: int
 
     def visit(self, node: Any, depth: int) -> bool:
-        """Looks at a node; True if there is something that others should know."""
+        """Process a node; return whether other workers should learn of the result."""
         ...
 
     def offer(self, rank: Number, node: Any) -> bool:
-        """Takes a solution that a kernel has found; True as for ``visit``."""
+        """Process a solution that a kernel has found; return the same as ``visit``."""
         ...
 
     def merge(self, total: Any) -> None:
-        """Adds what a kernel has folded."""
+        """Add the total of a kernel."""
         ...
 
     def take(self) -> Any:
-        """What was folded since the last time; None if this is no fold."""
+        """Return the total since the last call and start again; None if this is no fold."""
         ...
 
     def cut(self) -> float:
-        """The greatest rank still worth looking at, by what this worker has found."""
+        """Return the greatest rank still needed, by the solutions that this worker has found."""
         ...
 
 
 class _NoFold:
-    """The part of a goal that is for folds, where there is none."""
+    """The methods for totals of a goal that is no fold."""
 
     def merge(self, total: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def take(self) -> Any:
-        """Nothing."""
+        """Return None: there is no total."""
         return None
 
 
-class Best(_NoFold):
+class BestSolutions(_NoFold):
     """The ``k`` best solutions, or those better than a value known before."""
 
     kind: Kind = "optimise"
@@ -147,11 +147,11 @@ class Best(_NoFold):
         self._ranks: list[Number] = []  # of the k best found here, negated: a heap
         self._sign = sign(problem)
         self.threshold: Number = known
-        self.found: list[Found] = []
+        self.found: list[RankedSolution] = []
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:
-        """Keeps a solution that is among the best."""
+        """Keep a solution that is among the best; return whether it is."""
         value = self._objective(node)
         if value is None:
             return False
@@ -161,10 +161,10 @@ class Best(_NoFold):
         return self.offer(rank_of(self._problem, "objective", value, node), node)
 
     def offer(self, rank: Number, node: Any) -> bool:
-        """Keeps a solution that is among the best."""
+        """Keep a solution that is among the best; return whether it is."""
         if rank >= self.threshold:
             return False
-        self.found.append(Found(rank, self.order, node))
+        self.found.append(RankedSolution(rank, self.order, node))
         if self._k == 1:
             self.threshold = rank
             return True
@@ -176,11 +176,11 @@ class Best(_NoFold):
         return True
 
     def cut(self) -> float:
-        """Better than the worst of the ``k`` best found here."""
+        """Return the greatest rank that is better than the worst of the ``k`` best found here."""
         return cut_below(self.threshold)
 
 
-class Reach(_NoFold):
+class TargetSolution(_NoFold):
     """One solution that is as good as a target, or better."""
 
     kind: Kind = "decide"
@@ -189,25 +189,25 @@ class Reach(_NoFold):
         self._problem = problem
         self._target = rank_of(problem, "target", target, problem.root())
         self.threshold: Number = math.inf
-        self.found: list[Found] = []
+        self.found: list[RankedSolution] = []
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:
-        """Keeps a solution that reaches the target."""
+        """Keep a solution that reaches the target; return whether it does."""
         value = self._problem.objective(node)
         return value is not None and self.offer(
             rank_of(self._problem, "objective", value, node), node
         )
 
     def offer(self, rank: Number, node: Any) -> bool:
-        """Keeps a solution that reaches the target."""
+        """Keep a solution that reaches the target; return whether it does."""
         if rank > self._target:
             return False
-        self.found.append(Found(rank, self.order, node))
+        self.found.append(RankedSolution(rank, self.order, node))
         return True
 
     def cut(self) -> float:
-        """The cut is the target, from the beginning: nothing found moves it."""
+        """Return infinity: the coordinator sets the cut to the target, and no solution moves it."""
         return math.inf
 
 
@@ -222,32 +222,32 @@ class Folding(Generic[Total]):
         self._add = fold.add
         self.total: Total = fold.empty()
         self.threshold: Number = math.inf
-        self.found: list[Found] = []
+        self.found: list[RankedSolution] = []
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:
-        """Adds a node."""
+        """Add a node to the total."""
         self.total = self._add(self.total, self._problem, node, depth)
         return False
 
     def merge(self, total: Total) -> None:
-        """Adds what a kernel has folded."""
+        """Add the total of a kernel."""
         self.total = self._fold.merge(self.total, total)
 
     def take(self) -> Total:
-        """The total since the last time."""
+        """Return the total since the last call and start again."""
         total, self.total = self.total, self._fold.empty()
         return total
 
     def offer(self, rank: Number, node: Any) -> bool:
-        """There are no solutions to offer."""
+        """Ignore a solution: a fold needs none."""
         return False
 
     def cut(self) -> float:
-        """All nodes are needed."""
+        """Return infinity: all nodes are needed."""
         return math.inf
 
 
 def prunes(problem: Problem[Any], kind: Kind) -> bool:
-    """Whether a search of this kind uses the problem's bound."""
-    return kind != "enumerate" and has(problem, "bound")
+    """Return whether a search of this kind uses the problem's bound."""
+    return kind != "enumerate" and overrides(problem, "bound")

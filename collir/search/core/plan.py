@@ -1,4 +1,4 @@
-"""What all workers of one search know."""
+"""The plan of a search, which all its workers share."""
 
 import math
 import pickle
@@ -11,8 +11,8 @@ from collir.search.core.board import Board
 from collir.search.core.coordination import Coordination, Ordered, Sequential
 from collir.search.core.dominance import Labels
 from collir.search.core.explore import DepthFirst, Explorer
-from collir.search.core.goals import Best, Fold, Folding, Goal, Reach
-from collir.search.core.problem import Kernel, Kind, Number, Problem, SearchError, has
+from collir.search.core.goals import BestSolutions, Fold, Folding, Goal, TargetSolution
+from collir.search.core.problem import Kernel, Kind, Number, Problem, SearchError, overrides
 
 Order = Literal["depth-first", "best-first"]
 ORDERS: tuple[Order, ...] = ("depth-first", "best-first")
@@ -20,15 +20,15 @@ ORDERS: tuple[Order, ...] = ("depth-first", "best-first")
 
 @dataclass(frozen=True)
 class Plan:
-    """A search: the problem, what is looked for, and how.
+    """A search: the problem, the goal, and the strategy.
 
     Attributes:
-        known: the rank of a value known before: only better solutions are looked for.
-        target: the objective that decides.
-        every: seconds after which a task that goes on is reported, so that little is lost; None:
-            only when it ends.
-        slice: nodes visited between two looks at the clock, None: as many as take about 2 ms.
-        most: nodes that one worker visits at most.
+        known: the rank of a value known in advance; only better solutions are searched for.
+        target: the objective that a decision must reach.
+        every: seconds after which a running task is reported, so that little work is lost with a
+            worker; None: a task is reported when it ends.
+        slice: nodes visited between two looks at the clock; None: about 2 ms of them.
+        most: the maximum number of nodes that one worker visits.
     """
 
     problem: Problem[Any]
@@ -46,25 +46,25 @@ class Plan:
     most: float = math.inf
 
     def goal(self) -> Goal:
-        """What a worker looks for."""
+        """Return a new goal for a worker."""
         if self.kind == "decide":
             assert self.target is not None
-            return Reach(self.problem, self.target)
+            return TargetSolution(self.problem, self.target)
         if self.kind == "enumerate":
             assert self.fold is not None
             return Folding(self.problem, self.fold)
-        return Best(self.problem, self.k, self.known)
+        return BestSolutions(self.problem, self.k, self.known)
 
     def kernel(self) -> Kernel[Any] | None:
-        """The problem's compiled search, if it has one for this."""
+        """Return the problem's compiled search, if it has one for this kind of search."""
         if self.k > 1 or self.depth_limit is not None or self.order != "depth-first":
             return None
         return self.problem.kernel(self.kind, self.fold)
 
     def explorer(self, goal: Goal, board: Board, kernel: Kernel[Any] | None) -> Explorer:
-        """How a worker goes through a task."""
+        """Return a new search of tasks for a worker."""
         labels = None
-        if self.kind != "enumerate" and self.problem.dominance and has(self.problem, "key"):
+        if self.kind != "enumerate" and self.problem.dominance and overrides(self.problem, "key"):
             labels = Labels(self.problem, self.k, with_depth=self.depth_limit is not None)
         if self.order == "best-first":
             return BestFirst(self.problem, goal, board, labels, self.depth_limit, self.profile)
@@ -72,20 +72,20 @@ class Plan:
 
     @property
     def counts(self) -> bool:
-        """Whether a node that is searched twice, when a worker is lost, would spoil the answer.
+        """Return whether searching a node twice, after a worker was lost, changes the answer.
 
-        One that is does no harm to the best solution: then what is left of a task need not be said
-        each time that parts of it are given away.
+        The single best solution does not change: then a report that gives nodes away need not say
+        what is left of the task.
         """
         return self.kind == "enumerate" or self.k > 1
 
     @property
     def ordered(self) -> bool:
-        """Whether the place of a solution in the search decides between equal ones."""
+        """Return whether the place of a solution in the search decides between equal solutions."""
         return isinstance(self.coordination, Ordered)
 
     def packed(self) -> bytes:
-        """The plan as bytes, for other processes.
+        """Return the plan as bytes for other processes.
 
         Raises:
             SearchError: the problem or the fold cannot be pickled.
@@ -93,11 +93,11 @@ class Plan:
         return self._pickled(self)
 
     def packed_fold(self) -> bytes:
-        """The fold as bytes, by which a later search is known to compute the same."""
+        """Return the fold as bytes; a resumed search must have the same."""
         return self._pickled(self.fold)
 
     def identity(self) -> Hashable:
-        """What a later search is known by to be of the same problem."""
+        """Return the identity of the problem; a resumed search must have the same."""
         named = self.problem.identity()
         return (
             self._pickled(self.problem) if named is None else (type(self.problem).__name__, named)

@@ -1,8 +1,8 @@
-"""What is searched: a tree, given by its root and the children of a node, and what nodes are worth.
+"""Problems: a tree, given by its root and the children of a node, and the values of its nodes.
 
-A problem is ordinary Python. Nodes are values: never changed once made, and picklable where they
-travel (processes, MPI, checkpoints). ``children`` is called when a node is expanded and its
-iterator is drawn from one child at a time, so that what is pruned first is never made.
+A problem is ordinary Python. Nodes are immutable values, and picklable where they are sent
+(processes, MPI, checkpoints). ``children`` is called when a node is expanded. Its iterator is
+advanced one child at a time, so that children behind a pruned one need not be generated.
 """
 
 import math
@@ -21,16 +21,16 @@ Cost = Number | tuple[Number, ...]
 
 
 class SearchError(Exception):
-    """A problem, an option or an engine that cannot be used as asked; says why and what helps."""
+    """An unusable problem, option or engine; the message says why and what helps."""
 
 
 @dataclass(frozen=True)
 class Dive(Generic[Node]):
-    """What a kernel has done below one node.
+    """The result of a kernel below one node.
 
-    ``solutions`` are (value, node), in the order found, each better than what was known; ``total``
-    is what an enumeration adds; ``rest`` are the levels left unexplored when the limit was reached:
-    for each depth below the start, shallowest first, the nodes at that depth not yet visited.
+    ``solutions`` are (value, node) in the order found, each better than the ones known before it;
+    ``total`` is the fold of an enumeration; ``rest`` are the levels left when the limit was
+    reached: for each depth below the start, shallowest first, the unvisited nodes at that depth.
     """
 
     nodes: int
@@ -46,23 +46,23 @@ class Kernel(Protocol[Node]):
     """A compiled search of a whole subtree (optional; see ``Problem.kernel``)."""
 
     def __call__(self, node: Node, cut: NDArray[np.float64], limit: int) -> Dive[Node]:
-        """Searches the subtree of ``node``, itself included, visiting about ``limit`` nodes.
+        """Search the subtree of ``node``, including ``node``, and visit about ``limit`` nodes.
 
-        ``cut`` has one element, which others may lower meanwhile: nothing is needed whose bound
-        (negated if the sense is ``max``) is greater than ``cut[0]``.
+        ``cut`` has one element, which other workers may lower meanwhile: a node is not needed if
+        its bound (negated if the sense is ``max``) is greater than ``cut[0]``.
         """
         ...
 
 
 class Problem(Generic[Node]):
-    """A tree and what its nodes are worth; subclasses give ``root``, ``children`` and what else.
+    """A tree and the values of its nodes; subclasses define ``root``, ``children`` and more.
 
     Attributes:
-        sense: whether a small or a great objective is good.
-        target: the objective that ``decide`` looks for, or better.
-        sorted_by_bound: children come in the order of their bounds, best first, so that once one of
-            them is pruned the later ones need not be made.
-        dominance: whether ``key`` is used: it may save nodes, and costs time and memory.
+        sense: ``min`` if small objectives are good, ``max`` if great ones are.
+        target: the objective that a solution of ``decide`` must reach.
+        sorted_by_bound: whether children come in the order of their bounds, best first, so that
+            after a pruned child the later ones need not be generated.
+        dominance: whether ``key`` is used. It may save nodes; it costs time and memory.
     """
 
     sense: Sense = "max"
@@ -71,98 +71,100 @@ class Problem(Generic[Node]):
     dominance: bool = True
 
     def root(self) -> Node:
-        """The node that all others lie below."""
+        """Return the root of the tree."""
         raise NotImplementedError(f"{type(self).__name__} gives no root")
 
     def children(self, node: Node) -> Iterable[Node]:
-        """The children of a node, the most promising first: finitely many, the same each time."""
+        """Return the children of a node, most promising first: finitely many, always the same."""
         raise NotImplementedError(f"{type(self).__name__} gives no children")
 
     def objective(self, node: Node) -> Number | None:
-        """What the node is worth as a solution; None if it is none."""
+        """Return the value of the node as a solution; None if it is no solution."""
         return None
 
     def bound(self, node: Node) -> Number:
-        """No solution at the node or below it is better than this (admissible)."""
+        """Return a value that no solution at or below the node exceeds in quality (admissible)."""
         return math.inf if self.sense == "max" else -math.inf
 
     def key(self, node: Node) -> Hashable:
-        """A name of the state that the node has reached, or None.
+        """Return a name of the state that the node has reached, or None.
 
-        Nodes of one key have the same subtrees, but for what it has cost to reach them (``cost``,
-        which every solution below is worse for): of two, the dearer one is dropped, and of two that
-        cost the same, one. Not used when enumerating.
+        Nodes with equal keys have equal subtrees, except that a greater ``cost`` of a node makes
+        every solution below it worse. Of two such nodes the dearer one is dropped; of two with the
+        same cost, one of them. Enumerations do not use keys.
         """
         return None
 
     def cost(self, node: Node) -> Cost:
-        """What it took to reach the node; small is good.
+        """Return the cost of reaching the node; small is good.
 
-        Of several costs (a tuple), none may be greater for a node to replace another of its key.
+        If it is a tuple, a node replaces another with the same key only if no part is greater.
         """
         raise NotImplementedError(f"{type(self).__name__} has a key but no cost")
 
     def show(self, node: Node) -> Any:
-        """What the node is as a solution, for people and for JSON."""
+        """Return the node as a solution, for people and for JSON."""
         return node
 
     def identity(self) -> Hashable:
-        """What a checkpoint knows the problem by; None: its pickle.
+        """Return the identity of the problem in checkpoints; None: its pickle.
 
-        To be given where that differs from process to process (sets of strings), or with what the
-        problem remembers while it is searched.
+        Define it where the pickle differs from process to process (sets of strings), or changes
+        with values that the problem caches during a search.
         """
         return None
 
     def kernel(self, kind: Kind, fold: object) -> Kernel[Node] | None:
-        """A compiled search of subtrees of this problem for this kind of search, or None.
+        """Return a compiled search of subtrees for this kind of search, or None.
 
-        ``fold`` is what ``enumerate`` was asked to compute, None for the other kinds. Called once
-        by each worker, so compiling and preparing arrays belongs here. Not used for several best
-        solutions, nor with a limit on the depth.
+        ``fold`` is the fold of an enumeration, None for the other kinds. Each worker calls this
+        once, so it is the place to compile and to prepare arrays. Kernels are not used for several
+        best solutions, nor with a depth limit.
         """
         return None
 
 
 make_node: Callable[..., Any] = tuple[Any, ...].__new__
-"""Makes a NamedTuple of a class from a tuple of its fields, in half the time of a call."""
+"""Function that makes a NamedTuple from its class and fields, in half the time of a call."""
 
 
-def has(problem: Problem[Any], method: str) -> bool:
-    """Whether a problem gives a method of its own, or leaves the default."""
+def overrides(problem: Problem[Any], method: str) -> bool:
+    """Return whether a problem overrides a method."""
     return getattr(type(problem), method) is not getattr(Problem, method)
 
 
 def sign(problem: Problem[Any]) -> int:
-    """What turns a value into its rank: of two ranks, the smaller is the better."""
+    """Return the factor that turns a value into its rank; of two ranks the smaller is better."""
     if problem.sense not in ("min", "max"):
         raise SearchError(f"the sense of a problem is 'min' or 'max', not {problem.sense!r}")
     return 1 if problem.sense == "min" else -1
 
 
 def rank_of(problem: Problem[Any], what: str, value: Any, node: object) -> Number:
-    """The rank of an objective or bound, checked.
+    """Check an objective or a bound, and return its rank.
 
     Raises:
-        SearchError: it is no number, or not a number (NaN).
+        SearchError: the value is not an int or a float, or is NaN.
     """
     number: Any = cast(Any, value).item() if isinstance(value, np.generic) else value
     if not isinstance(number, int | float):
-        found = shown(cast(object, value))
-        raise SearchError(f"the {what} of {shown(node)} is {found}: it must be an int or a float")
+        shown = node_text(cast(object, value))
+        raise SearchError(
+            f"the {what} of {node_text(node)} is {shown}: it must be an int or a float"
+        )
     if number != number:
-        raise SearchError(f"the {what} of {shown(node)} is not a number (NaN)")
+        raise SearchError(f"the {what} of {node_text(node)} is not a number (NaN)")
     return sign(problem) * number
 
 
-def whole(what: str, value: object, least: int) -> None:
-    """Raises an error if a value is no whole number, or too small a one."""
+def check_whole(what: str, value: object, least: int) -> None:
+    """Raise an error if a value is not a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise SearchError(f"{what} must be a whole number of at least {least}, not {value!r}")
 
 
 def explain(problem: Problem[Any], node: Any, bounded: bool) -> None:
-    """Raises the right error if a bound or an objective is why a node could not be dealt with.
+    """Raise a clear error if the bound or the objective of a node caused a TypeError.
 
     Raises:
         SearchError: the bound or the objective of the node is no number.
@@ -173,15 +175,15 @@ def explain(problem: Problem[Any], node: Any, bounded: bool) -> None:
         rank_of(problem, "objective", value, node)
 
 
-def same(one: Any, other: Any) -> bool:
-    """Whether two nodes are equal, for nodes of any kind."""
-    if type(one) is not type(other):
+def equal_nodes(a: Any, b: Any) -> bool:
+    """Return whether two nodes of any type are equal."""
+    if type(a) is not type(b):
         return False
-    equal = one == other
+    equal = a == b
     return bool(equal.all()) if isinstance(equal, np.ndarray) else bool(equal)
 
 
-def shown(node: object) -> str:
-    """A node in a message: of a long one, the beginning."""
+def node_text(node: object) -> str:
+    """Return the text of a node for a message, cut if it is long."""
     text = repr(node)
     return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,7 +1,7 @@
-"""What is passed between who divides a search and who does it: tasks and reports.
+"""Tasks and reports: the messages between the coordinator and the workers of a search.
 
-A task is nodes that nobody has visited yet: their bounds and objectives are looked at by whoever
-runs the task, exactly as if he had generated them. So the root of a task is a node like all others.
+A task is a list of unvisited nodes. The worker that runs the task asks for their bounds and
+objectives, as if it had generated them itself: the root of a task is a node like any other.
 """
 
 import math
@@ -13,11 +13,11 @@ from collir.search.core.problem import Number, SearchError
 
 
 class Task(NamedTuple):
-    """Nodes still to be visited, with all that lies below them.
+    """Unvisited nodes, which stand for the subtrees below them.
 
     ``levels[i]`` are nodes at depth ``depth + i``; the deepest ones are visited first, those of one
-    level in their order. ``order`` is the task's place among all, where the coordination keeps one,
-    and ``known`` then the rank of what was found in earlier places: nothing as dear is needed.
+    level in their order. Where the coordination keeps an order, ``order`` is the task's place
+    and ``known`` the rank of the solutions in earlier places: only smaller ranks are needed.
     """
 
     depth: int
@@ -31,7 +31,7 @@ class Task(NamedTuple):
         return sum(map(len, self.levels))
 
     def pieces(self) -> "list[Task]":
-        """A task for each node, the deepest first."""
+        """Return a task for each node, the deepest first."""
         return [
             Task(self.depth + i, ([node],), self.order)
             for i in reversed(range(len(self.levels)))
@@ -39,8 +39,8 @@ class Task(NamedTuple):
         ]
 
 
-class Found(NamedTuple):
-    """A solution: what it is worth (small is good), its place where an order is kept, its node."""
+class RankedSolution(NamedTuple):
+    """A solution: its rank (small is good), its place where an order is kept, and its node."""
 
     rank: Number
     order: int
@@ -49,21 +49,21 @@ class Found(NamedTuple):
 
 @dataclass
 class Counts:
-    """What was done, as sums."""
+    """The number of nodes visited, pruned, dominated and completed."""
 
     nodes: int = 0
     """Nodes visited: neither pruned nor dominated."""
     pruned: int = 0
-    """Nodes whose bound was no better than what was known (a sorted level counts as one)."""
+    """Nodes whose bound was no better than a known solution (a sorted level counts as one)."""
     dominated: int = 0
     """Nodes whose state had been reached at no greater cost."""
     backtracks: int = 0
-    """Nodes whose children were all seen to (depth first: with all below them)."""
+    """Nodes whose children were all handled (depth first: whose subtrees were searched)."""
     deepest: int = 0
     """The greatest depth of a visited node; the root has depth 0."""
 
     def add(self, other: "Counts") -> None:
-        """Adds what another has done."""
+        """Add the numbers of another worker or report."""
         self.nodes += other.nodes
         self.pruned += other.pruned
         self.dominated += other.dominated
@@ -73,37 +73,37 @@ class Counts:
 
 @dataclass
 class Profile:
-    """What was done at each depth: lists indexed by it. Their sums are the ``Counts``."""
+    """The ``Counts`` of each depth: lists indexed by depth."""
 
     nodes: list[int] = field(default_factory=list[int])
     pruned: list[int] = field(default_factory=list[int])
     dominated: list[int] = field(default_factory=list[int])
     backtracks: list[int] = field(default_factory=list[int])
     tasks: list[tuple[int, float, int]] = field(default_factory=list[tuple[int, float, int]])
-    """Of each finished task: the depth of its root, its run time in seconds, its nodes."""
+    """For each finished task: the depth of its root, its run time in seconds, its nodes."""
 
     def count(self, what: list[int], depth: int, number: int = 1) -> None:
-        """Adds to one of the lists."""
+        """Add ``number`` to one of the lists at a depth."""
         if depth >= len(what):
             what.extend([0] * (depth + 1 - len(what)))
         what[depth] += number
 
     def add(self, other: "Profile") -> None:
-        """Adds what another has done."""
+        """Add the numbers of another worker or report."""
         for name in ("nodes", "pruned", "dominated", "backtracks"):
             for depth, number in enumerate(getattr(other, name)):
                 self.count(getattr(self, name), depth, number)
         self.tasks += other.tasks
 
 
-State = Literal["running", "done", "returned", "failed"]
+ReportState = Literal["running", "done", "returned", "failed"]
 
 
 class WorkerError(SearchError):
-    """What went wrong in another process; the message has the text of the exception there."""
+    """An error in another process; the message holds the text of the exception there."""
 
 
-def described(error: BaseException, who: str = "a worker") -> str:
+def exception_text(error: BaseException, who: str = "a worker") -> str:
     """Return the text of an exception for another process."""
     if isinstance(error, SearchError):
         return str(error)
@@ -113,18 +113,18 @@ def described(error: BaseException, who: str = "a worker") -> str:
 
 @dataclass
 class Report:
-    """What a worker has done of a task since its last report of it.
+    """The work that a worker has done on a task since its last report of that task.
 
-    ``found`` and ``total`` are solutions and what an enumeration adds; ``given`` are nodes (with
-    their depths) that become tasks of their own; ``kept``, if given, is what the worker is still to
-    do: with it a lost worker's task is searched again. The state ``returned`` gives back all of
-    ``kept`` or, if that is None, the whole task. The state ``failed`` says that ``error`` was
-    raised: of what was done since the last report, only solutions are told.
+    ``found`` are solutions and ``total`` is the fold of an enumeration; ``given`` are nodes, as
+    (depth, node), that become tasks of their own; ``kept``, if not None, is the part of the task
+    that is left: if the worker is lost, that part is searched again. The state ``returned`` gives
+    back ``kept`` or, if that is None, the whole task. The state ``failed`` says that ``error`` was
+    raised: of the work since the last report, only solutions are reported.
     """
 
     ident: int
-    state: State
-    found: list[Found] = field(default_factory=list[Found])
+    state: ReportState
+    found: list[RankedSolution] = field(default_factory=list[RankedSolution])
     total: Any = None
     given: list[tuple[int, Any]] = field(default_factory=list[tuple[int, Any]])
     kept: Task | None = None
@@ -135,5 +135,5 @@ class Report:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pack the report for another process: the text of an exception that is not ours."""
-        error = None if self.error is None else WorkerError(described(self.error))
+        error = None if self.error is None else WorkerError(exception_text(self.error))
         return {**self.__dict__, "error": error}

@@ -1,4 +1,4 @@
-"""A worker: it runs tasks a slice at a time, and says what it has done and what it gives away."""
+"""A worker runs tasks a slice at a time, and reports its results and the nodes it gives away."""
 
 import heapq
 import math
@@ -8,37 +8,37 @@ from collections.abc import Callable
 from collir.search.core.board import COUNTERS, CUT, LAST, STOP, WANTED, Board, cut_at
 from collir.search.core.coordination import Budget, DepthBounded, Ordered, StackStealing
 from collir.search.core.plan import Plan
-from collir.search.core.tasks import Counts, Profile, Report, State, Task
+from collir.search.core.tasks import Counts, Profile, Report, ReportState, Task
 
 SLICE = 0.002
 """Seconds between two looks at the clock and the board."""
 
 KERNEL_SLICE = 0.01
-"""The same where a kernel runs, which sees the cut itself: taking up what it leaves costs time."""
+"""``SLICE`` with a kernel, which reads the cut itself and takes time to be resumed."""
 
 BURST = 0.001
 """Seconds for which reports of short tasks are collected."""
 
 GRAIN = 50
-"""A task runs this many times as long as its report takes before a budget chosen by us is spent."""
+"""The time that an automatic budget lasts, in multiples of the time that a report takes."""
 
 SHORTEST = 0.001
-"""Seconds that such a budget lasts at least."""
+"""The least number of seconds that an automatic budget lasts."""
 
 SELDOM = 20
-"""A report of all that is left is made no more often than this many times what it costs."""
+"""The least time between reports of the rest of a task, in multiples of a report's cost."""
 
 
 class Worker:
-    """Runs the tasks of a queue, one after the other; whoever drives it passes its reports on.
+    """A queue of tasks, run one after the other; the engine delivers the reports.
 
     Args:
         plan: the search.
-        board: what all workers see.
-        index: which worker this is.
+        board: the cells that all workers share.
+        index: the number of this worker.
 
-    After a report was delivered, and not before, ``publish`` tells all what was found: were the
-    worker lost in between, nobody would know the solution that others prune by.
+    The engine calls ``publish`` after it has delivered a report, not before: if the worker were
+    lost in between, other workers would prune by a solution that nobody knows.
     """
 
     def __init__(self, plan: Plan, board: Board, index: int = 0):
@@ -48,7 +48,7 @@ class Worker:
         self._goal = plan.goal()
         self._kernel = plan.kernel()
         self._explorer = plan.explorer(self._goal, board, self._kernel)
-        self._queue: list[tuple[tuple[int, int], int, Task]] = []  # a heap: the next one first
+        self._queue: list[tuple[tuple[int, int], int, Task]] = []  # a heap, the next task first
         self._deepest_first = plan.order == "depth-first" and not plan.ordered
         self._added = 0
         self._running: tuple[int, Task] | None = None
@@ -61,32 +61,32 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether there is something to do, and nodes may still be visited."""
+        """Return whether there are tasks, and more nodes may be visited."""
         waiting = self._running is not None or bool(self._queue)
         return waiting and self._visited < self._plan.most
 
     def add(self, tasks: list[tuple[int, Task]]) -> None:
-        """More tasks: depth first the deepest is next, of equal ones that which came first."""
+        """Add tasks; depth first, the deepest task is run next, and the oldest of equal depth."""
         for ident, task in tasks:
             self._added += 1
             depth = task.depth if self._deepest_first else 0
             heapq.heappush(self._queue, ((-depth, self._added), ident, task))
 
     def step(self) -> list[Report]:
-        """Runs a slice of a task; the reports to deliver, if any."""
+        """Run a slice of a task; return the reports to deliver."""
         return self._guarded(self._step)
 
     def _guarded(self, call: Callable[[], list[Report]]) -> list[Report]:
-        """Calls what runs the problem; an exception drops the task as far as it is not reported.
+        """Call a method that runs the problem; on an exception, drop the running task.
 
-        The coordinator still has the task as it was reported last. What an exception leaves here
-        (a generator that has ended too early) says nothing of what there is to do.
+        The coordinator still has the task as it was last reported. After an exception the state
+        here is of no use: a generator may have ended too early.
         """
         try:
             return call()
         except BaseException as error:
             explorer, goal = self._explorer, self._goal
-            found, _ = list(goal.found), goal.take()
+            solutions, _ = list(goal.found), goal.take()
             goal.found.clear()
             explorer.given.clear()
             explorer.counts = Counts()
@@ -95,7 +95,7 @@ class Worker:
                 self._running = None
                 raise
             ident, self._running = self._running[0], None
-            return [Report(ident, "failed", found=found, error=error)]
+            return [Report(ident, "failed", found=solutions, error=error)]
 
     def _step(self) -> list[Report]:
         if self._running is None:
@@ -117,7 +117,7 @@ class Worker:
         return self._reports(news, now)
 
     def burst(self, search: int) -> list[Report]:
-        """Runs tasks until there is something to tell, or the search of this number is stopped."""
+        """Run tasks until a report is urgent, or the search with this number is stopped."""
         reports: list[Report] = []
         end = time.perf_counter() + BURST
         while self.busy and self._board.cells[STOP] < search:
@@ -136,9 +136,9 @@ class Worker:
         if isinstance(coordination, DepthBounded) and task.depth < coordination.depth:
             cutoff = task.depth + len(task.levels)
         elif isinstance(coordination, Ordered):
-            if task.order < 0:  # the task that makes all others
+            if task.order < 0:  # the task that makes all other tasks
                 cutoff = coordination.depth
-            self._goal = plan.goal()  # what came later in the order says nothing here
+            self._goal = plan.goal()  # later solutions in the order do not count here
             self._goal.threshold = min(self._goal.threshold, task.known)
             self._explorer = plan.explorer(self._goal, self._board, self._kernel)
         self._goal.order = 0
@@ -161,10 +161,10 @@ class Worker:
         return max(1, grain * backtracks / seconds)
 
     def _adapt(self, nodes: int, seconds: float) -> None:
-        """Chooses the nodes of the next slice so that it takes about as long as it should."""
+        """Choose the number of nodes of the next slice so that it takes about ``SLICE`` seconds."""
         if self._plan.slice is None and nodes:
-            wanted = (KERNEL_SLICE if self._kernel else SLICE) * nodes / max(seconds, 1e-7)
-            self._slice = int(min(max(wanted, self._slice / 4, 1), self._slice * 4 + 1))
+            nodes_wanted = (KERNEL_SLICE if self._kernel else SLICE) * nodes / max(seconds, 1e-7)
+            self._slice = int(min(max(nodes_wanted, self._slice / 4, 1), self._slice * 4 + 1))
 
     def _reports(self, news: bool, now: float) -> list[Report]:
         explorer = self._explorer
@@ -172,7 +172,7 @@ class Worker:
         if explorer.finished():
             return [self._report("done")]
         if self._running[1].order > self._board.cells[LAST]:
-            explorer.start(Task(0, ()), math.inf)  # something earlier has decided
+            explorer.start(Task(0, ()), math.inf)  # an earlier task has decided
             return [self._report("done")]
         reports = self._returned() if self._board.cells[WANTED] else []
         self._share()
@@ -184,25 +184,25 @@ class Worker:
         return reports
 
     def _share(self) -> None:
-        """Gives nodes away if the coordination says so."""
+        """Give nodes away if the coordination says so."""
         coordination, explorer = self._plan.coordination, self._explorer
-        wanted = self._board.cells[WANTED] > 0
+        starving = self._board.cells[WANTED] > 0
         if isinstance(coordination, StackStealing):
-            if wanted:
+            if starving:
                 explorer.given += explorer.share(coordination.chunked)
         elif isinstance(coordination, Budget) and self._left <= 0:
-            if wanted or coordination.backtracks is not None:
+            if starving or coordination.backtracks is not None:
                 explorer.given += explorer.share(everything=True)
             self._left = self._budget()
 
     def _returned(self) -> list[Report]:
-        """All tasks not begun, for those who have nothing to do."""
+        """Return all tasks that were not begun, for idle workers."""
         reports = [Report(ident, "returned") for _, ident, _ in sorted(self._queue)]
         self._queue.clear()
         return reports
 
     def stop(self) -> list[Report]:
-        """Ends: everything that is left is given back."""
+        """Stop, and return reports that give back all unfinished tasks."""
         reports = self._returned()
         if self._running is not None:
             needless = self._running[1].order > self._board.cells[LAST]
@@ -210,7 +210,7 @@ class Worker:
             reports += self._guarded(lambda: [self._report("done" if over else "returned")])
         return reports
 
-    def _report(self, state: State, kept: bool = False) -> Report:
+    def _report(self, state: ReportState, kept: bool = False) -> Report:
         assert self._running is not None
         started = time.perf_counter()
         ident, task = self._running
@@ -219,7 +219,7 @@ class Worker:
         report = Report(
             ident,
             state,
-            found=[found for found in goal.found if found.rank <= cut],
+            found=[solution for solution in goal.found if solution.rank <= cut],
             total=goal.take(),
             given=list(explorer.given),
             counts=explorer.counts,
@@ -245,14 +245,14 @@ class Worker:
         return report
 
     def cost(self, seconds: float) -> None:
-        """Learns what a report has cost to make or to send."""
+        """Learn from the seconds that making or sending a report took."""
         self.report_cost += (2 * seconds - self.report_cost) / 16
 
     def publish(self) -> None:
-        """Tells all workers how good a solution is known, once it was reported."""
+        """Publish the cut of the best solution known here, once that was reported."""
         if self._goal.kind != "optimise":
             return
-        if self._plan.ordered:  # equal solutions earlier in the order are wanted too
+        if self._plan.ordered:  # equal solutions earlier in the order are needed too
             self._board.publish(cut_at(self._goal.threshold))
         else:
             self._board.publish(self._goal.cut())

@@ -1,1 +1,1 @@
-"""Who runs the workers: this process, threads, other processes, an executor, the ranks of MPI."""
+"""Engines, which run workers: in this process, threads, processes, executors, ranks of MPI."""

@@ -1,4 +1,4 @@
-"""What the coordinator asks of an engine."""
+"""The interface between the coordinator and an engine."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,21 +10,22 @@ from collir.search.core.tasks import Report, Task
 
 @dataclass
 class Event:
-    """What has come from a worker: reports in their order; or that it is lost with all it had."""
+    """News from a worker: its reports in order, or its loss together with all its tasks."""
 
     worker: int
     reports: list[Report] = field(default_factory=list[Report])
     lost: str | None = None
-    """Why, if it is lost; another worker has taken its place."""
+    """The reason, if the worker is lost and another has taken its place."""
 
 
 class Engine(Protocol):
-    """Workers, and the way to them.
+    """A set of workers and the connections to them.
 
     Attributes:
-        workers: how many there are.
-        board: what all of them see.
-        durable: whether workers can be lost, so that they must say what is left of a long task.
+        workers: the number of workers.
+        board: the cells that all workers share.
+        durable: whether a search survives the loss of a worker: workers then report what is left of
+            a long task.
     """
 
     workers: int
@@ -32,25 +33,25 @@ class Engine(Protocol):
     durable: bool
 
     def start(self, plan: Plan) -> None:
-        """Makes the workers ready for a search."""
+        """Prepare the workers for a search."""
         ...
 
     def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
-        """Gives tasks, with the numbers that reports name them by, to a worker."""
+        """Send tasks to a worker, each with the number by which reports name it."""
         ...
 
     def wait(self, seconds: float) -> list[Event]:
-        """What has come, waiting up to so long for something."""
+        """Return the events that have come, waiting up to ``seconds`` for the first."""
         ...
 
     def stop(self) -> list[Event]:
-        """Ends the search: what was still done, and what is left of the tasks."""
+        """End the search; return the last events, with the rest of the tasks."""
         ...
 
     def close(self) -> None:
-        """Lets the workers go; none is left behind."""
+        """End all workers."""
         ...
 
     def memory(self) -> int:
-        """Bytes of memory that this process and the workers hold."""
+        """Return the bytes of memory that this process and the workers hold."""
         ...

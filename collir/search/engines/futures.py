@@ -1,5 +1,8 @@
-"""Any ``concurrent.futures.Executor``: a future runs a few tasks for a while and gives back what is
-left. There is no memory in common: a worker knows what was known when its future was submitted."""
+"""The engine on any ``concurrent.futures.Executor``: each future runs a few tasks for a while.
+
+A future gives back the rest of its tasks. No memory is shared: a worker sees the board as it was
+when its future was submitted.
+"""
 
 import pickle
 import threading
@@ -16,15 +19,15 @@ from collir.search.engines.base import Event
 from collir.search.engines.memory import resident
 
 RUN = 0.05
-"""Seconds that a future runs before it gives back what is left."""
+"""Seconds that a future runs before it gives back the rest of its tasks."""
 
 
 class Futures:
-    """Workers are futures of an executor, which stays the caller's to shut down.
+    """Workers as futures of an executor, which the caller shuts down.
 
     Args:
-        executor: where they run.
-        workers: how many run at once; None: as many as the executor has.
+        executor: the executor.
+        workers: the number of futures at once; None: the number of the executor's workers.
     """
 
     durable = False
@@ -36,14 +39,14 @@ class Futures:
         self._futures: dict[Future[list[Report]], int] = {}
 
     def start(self, plan: Plan) -> None:
-        """Makes the plan ready to be sent along."""
+        """Pickle the plan, which is sent with each future."""
         self.board.reset()
         self._plan = plan.packed()
         self._name = uuid.uuid4().hex
         self._waiting: dict[int, list[tuple[int, Task]]] = {}
 
     def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
-        """Gives tasks to a worker: a future, if it has none."""
+        """Send tasks to a worker; start a future for it if it has none."""
         if worker in self._futures.values():
             self._waiting.setdefault(worker, []).extend(tasks)
             return
@@ -53,7 +56,7 @@ class Futures:
         self._futures[future] = worker
 
     def wait(self, seconds: float) -> list[Event]:
-        """What has come from the workers."""
+        """Return the events that have come from the workers."""
         done, _ = wait(self._futures, seconds, FIRST_COMPLETED)
         events: list[Event] = []
         for future in done:
@@ -64,7 +67,7 @@ class Futures:
         return events
 
     def stop(self) -> list[Event]:
-        """Ends the search: futures that run end when their time is up."""
+        """End the search; running futures end when their time is up."""
         self._waiting.clear()
         events: list[Event] = []
         for future, worker in self._futures.items():
@@ -74,15 +77,15 @@ class Futures:
         return events
 
     def close(self) -> None:
-        """The executor is the caller's."""
+        """Do nothing: the caller shuts the executor down."""
 
     def memory(self) -> int:
-        """Bytes of memory of this process; that of the executor's is not known."""
+        """Return the bytes of memory of this process; those of the executor are not known."""
         return resident()
 
 
 _HERE = threading.local()
-"""The worker of this thread, and the name of the search that it belongs to."""
+"""The worker of this thread, and the name of the worker's search."""
 
 
 def _result(future: Future[list[Report]]) -> list[Report]:
@@ -99,9 +102,9 @@ def _run(
     told: tuple[float, float, float],
     seconds: float,
 ) -> list[Report]:
-    """Runs tasks for a while; the reports end with what is left of them.
+    """Run tasks for a while; return reports, which end with the rest of the tasks.
 
-    The worker is kept for the next future of the same search: it knows which states it has reached.
+    The worker is kept for the next future of the same search, with the states it has reached.
     """
     if getattr(_HERE, "name", None) != name:
         _HERE.board = Board(1)

@@ -1,12 +1,15 @@
-"""In this process, without threads: one worker for a sequential search, several to test how work is
-divided, in an order that a seed decides and that is the same each time."""
+"""The engine in this process, without threads.
+
+One worker makes a sequential search. Several workers, whose turns a seed decides, make a
+reproducible test of how work is divided.
+"""
 
 import random
 import time
 
 from collir.search.core.board import Board
 from collir.search.core.plan import Plan
-from collir.search.core.problem import whole
+from collir.search.core.problem import check_whole
 from collir.search.core.tasks import Task
 from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
@@ -17,14 +20,13 @@ class Local:
     """Workers that take turns in this process.
 
     Args:
-        workers: how many.
-        seed: of the turns, when there are several.
-        loss: the probability that a worker is lost at a turn, with all that it has not reported: to
-            test what a search does then.
+        workers: the number of workers.
+        seed: the seed of the turns of several workers.
+        loss: the probability that a worker is lost at a turn, with all unreported work; for tests.
     """
 
     def __init__(self, workers: int = 1, seed: int = 0, loss: float = 0.0):
-        whole("workers", workers, 1)
+        check_whole("workers", workers, 1)
         self.workers = workers
         self.board = Board(workers)
         self.durable = loss > 0
@@ -32,17 +34,17 @@ class Local:
         self._random = random.Random(seed)
 
     def start(self, plan: Plan) -> None:
-        """Makes the workers ready for a search."""
+        """Prepare the workers for a search."""
         self.board.reset()
         self._plan = plan
         self._crew = [Worker(plan, self.board, i) for i in range(self.workers)]
 
     def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
-        """Gives tasks to a worker."""
+        """Send tasks to a worker."""
         self._crew[worker].add(tasks)
 
     def wait(self, seconds: float) -> list[Event]:
-        """Lets workers take turns until one has something to report."""
+        """Let workers take turns until one of them has something to report."""
         end = time.monotonic() + seconds
         while busy := [i for i, worker in enumerate(self._crew) if worker.busy]:
             index = busy[0] if len(busy) == 1 else self._random.choice(busy)
@@ -59,12 +61,12 @@ class Local:
         return []
 
     def stop(self) -> list[Event]:
-        """Ends the search."""
+        """End the search; return the last events."""
         return [Event(i, worker.stop()) for i, worker in enumerate(self._crew)]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the engine holds no resources."""
 
     def memory(self) -> int:
-        """Bytes of memory of this process."""
+        """Return the bytes of memory of this process."""
         return resident()

@@ -1,4 +1,4 @@
-"""How much memory processes hold."""
+"""The memory that processes hold."""
 
 import os
 import resource
@@ -10,9 +10,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident(pids: Iterable[int] = ()) -> int:
-    """Bytes of memory that this process and others hold.
+    """Return the bytes of memory that this process and ``pids`` hold together.
 
-    Where the system has no /proc, the most that this process has held so far.
+    On a system without /proc, return the peak memory of this process instead.
     """
     try:
         return sum(_of(pid) for pid in ("self", *pids))

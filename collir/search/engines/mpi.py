@@ -1,14 +1,14 @@
-"""The ranks of an MPI job: rank 0 divides a search, the others do it, and all get the answer.
+"""The engine on the ranks of an MPI job: rank 0 divides the search, the others run it.
 
-Every rank makes the same call. Tasks and reports are messages; the cut, and what rank 0 wants of
-all, are cells that each rank holds and others write (RMA): a better bound needs no message, and a
+Every rank makes the same call and gets the same outcome. Tasks and reports are messages. The board
+is cells that each rank holds and other ranks write (RMA): a better cut needs no message, and a
 worker that prunes by it reads its own memory.
 
-A rank that is lost ends the search: MPI cannot replace it. Most launchers then end the whole job
-themselves: MPICH's kills all ranks at once, with a status that is not 0 and no signal that could be
-caught; the last checkpoint stays. Where the others live on, they notice (within a second on one
-machine; elsewhere when MPI fails to reach it, or after ``patience``), and all ranks raise an error
-that names the lost one.
+The loss of a rank ends the search: MPI cannot replace it. Most launchers then end the whole job
+themselves: MPICH's kills all ranks at once, with a status that is not 0 and without a signal that
+could be caught; the last checkpoint stays. Where the other ranks survive, they notice the loss
+(within a second on one machine; elsewhere when MPI fails to reach the rank, or after ``patience``),
+and all ranks raise an error that names the lost rank.
 """
 
 import os
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from collir.search.core.board import CUT, LAST, STOP, WANTED, Board, size
+from collir.search.core.board import CUT, LAST, STOP, WANTED, Board, cell_count
 from collir.search.core.plan import Plan
 from collir.search.core.problem import SearchError
 from collir.search.core.tasks import Task, WorkerError
@@ -26,7 +26,7 @@ from collir.search.engines.base import Event
 from collir.search.engines.local import Local
 from collir.search.engines.memory import resident
 from collir.search.engines.mpi_link import PATIENCE, Link, LostRankError, Pause, mpi
-from collir.search.engines.mpi_worker import RankWorker, deaf
+from collir.search.engines.mpi_worker import RankWorker, ignored_interrupts
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -40,21 +40,21 @@ LAUNCHERS = (
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
     ("PMIX_RANK", "SLURM_STEP_NUM_TASKS"),
 )
-"""The variables by which launchers tell a process its rank, and how many there are."""
+"""The variables by which launchers tell a process its rank and the number of ranks."""
 
 
 def launched() -> bool:
-    """Whether a launcher has started this process as one of several ranks; MPI is not started."""
+    """Return whether a launcher started this process as one of several ranks; MPI is not used."""
     return _place() is not None
 
 
 def leads() -> bool:
-    """Whether this process is to speak for all: rank 0, or one that is alone; as ``launched``."""
+    """Return whether this process prints for the job: it is rank 0, or alone; MPI is not used."""
     return not _place()
 
 
 def _place() -> int | None:
-    """The rank of this process; None if it is alone."""
+    """Return the rank of this process; None if it is alone."""
     for rank, ranks in LAUNCHERS:
         values = os.environ.get(rank, ""), os.environ.get(ranks, "")
         if all(map(str.isdecimal, values)) and int(values[1]) > 1:
@@ -63,7 +63,7 @@ def _place() -> int | None:
 
 
 def world_size() -> int:
-    """The number of ranks of this job; starts MPI.
+    """Start MPI, and return the number of ranks of this job.
 
     Raises:
         SearchError: mpi4py or MPI is missing.
@@ -72,7 +72,7 @@ def world_size() -> int:
 
 
 def agree(error: str | None) -> tuple[int, str] | None:
-    """The first rank that something is wrong with, and what it is; all ranks of a job must ask.
+    """Return the first rank with an error and the error; all ranks of a job must call this.
 
     Raises:
         SearchError: mpi4py or MPI is missing.
@@ -85,17 +85,17 @@ def agree(error: str | None) -> tuple[int, str] | None:
 
 
 class Mpi:
-    """Workers are the ranks of MPI but the first; a rank that is alone works itself.
+    """Workers as the ranks of MPI except rank 0; a rank that is alone works itself.
 
-    All ranks make it, search with it, and close it together; one program may have several.
+    All ranks make, use and close an engine together; one program may have several engines.
 
     Args:
-        comm: whose ranks; None: all of the job.
-        patience: seconds without a sign of life after which a rank on another machine is taken for
-            lost. It gives none while it is at one node.
+        comm: the communicator; None: all ranks of the job.
+        patience: seconds without a sign of life after which a rank on another machine counts as
+            lost. A rank gives no sign while it handles a single node.
 
     Attributes:
-        rank: this one.
+        rank: the rank of this process.
 
     Raises:
         SearchError: mpi4py or MPI is missing.
@@ -116,7 +116,7 @@ class Mpi:
             self._alone = Local()
             self.board = self._alone.board
         else:
-            self._link = Link(world, size(self.workers), patience)
+            self._link = Link(world, cell_count(self.workers), patience)
             self.board = _RankBoard(self._link, self.workers)
             self._link.meet()
 
@@ -127,16 +127,16 @@ class Mpi:
         self.close()
 
     def together(self, search: Callable[[], Result]) -> Result:
-        """Searches on rank 0, where the others work; all return what it returns.
+        """Run a search on rank 0 while the other ranks work; return its result on all ranks.
 
         Raises:
-            SearchError: on all ranks, whatever went wrong on one (rank 0 raises what it was).
+            SearchError: on all ranks, after an error on any rank (rank 0 raises the error itself).
         """
         if self._alone is not None:
             return search()
         if self.rank == 0:
             return self._lead(search)
-        with deaf():
+        with ignored_interrupts():
             kind, content = RankWorker(self._open(), self.board).serve()
         if kind == "done":
             return pickle.loads(content)
@@ -163,7 +163,7 @@ class Mpi:
         return result
 
     def _tell(self, kind: str, content: object) -> None:
-        """Tells all others how the search has ended."""
+        """Tell all other ranks how the search has ended."""
         link = self._open()
         link.send((rank for rank in self._others if rank != link.lost), (kind, 0, content))
         if link.lost is None:
@@ -177,12 +177,12 @@ class Mpi:
     # The engine, on rank 0.
 
     def start(self, plan: Plan) -> None:
-        """Makes the workers ready for a search."""
+        """Prepare the workers for a search."""
         if self._alone is not None:
             self._alone.start(plan)
             return
         data = plan.packed()
-        if self._running:  # a search that was left by an exception
+        if self._running:  # an exception left the last search
             self.stop()
         self._search += 1
         self._running = True
@@ -192,7 +192,7 @@ class Mpi:
         link.send(self._others, ("plan", self._search, data))
 
     def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
-        """Gives tasks to a worker."""
+        """Send tasks to a worker."""
         if self._alone is not None:
             self._alone.submit(worker, tasks)
             return
@@ -202,7 +202,7 @@ class Mpi:
             raise SearchError(f"nodes cannot be sent to other ranks: {error}") from error
 
     def wait(self, seconds: float) -> list[Event]:
-        """What has come from the workers."""
+        """Return the events that have come from the workers."""
         if self._alone is not None:
             return self._alone.wait(seconds)
         link, pause = self._open(), Pause()
@@ -226,13 +226,13 @@ class Mpi:
         return events
 
     def _go_on(self, link: Link) -> None:
-        """Sends what is still to be sent, and looks for lost ranks."""
+        """Keep pending messages going, give a sign of life, and check for lost ranks."""
         link.sent()
         link.beat(self._others)
         link.look()
 
     def stop(self) -> list[Event]:
-        """Ends the search; waits for the nodes that workers are at."""
+        """End the search, wait for the nodes that workers are at, and return the last events."""
         if self._alone is not None:
             return self._alone.stop()
         link, pause = self._open(), Pause()
@@ -254,14 +254,14 @@ class Mpi:
             if kind == "stopped":
                 waiting.discard(rank)
         for cell, value in ((CUT, float("inf")), (WANTED, 0.0), (LAST, float("inf"))):
-            link.write(cell, value)  # for the next search, while nobody is at one
+            link.write(cell, value)  # for the next search, while no rank searches
         link.written()
         self._running = False
         link.shut = True
         return events
 
     def close(self) -> None:
-        """Lets go of what MPI holds for this; without a lost rank, which must not be waited for."""
+        """Free the resources of MPI, unless a rank is lost, which would never join in."""
         if self._link is None:
             return
         link, self._link = self._link, None
@@ -270,24 +270,24 @@ class Mpi:
             link.close()
 
     def memory(self) -> int:
-        """Bytes of memory of this rank and the others on its machine."""
+        """Return the bytes of memory of this rank and the other ranks on its machine."""
         others = self._link.pids if self._link is not None else {}
         return resident(pid for rank, pid in others.items() if rank != self.rank)
 
 
 class _RankBoard(Board):
-    """The cells of this rank, and with them those of all."""
+    """The cells of this rank; writes go to the cells of all ranks."""
 
     def __init__(self, link: Link, workers: int):
         self._link = link
         super().__init__(workers, link.cells)
 
     def publish(self, cut: float) -> None:
-        """Lowers the cut of all ranks."""
+        """Lower the cut of all ranks."""
         if cut < self.cells[CUT] and not self._link.shut:
             self._link.lower(CUT, cut)
 
     def set(self, cell: int, value: float) -> None:
-        """Tells all ranks something."""
+        """Write a cell of all ranks."""
         if self.cells[cell] != value and not self._link.shut:
             self._link.write(cell, value)

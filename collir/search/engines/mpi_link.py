@@ -1,6 +1,6 @@
-"""What ranks of MPI say to each other: messages, cells that all of them hold, and signs of life.
+"""The connection between the ranks of MPI: messages, shared cells, and signs of life.
 
-Nothing here waits inside MPI, which would hold a core: what is not there yet is asked for again
+Nothing waits inside MPI, which would occupy a core: a request that is not complete is tested again
 after a pause. The first import of mpi4py starts MPI, so it is done when a link is made.
 """
 
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 TAG = 7
-"""Of all messages: the communicator is our own."""
+"""The tag of all messages; the communicator is used for nothing else."""
 
 SHORTEST, LONGEST = 2e-5, 2e-3
-"""Seconds of the first and of the longest pause between two looks."""
+"""Seconds of the shortest and the longest pause between two tests of a request."""
 
 LONG = 65536
-"""Bytes of a message that may take a while to arrive."""
+"""Bytes from which on a message may take a while to arrive."""
 
 BEAT = 0.1
 """Seconds between two signs of life."""
 
 LOOK = 1.0
-"""Seconds between two looks for the others."""
+"""Seconds between two checks of the other ranks."""
 
 PATIENCE = 300.0
-"""Seconds without a sign of life after which a rank on another machine is taken for lost."""
+"""Seconds without a sign of life after which a rank on another machine counts as lost."""
 
 
 class LostRankError(SearchError):
-    """A rank has ended, or is no longer heard of: a search on these ranks cannot go on."""
+    """The loss of a rank, which has ended or is silent: a search on these ranks cannot go on."""
 
     def __init__(self, message: str, rank: int = 0):
         super().__init__(message)
@@ -48,13 +48,13 @@ class LostRankError(SearchError):
 
 
 class Pause:
-    """Waits a little, and longer the longer nothing has happened."""
+    """A pause that gets longer the longer nothing has happened."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Something has happened: the next pause is a short one."""
+        """Make the next pause short, because something has happened."""
         self._since = time.monotonic()
 
     def __call__(self) -> None:
@@ -69,9 +69,9 @@ Result = TypeVar("Result")
 def _names_lost_rank(
     method: "Callable[Concatenate[Link, Parameters], Result]",
 ) -> "Callable[Concatenate[Link, Parameters], Result]":
-    """Turn an error of MPI, as calls raise that need a rank which is gone, into a LostRankError.
+    """Turn an error of MPI, raised by a call that needs a lost rank, into a LostRankError.
 
-    MPI may crash at the next call that has to do with that rank, so none is made after the error.
+    MPI may crash at the next call that involves the rank, so none is made after the error.
     """
 
     @wraps(method)
@@ -86,12 +86,12 @@ def _names_lost_rank(
 
 
 class Link:
-    """One rank's end of what connects all of them. Made, and closed, by all ranks together.
+    """One rank's end of the connection; all ranks make it and close it together.
 
     Args:
-        comm: whose ranks.
-        cells: the numbers (float64) that each rank holds and all can write.
-        patience: as ``PATIENCE``.
+        comm: the communicator of the ranks.
+        cells: the number of cells (float64) that each rank holds and all ranks can write.
+        patience: see ``PATIENCE``.
     """
 
     def __init__(self, comm: "MPI.Comm", cells: int, patience: float = PATIENCE):
@@ -100,8 +100,8 @@ class Link:
         self.rank, self.ranks = self._comm.rank, self._comm.size
         self.error: type[Exception] = self._mpi.Exception
         self.lost: int | None = None
-        """A rank that is gone: from then on, nothing is asked of MPI that needs it."""
-        self._peer: int | None = None  # whom the call to MPI that is made now has to do with
+        """The lost rank, if any; from then on, no call of MPI that needs it is made."""
+        self._peer: int | None = None  # the rank that the current call of MPI involves
         self._sending: list[tuple[MPI.Request, bytes, int]] = []
         self._writing: list[tuple[MPI.Request, bytes, int]] = []
         self._window = self._mpi.Win.Allocate(8 * (cells + self.ranks), 8, comm=self._comm)
@@ -113,16 +113,16 @@ class Link:
         self._patience = patience
         self._beats = 0
         self.shut = False
-        """After a search: what is known only then is not told, for it would stand in the next."""
+        """Whether cells stay unwritten: between searches, since the next search would read them."""
 
     @_names_lost_rank
     def meet(self) -> None:
-        """Learns where all ranks are; nobody writes into cells before all have come here."""
+        """Learn where all ranks are; no rank writes cells before all ranks have called this."""
         self.pids, self._heard = dict[int, int](), dict[int, tuple[float, float]]()
         here = _place(self._mpi.Get_processor_name())
         met = self._comm.allgather((here, os.getpid()))
         self.pids = {rank: pid for rank, (place, pid) in enumerate(met) if place == here}
-        """The processes of the ranks that run on this machine, this one included."""
+        """The process ids of the ranks on this machine, including this rank."""
         self._looked = self._beaten = time.monotonic()
         self.listen()
 
@@ -130,7 +130,7 @@ class Link:
 
     @_names_lost_rank
     def send(self, ranks: Iterable[int], message: object) -> None:
-        """Sends a message, without waiting until it has arrived."""
+        """Send a message without waiting until it has arrived."""
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         for self._peer in ranks:
             request = self._comm.Isend((data, self._mpi.BYTE), self._peer, TAG)
@@ -140,7 +140,7 @@ class Link:
 
     @_names_lost_rank
     def sent(self) -> bool:
-        """Whether all messages have left; MPI goes on with what has not."""
+        """Return whether all messages have left, and let MPI go on with the others."""
         if self._writing:
             self._writing = self._unfinished(self._writing)
         if self._sending:
@@ -160,11 +160,11 @@ class Link:
 
     @_names_lost_rank
     def receive(self) -> tuple[int, Any] | None:
-        """The next message, with the rank it is from, if one has come."""
+        """Return the next message and the rank that sent it; None if there is none."""
         status = self._mpi.Status()
         message = self._comm.Improbe(self._mpi.ANY_SOURCE, TAG, status)
         if message is None:
-            self._window.Sync()  # what others have written is seen here
+            self._window.Sync()  # makes the writes of other ranks visible
             return None
         data = bytearray(status.Get_count(self._mpi.BYTE))
         if len(data) <= LONG:
@@ -180,20 +180,20 @@ class Link:
 
     @_names_lost_rank
     def lower(self, cell: int, value: float) -> None:
-        """Lowers a cell of all ranks to a value, where it is greater."""
+        """Lower a cell of all ranks to a value, where the cell is greater."""
         self._write(range(self.ranks), cell, value, self._mpi.MIN)
         self._window.Flush(self.rank)
 
     @_names_lost_rank
     def write(self, cell: int, value: float) -> None:
-        """Writes a cell of all ranks. Two writes of one rank come in their order."""
+        """Write a cell of all ranks. Two writes of the same rank arrive in order."""
         self._write(range(self.ranks), cell, value, self._mpi.REPLACE)
         self._window.Flush(self.rank)
 
     def _write(self, ranks: Iterable[int], cell: int, value: float, how: "MPI.Op") -> None:
         data = struct.pack("d", value)
         for self._peer in ranks:
-            # Not flushed: elsewhere than on this machine that takes until the rank looks into MPI.
+            # Not flushed: on another machine, a flush waits until that rank calls MPI.
             target = self._peer, (cell, 1)
             request = self._window.Raccumulate((data, self._mpi.DOUBLE), *target, how)
             if not request.Test():
@@ -202,23 +202,23 @@ class Link:
 
     @_names_lost_rank
     def written(self) -> None:
-        """Waits until all cells have what was written."""
+        """Wait until all writes have arrived."""
         self._window.Flush_all()
 
     # Signs of life.
 
     def listen(self) -> None:
-        """From now on, others are expected to give signs of life."""
+        """Expect signs of life of the ranks on other machines from now on."""
         now = time.monotonic()
         elsewhere = set(range(self.ranks)) - {self.rank, *self.pids}
         self._heard = dict.fromkeys(elsewhere, (-1.0, now))
 
     @_names_lost_rank
     def beat(self, ranks: Iterable[int], cell: int | None = None, due: bool = False) -> None:
-        """Gives others a sign of life, if it is time, and with it a cell of this rank.
+        """Give other ranks a sign of life, if it is time, together with a cell of this rank.
 
         Args:
-            due: it is time, whatever the clock says.
+            due: whether to give it now, whatever the clock says.
         """
         now = time.monotonic()
         if now - self._beaten < BEAT and not due:
@@ -230,11 +230,11 @@ class Link:
             self._write(ranks, cell, self.cells[cell], self._mpi.REPLACE)
 
     def look(self, silence: bool = True, everyone: bool = False) -> None:
-        """Looks for the other ranks, if it is time: rank 0 for all, they for rank 0.
+        """Check the other ranks, if it is time: rank 0 checks all, the others check rank 0.
 
         Args:
-            silence: whether ranks elsewhere must give signs of life.
-            everyone: all look for all.
+            silence: whether ranks on other machines must give signs of life.
+            everyone: whether every rank checks every rank.
 
         Raises:
             LostRankError: a rank is lost.
@@ -258,8 +258,8 @@ class Link:
     def unreachable(self) -> int:
         """Return the rank that a call to MPI has failed to reach.
 
-        Where the call is for all ranks, that is one whose process has ended, or the one that has
-        been silent for longest; a worker hears of rank 0 alone.
+        If the call involves all ranks, this is a rank whose process has ended, or the rank that has
+        been silent for longest; a worker hears of rank 0 only.
         """
         if self._peer is not None:
             return self._peer
@@ -277,8 +277,10 @@ class Link:
         raise LostRankError(f"rank {rank} of {self.ranks} is lost: {why}", rank)
 
     def broken(self, lost: int) -> None:
-        """MPI cannot end in order without a rank: when rank 0 ends, or this one without it, it ends
-        the whole job."""
+        """Abort the whole job when this process ends, since MPI cannot finalize without a rank.
+
+        Rank 0 aborts at once. Another rank waits for rank 0 to do so, unless rank 0 is lost.
+        """
         self.lost, self.shut = lost, True
         atexit.unregister(_abort)
         if self.rank and lost:
@@ -289,7 +291,7 @@ class Link:
     # The end.
 
     def settle(self, silence: bool = True) -> None:
-        """Waits until all messages have left."""
+        """Wait until all messages have left."""
         pause = Pause()
         while not self.sent():
             self.look(silence)
@@ -297,7 +299,7 @@ class Link:
 
     @_names_lost_rank
     def close(self) -> None:
-        """Lets everything go, once all ranks have come here.
+        """Free all resources, once all ranks have called this.
 
         Raises:
             LostRankError: a rank is lost.
@@ -312,7 +314,7 @@ class Link:
 
 
 def mpi() -> Any:
-    """The module ``mpi4py.MPI``.
+    """Return the module ``mpi4py.MPI``.
 
     Raises:
         SearchError: mpi4py is missing, or finds no MPI.
@@ -328,7 +330,7 @@ def mpi() -> Any:
 
 
 def _place(name: str) -> tuple[str, str]:
-    """What ranks have in common that see each other's processes: the machine, and the container."""
+    """Return the machine and the container; ranks with the same see each other's processes."""
     try:
         return name, str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -336,22 +338,22 @@ def _place(name: str) -> tuple[str, str]:
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process is there, and has not ended."""
+    """Return whether a process exists and has not ended."""
     try:
         os.kill(pid, 0)
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except ProcessLookupError:
         return False
     except OSError:
-        return True  # not ours, or a system without /proc
+        return True  # another user's process, or a system without /proc
     return state.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def _abort(leader: int | None, patience: float) -> None:
-    """Ends the job, but leaves rank 0 time to do so."""
+    """End the job, but leave rank 0 time to do so first."""
     sys.stdout.flush()
     sys.stderr.flush()
-    time.sleep(LOOK / 2)  # for the launcher to pass on what was written
+    time.sleep(LOOK / 2)  # the launcher passes the output on meanwhile
     end = time.monotonic() + patience
     while time.monotonic() < end if leader is None else _alive(leader):
         time.sleep(LOOK / 10)

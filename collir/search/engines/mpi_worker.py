@@ -1,5 +1,4 @@
-"""What a rank of MPI that is not the first does during a search: it runs tasks until it is told
-how the search has ended."""
+"""The worker on a rank of MPI other than rank 0: it runs tasks until the search has ended."""
 
 import pickle
 import signal
@@ -10,15 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from collir.search.core.board import COUNTERS, STOP, Board
-from collir.search.core.tasks import described
+from collir.search.core.tasks import exception_text
 from collir.search.core.worker import Worker
 from collir.search.engines.mpi_link import Link, LostRankError, Pause
 
-BURST = 0.001
-"""Seconds for which reports of short tasks are collected."""
-
 ENDINGS = ("done", "failed", "lost")
-"""Of a search: with its outcome, or with an error."""
+"""The kinds of message that end a search: with its outcome, or with an error."""
 
 
 class RankWorker:
@@ -32,7 +28,7 @@ class RankWorker:
         self._search = 0
 
     def serve(self) -> tuple[str, Any]:
-        """Does what rank 0 asks for; returns how the search has ended, and with what.
+        """Obey the messages of rank 0; return the one that ends the search: its kind and content.
 
         Raises:
             LostRankError: rank 0 is lost.
@@ -55,29 +51,29 @@ class RankWorker:
                 pause()
 
     def _beat(self, due: bool = False) -> None:
-        """Tells rank 0 how many nodes were visited."""
+        """Tell rank 0 the number of visited nodes."""
         searching = self._worker is not None and self._board.cells[STOP] < self._search
         self._link.beat((0,), COUNTERS + self._index if searching else None, due)
 
     @property
     def _working(self) -> bool:
-        """Whether there is something to do: a stopped search waits for the message that says so."""
+        """Return whether there is work; a stopped search waits for the message that says so."""
         worker = self._worker
         return worker is not None and worker.busy and self._board.cells[STOP] < self._search
 
     def _guarded(self, call: Callable[..., None], *arguments: Any) -> None:
-        """What goes wrong here is for rank 0 to know."""
+        """Call a method; on an exception, drop the worker and send the error to rank 0."""
         try:
             call(*arguments)
         except LostRankError:
             raise
         except BaseException as error:
             self._worker = None
-            text = described(error, f"rank {self._link.rank}")
+            text = exception_text(error, f"rank {self._link.rank}")
             self._link.send((0,), ("error", self._search, text))
 
     def _take(self, kind: str, number: int, content: Any) -> None:
-        """Takes a message."""
+        """Obey a message."""
         if kind == "plan":
             self._search, self._worker = number, None
             self._worker = Worker(pickle.loads(content), self._board, self._index)
@@ -87,11 +83,11 @@ class RankWorker:
         elif kind == "stop":
             worker, self._worker = self._worker, None
             reports = worker.stop() if worker is not None else []
-            self._link.written()  # no cut of this search comes to somebody in the next one
+            self._link.written()  # no cut of this search may arrive during the next one
             self._link.send((0,), ("stopped", number, reports))
 
     def _work(self) -> None:
-        """Runs tasks until there is something to say, and says it."""
+        """Run tasks until there is something to report, and report it."""
         worker = self._worker
         assert worker is not None
         reports = worker.burst(self._search)
@@ -107,8 +103,8 @@ class RankWorker:
 
 
 @contextmanager
-def deaf() -> Generator[None]:
-    """Ignores SIGINT, which launchers send to all ranks: rank 0 decides what it means."""
+def ignored_interrupts() -> Generator[None]:
+    """Ignore SIGINT, which launchers send to all ranks: rank 0 decides what it means."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

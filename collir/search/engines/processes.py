@@ -1,7 +1,7 @@
-"""Processes that live long: one pipe to each, and a board in shared memory.
+"""The engine on long-lived processes, with a pipe to each and a board in shared memory.
 
-A worker that is lost (killed, out of memory, crashed in a kernel) is seen by the end of its pipe;
-what it had sent is read first, then its tasks are searched again by others.
+The end of its pipe tells that a worker is lost (killed, out of memory, crashed in a kernel). The
+messages it had sent are read first; then other workers search its tasks again.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import RawArray
 from typing import Any, Literal
 
-from collir.search.core.board import STOP, Board, size
+from collir.search.core.board import STOP, Board, cell_count
 from collir.search.core.plan import Plan
-from collir.search.core.problem import SearchError, whole
-from collir.search.core.tasks import Task, WorkerError, described
+from collir.search.core.problem import SearchError, check_whole
+from collir.search.core.tasks import Task, WorkerError, exception_text
 from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
 from collir.search.engines.memory import resident
@@ -32,13 +32,13 @@ GRACE = 2.0
 """Seconds that workers have to stop when a search ends, before they are killed."""
 
 LOSSES = 10
-"""Workers that may be lost, for each that there is, in one search."""
+"""Losses per worker after which a search gives up."""
 
 LONG = 16384
-"""Bytes of a message that may not fit into a pipe beside others."""
+"""Bytes from which on a message may not fit into a pipe beside others."""
 
 PATIENCE = 1.0
-"""Seconds between two looks of an idle worker for its parent."""
+"""Seconds between two checks of an idle worker that its parent lives."""
 
 
 _NOT_STARTED = (
@@ -51,8 +51,8 @@ class Processes:
     """Workers in processes of their own, started once and used for any number of searches.
 
     Args:
-        workers: how many.
-        method: how they are started. ``fork`` takes milliseconds and is only safe in a process
+        workers: the number of processes.
+        method: the start method. ``fork`` takes milliseconds and is only safe in a process
             without threads, ``spawn`` takes longer and needs an importable main module. None:
             ``fork`` where it is safe.
     """
@@ -60,10 +60,10 @@ class Processes:
     durable = True
 
     def __init__(self, workers: int, method: Method | None = None):
-        whole("workers", workers, 1)
+        check_whole("workers", workers, 1)
         self.workers = workers
         self._method = method
-        self._shared = RawArray("d", size(workers))
+        self._shared = RawArray("d", cell_count(workers))
         self.board = Board(workers, memoryview(self._shared).cast("B").cast("d"))
         self._search = 0
         self._losses = 0
@@ -73,7 +73,7 @@ class Processes:
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         self._ready: set[int] = set()
-        """The workers that have come to life."""
+        """The workers that have started."""
 
     def __enter__(self) -> "Processes":
         return self
@@ -83,11 +83,11 @@ class Processes:
 
     @property
     def pids(self) -> list[int]:
-        """The processes of the workers."""
+        """The process ids of the workers."""
         return [process.pid for process in self._processes if process.pid]
 
     def start(self, plan: Plan) -> None:
-        """Starts the processes, if they are not there, and makes them ready for a search."""
+        """Start the processes unless they run, and prepare them for a search."""
         self._plan = plan.packed()
         self.board.reset()
         self._search += 1
@@ -108,12 +108,12 @@ class Processes:
                 "this is a worker process itself, which may start no others: search with workers=1"
             )
         context: Any = multiprocessing.get_context(self._method or _method())
-        ours, theirs = context.Pipe()
-        inherited = [pipe.fileno() for pipe in (*self._pipes, ours) if not pipe.closed]
+        parent_end, worker_end = context.Pipe()
+        inherited = [pipe.fileno() for pipe in (*self._pipes, parent_end) if not pipe.closed]
         process = context.Process(
             target=_main,
             args=(
-                theirs,
+                worker_end,
                 self._shared,
                 self.workers,
                 index,
@@ -124,19 +124,19 @@ class Processes:
             daemon=True,
         )
         process.start()
-        theirs.close()  # so that the end of the worker is the end of the pipe
-        self._selector.register(ours, selectors.EVENT_READ, index)
+        worker_end.close()  # then the pipe ends when the worker ends
+        self._selector.register(parent_end, selectors.EVENT_READ, index)
         if index < len(self._pipes):
-            self._pipes[index], self._processes[index] = ours, process
+            self._pipes[index], self._processes[index] = parent_end, process
         else:
-            self._pipes.append(ours)
+            self._pipes.append(parent_end)
             self._processes.append(process)
 
     def _send(self, pipe: Connection, message: object) -> None:
-        """Sends a message without waiting for a worker that waits for us.
+        """Send a message without waiting for a worker that itself waits for this process.
 
-        A long message may fill the pipe of a worker that is itself sending one: from the first of
-        them on, a thread sends while this one goes on reading.
+        A long message may fill the pipe of a worker that is itself sending a message. From the
+        first long message on, a second thread sends while this one keeps reading.
         """
         try:
             data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
@@ -151,11 +151,11 @@ class Processes:
             self._outbox.put((pipe, data))
 
     def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
-        """Gives tasks to a worker."""
+        """Send tasks to a worker."""
         self._send(self._pipes[worker], ("tasks", self._search, tasks))
 
     def wait(self, seconds: float) -> list[Event]:
-        """What has come from the workers."""
+        """Return the events that have come from the workers."""
         events: list[Event] = []
         for key, _ in self._selector.select(seconds):
             event = self._receive(key.data)
@@ -164,7 +164,7 @@ class Processes:
         return events
 
     def _receive(self, index: int) -> Event | None:
-        """One message of a worker, or its loss."""
+        """Receive a message of a worker, or notice its loss."""
         try:
             kind, search, content = pickle.loads(self._pipes[index].recv_bytes())
         except (EOFError, OSError):
@@ -178,7 +178,7 @@ class Processes:
         return Event(index, content)
 
     def _replace(self, index: int, going_on: bool = True) -> str:
-        """Starts another worker in the place of a lost one; returns what became of that."""
+        """Replace a lost worker by a new one; return how the lost one ended."""
         process = self._processes[index]
         self._selector.unregister(self._pipes[index])
         self._pipes[index].close()
@@ -200,7 +200,7 @@ class Processes:
         return why
 
     def stop(self) -> list[Event]:
-        """Ends the search; workers that do not stop in time are killed."""
+        """End the search; return the last events. Workers that do not stop in time are killed."""
         self.board.cells[STOP] = self._search
         events: list[Event] = []
         for pipe in self._pipes:
@@ -224,12 +224,12 @@ class Processes:
                     events.append(Event(index, content))
         for index in waiting:
             self._processes[index].kill()
-            self._ready.add(index)  # or it was slow to start, which is no error now
+            self._ready.add(index)  # a slow start is no error here
             events.append(Event(index, lost=self._replace(index, going_on=False)))
         return events
 
     def close(self) -> None:
-        """Ends the processes."""
+        """End the processes."""
         for pipe in self._pipes:
             self._send(pipe, ("end", 0, None))
         if self._outbox is not None:
@@ -248,17 +248,17 @@ class Processes:
         self._ready.clear()
 
     def memory(self) -> int:
-        """Bytes of memory of this process and the workers."""
+        """Return the bytes of memory of this process and the workers."""
         return resident(self.pids)
 
 
 def _send(pipe: Connection, data: bytes) -> None:
-    with contextlib.suppress(OSError, ValueError, TypeError):  # it is lost: seen when reading
+    with contextlib.suppress(OSError, ValueError, TypeError):  # a loss is noticed when reading
         pipe.send_bytes(data)
 
 
 def _send_all(outbox: "queue.SimpleQueue[tuple[Connection, bytes] | None]") -> None:
-    """Sends what is put into the queue, until that is None."""
+    """Send the messages of the queue until one is None."""
     while (message := outbox.get()) is not None:
         _send(*message)
 
@@ -281,8 +281,8 @@ def _ending(process: BaseProcess) -> str:
 def _main(
     pipe: Connection, shared: Any, workers: int, index: int, parent: int, inherited: list[int]
 ) -> None:
-    """What a worker process does until its parent ends it, or is gone."""
-    for end in inherited:  # the parent's ends of pipes: with a copy of them here, they never close
+    """Run a worker process until its parent ends it, or is gone."""
+    for end in inherited:  # the parent's ends of pipes: copies of them would keep the pipes open
         os.close(end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides what an interrupt means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -290,21 +290,21 @@ def _main(
     try:
         served.serve(parent)
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the parent has gone
+        pass  # the parent is gone
     except BaseException as error:
         with contextlib.suppress(OSError):
-            served.send("error", described(error))
+            served.send("error", exception_text(error))
 
 
 class _SharedBoard(Board):
-    """The board as a worker sees it: only the coordinator resets it."""
+    """The board in a worker process, which must not reset it."""
 
     def reset(self) -> None:
-        """Nothing: the search is going on."""
+        """Do nothing: only the coordinator resets the board."""
 
 
 class _Served:
-    """A worker in its process, and the pipe to its parent."""
+    """A worker in its own process, with the pipe to its parent."""
 
     def __init__(self, pipe: Connection, board: Board, index: int):
         self._pipe = pipe
@@ -314,12 +314,12 @@ class _Served:
         self._worker: Worker | None = None
 
     def send(self, kind: str, content: object) -> None:
-        """Sends a message of the search that is going on."""
+        """Send a message of the current search."""
         message = (kind, self._search, content)
         self._pipe.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
 
     def serve(self, parent: int) -> None:
-        """Works until the parent says that it is over, or is gone."""
+        """Work until the parent ends this process, or is gone."""
         self.send("ready", None)
         checked = time.monotonic()
         while True:
@@ -347,7 +347,7 @@ class _Served:
             self._worker = None
 
     def _work(self, worker: Worker) -> None:
-        """Runs tasks until there is something to say, and says it."""
+        """Run tasks until there is something to report, and report it."""
         if not (reports := worker.burst(self._search)):
             return
         started = time.perf_counter()

@@ -1,11 +1,11 @@
-"""Threads of this process: of use where a kernel releases the interpreter lock."""
+"""The engine on threads of this process, useful where a kernel releases the interpreter lock."""
 
 import queue
 import threading
 
 from collir.search.core.board import STOP, Board
 from collir.search.core.plan import Plan
-from collir.search.core.problem import whole
+from collir.search.core.problem import check_whole
 from collir.search.core.tasks import Report, Task
 from collir.search.core.worker import Worker
 from collir.search.engines.base import Event
@@ -18,20 +18,20 @@ class Threads:
     """Workers that are threads, started for each search.
 
     Args:
-        workers: how many.
+        workers: the number of threads.
     """
 
     durable = False
 
     def __init__(self, workers: int):
-        whole("workers", workers, 1)
+        check_whole("workers", workers, 1)
         self.workers = workers
         self.board = Board(workers)
         self._search = 0
         self._threads: list[threading.Thread] = []
 
     def start(self, plan: Plan) -> None:
-        """Starts the threads."""
+        """Start the threads for a search."""
         self.board.reset()
         self._search += 1
         self._inboxes: list[queue.SimpleQueue[Message]] = []
@@ -45,7 +45,7 @@ class Threads:
             thread.start()
 
     def _serve(self, plan: Plan, index: int) -> None:
-        """What a thread does until the search ends."""
+        """Run a worker in a thread until the search ends."""
         try:
             worker = Worker(plan, self.board, index)
             search = self._search
@@ -63,11 +63,11 @@ class Threads:
             self._outbox.put((index, error))
 
     def submit(self, worker: int, tasks: list[tuple[int, Task]]) -> None:
-        """Gives tasks to a worker."""
+        """Send tasks to a worker."""
         self._inboxes[worker].put(tasks)
 
     def wait(self, seconds: float) -> list[Event]:
-        """What has come from the workers."""
+        """Return the events that have come from the workers."""
         events: list[Event] = []
         try:
             index, content = self._outbox.get(timeout=seconds)
@@ -80,7 +80,7 @@ class Threads:
             return events
 
     def stop(self) -> list[Event]:
-        """Ends the search: threads cannot be killed, so this waits for the node they are at."""
+        """End the search; wait for the current nodes, since threads cannot be killed."""
         self.board.cells[STOP] = self._search
         for inbox in self._inboxes:
             inbox.put(None)
@@ -94,8 +94,8 @@ class Threads:
         return events
 
     def close(self) -> None:
-        """The threads have ended with the search."""
+        """Do nothing: the threads have ended with the search."""
 
     def memory(self) -> int:
-        """Bytes of memory of this process."""
+        """Return the bytes of memory of this process."""
         return resident()

@@ -1,1 +1,1 @@
-"""Running a search: dividing it among workers, ending it early, and reporting what was found."""
+"""Running a search: dividing it among workers, ending it early, and reporting its results."""

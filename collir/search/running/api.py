@@ -1,17 +1,23 @@
-"""The calls: enumerate, decide, optimise, k_best. One search each, with options by keyword."""
+"""The calls of a search: enumerate, decide, optimise and k_best, with options by keyword."""
 
 import math
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, Unpack, overload
 
-from collir.search.core.goals import Fold, Solutions
+from collir.search.core.goals import Fold, Solutions, Total
 from collir.search.core.plan import Plan
-from collir.search.core.problem import Node, Number, Problem, SearchError, rank_of, sign, whole
+from collir.search.core.problem import (
+    Node,
+    Number,
+    Problem,
+    SearchError,
+    check_whole,
+    rank_of,
+    sign,
+)
 from collir.search.running.coordinator import best_bound
 from collir.search.running.options import Options
 from collir.search.running.results import Decision, Enumeration, Optimum, Status
-from collir.search.running.run import Run
-
-Total = TypeVar("Total")
+from collir.search.running.run import SearchRun
 
 
 def optimise(
@@ -20,15 +26,15 @@ def optimise(
     better_than: Number | None = None,
     **options: Unpack[Options],
 ) -> Optimum[Node]:
-    """The best solution.
+    """Return the best solution.
 
     Args:
-        problem: what to search.
-        better_than: a value known before: only better solutions are looked for.
-        options: how.
+        problem: the problem to search.
+        better_than: a value known in advance; only better solutions are searched for.
+        options: see ``Options``.
 
     Raises:
-        SearchError: the problem or an option is wrong, or workers are lost again and again.
+        SearchError: the problem or an option is wrong, or workers are lost repeatedly.
     """
     return k_best(problem, 1, better_than=better_than, **options)
 
@@ -40,20 +46,20 @@ def k_best(
     better_than: Number | None = None,
     **options: Unpack[Options],
 ) -> Optimum[Node]:
-    """The ``k`` best solutions (nodes), best first; all of them if there are fewer.
+    """Return the ``k`` best solutions (nodes), best first, or all if there are fewer.
 
     Raises:
-        SearchError: the problem or an option is wrong, or workers are lost again and again.
+        SearchError: the problem or an option is wrong, or workers are lost repeatedly.
     """
-    whole("k", k, 1)
+    check_whole("k", k, 1)
     known = math.inf
     if better_than is not None:
         known = rank_of(problem, "known value", better_than, problem)
-    run = Run(Plan(problem, "optimise", k=k, known=known), options)
+    run = SearchRun(Plan(problem, "optimise", k=k, known=known), options)
     return run.search(lambda: _optimum(run))
 
 
-def _optimum(run: Run) -> Optimum[Any]:
+def _optimum(run: SearchRun) -> Optimum[Any]:
     """Return the best solutions of a search that has ended, or was broken off."""
     known = run.plan.known
     solutions = run.solutions()
@@ -62,7 +68,7 @@ def _optimum(run: Run) -> Optimum[Any]:
     except Exception:
         if run.reason != "error":
             raise
-        least = -math.inf  # the bound itself is what cannot be asked
+        least = -math.inf  # the bound itself raised the error
     rank = min(least, *(f.rank for f in run.state.found), known)
     status: Status = "feasible" if solutions else "interrupted"
     if not run.reason:
@@ -77,25 +83,25 @@ def decide(
     target: Number | None = None,
     **options: Unpack[Options],
 ) -> Decision[Node]:
-    """Whether there is a solution whose objective is the target or better, and one that is.
+    """Return whether a solution reaches the target, and such a solution.
 
     Args:
-        problem: what to search.
-        target: None: the problem's own.
-        options: how.
+        problem: the problem to search.
+        target: the objective to reach or exceed; None: the target of the problem.
+        options: see ``Options``.
 
     Raises:
-        SearchError: the problem or an option is wrong, or workers are lost again and again.
+        SearchError: the problem or an option is wrong, or workers are lost repeatedly.
     """
     target = problem.target if target is None else target
     if target is None:
         raise SearchError("decide needs a target: the problem has none of its own")
     rank_of(problem, "target", target, problem)
-    run = Run(Plan(problem, "decide", target=target), options)
+    run = SearchRun(Plan(problem, "decide", target=target), options)
     return run.search(lambda: _decision(run))
 
 
-def _decision(run: Run) -> Decision[Any]:
+def _decision(run: SearchRun) -> Decision[Any]:
     """Return the decision of a search that has ended, or was broken off."""
     solutions = run.solutions()
     status: Status = "feasible" if solutions else "interrupted" if run.reason else "infeasible"
@@ -118,19 +124,19 @@ def enumerate(
 def enumerate(
     problem: Problem[Any], fold: Fold[Any] | None = None, **options: Unpack[Options]
 ) -> Enumeration[Any]:
-    """A fold of all nodes: by default, how many are solutions. Bounds and keys are not used.
+    """Return a fold of all nodes, by default the number of solutions, without bounds or keys.
 
     Raises:
-        SearchError: the problem or an option is wrong, or workers are lost again and again.
+        SearchError: the problem or an option is wrong, or workers are lost repeatedly.
     """
     if options.get("order", "depth-first") != "depth-first":
         raise SearchError("an enumeration visits all nodes: its order is depth-first")
     folded: Fold[Any] = Solutions() if fold is None else fold
-    run = Run(Plan(problem, "enumerate", fold=folded), options)
+    run = SearchRun(Plan(problem, "enumerate", fold=folded), options)
     return run.search(lambda: _enumeration(run))
 
 
-def _enumeration(run: Run) -> Enumeration[Any]:
+def _enumeration(run: SearchRun) -> Enumeration[Any]:
     """Return the total of a search that has ended, or was broken off."""
     status: Status = "interrupted" if run.reason else "complete"
     return Enumeration(status, run.statistics(), run.state.profile, run.state.total)

@@ -1,7 +1,7 @@
-"""Whether a problem keeps what it promises: its whole tree, without pruning anything.
+"""The check of a problem's promises on its complete tree, without pruning.
 
-Everything that makes a search exact is a promise of the problem. A wrong one gives a wrong answer
-without a sign; here the node is named. This visits every node: for problems small enough.
+A search is exact only if the problem keeps its promises. A broken promise makes a wrong answer
+unnoticed; the check names the node. It visits every node, so it is for small problems.
 """
 
 import math
@@ -10,27 +10,35 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collir.search.core.explore import DEEPEST
-from collir.search.core.problem import Number, Problem, SearchError, has, rank_of, same, shown
+from collir.search.core.problem import (
+    Number,
+    Problem,
+    SearchError,
+    equal_nodes,
+    node_text,
+    overrides,
+    rank_of,
+)
 
 
 @dataclass
 class _Open:
-    """A node whose subtree is being visited; ranks: the smaller the better."""
+    """A node whose subtree is being visited; values are ranks, of which small ones are good."""
 
     node: Any
     bound: Number
     children: Iterator[Any]
     tightest: "_Open | None" = None
-    """The node above it, or itself, whose bound allows the least."""
+    """The node with the tightest bound among this node and those above it."""
     best: Number = math.inf
-    """The best solution seen at the node or below."""
+    """The rank of the best solution seen at or below the node."""
     last: Number = -math.inf
-    """The bound of the child before."""
+    """The rank of the bound of the previous child."""
 
 
 @dataclass
 class _States:
-    """The best solutions below nodes, by state and cost."""
+    """The best ranks below visited nodes, by state and cost."""
 
     known: dict[Hashable, list[tuple[tuple[Number, ...], Number, Any]]] = field(
         default_factory=dict[Hashable, list[tuple[tuple[Number, ...], Number, Any]]]
@@ -38,15 +46,15 @@ class _States:
 
 
 def check(problem: Problem[Any], depth_limit: int | None = None) -> int:
-    """Visits all nodes of a problem's tree; returns how many there are.
+    """Visit all nodes of a problem's tree, and return their number.
 
     Raises:
-        SearchError: a solution is better than the bound of a node above it, children that are said
-            to be sorted by their bounds are not, a dearer node of the same state leads to a better
-            solution, an objective or a bound is no number, the children of a node differ from one
-            time to the next, or a node lies below itself.
+        SearchError: a solution is better than the bound of a node above it, children declared as
+            sorted by their bounds are not, a dearer node of the same state leads to a better
+            solution, an objective or a bound is no number, the children of a node differ between
+            two calls, or a node lies below itself.
     """
-    bounded, keyed = has(problem, "bound"), has(problem, "key") and depth_limit is None
+    bounded, keyed = overrides(problem, "bound"), overrides(problem, "key") and depth_limit is None
     states = _States()
     path: list[_Open] = []
     count = 0
@@ -72,10 +80,10 @@ def check(problem: Problem[Any], depth_limit: int | None = None) -> int:
             return
         new.best = rank_of(problem, "objective", value, node)
         if new.best < new.tightest.bound:
-            wrong = new.tightest.node
+            top = new.tightest.node
             raise SearchError(
-                f"the bound of {shown(wrong)} is not admissible: it is {problem.bound(wrong)}, and "
-                f"{shown(node)} below it is worth {value}"
+                f"the bound of {node_text(top)} is not admissible: it is {problem.bound(top)}, and "
+                f"{node_text(node)} below it is worth {value}"
             )
 
     enter(problem.root())
@@ -97,10 +105,10 @@ _END = object()
 
 
 def _refuse_endless(path: list[_Open], node: Any) -> None:
-    """Raises an error if a node lies below itself: looked for at depths that are powers of two."""
+    """Raise an error if a node lies below itself; depths that are powers of two are checked."""
     depth = len(path)
-    if depth and depth & (depth - 1) == 0 and any(same(above.node, node) for above in path):
-        raise SearchError(f"{shown(node)} lies below itself: the children lead in a circle")
+    if depth and depth & (depth - 1) == 0 and any(equal_nodes(above.node, node) for above in path):
+        raise SearchError(f"{node_text(node)} lies below itself: the children lead in a circle")
     if depth > DEEPEST:
         raise SearchError(f"the tree is deeper than {DEEPEST} nodes: give a limit of the depth")
 
@@ -108,11 +116,11 @@ def _refuse_endless(path: list[_Open], node: Any) -> None:
 def _children(problem: Problem[Any], node: Any) -> list[Any]:
     first, second = list(problem.children(node)), list(problem.children(node))
     if len(first) != len(second) or not all(
-        a is b or same(a, b) for a, b in zip(first, second, strict=True)
+        a is b or equal_nodes(a, b) for a, b in zip(first, second, strict=True)
     ):
         comparable = all(type(a).__eq__ is not object.__eq__ for a in first)
         if len(first) != len(second) or comparable:
-            raise SearchError(f"the children of {shown(node)} are not the same each time")
+            raise SearchError(f"the children of {node_text(node)} are not the same each time")
     return first
 
 
@@ -122,8 +130,8 @@ def _sorted(problem: Problem[Any], path: list[_Open], node: Any, bound: Number) 
     parent = path[-1]
     if bound < parent.last:
         raise SearchError(
-            f"the children of {shown(parent.node)} are not sorted by their bounds: "
-            f"{shown(node)} has a better one than the child before it"
+            f"the children of {node_text(parent.node)} are not sorted by their bounds: "
+            f"{node_text(node)} has a better one than the child before it"
         )
     parent.last = bound
 
@@ -135,14 +143,14 @@ def _reached(problem: Problem[Any], states: _States, top: _Open) -> None:
     cost = problem.cost(top.node)
     label = cost if isinstance(cost, tuple) else (cost,)
     known = states.known.setdefault(key, [])
-    for other, best, node in known:
+    for earlier, best, node in known:
         for cheap, dear in (
-            ((other, best, node), (label, top.best, top.node)),
-            ((label, top.best, top.node), (other, best, node)),
+            ((earlier, best, node), (label, top.best, top.node)),
+            ((label, top.best, top.node), (earlier, best, node)),
         ):
             if all(a <= b for a, b in zip(cheap[0], dear[0], strict=True)) and dear[1] < cheap[1]:
                 raise SearchError(
-                    f"the key of {shown(dear[2])} is that of {shown(cheap[2])}, which costs no "
-                    "more, but leads to no solution as good"
+                    f"the key of {node_text(dear[2])} is that of {node_text(cheap[2])}, which "
+                    "costs no more, but leads to no solution as good"
                 )
     known.append((label, top.best, top.node))

@@ -1,7 +1,7 @@
-"""A search in a file: what is left to do and what was found, to go on with later.
+"""Checkpoints: files with the open tasks and the results of a search, to resume it later.
 
-A checkpoint is a pickle of the state of the coordinator and of what the search was: the problem,
-the kind, and all that changes the answer. How the search is divided, and where it runs, may differ.
+A checkpoint is a pickle of the coordinator's state and of the identity of the search: the problem,
+the kind, and every option that changes the answer. The division and the engine may differ.
 """
 
 import os
@@ -13,16 +13,16 @@ from typing import Any
 
 from collir.search.core.plan import Plan
 from collir.search.core.problem import SearchError
-from collir.search.running.coordinator import Coordinator, State
+from collir.search.running.coordinator import Coordinator, SearchState
 
 MAGIC = b"collir search checkpoint 1\n"
 
 EVERY = 30.0
-"""Seconds between two checkpoints, unless the option says otherwise."""
+"""Default number of seconds between two checkpoints."""
 
 
 def _identity(plan: Plan) -> tuple[Any, ...]:
-    """What must be the same for a search to be gone on with."""
+    """Return the properties of a search that must not change when it is resumed."""
     return (
         plan.identity(),
         plan.kind,
@@ -36,7 +36,7 @@ def _identity(plan: Plan) -> tuple[Any, ...]:
 
 
 class Checkpoints:
-    """Writes a checkpoint now and then."""
+    """An observer that writes checkpoints at intervals."""
 
     def __init__(self, path: str | Path, plan: Plan, every: float = EVERY):
         self._path = Path(path)
@@ -50,12 +50,12 @@ class Checkpoints:
             raise SearchError(f"cannot write {self._path}: {folder} may not be written to")
 
     def look(self, coordinator: Coordinator) -> None:
-        """Writes, if it is time."""
+        """Write a checkpoint, if it is time."""
         if time.monotonic() - self._written >= self._every:
             self.keep(coordinator.snapshot())
 
-    def keep(self, state: State) -> bool:
-        """Writes the state; where that fails the search goes on, and stderr says so."""
+    def keep(self, state: SearchState) -> bool:
+        """Write the state, or warn on stderr; return whether it was written."""
         self._written = time.monotonic()
         try:
             self.write(state)
@@ -64,8 +64,12 @@ class Checkpoints:
             return False
         return True
 
-    def write(self, state: State) -> None:
-        """Writes the state, whole or not at all."""
+    def write(self, state: SearchState) -> None:
+        """Write the state atomically.
+
+        Raises:
+            SearchError: the state cannot be pickled, or the file cannot be written.
+        """
         try:
             data = MAGIC + pickle.dumps((self._identity, state), pickle.HIGHEST_PROTOCOL)
         except Exception as error:
@@ -79,11 +83,11 @@ class Checkpoints:
         self._written = time.monotonic()
 
 
-def read_checkpoint(path: str | Path, plan: Plan) -> State:
-    """The state in a file.
+def read_checkpoint(path: str | Path, plan: Plan) -> SearchState:
+    """Return the state in a file.
 
     Raises:
-        SearchError: it cannot be read, is no checkpoint, or is one of another search.
+        SearchError: the file cannot be read, is no checkpoint, or belongs to another search.
     """
     try:
         data = Path(path).read_bytes()
@@ -100,6 +104,6 @@ def read_checkpoint(path: str | Path, plan: Plan) -> State:
             f"{path} is a checkpoint of another search: resume with the same problem (by its "
             "pickle, or its identity()), and the same options but for workers, engine and limits"
         )
-    if not isinstance(state, State):
+    if not isinstance(state, SearchState):
         raise SearchError(f"{path} is damaged: it holds no state of a search")
     return state

@@ -1,10 +1,9 @@
-"""Divides a search among workers, and puts together what they find: each part exactly once.
+"""The coordinator: it divides a search among workers and merges their results exactly once.
 
-All that is left to do is known here at any time: tasks that nobody has, and for each worker the
-tasks given to it, as it last reported them. So a lost worker's tasks are given to another, a search
-can be written to a file and go on later, and a search that ends early says how far it may be from
-the best. Where a node searched twice would spoil the answer, reports say what was done and what is
-left together.
+The coordinator always knows all open tasks: the waiting tasks, and for each worker the tasks it
+holds, as last reported. So the tasks of a lost worker are given to another worker, a search can be
+written to a file and resumed, and a search that ends early has a bound. Where searching a node
+twice would change the answer, a report contains the work done together with the work left.
 """
 
 import math
@@ -14,37 +13,37 @@ from typing import Any, Protocol
 from collir.search.core.board import LAST, WANTED, cut_at, cut_below
 from collir.search.core.coordination import DepthBounded, Ordered
 from collir.search.core.plan import Plan
-from collir.search.core.problem import Number, SearchError, has, rank_of, shown, sign
-from collir.search.core.tasks import Counts, Found, Profile, Report, Task
+from collir.search.core.problem import Number, SearchError, node_text, overrides, rank_of, sign
+from collir.search.core.tasks import Counts, Profile, RankedSolution, Report, Task
 from collir.search.engines.base import Engine, Event
 from collir.search.running.limits import Watch
 from collir.search.running.pool import Pool
 
 ATTEMPTS = 3
-"""Workers that may be lost with a task before it is blamed."""
+"""Losses of workers with the same task after which the search fails."""
 
 BATCH = 64
-"""Tasks given to a worker at once, at most."""
+"""The maximum number of tasks given to a worker at once."""
 
 BATCH_SECONDS = 0.002
-"""Short tasks are given in batches that take about so long."""
+"""Seconds that a batch of short tasks takes, about."""
 
 TICK = 0.05
-"""Seconds between two looks at the limits, at most."""
+"""The maximum number of seconds between two checks of the limits."""
 
 
 @dataclass
-class State:
-    """How far a search is: all that is needed to go on with it.
+class SearchState:
+    """The state of a search: everything that is needed to resume it.
 
     Attributes:
-        open: tasks not finished, as far as they are known here.
+        open: the unfinished tasks, as last reported.
         found: the best solutions so far, best first.
-        total: of an enumeration.
+        total: the fold of an enumeration.
     """
 
     open: list[Task] = field(default_factory=list[Task])
-    found: list[Found] = field(default_factory=list[Found])
+    found: list[RankedSolution] = field(default_factory=list[RankedSolution])
     total: Any = None
     counts: Counts = field(default_factory=Counts)
     profile: Profile | None = None
@@ -55,22 +54,22 @@ class State:
 
 
 class Observer(Protocol):
-    """Is told now and then how far a search is: progress, checkpoints."""
+    """A watcher of a running search, as progress and checkpoints are."""
 
     def look(self, coordinator: "Coordinator") -> None:
-        """Looks, if it is time."""
+        """Look at the search, if it is time."""
         ...
 
 
 class Coordinator:
-    """One search on one engine, from a state to the end or to a limit."""
+    """A search on one engine, from a state to the end or to a limit."""
 
     def __init__(
         self,
         plan: Plan,
         engine: Engine,
         watch: Watch,
-        state: State,
+        state: SearchState,
         observers: tuple[Observer, ...] = (),
     ):
         self.plan = plan
@@ -81,21 +80,21 @@ class Coordinator:
         self._pool = Pool(self._rank, not plan.ordered and plan.order == "depth-first")
         self._made = 0
         self._held: list[dict[int, Task]] = [{} for _ in range(engine.workers)]
-        self._hungry = set(range(engine.workers))  # those that may have too few tasks
+        self._hungry = set(range(engine.workers))  # workers that may have too few tasks
         self._attempts: dict[int, int] = {}
         self._task_seconds = (0, 0.0)
         self._decided = False
         self._stopped = False
         self._error: Exception | None = None
-        self.unkept: list[Found] = []
-        """Solutions that are not in the state, because tasks in it will find them again."""
-        self.whole = True
-        """Whether the state is that of one moment: not once a change of it was broken off."""
+        self.unkept: list[RankedSolution] = []
+        """Solutions outside the state, because open tasks will find them again."""
+        self.consistent = True
+        """Whether the state is consistent: not during a change, or after one that failed."""
 
-    # What there is to do.
+    # The open tasks.
 
     def _rank(self, task: Task) -> tuple[float, ...]:
-        """What decides which task a worker without any is given: place, best bound, or depth."""
+        """Return the priority of a task for a worker without own tasks: place, bound, or depth."""
         if self.plan.ordered:
             return (task.order,)
         if self.plan.order == "best-first":
@@ -114,23 +113,23 @@ class Coordinator:
         self._pool.put(ident, task, maker)
 
     def _open(self) -> list[Task]:
-        """All tasks not finished, as far as they are known here."""
+        """Return all unfinished tasks, as last reported."""
         return [*self._pool, *(task for held in self._held for task in held.values())]
 
-    def snapshot(self) -> State:
-        """The state now."""
+    def snapshot(self) -> SearchState:
+        """Return the current state."""
         self.state.open = self._open()
         self.state.seconds = self.watch.seconds
         return self.state
 
     def visited(self) -> float:
-        """Nodes visited so far, those not yet reported included."""
+        """Return the number of nodes visited so far, including those not yet reported."""
         return max(self.state.counts.nodes, self._before + self.engine.board.visited())
 
     # The search.
 
     def run(self) -> str:
-        """Searches to the end or to a limit; returns why it ended early, or ""."""
+        """Search to the end or to a limit; return the reason of an early end, or ""."""
         plan, engine, state = self.plan, self.engine, self.state
         self._before = state.counts.nodes
         for task in state.open:
@@ -155,7 +154,7 @@ class Coordinator:
         finally:
             try:
                 last = engine.stop()
-                engine.board.release()  # not if that failed: workers may still be at this search
+                engine.board.release()  # not after an error: workers may still run this search
                 self._stopped = True
                 for event in last:
                     self._take(event)
@@ -166,27 +165,27 @@ class Coordinator:
         return reason if state.open and not self._decided else ""
 
     def _unfinished(self) -> bool:
-        """Whether there are tasks that are not done."""
+        """Return whether there are unfinished tasks."""
         return bool(self._pool) or any(self._held)
 
     def _limit(self) -> str:
         visited = self.visited()
-        begun = visited > self._before  # workers that are being started have nothing to return yet
+        begun = visited > self._before  # starting workers have nothing to return yet
         memory = self.engine.memory() if begun and self.watch.memory_due() else None
         return self.watch.reason(visited, memory)
 
     def _dispatch(self) -> None:
-        """Gives tasks to workers that have too few; the pool is shared evenly, in its order."""
+        """Send tasks of the pool, shared evenly and in its order, to workers that have too few."""
         number, seconds = self._task_seconds
         batch = 1
-        if number and self.plan.slice is None:  # else all is as the seed of an engine decides
+        if number and self.plan.slice is None:  # a fixed slice makes a reproducible search
             batch = int(min(max(BATCH_SECONDS * number / max(seconds, 1e-9), 1), BATCH))
         workers = self.engine.workers
         for index in sorted(self._hungry, key=lambda index: len(self._held[index])):
             if not self._pool:
                 break
             held = self._held[index]
-            plenty = len(self._pool) > 4 * workers * batch  # then the next batch waits there
+            plenty = len(self._pool) > 4 * workers * batch  # workers then keep a batch in reserve
             if len(held) <= (batch // 2 if plenty else 0):
                 share = -(-len(self._pool) // workers)
                 if tasks := self._next(index, min(batch, share)):
@@ -196,7 +195,7 @@ class Coordinator:
         self.engine.board.set(WANTED, float(idle) if workers > 1 else 0.0)
 
     def _next(self, worker: int, many: int) -> list[tuple[int, Task]]:
-        """The next tasks of the pool, for a worker; one that a worker was lost with goes alone."""
+        """Take the next tasks for a worker; a task that a worker was lost with is sent alone."""
         tasks: list[tuple[int, Task]] = []
         held = self._held[worker]
         while self._pool and len(tasks) < many:
@@ -204,38 +203,38 @@ class Coordinator:
             alone = ident in self._attempts
             if alone and held:
                 break
-            self.whole = False
+            self.consistent = False
             task = self._pool.take(ident)
             if self.plan.ordered:
                 task = task._replace(known=self._known_before(task))
             held[ident] = task
-            self.whole = True
+            self.consistent = True
             tasks.append((ident, task))
             if alone:
                 break
         return tasks
 
     def _known_before(self, task: Task) -> Number:
-        """The rank of the last of ``k`` solutions found in places before a task's."""
-        ranks = [found.rank for found in self.state.found if found.order < 2 * task.order + 1]
+        """Return the rank of the worst of ``k`` solutions in places before that of a task."""
+        ranks = [s.rank for s in self.state.found if s.order < 2 * task.order + 1]
         full = self.plan.kind == "optimise" and len(ranks) == self.plan.k
         return ranks[-1] if full else math.inf
 
     def _take(self, event: Event) -> None:
-        """Takes what has come from a worker."""
+        """Process the reports or the loss of a worker."""
         held = self._held[event.worker]
         self._hungry.add(event.worker)
         for report in event.reports:
             self._error = self._error or report.error
-            self.whole = False
+            self.consistent = False
             self._merge(report, event.worker)
-            self.whole = True
+            self.consistent = True
         if event.lost is not None:
             self._lost(held, event.lost)
 
     def _lost(self, held: dict[int, Task], why: str) -> None:
-        """Takes back what a lost worker had: suspects all; what it had alone is to blame."""
-        self.state.lost += not self._stopped  # one that did not stop in time is no loss
+        """Put the tasks of a lost worker back; count the loss against a task that it held alone."""
+        self.state.lost += not self._stopped  # a worker that did not stop in time is no loss
         tasks = dict(held)
         held.clear()
         for ident, task in tasks.items():
@@ -248,11 +247,12 @@ class Coordinator:
                 node = next((node for level in task.levels for node in level), None)
                 raise SearchError(
                     f"{ATTEMPTS} workers were lost with the same task ({why}), which begins at "
-                    f"{shown(node)}: it may need more memory than there is, or a kernel may crash"
+                    f"{node_text(node)}: it may need more memory than there is, "
+                    "or a kernel may crash"
                 )
 
     def _merge(self, report: Report, worker: int) -> None:
-        """Adds what was done, and takes over what is given."""
+        """Add the results of a report, and put the nodes it gives away into the pool."""
         state, held = self.state, self._held[worker]
         task = held[report.ident]
         state.counts.add(report.counts)
@@ -272,7 +272,7 @@ class Coordinator:
                 order, state.next_order = state.next_order, state.next_order + 1
             self._put(Task(depth, ([node],), order), maker=worker)
         state.tasks += len(report.given)
-        self._attempts.pop(report.ident, None)  # it got further
+        self._attempts.pop(report.ident, None)  # the task got further
         if report.state in ("running", "failed"):
             if report.kept is not None:
                 held[report.ident] = report.kept
@@ -284,37 +284,37 @@ class Coordinator:
         else:
             self._put(report.kept if report.kept is not None else task, report.ident, worker)
 
-    def _solutions(self, found: list[Found], base: int, making: bool) -> None:
-        """Keeps the best solutions; an order, where there is one, decides between equal ones.
+    def _solutions(self, found: list[RankedSolution], base: int, making: bool) -> None:
+        """Keep the best solutions; where there is an order, it decides between equal solutions.
 
-        What the task that makes all others (``making``) finds stands before those made after it.
+        Solutions of the task that makes all other tasks (``making``) precede those of later tasks.
         """
         if not found:
             return
         state, plan = self.state, self.plan
         for rank, order, node in found:
             place = 2 * (base + order) if making else 2 * base + 1
-            state.found.append(Found(rank, place if plan.ordered else 0, node))
+            state.found.append(RankedSolution(rank, place if plan.ordered else 0, node))
         if plan.kind == "decide":
-            state.found.sort(key=lambda one: one.order)
+            state.found.sort(key=lambda solution: solution.order)
             del state.found[1:]
-            if plan.ordered:  # something earlier may reach the target too
+            if plan.ordered:  # an earlier solution may reach the target too
                 self._only_before(state.found[0].order)
             else:
                 self._decided = True
-                self.engine.board.set(LAST, -math.inf)  # what is left need not be said
+                self.engine.board.set(LAST, -math.inf)  # reports need no rest any more
             return
-        state.found.sort(key=lambda one: (one.rank, one.order))
+        state.found.sort(key=lambda solution: (solution.rank, solution.order))
         del state.found[plan.k :]
         self._publish()
 
     def _only_before(self, place: int) -> None:
-        """Forgets the tasks whose place is after this one."""
+        """Drop the tasks after a place."""
         self._pool.keep(lambda task: 2 * task.order + 1 <= place)
         self.engine.board.set(LAST, place / 2)
 
     def _publish(self) -> None:
-        """Tells the workers how good a solution must be to be worth looking for."""
+        """Publish the cut: the greatest rank that the workers must still search."""
         plan, board = self.plan, self.engine.board
         if plan.kind == "decide":
             assert plan.target is not None
@@ -330,14 +330,14 @@ class Coordinator:
 
 
 def best_bound(plan: Plan, tasks: list[Task]) -> Number:
-    """The rank that nothing in these tasks is better than."""
+    """Return the best rank that the bounds of some tasks allow."""
     nodes = (node for task in tasks for level in task.levels for node in level)
-    if not has(plan.problem, "bound"):
+    if not overrides(plan.problem, "bound"):
         return -math.inf if any(True for _ in nodes) else math.inf
     ranks = (rank_of(plan.problem, "bound", plan.problem.bound(node), node) for node in nodes)
     return min(ranks, default=math.inf)
 
 
 def first_task(plan: Plan) -> Task:
-    """The whole search as a task."""
+    """Return the complete search as a task."""
     return Task(0, ([plan.problem.root()],), -1 if isinstance(plan.coordination, Ordered) else 0)

@@ -1,4 +1,4 @@
-"""What ends a search early: time, nodes, memory, or a signal."""
+"""Limits that end a search early: time, nodes, memory, or a signal."""
 
 import math
 import signal
@@ -14,7 +14,7 @@ from collir.search.core.problem import SearchError
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a search ends, with the best so far: seconds, nodes visited, bytes of memory held."""
+    """Limits of a search: seconds, number of visited nodes, bytes of memory."""
 
     seconds: float | None = None
     nodes: int | None = None
@@ -31,16 +31,16 @@ class Limits:
 
 
 class Interrupt:
-    """Whether the user has asked, by SIGINT, that the search end."""
+    """A request of the user, by SIGINT, to end the search."""
 
     def __init__(self) -> None:
         self.asked = False
 
     @contextmanager
     def listening(self) -> Generator[None]:
-        """Takes the signal while the search runs; a second one is an exception as ever.
+        """Catch the signal while the search runs; a second signal has its usual effect.
 
-        Signals can be taken in the main thread only; elsewhere this does nothing.
+        Only the main thread can catch signals; in other threads this does nothing.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -62,7 +62,7 @@ class Interrupt:
 
 
 class Watch:
-    """Says when a limit is reached; ``spent`` seconds and ``visited`` nodes came before."""
+    """A watch over the limits; earlier runs took ``spent`` seconds and ``visited`` nodes."""
 
     def __init__(self, limits: Limits, interrupt: Interrupt, spent: float = 0.0, visited: int = 0):
         self._limits = limits
@@ -74,11 +74,11 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """Since the search began, in earlier runs too."""
+        """Seconds since the search began, including earlier runs."""
         return self._spent + time.monotonic() - self._started
 
     def until(self, seconds: float) -> "Watch":
-        """The same watch, with so many seconds at most."""
+        """Return the same watch with a limit of at most ``seconds``."""
         least = seconds if self._limits.seconds is None else min(seconds, self.left())
         watch = Watch(
             replace(self._limits, seconds=least), self._interrupt, self._spent, self._visited
@@ -87,26 +87,26 @@ class Watch:
         return watch
 
     def left(self) -> float:
-        """Seconds until the time is up."""
+        """Return the seconds until the time limit."""
         if self._limits.seconds is None:
             return math.inf
         return max(0.0, self._limits.seconds - (time.monotonic() - self._started))
 
     def nodes_left(self, visited: float) -> float:
-        """How many more nodes may be visited, of so many visited in all."""
+        """Return how many more nodes may be visited after ``visited`` nodes."""
         if self._limits.nodes is None:
             return math.inf
         return self._limits.nodes - (visited - self._visited)
 
     def memory_due(self) -> bool:
-        """Whether it is time to look at the memory again."""
+        """Return whether it is time to measure the memory again."""
         if self._limits.memory is None or self.seconds < self._memory_at:
             return False
         self._memory_at = self.seconds + 0.1
         return True
 
     def reason(self, visited: float, memory: int | None) -> str:
-        """Why the search must end now, or ""."""
+        """Return why the search must end now, or ""."""
         if self._interrupt.asked:
             return "interrupted"
         if self.left() <= 0:

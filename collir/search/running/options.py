@@ -6,7 +6,7 @@ from typing import Literal, TypedDict, cast
 
 from collir.search.core.coordination import Coordination
 from collir.search.core.plan import ORDERS, Order
-from collir.search.core.problem import SearchError, whole
+from collir.search.core.problem import SearchError, check_whole
 from collir.search.engines.base import Engine
 
 EngineName = Literal["auto", "local", "processes", "threads", "mpi"]
@@ -14,29 +14,29 @@ ENGINES: tuple[EngineName, ...] = ("auto", "local", "processes", "threads", "mpi
 
 
 class Options(TypedDict, total=False):
-    """How to search; without any, alone in this process, to the end.
+    """The options of a search. By default it runs alone in this process, to the end.
 
     Attributes:
-        order: ``depth-first`` (branch and bound), or ``best-first``: the best bound next (A*).
-        coordination: how the search is divided; by default by budget, if there are several workers.
-        workers: how many; None: as many as this process may use cores. By default 1.
-        engine: where they run: ``local`` (this process, in turns), ``processes``, ``threads`` (of
-            use for kernels, which release the interpreter), ``mpi``, an engine made before (which
-            can serve many searches), or an ``Executor``. ``auto``: here, and in processes of their
-            own once the search has taken longer than starting them pays for.
-        seed: of the turns of ``local``.
+        order: ``depth-first`` (branch and bound) or ``best-first``, the best bound next (A*).
+        coordination: the division into tasks. By default ``Budget()`` if there are several workers.
+        workers: the number of workers; None: the number of available cores. By default 1.
+        engine: the place of the workers: ``local`` (this process, in turns), ``processes``,
+            ``threads`` (useful for kernels, which release the interpreter lock), ``mpi``, an engine
+            object (which can serve many searches), or an ``Executor``. ``auto``: this process, and
+            separate processes once the search has taken long enough for them to pay.
+        seed: the seed of the turns of ``local``.
         depth_limit: nodes at this depth have no children.
-        time_limit, node_limit, memory_limit: seconds, nodes, bytes after which the best so far is
-            returned, as it is after SIGINT.
-        progress: a line on stderr about how far the search is; None: if stderr is a terminal.
-        checkpoint: a file that is written now and then, and at the end of an unfinished search,
-            which an exception may have ended.
+        time_limit, node_limit, memory_limit: seconds, nodes, bytes after which the best solution so
+            far is returned, as after SIGINT.
+        progress: whether to show progress on stderr; None: if stderr is a terminal.
+        checkpoint: a file that is written at intervals, and at the end of a search that a limit or
+            an exception ended.
         checkpoint_every: seconds between two checkpoints. By default 30.
-        resume: such a file, to go on with. It is a pickle: only read what you trust.
-        profile: counts for each depth.
-        check: first goes through the whole tree without pruning anything, and raises an error that
-            names the node if a bound, an order of children, a key or an objective is wrong.
-        slice: nodes that a worker visits between two looks at what others want; None: 2 ms of them.
+        resume: a checkpoint to go on with. It is a pickle: only read files that you trust.
+        profile: whether to count nodes for each depth.
+        check: whether to search the complete tree first, without pruning, for a wrong bound, order
+            of children, key or objective; the error names the node.
+        slice: nodes that a worker visits between two looks at the board; None: 2 ms of them.
     """
 
     order: Order
@@ -57,11 +57,11 @@ class Options(TypedDict, total=False):
     slice: int | None
 
 
-def look_at(options: Options) -> None:
-    """Sees that the options are what they should be.
+def check_options(options: Options) -> None:
+    """Check the options.
 
     Raises:
-        SearchError: one is not, or there is none of its name.
+        SearchError: an option has a wrong value, or is unknown.
     """
     for name, value in options.items():
         if name not in Options.__annotations__:
@@ -69,7 +69,7 @@ def look_at(options: Options) -> None:
         if value is None:
             continue
         if name in ("workers", "slice", "depth_limit", "node_limit", "memory_limit"):
-            whole(name, value, 1 if name in ("workers", "slice") else 0)
+            check_whole(name, value, 1 if name in ("workers", "slice") else 0)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if name in ("time_limit", "checkpoint_every") and not number:
             raise SearchError(f"{name} must be a number of seconds, not {value!r}")

@@ -1,5 +1,5 @@
 # pyright: basic
-"""A profile as a picture, by matplotlib."""
+"""Plots of profiles by matplotlib."""
 
 from io import StringIO
 
@@ -8,7 +8,7 @@ from collir.search.core.tasks import Profile
 
 
 def svg(profile: Profile) -> str:
-    """Nodes, prunes and backtracks by depth; run times of tasks by the depth of their roots.
+    """Plot nodes by depth and run times of tasks by the depth of their roots; return SVG.
 
     Raises:
         SearchError: matplotlib is not installed.

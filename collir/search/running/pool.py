@@ -1,34 +1,34 @@
-"""The tasks that no worker has, and who is given which of them next."""
+"""The pool of waiting tasks, and their order for each worker."""
 
 import heapq
 from collections.abc import Callable, Iterator
 
 from collir.search.core.tasks import Task
 
-Rank = tuple[float, ...]
-Entry = tuple[float, ...]
+Priority = tuple[float, ...]
+PoolEntry = tuple[float, ...]
 
 
 class Pool:
-    """Tasks by the numbers that reports name them by.
+    """Waiting tasks, by the numbers by which reports name them.
 
-    A worker is given the deepest of the tasks that it made itself, the oldest first: it goes on
-    where it was, and what it finds prunes the tasks that wait. A worker without tasks of its own
-    is given the one of the least rank of all; if ranks are depths, the one nearest the root, which
-    is likely to be large (the workpool of YewPar).
+    A worker is given the deepest task that it made itself, the oldest of equal depth: it goes on
+    where it was, and its solutions prune the waiting tasks. A worker without own tasks is given the
+    task of the least rank; if ranks are depths, the task nearest the root, which is likely to be
+    large (the workpool of YewPar).
 
     Args:
-        rank: what decides which task is given to a worker that has made none of those here.
+        rank: the priority of a task for a worker that has made none of the waiting tasks.
         by_maker: whether a worker is given its own tasks first.
     """
 
-    def __init__(self, rank: Callable[[Task], Rank], by_maker: bool):
+    def __init__(self, rank: Callable[[Task], Priority], by_maker: bool):
         self._rank = rank
         self._by_maker = by_maker
         self._tasks: dict[int, Task] = {}
-        # Heaps, whose entries end in the number of a task; those of taken ones may remain.
-        self._all: list[Entry] = []
-        self._own: dict[int, list[Entry]] = {}
+        # Heaps whose entries end in the number of a task; entries of taken tasks may remain.
+        self._all: list[PoolEntry] = []
+        self._own: dict[int, list[PoolEntry]] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -37,7 +37,7 @@ class Pool:
         return iter(self._tasks.values())
 
     def put(self, ident: int, task: Task, maker: int | None = None) -> None:
-        """Adds a task; ``maker`` is the worker that made it."""
+        """Add a task; ``maker`` is the worker that made it."""
         self._tasks[ident] = task
         heapq.heappush(self._all, (*self._rank(task), ident))
         if self._by_maker and maker is not None:
@@ -58,12 +58,12 @@ class Pool:
         """Remove and return a task."""
         return self._tasks.pop(ident)
 
-    def keep(self, wanted: Callable[[Task], bool]) -> None:
-        """Drop all tasks that are not wanted."""
-        self._tasks = {ident: task for ident, task in self._tasks.items() if wanted(task)}
+    def keep(self, needed: Callable[[Task], bool]) -> None:
+        """Drop all tasks for which ``needed`` is false."""
+        self._tasks = {ident: task for ident, task in self._tasks.items() if needed(task)}
 
     def _forget_taken(self) -> None:
-        """Drop what the heaps hold of tasks that were taken."""
+        """Drop the heap entries of tasks that were taken."""
         for heap in (self._all, *self._own.values()):
             heap[:] = [entry for entry in heap if entry[-1] in self._tasks]
             heapq.heapify(heap)

@@ -1,4 +1,4 @@
-"""What a profile says: where nodes are, how long tasks took, how to divide the next search."""
+"""Analysis of a profile: where nodes are, how long tasks took, how to divide the next search."""
 
 import statistics
 from dataclasses import asdict, dataclass
@@ -10,29 +10,29 @@ from collir.search.core.tasks import Profile
 from collir.search.running.results import Outcome
 
 PER_WORKER = 20
-"""Tasks for each worker that let the work be shared evenly."""
+"""Tasks per worker that suffice to share the work evenly."""
 
 SHORTEST = 0.001
-"""Seconds that a task should take at least, for its report to be cheap beside it."""
+"""The least number of seconds for a task, so that its report is comparatively cheap."""
 
 GRAIN = 0.005
-"""Seconds between the parts that a task gives away by budget."""
+"""Seconds between two parts that a task gives away by budget."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """How to divide a search like the one profiled, and why."""
+    """A way to divide a search like the profiled one, and the reason for it."""
 
     coordination: Coordination
     reason: str
 
 
 def recommend(outcome: Outcome, workers: int) -> Recommendation:
-    """The depth down to which nodes should be tasks, or the budget of tasks.
+    """Recommend a depth down to which nodes become tasks, or a budget of tasks.
 
-    A depth, if there is one with enough nodes for the workers whose subtrees are long enough to be
-    worth a task, and not one of them, as far as is known, more than a worker's share. Otherwise a
-    budget, by the backtracks per second that were measured.
+    A depth is recommended if it has enough nodes for the workers, if a subtree takes long enough
+    to be worth a task, and if no known subtree exceeds a worker's share. Otherwise a budget is
+    recommended, from the measured backtracks per second.
 
     Raises:
         SearchError: the search was not profiled.
@@ -71,12 +71,12 @@ def _budget(rate: float) -> str:
 
 
 def _longest(profile: Profile, depth: int) -> float | None:
-    """The longest task that began at a depth, if any did."""
+    """Return the seconds of the longest task that began at a depth; None if no task did."""
     return max((seconds for at, seconds, _ in profile.tasks if at == depth), default=None)
 
 
 def to_json(outcome: Outcome, workers: int) -> dict[str, Any]:
-    """The profile for programs; seconds. Lists are indexed by depth, the root at 0.
+    """Return the profile as JSON. Times are in seconds; lists are indexed by depth, root at 0.
 
     Raises:
         SearchError: the search was not profiled.

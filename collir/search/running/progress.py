@@ -1,4 +1,4 @@
-"""How far a search is, on one line of stderr that is written over."""
+"""The progress of a search, on one line of stderr that is overwritten."""
 
 import sys
 import time
@@ -12,15 +12,14 @@ EVERY = 0.5
 """Seconds between two lines."""
 
 SHOWN = 6
-"""Depths shown, at most."""
+"""The maximum number of depths shown."""
 
 MANY = 5000
-"""Open nodes whose bounds are looked at for the gap, at most."""
+"""The maximum number of open nodes whose bounds are computed for the gap."""
 
 
 class Progress:
-    """Nodes and nodes per second, the best value, how far it may be from the optimum, and at which
-    depths there are tasks."""
+    """An observer that shows nodes, nodes per second, tasks by depth, the best value and bound."""
 
     def __init__(self, stream: TextIO | None = None):
         self._stream = stream or sys.stderr
@@ -29,7 +28,7 @@ class Progress:
         self._width = 0
 
     def look(self, coordinator: Coordinator) -> None:
-        """Writes a line, if it is time."""
+        """Write a line, if it is time."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -60,12 +59,12 @@ class Progress:
         self._width = len(line)
 
     def close(self) -> None:
-        """Takes the line away."""
+        """Erase the line."""
         if self._width:
             self._stream.write(f"\r{' ' * self._width}\r")
             self._stream.flush()
 
 
-def wanted(asked: bool | None) -> bool:
-    """Whether to show progress: as asked, or if somebody looks."""
+def progress_enabled(asked: bool | None) -> bool:
+    """Return whether to show progress: as requested, or if stderr is a terminal."""
     return sys.stderr.isatty() if asked is None else asked

@@ -1,47 +1,46 @@
-"""What a search returns."""
+"""The outcomes of searches."""
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal
 
+from collir.search.core.goals import Total
 from collir.search.core.problem import Node, Number
 from collir.search.core.tasks import Profile
 
-Total = TypeVar("Total")
-
 Status = Literal["optimal", "feasible", "infeasible", "complete", "interrupted"]
-"""optimal: proven to be best. feasible: there is a solution (when deciding, it reaches the target);
-a better one is not excluded. infeasible: there is none, proven. complete: all nodes were counted.
-interrupted: a limit or a signal ended the search before it knew."""
+"""optimal: proven to be best. feasible: there is a solution (of a decision: it reaches the target),
+and a better one is not excluded. infeasible: proven to have no solution. complete: all nodes were
+counted. interrupted: a limit or a signal ended the search without an answer."""
 
 
 @dataclass(frozen=True)
 class Solution(Generic[Node]):
-    """A node that is a solution, and what it is worth."""
+    """A node that is a solution, and its value."""
 
     value: Number
     node: Node
     shown: Any = None
-    """The solution as ``Problem.show`` gives it."""
+    """The solution as ``Problem.show`` returns it."""
 
 
 @dataclass
 class Statistics:
-    """What a search took. Work that was lost with a worker is not counted.
+    """Statistics of a search. Work that was lost with a worker is not counted.
 
     Attributes:
-        nodes: visited, neither pruned nor dominated.
-        pruned: whose bound was no better than what was known; where children are sorted by their
-            bounds and one is pruned, it stands for its later siblings.
-        dominated: whose state had been reached at no greater cost.
-        backtracks: nodes whose children were all seen to (depth first: with all below them).
+        nodes: nodes visited, neither pruned nor dominated.
+        pruned: nodes whose bound was no better than a known solution; where children are sorted by
+            their bounds, a pruned child stands for its later siblings.
+        dominated: nodes whose state had been reached at no greater cost.
+        backtracks: nodes whose children were all handled (depth first: subtrees searched).
         deepest: the greatest depth of a visited node; the root has depth 0.
-        tasks: parts the search was divided into.
-        lost: workers lost and replaced.
-        seconds: of wall clock time.
-        engine: where it ran.
-        workers: how many took part.
-        reason: why it ended early, or "".
+        tasks: the number of tasks that the search was divided into.
+        lost: the number of workers lost and replaced.
+        seconds: wall clock time.
+        engine: the name of the engine.
+        workers: the number of workers.
+        reason: why the search ended early, or "".
     """
 
     nodes: int = 0
@@ -59,10 +58,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a search ended.
-
-    ``profile`` is there if it was asked for.
-    """
+    """The outcome of a search; ``profile`` is None unless it was requested."""
 
     status: Status
     statistics: Statistics
@@ -73,14 +69,14 @@ _SO_FAR = "collir_search_outcome"
 
 
 def keep_outcome(error: BaseException, outcome: Outcome) -> None:
-    """Keep with an exception what a search had found when it was raised."""
+    """Attach the outcome so far of a search to an exception that it raised."""
     setattr(error, _SO_FAR, outcome)
 
 
 def so_far(error: BaseException) -> Outcome | None:
-    """Return what a search had found when it raised an exception; None if it had not begun.
+    """Return the outcome so far of a search that raised an exception; None if it had not begun.
 
-    On MPI, rank 0 has it.
+    On MPI, only rank 0 has the outcome.
     """
     return getattr(error, _SO_FAR, None)
 
@@ -90,8 +86,8 @@ class Optimum(Outcome, Generic[Node]):
     """The best solutions.
 
     Attributes:
-        solutions: best first; as many as were asked for, or as there are.
-        bound: no solution is better than this: the value of the best one if ``optimal``.
+        solutions: the requested number of solutions or fewer, best first.
+        bound: a value that no solution exceeds in quality; the best value if ``optimal``.
     """
 
     solutions: tuple[Solution[Node], ...] = ()
@@ -104,7 +100,7 @@ class Optimum(Outcome, Generic[Node]):
 
     @property
     def gap(self) -> float | None:
-        """How far the optimum may be from the best solution, relative to it: 0 if it is optimal.
+        """The relative distance from the best solution to the bound: 0 if it is optimal.
 
         None if no solution or no bound is known.
         """
@@ -116,18 +112,18 @@ class Optimum(Outcome, Generic[Node]):
             gap = abs(self.best.value - self.bound) / abs(self.best.value)
         except (ZeroDivisionError, OverflowError):
             return math.inf
-        return max(gap, math.ulp(0.0))  # of whole numbers that are greater than any float
+        return max(gap, math.ulp(0.0))  # whole numbers may be greater than any float
 
 
 @dataclass(frozen=True)
 class Decision(Outcome, Generic[Node]):
-    """Whether there is a solution that reaches the target, and one."""
+    """The outcome of a decision: a solution that reaches the target, if there is one."""
 
     solution: Solution[Node] | None = None
 
 
 @dataclass(frozen=True)
 class Enumeration(Outcome, Generic[Total]):
-    """The fold of all nodes; of those visited so far, if the search was ended early."""
+    """The fold of all nodes, or of the nodes visited before an early end."""
 
     total: Total = field(default=None)  # pyright: ignore[reportAssignmentType]

@@ -1,4 +1,4 @@
-"""One search: its options become a plan, an engine, and who looks on; then it is run."""
+"""The run of a search: its options become a plan, an engine and observers."""
 
 import contextlib
 import os
@@ -20,26 +20,26 @@ from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
 from collir.search.running.checked import check as check_problem
 from collir.search.running.checkpoint import EVERY, Checkpoints, read_checkpoint
-from collir.search.running.coordinator import Coordinator, Observer, State, first_task
+from collir.search.running.coordinator import Coordinator, Observer, SearchState, first_task
 from collir.search.running.limits import Interrupt, Limits, Watch
-from collir.search.running.options import EngineName, Options, look_at
-from collir.search.running.progress import Progress, wanted
+from collir.search.running.options import EngineName, Options, check_options
+from collir.search.running.progress import Progress, progress_enabled
 from collir.search.running.results import Outcome, Solution, Statistics, keep_outcome
 
 Result = TypeVar("Result", bound=Outcome)
 
 PAYS = 0.25
-"""Seconds that a search with several workers runs in this process before others are started."""
+"""Seconds that an ``auto`` search runs in this process before workers are started."""
 
 SAID = 0.25
-"""Seconds after which a long task is reported where workers can be lost or a checkpoint is kept."""
+"""Seconds after which a long task is reported if workers can be lost or checkpoints are written."""
 
 
-class Run:
-    """One search, with what its options ask for."""
+class SearchRun:
+    """A search and its options."""
 
     def __init__(self, plan: Plan, options: Options):
-        look_at(options)
+        check_options(options)
         if not isinstance(plan.problem, Problem):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise SearchError(f"a problem is made from a subclass of Problem, not {plan.problem!r}")
         if plan.fold is not None and not _is_fold(plan.fold):
@@ -67,7 +67,7 @@ class Run:
         self._coordinator: Coordinator | None = None
 
     def _count(self) -> int:
-        """How many workers: engines made before know, and of MPI the launcher decides."""
+        """Return the number of workers: that of an engine object, of MPI, or of the options."""
         if self._engine == "mpi":
             return max(1, world_size() - 1)
         if not isinstance(self._engine, str):
@@ -76,19 +76,19 @@ class Run:
         return _cores() if workers is None else workers
 
     def search(self, outcome: Callable[[], Result]) -> Result:
-        """Runs it, and returns its outcome; an exception carries the outcome so far."""
+        """Run the search and return its outcome; an exception carries the outcome so far."""
         try:
             self._anywhere()
         except BaseException as error:
             if self._coordinator is not None:
                 self.reason = "error"
-                with contextlib.suppress(Exception):  # as if the problem can no longer be asked
+                with contextlib.suppress(Exception):  # the problem may raise again
                     keep_outcome(error, outcome())
             raise
         return outcome()
 
     def _anywhere(self) -> None:
-        """Runs it; with MPI, on rank 0, for which the others work."""
+        """Run the search; with MPI on rank 0, for which the other ranks work."""
         if self._engine == "mpi":
             with Mpi() as engine:
                 self._engine = engine
@@ -99,9 +99,9 @@ class Run:
             self._search()
 
     def _together(self, engine: Mpi) -> None:
-        """Runs it on rank 0, and takes over on all ranks what came out."""
+        """Run the search on rank 0, and copy its result to all ranks."""
 
-        def search() -> tuple[State, str, str, int]:
+        def search() -> tuple[SearchState, str, str, int]:
             try:
                 self._search()
             except LostRankError as error:
@@ -121,13 +121,15 @@ class Run:
         if (path := options.get("resume")) is not None:
             self.state = read_checkpoint(path, plan)
         else:
-            self.state = State([first_task(plan)], total=plan.fold.empty() if plan.fold else None)
+            self.state = SearchState(
+                [first_task(plan)], total=plan.fold.empty() if plan.fold else None
+            )
         observers: list[Observer] = []
         checkpoints = None
         if (path := options.get("checkpoint")) is not None:
             checkpoints = Checkpoints(path, plan, options.get("checkpoint_every", EVERY))
             observers.append(checkpoints)
-        progress = Progress() if wanted(options.get("progress")) else None
+        progress = Progress() if progress_enabled(options.get("progress")) else None
         if progress is not None:
             observers.append(progress)
         interrupt = Interrupt()
@@ -137,7 +139,7 @@ class Run:
                 watch = Watch(self._limits, interrupt, state.seconds, state.counts.nodes)
                 self._run(watch, tuple(observers))
             except BaseException as error:
-                begun = self._coordinator is not None and self._coordinator.whole
+                begun = self._coordinator is not None and self._coordinator.consistent
                 if checkpoints is not None and begun and checkpoints.keep(self.state):
                     error.add_note(f"{options.get('checkpoint')} holds what was known")
                 raise
@@ -148,7 +150,7 @@ class Run:
                 checkpoints.keep(self.state)
 
     def _run(self, watch: Watch, observers: tuple[Observer, ...]) -> None:
-        """Runs it on the engine asked for; with ``auto`` first here, and there if it pays."""
+        """Run the search on its engine; with ``auto``, first in this process."""
         if self._engine == "auto" and self._workers > 1:
             self._on(Local(), watch.until(PAYS), observers)
             if self.reason != "time limit" or watch.left() <= 0:
@@ -174,7 +176,7 @@ class Run:
             self.state.seconds = watch.seconds
 
     def _made(self) -> tuple[Engine, bool]:
-        """The engine, and whether it is ours to close."""
+        """Return the engine, and whether this run must close it."""
         engine, workers = self._engine, self._workers
         if not isinstance(engine, str):
             return engine, False
@@ -185,18 +187,18 @@ class Run:
         return Local(workers, self._options.get("seed", 0)), True
 
     def solutions(self) -> tuple[Solution[Any], ...]:
-        """What was found, best first."""
+        """Return the solutions found, best first."""
         problem = self.plan.problem
         best = self.state.found
         if self._coordinator is not None and self._coordinator.unkept:
-            best = sorted(best + self._coordinator.unkept, key=lambda found: found.rank)
+            best = sorted(best + self._coordinator.unkept, key=lambda solution: solution.rank)
         return tuple(
-            Solution(sign(problem) * found.rank, found.node, problem.show(found.node))
-            for found in best[: self.plan.k]
+            Solution(sign(problem) * rank, node, problem.show(node))
+            for rank, _, node in best[: self.plan.k]
         )
 
     def statistics(self) -> Statistics:
-        """What it took."""
+        """Return the statistics of the search."""
         state = self.state
         return Statistics(
             **asdict(state.counts),
