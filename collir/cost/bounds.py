@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.permutation import missing_blocks
-from collir.cost.collectives.table import COSTS, Ports
+from collir.cost.collectives.table import COSTS, UnevenPorts
 from collir.cost.network.group import Group
 from collir.cost.network.link_bounds import level_capacity
 from collir.cost.network.wires import has_wires
@@ -37,7 +37,7 @@ class Bound:
         return max(self.latency, self.bandwidth)
 
 
-def bound(collective: Collective) -> Bound:
+def collective_bound(collective: Collective) -> Bound:
     """The bound of a collective on its machine, all of its groups at the same time.
 
     Raises:
@@ -112,12 +112,12 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
     return max(found)
 
 
-def _ports(group: Group, level: int, copied: bool) -> Ports:
+def _ports(group: Group, level: int, copied: bool) -> UnevenPorts:
     """The ports of a level that differ."""
     ports = group.levels[level].ports
     assert ports is not None
     reached = group.reached(level)
-    return Ports(
+    return UnevenPorts(
         parts=group.spread(level),
         copied=copied,
         everyone=[ports[child] for each in reached for child in each],

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
-from collir.cost.bounds import Bound, bound
+from collir.cost.bounds import Bound, collective_bound
 from collir.cost.collectives import nccl
 from collir.cost.collectives.algorithms import Algorithm, Estimate, Meter
 from collir.cost.collectives.collective import Collective
-from collir.cost.collectives.permutation import pattern
-from collir.cost.collectives.phases import Phase, even, phases_of
+from collir.cost.collectives.permutation import permute_pattern
+from collir.cost.collectives.phases import Phase, phases_of, single_phase
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import CostError, Group
 from collir.layout import Mesh
@@ -149,7 +149,7 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
         own, shared = (lowest.time for lowest in _bounds(collective))
     else:  # which know ports only, and have latencies of their own
         group = Group.of(collective.mesh, collective.axes, collective.at_root)
-        plain = replace(collective, mesh=_switched(collective.mesh, nccl.advantage(group)))
+        plain = replace(collective, mesh=_switched(collective.mesh, nccl.switch_advantage(group)))
         own, shared = (lowest.bandwidth for lowest in _bounds(plain))
     phases = step_phases(collective, model, estimate)
     return StepCost(collective, name, estimate.time, estimate.port_bytes, own, shared, phases)
@@ -162,7 +162,7 @@ def step_phases(collective: Collective, model: CostModel, estimate: Estimate) ->
     group = Group.of(collective.mesh, collective.axes, collective.at_root, order)
     if model.model == "alpha-beta":
         return phases_of(group, estimate.rounds)
-    return even(group, estimate.time, estimate.port_bytes)
+    return single_phase(group, estimate.time, estimate.port_bytes)
 
 
 def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
@@ -179,8 +179,8 @@ def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Estima
 
 def _bounds(collective: Collective) -> tuple[Bound, Bound]:
     """The bound with each group's data as its own, and the one of copies that are shared."""
-    own = bound(replace(collective, replicated=frozenset()))
-    return own, bound(collective) if collective.replicated else own
+    own = collective_bound(replace(collective, replicated=frozenset()))
+    return own, collective_bound(collective) if collective.replicated else own
 
 
 @lru_cache(maxsize=64)
@@ -196,16 +196,16 @@ def _switched(mesh: Mesh, reducing: float = 0.0) -> Mesh:
     return replace(mesh, machine=replace(mesh.machine, levels=tuple(levels)))
 
 
-def run(collective: Collective, group: Group, algorithm: str) -> Estimate:
+def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> Estimate:
     """The cost of a collective by one of its algorithms on a group.
 
     Raises:
         CostError: the algorithm does not fit the group.
     """
-    return metered(group, COSTS[collective.kind].algorithms[algorithm], collective.size)
+    return metered_estimate(group, COSTS[collective.kind].algorithms[algorithm], collective.size)
 
 
-def metered(group: Group, algorithm: Algorithm, size: float) -> Estimate:
+def metered_estimate(group: Group, algorithm: Algorithm, size: float) -> Estimate:
     """The cost of an algorithm on a full buffer of ``size`` bytes.
 
     Raises:
@@ -219,7 +219,7 @@ def metered(group: Group, algorithm: Algorithm, size: float) -> Estimate:
 def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     if collective.listed:  # whose messages are listed in the written order
         meter = Meter(Group.of(collective.mesh, collective.axes, collective.at_root))
-        meter.round(pattern(collective), collective.size)
+        meter.round(permute_pattern(collective), collective.size)
         return "direct", meter.estimate
     group = Group.of(collective.mesh, collective.axes, collective.at_root, model.order)
     entry = COSTS[collective.kind]
@@ -228,12 +228,12 @@ def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate
     if wanted is None and model.algorithm == "runtime":
         wanted = entry.mpich(group, collective.size)
     if wanted is not None:
-        return wanted, run(collective, group, wanted)
+        return wanted, algorithm_estimate(collective, group, wanted)
     found: dict[str, Estimate] = {}
     reasons: list[CostError] = []
     for name in known:
         try:
-            found[name] = run(collective, group, name)
+            found[name] = algorithm_estimate(collective, group, name)
         except CostError as error:  # not for this number of ranks, or these links
             reasons.append(error)
     if not found:
@@ -253,7 +253,7 @@ def _p2(collective: Collective) -> tuple[str, Estimate]:
         return name, _without_latency(group, estimate)
     group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
     name, algorithm = COSTS[collective.kind].p2
-    return name, _without_latency(group, metered(group, algorithm, collective.size))
+    return name, _without_latency(group, metered_estimate(group, algorithm, collective.size))
 
 
 def _without_latency(group: Group, estimate: Estimate) -> Estimate:
@@ -267,16 +267,16 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     if collective.listed:
         _, estimate = _alpha_beta(collective, _PLAIN)
     elif not isinstance(known := COSTS[collective.kind].nccl, NcclKind):
-        estimate = metered(group, known, collective.size)
+        estimate = metered_estimate(group, known, collective.size)
     else:
         wanted = model.algorithm if model.algorithm in nccl.ALGORITHMS else None
-        if wanted and not nccl.has(collective.kind, wanted):
+        if wanted and not nccl.has_algorithm(collective.kind, wanted):
             wanted = None
         wanted = collective.algorithm or wanted
         found = nccl.estimate(collective.kind, group, collective.size, wanted)
         if not found.algorithm.startswith(nccl.RING):
             switched = Group.of(_switched(collective.mesh), collective.axes, collective.at_root)
-            ports = run(collective, switched, "double_binary_tree").port_bytes
+            ports = algorithm_estimate(collective, switched, "double_binary_tree").port_bytes
         else:
             ports = _p2(collective)[1].port_bytes
         return found.algorithm, Estimate(found.time, ports)

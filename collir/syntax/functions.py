@@ -18,7 +18,7 @@ from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
 from collir.layout.steps import Argument, ArgumentKind, StepKind
-from collir.layout.types import unknown_axis
+from collir.layout.types import unknown_axis_message
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import Node
@@ -118,7 +118,7 @@ class FunctionLowering(Lowering):
         found: list[str] = []
         for token in tokens:
             if not (subs := self.sub_axes(token)):
-                self.error(token, unknown_axis(self.mesh, str(token)))
+                self.error(token, unknown_axis_message(self.mesh, str(token)))
             found.extend(subs)
         return tuple(found)
 

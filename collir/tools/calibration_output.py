@@ -10,8 +10,8 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute
 
 from collir.cost.calibration import Calibration, Parameter, Residual
-from collir.cost.calibration.knobs import knobs_of, saying
-from collir.cost.calibration.values import median_error, worst
+from collir.cost.calibration.knobs import knobs_of, machine_with_values
+from collir.cost.calibration.values import median_error, worst_residual
 from collir.cost.model import CostModel
 from collir.dialects.machine import DeviceAttr, LevelAttr, MachineOp
 from collir.machine import Machine
@@ -41,7 +41,9 @@ class Result:
             for knob in knobs_of(self.fit.machine)
             if known[knob.name].value != known[knob.name].given
         ]
-        return saying(self.fit.machine, knobs, [rounded(known[knob.name].value) for knob in knobs])
+        return machine_with_values(
+            self.fit.machine, knobs, [rounded(known[knob.name].value) for knob in knobs]
+        )
 
 
 def rounded(value: float) -> float:
@@ -96,7 +98,7 @@ def report(result: Result) -> str:
 
 
 def _errors(residuals: Sequence[Residual]) -> list[str]:
-    most = worst(residuals)
+    most = worst_residual(residuals)
     if most is None:
         return ["-", "-", ""]
     one = most.sample.collective
@@ -121,7 +123,7 @@ def as_json(result: Result, text: str) -> dict[str, Any]:
     """All of it for programs: SI units, relative errors."""
 
     def errors(residuals: Sequence[Residual]) -> dict[str, Any]:
-        most = worst(residuals)
+        most = worst_residual(residuals)
         return {
             "times": len(residuals),
             "median_error": median_error(residuals) if residuals else None,

@@ -18,8 +18,8 @@ from collir.cost.calibration import (
     calibrate,
     problem,
 )
-from collir.cost.calibration.fit import divided
-from collir.cost.calibration.knobs import knobs_of, turned
+from collir.cost.calibration.fit import split_samples
+from collir.cost.calibration.knobs import knobs_of, machine_with_settings
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_estimate
 from collir.cost.network.group import Group
@@ -148,7 +148,7 @@ def test_intervals_hold_the_truth_19_times_of_20() -> None:
 
 def test_what_is_held_back_is_never_looked_at() -> None:
     measured = samples(TWO, RING, KINDS, SIZES[::2], noise=0.02)
-    used, kept = divided(measured, 0.2)
+    used, kept = split_samples(measured, 0.2)
     assert len(kept) == len(measured) // 5
     assert {one.collective for one in used}.isdisjoint(one.collective for one in kept)
     points = {one.collective for one in kept}
@@ -164,11 +164,11 @@ def test_what_is_held_back_is_never_looked_at() -> None:
 
 def test_times_of_one_point_are_held_back_together() -> None:
     once = samples(TWO, RING)
-    _, kept = divided([sample for one in once for sample in (one, one)], 0.2)
-    assert len(kept) == 2 * len(divided(once, 0.2)[1])
-    assert divided(once, 0)[1] == ()
+    _, kept = split_samples([sample for one in once for sample in (one, one)], 0.2)
+    assert len(kept) == 2 * len(split_samples(once, 0.2)[1])
+    assert split_samples(once, 0)[1] == ()
     with pytest.raises(CalibrationError, match="the part that is held back"):
-        divided(once, 1)
+        split_samples(once, 1)
 
 
 def test_a_level_that_nothing_crosses_keeps_its_numbers() -> None:
@@ -259,8 +259,8 @@ def test_knobs_turn_what_they_are_called() -> None:
         "reduction",
     ]
     settings = [knob.read(machine) for knob in knobs]
-    assert turned(machine, knobs, settings) == machine
-    double = turned(machine, knobs, [2 * setting for setting in settings])
+    assert machine_with_settings(machine, knobs, settings) == machine
+    double = machine_with_settings(machine, knobs, [2 * setting for setting in settings])
     mesh = mesh_of(machine)
     one = Collective("all_reduce", mesh, ("a.node", "a.gpu"), 1e7)
     two = replace(one, mesh=replace(mesh, machine=double))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from topologies import kinds_of, some_level
 
-from collir.cost.bounds import bound
+from collir.cost.bounds import collective_bound
 from collir.cost.collectives.collective import Collective
 from collir.cost.network.cuts import (
     MAX_GRAPH,
@@ -276,7 +276,7 @@ def machines(draw: st.DrawFn) -> Machine:
 def closed(machine: Machine, kind: str, size: float) -> float:
     axis = Axis.placed("d", [Factor(level.name, level.size) for level in machine.levels])
     mesh = Mesh("m", machine, (axis,))
-    return bound(Collective(kind, mesh, tuple(mesh.by_name), size)).bandwidth
+    return collective_bound(Collective(kind, mesh, tuple(mesh.by_name), size)).bandwidth
 
 
 BOUNDS = {

@@ -16,7 +16,7 @@ from plain_network import Held, Job, Moves, Network, Rules, groups, moves, pairw
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.schedule import Task, schedule
+from collir.cost.programs.schedule import StepTask, schedule
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Device, Level, LinkKind, Machine
 
@@ -259,7 +259,7 @@ def test_two_that_are_alike_share_evenly(kind: str, name: str) -> None:
         assert found is not None
         steps = [Collective(kind, mesh, (f"{a}.l0",), 1e6, algorithm=name) for a in "ab"]
         tasks = [
-            Task(
+            StepTask(
                 step_cost(step, CostModel("alpha-beta", order="written")).phases, stream, (), False
             )
             for stream, step in enumerate(steps)
@@ -271,12 +271,12 @@ def test_two_that_are_alike_share_evenly(kind: str, name: str) -> None:
 
 def both_ends(mesh: Mesh, *steps: tuple[str, str, tuple[str, ...], float]) -> list[list[float]]:
     """When steps end that start together: as simulated, and as their messages flow."""
-    tasks: list[Task] = []
+    tasks: list[StepTask] = []
     jobs: list[Job] = []
     for stream, (kind, name, axes, size) in enumerate(steps):
         step = Collective(kind, mesh, axes, size, algorithm=name)
         tasks.append(
-            Task(
+            StepTask(
                 step_cost(step, CostModel("alpha-beta", order="written")).phases, stream, (), False
             )
         )
@@ -346,7 +346,7 @@ def test_without_barriers_and_beside_others_times_are_near() -> None:
             continue
         rng.shuffle(names)
         cut = rng.randint(1, len(names) - 1)
-        tasks: list[Task] = []
+        tasks: list[StepTask] = []
         jobs: list[Job] = []
         for stream, axes in enumerate((tuple(names[:cut]), tuple(names[cut:]))):
             kind, name = rng.choice(IN_ROUNDS)
@@ -362,7 +362,7 @@ def test_without_barriers_and_beside_others_times_are_near() -> None:
                 )
             except CostError:
                 break
-            tasks.append(Task(cost.phases, stream, (), False))
+            tasks.append(StepTask(cost.phases, stream, (), False))
             jobs.append(Job.of(found, members, size))
             alone.append(cost.time / run(Network(mesh.machine), jobs[-1:], Rules())[0])
         if len(jobs) == 2:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from plain_schedules import even_phase, shares, simulated, use_of
 
 from collir.cost.collectives.phases import Phase
-from collir.cost.programs.schedule import Piece, Span, Task, schedule
+from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, schedule
 
 TIMES = st.one_of(st.integers(1, 6).map(float), st.floats(1e-6, 10.0))
 RATES = st.sampled_from([1.0, 1.0, 2.0, 1 / 3, 1e9])
@@ -23,10 +23,10 @@ PARTS = st.one_of(st.sampled_from([0.0, 0.25, 1 / 3, 0.5, 1.0, 1.5]), st.floats(
 @st.composite
 def task_lists(
     draw: st.DrawFn, most: int = 9, waited: float | None = 0.2, nothing: bool = False
-) -> list[Task]:
+) -> list[StepTask]:
     """Some tasks on up to three levels; ``waited`` is how many are, ``nothing``: some are empty."""
     levels = draw(st.integers(1, 3))
-    tasks: list[Task] = []
+    tasks: list[StepTask] = []
     for number in range(draw(st.integers(1, most))):
         empty = nothing and draw(st.integers(0, 9)) == 0
         times = [] if empty else draw(st.lists(TIMES, min_size=1, max_size=3))
@@ -36,7 +36,7 @@ def task_lists(
         after = draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else set[int]()
         is_waited = bool(waited) and draw(st.integers(0, 99)) < 100 * (waited or 0)
         stream = draw(st.integers(0, levels - 1))
-        tasks.append(Task(phases, stream, tuple(sorted(after)), is_waited))
+        tasks.append(StepTask(phases, stream, tuple(sorted(after)), is_waited))
     return tasks
 
 
@@ -44,11 +44,11 @@ def close(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
 
 
-def makespan(spans: Sequence[Span]) -> float:
+def makespan(spans: Sequence[TimeSpan]) -> float:
     return max(end for _, end in spans)
 
 
-def same(one: Sequence[Span], other: Sequence[Span]) -> bool:
+def same(one: Sequence[TimeSpan], other: Sequence[TimeSpan]) -> bool:
     each = zip(one, other, strict=True)
     return all(close(a, c) and close(b, d) for (a, b), (c, d) in each)
 
@@ -58,7 +58,7 @@ def same(one: Sequence[Span], other: Sequence[Span]) -> bool:
 
 @given(tasks=task_lists(nothing=True))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_spans_are_those_of_an_exact_simulation(tasks: list[Task]) -> None:
+def test_spans_are_those_of_an_exact_simulation(tasks: list[StepTask]) -> None:
     exact = [(float(start), float(end)) for start, end in simulated(tasks)]
     assert same(schedule(tasks), exact)
 
@@ -73,15 +73,15 @@ def test_more_spans_are_those_of_an_exact_simulation(seed: int) -> None:
         assert same(schedule(tasks), exact), tasks
 
 
-def random_tasks(rng: random.Random, count: int, waited: float = 0.1) -> list[Task]:
+def random_tasks(rng: random.Random, count: int, waited: float = 0.1) -> list[StepTask]:
     """Some tasks, of few different times: many end at the same time."""
     levels = rng.randint(1, 4)
-    tasks: list[Task] = []
+    tasks: list[StepTask] = []
     for number in range(count):
         phases = tuple(random_phase(rng, levels) for _ in range(rng.choice([1, 1, 2, 4])))
         after = sorted(rng.sample(range(number), rng.randint(0, min(2, number))))
         stream = rng.randrange(levels)
-        tasks.append(Task(phases, stream, tuple(after), rng.random() < waited))
+        tasks.append(StepTask(phases, stream, tuple(after), rng.random() < waited))
     return tasks
 
 
@@ -95,10 +95,10 @@ def random_phase(rng: random.Random, levels: int) -> Phase:
 @given(tasks=task_lists(), as_written=st.booleans())
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
-    tasks: list[Task], as_written: bool
+    tasks: list[StepTask], as_written: bool
 ) -> None:
     """What its speed comes to over the pieces of time; in each, speeds are the fair shares."""
-    pieces: list[Piece] = []
+    pieces: list[Interval] = []
     spans = schedule(tasks, as_written, pieces.append)
     done: dict[tuple[int, int], float] = {}
     now = 0.0
@@ -122,7 +122,7 @@ def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
 
 @given(tasks=task_lists(most=6, waited=None))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_shares_are_max_min_fair(tasks: list[Task]) -> None:
+def test_shares_are_max_min_fair(tasks: list[StepTask]) -> None:
     """No port is overused, and what is slowed down uses a full port on which no message is faster.
 
     There is one such allocation only; that of the schedule is seen in its first event.
@@ -142,7 +142,7 @@ def test_shares_are_max_min_fair(tasks: list[Task]) -> None:
             for one in full
         ]
         assert speed == 1 or rate in on
-    together = [Task((phase,), number, waited=False) for number, phase in enumerate(phases)]
+    together = [StepTask((phase,), number, waited=False) for number, phase in enumerate(phases)]
     first = min(end for _, end in schedule(together))
     each = zip(speeds, phases, strict=True)
     assert close(first, min(phase.time / float(speed) for speed, phase in each))
@@ -153,7 +153,7 @@ def test_shares_are_max_min_fair(tasks: list[Task]) -> None:
 
 @given(tasks=task_lists(nothing=True), as_written=st.booleans())
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_schedules_are_within_their_bounds(tasks: list[Task], as_written: bool) -> None:
+def test_schedules_are_within_their_bounds(tasks: list[StepTask], as_written: bool) -> None:
     """No shorter than what a level has to carry, or than a chain; no longer than one by one."""
     spans = schedule(tasks, as_written)
     end = makespan(spans)
@@ -170,7 +170,7 @@ def test_schedules_are_within_their_bounds(tasks: list[Task], as_written: bool) 
 
 @given(tasks=task_lists(), as_written=st.booleans())
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_starts_wait_for_what_they_have_to(tasks: list[Task], as_written: bool) -> None:
+def test_starts_wait_for_what_they_have_to(tasks: list[StepTask], as_written: bool) -> None:
     """Operands, and what else is on the stream; nothing runs beside what is waited for but what has
     started before."""
     spans = schedule(tasks, as_written)
@@ -188,7 +188,9 @@ def test_starts_wait_for_what_they_have_to(tasks: list[Task], as_written: bool) 
 
 @given(tasks=task_lists(waited=1.0), as_written=st.booleans())
 @settings(max_examples=100, deadline=None, derandomize=True)
-def test_what_is_waited_for_runs_one_after_the_other(tasks: list[Task], as_written: bool) -> None:
+def test_what_is_waited_for_runs_one_after_the_other(
+    tasks: list[StepTask], as_written: bool
+) -> None:
     now = 0.0
     for task, span in zip(tasks, schedule(tasks, as_written), strict=True):
         assert same([span], [(now, now + task.time)])
@@ -202,7 +204,9 @@ def test_there_is_nothing_to_do() -> None:
 # --- in the order in which they can start -------------------------------------------------------
 
 
-def reordered(tasks: Sequence[Task], spans: Sequence[Span]) -> tuple[list[Task], list[int]]:
+def reordered(
+    tasks: Sequence[StepTask], spans: Sequence[TimeSpan]
+) -> tuple[list[StepTask], list[int]]:
     """Tasks in the order of their starts, and their numbers before."""
     order = sorted(range(len(tasks)), key=lambda number: spans[number][0])
     place = {number: index for index, number in enumerate(order)}
@@ -213,7 +217,7 @@ def reordered(tasks: Sequence[Task], spans: Sequence[Span]) -> tuple[list[Task],
     return moved, order
 
 
-def assert_written_again(tasks: Sequence[Task]) -> None:
+def assert_written_again(tasks: Sequence[StepTask]) -> None:
     """Written in the order of a schedule's starts, they run as they do in it."""
     spans = schedule(tasks, as_written=False)
     moved, order = reordered(tasks, spans)
@@ -223,20 +227,20 @@ def assert_written_again(tasks: Sequence[Task]) -> None:
 
 @given(tasks=task_lists(waited=None))
 @settings(max_examples=250, deadline=None, derandomize=True)
-def test_a_schedule_can_be_written_down(tasks: list[Task]) -> None:
+def test_a_schedule_can_be_written_down(tasks: list[StepTask]) -> None:
     assert_written_again(tasks)
 
 
 @given(tasks=task_lists(waited=0.3))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_one_with_waiting_can_be_written_down(tasks: list[Task]) -> None:
+def test_one_with_waiting_can_be_written_down(tasks: list[StepTask]) -> None:
     assert_written_again(tasks)
 
 
-def in_chunks(tasks: Sequence[Task], chunks: int) -> list[Task]:
+def in_chunks(tasks: Sequence[StepTask], chunks: int) -> list[StepTask]:
     """Every chunk a chain of the tasks."""
     return [
-        Task(
+        StepTask(
             task.phases,
             task.stream,
             (chunk * len(tasks) + place - 1,) if place else (),
@@ -249,14 +253,14 @@ def in_chunks(tasks: Sequence[Task], chunks: int) -> list[Task]:
 
 @given(tasks=task_lists(most=5, waited=None), chunks=st.integers(1, 12))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_schedules_of_chunks_can_be_written_down(tasks: list[Task], chunks: int) -> None:
+def test_schedules_of_chunks_can_be_written_down(tasks: list[StepTask], chunks: int) -> None:
     """Chunks are equal, so many tasks end at the same time."""
     assert_written_again(in_chunks(tasks, chunks))
 
 
 @given(tasks=task_lists(waited=None))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_nothing_that_could_start_waits(tasks: list[Task]) -> None:
+def test_nothing_that_could_start_waits(tasks: list[StepTask]) -> None:
     """Whatever starts later has just then got its last operand, or its stream."""
     spans = schedule(tasks, as_written=False)
     for number, task in enumerate(tasks):
@@ -272,7 +276,9 @@ def test_nothing_that_could_start_waits(tasks: list[Task]) -> None:
 
 @given(tasks=task_lists(most=4, waited=None), chunks=st.integers(1, 16))
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_chunks_take_no_less_than_the_pace_of_the_busiest(tasks: list[Task], chunks: int) -> None:
+def test_chunks_take_no_less_than_the_pace_of_the_busiest(
+    tasks: list[StepTask], chunks: int
+) -> None:
     """A stream and a port carry all chunks; before and behind is the rest of one chunk."""
     end = makespan(schedule(in_chunks(tasks, chunks), as_written=False))
     streams = {task.stream for task in tasks}
@@ -282,7 +288,7 @@ def test_chunks_take_no_less_than_the_pace_of_the_busiest(tasks: list[Task], chu
     assert end >= sum(task.time for task in tasks) * (1 - 1e-9)
 
 
-class Counted(list[Task]):
+class Counted(list[StepTask]):
     """Tasks that count how often one of them is looked at."""
 
     looked = 0

@@ -18,9 +18,9 @@ from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import cost
 from collir.cost.programs.critical import critical_path, time_shares
-from collir.cost.programs.schedule import Piece, Task, schedule
+from collir.cost.programs.schedule import Interval, StepTask, schedule
 from collir.cost.programs.simulation import Simulation, simulate
-from collir.cost.programs.whatif import improvements, per_byte
+from collir.cost.programs.whatif import improvements, large_buffer_ratio
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
 from collir.layout import Mesh
@@ -60,8 +60,8 @@ def test_phases_take_what_the_closed_form_says(
                 expected = step_cost(collective, CostModel("alpha-beta", order="written"))
             except CostError:
                 continue
-            pieces: list[Piece] = []
-            task = Task(expected.phases, 0)
+            pieces: list[Interval] = []
+            task = StepTask(expected.phases, 0)
             ((_, end),) = schedule([task], watch=pieces.append)
             assert close(end, expected.time)
             assert close(sum(piece.end - piece.start for piece in pieces), expected.time)
@@ -85,7 +85,7 @@ def test_two_at_the_same_time_share_what_they_use(
             )
         except CostError:
             continue
-        tasks = [Task(one.phases, stream, (), False) for stream in (0, 1)]
+        tasks = [StepTask(one.phases, stream, (), False) for stream in (0, 1)]
         end = max(end for _, end in schedule(tasks))
         busiest = max(tasks[0].busy.values(), default=0.0)
         assert max(one.time, 2 * busiest) * (1 - 1e-9) <= end <= 2 * one.time * (1 + 1e-9)
@@ -173,7 +173,7 @@ def test_what_helps_is_no_worse_and_a_byte_costs_no_more_in_larger_buffers(
         for change in improvements(found):
             assert change.time < found.time
         if found.time:
-            assert per_byte(found) <= 1 + 1e-9
+            assert large_buffer_ratio(found) <= 1 + 1e-9
     except (CostError, collir.DiagnosticError):
         return
 

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from messages import Network, groups, time_of
 from topologies import kinds_of, shapes, some_level
 
-from collir.cost.bounds import bound
+from collir.cost.bounds import collective_bound
 from collir.cost.collectives.algorithms import Meter
 from collir.cost.collectives.collective import Collective
-from collir.cost.model import CostModel, run, step_cost
-from collir.cost.network.disjoint_rings import rings as rings_through
+from collir.cost.model import CostModel, algorithm_estimate, step_cost
+from collir.cost.network.disjoint_rings import edge_disjoint_rings
 from collir.cost.network.group import CostError, Group
-from collir.cost.network.link_bounds import by_cuts, reduced_to_all
-from collir.cost.network.rings import rings
-from collir.cost.network.wires import all_pairs, distances, link_loads, neighbours
+from collir.cost.network.link_bounds import cut_seconds, reduced_to_all
+from collir.cost.network.rings import ring_count
+from collir.cost.network.wires import all_pairs_loads, distances, link_loads, neighbours
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, LinkKind, Machine
 from collir.tools.machine import preset
@@ -39,7 +39,7 @@ def on(level: Level, *sizes: int) -> Mesh:
 def seconds(mesh: Mesh, kind: str, name: str, *axes: str, root: str = "", size: float = N) -> float:
     over = axes or tuple(mesh.by_name)
     at_root = frozenset(f"{axis}.{mesh.machine.levels[0].name}" for axis in root)
-    return run(
+    return algorithm_estimate(
         Collective(kind, mesh, over, size, at_root), Group.of(mesh, over, at_root), name
     ).time
 
@@ -48,7 +48,7 @@ def lowest(mesh: Mesh, kind: str, *axes: str, root: str = "", copies: str = "") 
     name = mesh.machine.levels[0].name
     over = axes or tuple(mesh.by_name)
     at_root, replicated = (frozenset(f"{axis}.{name}" for axis in each) for each in (root, copies))
-    return bound(Collective(kind, mesh, over, N, at_root, replicated)).bandwidth
+    return collective_bound(Collective(kind, mesh, over, N, at_root, replicated)).bandwidth
 
 
 # ---------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_rails_divide_every_port() -> None:
     alone = replace(both, at_root=frozenset(["b.y"]))
     for one, rate in ((both, 1 / 2), (alone, 1 / 2)):  # two groups share it, or one has half
         group = Group.of(mesh, one.axes, one.at_root)
-        assert run(one, group, "ring").time == pytest.approx(3 / 4 * N / rate)
+        assert algorithm_estimate(one, group, "ring").time == pytest.approx(3 / 4 * N / rate)
 
 
 def test_the_slowest_port_is_what_nccl_and_p2_see() -> None:
@@ -132,8 +132,11 @@ def test_trees_on_too_many_ranks_are_not_listed() -> None:
     mesh = Mesh("m", Machine("m", (level, inner)), (axis,))
     step = Collective("broadcast", mesh, ("a.x", "a.y"), N)
     with pytest.raises(CostError, match="too large to list"):
-        run(step, Group.of(mesh, step.axes), "binomial")
-    assert run(replace(step, kind="all_gather"), Group.of(mesh, step.axes), "ring").time > 0
+        algorithm_estimate(step, Group.of(mesh, step.axes), "binomial")
+    assert (
+        algorithm_estimate(replace(step, kind="all_gather"), Group.of(mesh, step.axes), "ring").time
+        > 0
+    )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -149,7 +152,7 @@ def dgx1() -> Level:
 
 def test_a_dgx1_has_three_rings_of_its_links() -> None:
     gpu = dgx1()
-    assert rings(gpu) == 3
+    assert ring_count(gpu) == 3
     mesh = on(gpu, 8)
     once = N * 7 / 8 / (6 * 25e9)
     hops = 7 * gpu.latency
@@ -162,7 +165,7 @@ def test_a_dgx1_has_three_rings_of_its_links() -> None:
 def test_the_rings_of_a_dgx1_link_by_link() -> None:
     gpu = dgx1()
     assert gpu.links is not None
-    found = rings_through(gpu.links)
+    found = edge_disjoint_rings(gpu.links)
     sent = np.zeros((8, 8))
     for ring in found:
         assert sorted(ring) == list(range(8))
@@ -214,18 +217,18 @@ def test_cuts_through_links_are_bounds() -> None:
     axes = (*mesh.axes, Axis.placed("b", [Factor("o", 2)]))
     outer = Mesh("m", Machine("m", (Level("o", 2, 2.0, 0.0), level)), axes)
     # Beside the link, 2 B/s by way of the other parent.
-    found = bound(Collective("all_gather", outer, ("a.x",), N)).bandwidth
+    found = collective_bound(Collective("all_gather", outer, ("a.x",), N)).bandwidth
     assert found == pytest.approx(max(N / 2 / 3, 3 / 4 * N / 4))
     # What goes that way takes none of the 3 links that it would take at most.
-    found = bound(Collective("all_to_all", outer, ("a.x",), N)).bandwidth
+    found = collective_bound(Collective("all_to_all", outer, ("a.x",), N)).bandwidth
     assert found == pytest.approx(20 / 4 * N / (14 + 3 * 2))
 
 
 def test_devices_elsewhere_may_reduce() -> None:
     links = ((0, 1, 0, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 1, 0))
     square = Level("x", 4, 2.0, 0.0, LinkKind.LINKS, links=links)
-    assert by_cuts(square, reduced_to_all, 0.0, False) == pytest.approx(2 * 3 / 8)  # four parts
-    assert by_cuts(square, reduced_to_all, 0.5, True) == pytest.approx(1 / 2.5)  # one of them
+    assert cut_seconds(square, reduced_to_all, 0.0, False) == pytest.approx(2 * 3 / 8)  # four parts
+    assert cut_seconds(square, reduced_to_all, 0.5, True) == pytest.approx(1 / 2.5)  # one of them
 
 
 # ---------------------------------------------------------------------------------------------
@@ -290,7 +293,7 @@ def test_tori_are_made_of_rings(shape: tuple[int, ...]) -> None:
     rows = matrix_of(level)
     assert rows == [list(column) for column in zip(*rows, strict=True)]
     assert {sum(row) for row in rows} == {level.wires}
-    assert len(rings_through(rows)) == rings(level) == level.wires // 2
+    assert len(edge_disjoint_rings(rows)) == ring_count(level) == level.wires // 2
 
 
 def test_a_torus_may_be_too_large() -> None:
@@ -335,9 +338,9 @@ def test_messages_between_all_load_links_alike(level: Level) -> None:
     sources, targets = np.array(list(permutations(range(level.size), 2))).T
     listed = link_loads(level, sources, targets, np.ones(len(sources)))
     if level.kind is LinkKind.FULL:
-        assert listed.max() == all_pairs(level)
+        assert listed.max() == all_pairs_loads(level)
     else:
-        assert np.max(listed, axis=(1, 2)) == pytest.approx(all_pairs(level))
+        assert np.max(listed, axis=(1, 2)) == pytest.approx(all_pairs_loads(level))
 
 
 def test_all_to_all_on_a_large_torus() -> None:
@@ -408,7 +411,7 @@ def check(rng: random.Random, compared: Counter[str]) -> None:
     group, members = Group.of(mesh, axes, root), groups(mesh, axes, root)
     for kind, replicated in product(ALGORITHMS, {frozenset[str](), copied}):
         step = Collective(kind, mesh, axes, rng.choice([1.0, N, 1e9]), root, replicated)
-        least = bound(step).time
+        least = collective_bound(step).time
         for name, algorithm in ALGORITHMS[kind].items():
             meter = Meter(group)
             try:

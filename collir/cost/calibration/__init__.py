@@ -5,6 +5,6 @@ good the numbers are.
 """
 
 from collir.cost.calibration.fit import Calibration, calibrate
-from collir.cost.calibration.values import CalibrationError, Parameter, Residual, Sample
+from collir.cost.calibration.values import CalibrationError, FittedParameter, Residual, Sample
 
-__all__ = ["Calibration", "CalibrationError", "Parameter", "Residual", "Sample", "calibrate"]
+__all__ = ["Calibration", "CalibrationError", "FittedParameter", "Residual", "Sample", "calibrate"]

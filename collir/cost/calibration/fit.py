@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collir.cost.calibration.knobs import FLOOR, START, knobs_of, turned
+from collir.cost.calibration.knobs import FLOOR, START, knobs_of, machine_with_settings
 from collir.cost.calibration.problem import (
     SMALL,
     STEP,
-    Problem,
+    FitProblem,
     Vector,
-    scipy,
+    residual_spread,
+    scipy_function,
     soft_l1,
-    spread,
 )
-from collir.cost.calibration.values import CalibrationError, Parameter, Residual, Sample
+from collir.cost.calibration.values import CalibrationError, FittedParameter, Residual, Sample
 from collir.cost.model import CostModel
 from collir.machine import Machine
 
@@ -72,7 +72,7 @@ class Calibration:
     """
 
     machine: Machine
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[FittedParameter, ...]
     fitted: tuple[Residual, ...]
     held_back: tuple[Residual, ...]
 
@@ -96,10 +96,10 @@ def calibrate(
     Raises:
         CalibrationError: no samples, an unknown name, a collective that has no cost, or no scipy.
     """
-    scipy("optimize", "least_squares")  # what is missing is said first
+    scipy_function("optimize", "least_squares")  # what is missing is said first
     model = model or CostModel()
     given = tuple(samples)
-    used, kept = divided(given, held_back)
+    used, kept = split_samples(given, held_back)
     if not used:
         raise CalibrationError("there are no measurements to fit to")
     knobs = tuple(knobs_of(machine))
@@ -109,13 +109,13 @@ def calibrate(
             f"machine @{machine.name} has no number '{unknown[0]}' to keep: it has "
             f"{', '.join(names)}"
         )
-    fit = _Fit(Problem(machine, used, model, knobs), frozenset(fixed))
+    fit = _Fit(FitProblem(machine, used, model, knobs), frozenset(fixed))
     fit.run()
-    fitted = turned(machine, knobs, fit.settings)
+    fitted = machine_with_settings(machine, knobs, fit.settings)
     return Calibration(fitted, fit.parameters(), _residuals(fit, used), _residuals(fit, kept))
 
 
-def divided(
+def split_samples(
     samples: Sequence[Sample], part: float
 ) -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
     """Those to fit to, and those to hold back: every k-th point, beginning in the middle of the
@@ -141,7 +141,7 @@ def divided(
 def _residuals(fit: "_Fit", samples: tuple[Sample, ...]) -> tuple[Residual, ...]:
     if not samples:
         return ()
-    problem = Problem(fit.problem.machine, samples, fit.problem.model, fit.problem.knobs)
+    problem = FitProblem(fit.problem.machine, samples, fit.problem.model, fit.problem.knobs)
     seconds = problem.seconds(fit.settings)
     return tuple(
         Residual(sample, float(time)) for sample, time in zip(samples, seconds, strict=True)
@@ -151,7 +151,7 @@ def _residuals(fit: "_Fit", samples: tuple[Sample, ...]) -> tuple[Residual, ...]
 class _Fit:
     """The knobs of a problem while they are turned."""
 
-    def __init__(self, problem: Problem, fixed: frozenset[str]):
+    def __init__(self, problem: FitProblem, fixed: frozenset[str]):
         self.problem = problem
         self.knobs = problem.knobs
         self.given = [knob.read(problem.machine) for knob in self.knobs]
@@ -243,17 +243,17 @@ class _Fit:
                 break
             self._descend()
 
-    def _few(self) -> Problem:
+    def _few(self) -> FitProblem:
         """Some of the samples, any: enough to find the right valley."""
         samples = self.problem.samples
         if len(samples) > FEW:
             samples = tuple(random.Random(0).sample(samples, FEW))
         return replace(self.problem, samples=samples)
 
-    def _sweep(self, problem: Problem, index: int, steps: Sequence[float]) -> None:
+    def _sweep(self, problem: FitProblem, index: int, steps: Sequence[float]) -> None:
         """Turns a knob to where the loss is least, if that is more than noise could make it."""
         residuals = problem.residuals(self.logs)
-        noise = min(FAR, spread(residuals, len(self.active)))
+        noise = min(FAR, residual_spread(residuals, len(self.active)))
         least = soft_l1(residuals, FAR) - TOLERATED * noise**2
         start = self.logs
         for step in steps:
@@ -275,7 +275,7 @@ class _Fit:
             scale = wanted
 
     def _spread(self) -> float:
-        return spread(self.problem.residuals(self.logs), len(self.active))
+        return residual_spread(self.problem.residuals(self.logs), len(self.active))
 
     # --- what the measurements tell ---------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class _Fit:
         norms = np.linalg.norm(shares, axis=0)
         columns = shares / np.where(norms > 0, norms, 1)
         inverse = np.diag(np.linalg.pinv(columns.T @ columns))
-        quantile = float(scipy("special", "stdtrit")(free, (1 + LEVEL) / 2))
+        quantile = float(scipy_function("special", "stdtrit")(free, (1 + LEVEL) / 2))
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(norms > 0, quantile * np.sqrt(variance * inverse) / norms, math.inf)
 
@@ -402,14 +402,14 @@ class _Fit:
             return 0.0, math.inf
         return max(0.0, value * (1 - width)), value * (1 + width)
 
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[FittedParameter, ...]:
         """All knobs, as the machine says them."""
         widths = dict(zip(self.active, self._relative(), strict=True))
         for index, width in widths.items():
             self.bounds[index] = self._interval(index, float(width))
         return tuple(self._parameter(index) for index in range(len(self.knobs)))
 
-    def _parameter(self, index: int) -> Parameter:
+    def _parameter(self, index: int) -> FittedParameter:
         knob = self.knobs[index]
         fitted = index not in self.reasons
         ends = self.bounds.get(index, (0.0, math.inf))
@@ -417,4 +417,6 @@ class _Fit:
         given = knob.said(self.problem.machine)
         same = self._setting(index) == self.given[index]
         value = given if same else knob.shown(self._setting(index))
-        return Parameter(knob.name, value, low, high, fitted, given, self.reasons.get(index, ""))
+        return FittedParameter(
+            knob.name, value, low, high, fitted, given, self.reasons.get(index, "")
+        )

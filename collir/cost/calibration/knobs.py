@@ -69,13 +69,17 @@ def knobs_of(machine: Machine) -> list[Knob]:
     return found
 
 
-def turned(machine: Machine, knobs: Sequence[Knob], settings: Sequence[float]) -> Machine:
+def machine_with_settings(
+    machine: Machine, knobs: Sequence[Knob], settings: Sequence[float]
+) -> Machine:
     """The machine with some of its knobs set."""
     shown = [knob.shown(setting) for knob, setting in zip(knobs, settings, strict=True)]
-    return saying(machine, knobs, shown)
+    return machine_with_values(machine, knobs, shown)
 
 
-def saying(machine: Machine, knobs: Sequence[Knob], values: Sequence[float]) -> Machine:
+def machine_with_values(
+    machine: Machine, knobs: Sequence[Knob], values: Sequence[float]
+) -> Machine:
     """The machine with some of its numbers replaced: seconds, or bytes per second."""
     levels = list(machine.levels)
     device = machine.device

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from collir.cost.calibration.knobs import CEILING, FLOOR, Knob, turned
+from collir.cost.calibration.knobs import CEILING, FLOOR, Knob, machine_with_settings
 from collir.cost.calibration.values import CalibrationError, Sample
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_estimate
@@ -39,7 +39,7 @@ SMALL = 1e-2
 """Residuals that are never taken for outliers."""
 
 
-def scipy(module: str, name: str) -> Callable[..., Any]:
+def scipy_function(module: str, name: str) -> Callable[..., Any]:
     """A function of scipy.
 
     Raises:
@@ -58,7 +58,7 @@ def soft_l1(residuals: Vector, scale: float) -> float:
     return float(np.sum(scale**2 * (np.sqrt(1 + (residuals / scale) ** 2) - 1)))
 
 
-def spread(residuals: Vector, parameters: int) -> float:
+def residual_spread(residuals: Vector, parameters: int) -> float:
     """The standard deviation of residuals but for outliers: 1.48 of the median, as of a normal
     distribution, with the degrees of freedom that parameters take."""
     if len(residuals) <= parameters:
@@ -68,7 +68,7 @@ def spread(residuals: Vector, parameters: int) -> float:
 
 
 @dataclass(frozen=True)
-class Problem:
+class FitProblem:
     """Samples, and the knobs of the machine that they are explained with."""
 
     machine: Machine
@@ -95,7 +95,7 @@ class Problem:
         Raises:
             CalibrationError: a sample has no cost, or takes no time in the model.
         """
-        machine = turned(self.machine, self.knobs, [float(x) for x in settings])
+        machine = machine_with_settings(self.machine, self.knobs, [float(x) for x in settings])
         collectives, which = self._collectives
         meshes: dict[int, Mesh] = {}
         found: list[float] = []
@@ -203,7 +203,7 @@ class Problem:
         def jacobian(part: Vector) -> Vector:
             return rates * np.exp(part) / seconds(part)[:, None]
 
-        done = scipy("optimize", "least_squares")(
+        done = scipy_function("optimize", "least_squares")(
             residuals,
             np.clip(part, ends[0] + 1e-9, ends[1] - 1e-9),
             jac=jacobian,

@@ -37,7 +37,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Parameter:
+class FittedParameter:
     """A number of a machine after the fit, such as ``node.port``; in SI units.
 
     ``low`` and ``high`` are the ends of its 95 % interval: what noise of the size of the residuals
@@ -72,7 +72,7 @@ def median_error(residuals: Sequence[Residual]) -> float:
     return median(abs(one.error) for one in residuals) if residuals else math.nan
 
 
-def worst(residuals: Sequence[Residual]) -> Residual | None:
+def worst_residual(residuals: Sequence[Residual]) -> Residual | None:
     """The residual that is furthest from 1, as a ratio; None of none."""
     return max(
         residuals, key=lambda one: abs(math.log(one.predicted / one.sample.seconds)), default=None

@@ -16,17 +16,24 @@ import numpy as np
 
 from collir.cost.collectives.phases import Rounds
 from collir.cost.network.group import CostError, Group
-from collir.cost.network.loads import Array, Load, check_wired_pairs, port_bytes, seconds, total
+from collir.cost.network.loads import (
+    Array,
+    Load,
+    check_wired_pairs,
+    load_seconds,
+    port_bytes,
+    summed_loads,
+)
 from collir.cost.network.rings import Ring
 from collir.cost.network.traffic import (
     AllPairs,
+    BinomialRound,
     Exchange,
     Listed,
     Offset,
     Pattern,
     Shift,
     Star,
-    Tree,
     check_listed,
 )
 from collir.cost.network.wires import has_wires
@@ -58,7 +65,7 @@ def _round(pattern: Pattern, group: Group) -> _Round:
     loads = pattern.loads(group)
     each = zip(group.latencies, loads, strict=True)
     latency = next((a for a, load in each if load.port), 0.0)
-    return _Round(loads, latency, seconds(group, loads))
+    return _Round(loads, latency, load_seconds(group, loads))
 
 
 @dataclass
@@ -102,14 +109,14 @@ class Meter:
     ) -> None:
         """Messages that overlap."""
         loads = [(_round(pattern, self.group).loads, size) for pattern, size in parts]
-        self.add(latency, total(loads), max(size * one.part for one, size in parts), reduced)
+        self.add(latency, summed_loads(loads), max(size * one.part for one, size in parts), reduced)
 
     def add(
         self, latency: float, loads: tuple[Load, ...], message: float, reduced: float = 0.0
     ) -> None:
         """Loads in bytes that overlap; a rank sends another ``message`` bytes in all."""
         reduction = self.reduction(reduced)
-        self.time += latency + seconds(self.group, loads) + reduction
+        self.time += latency + load_seconds(self.group, loads) + reduction
         self.pipelines.append((loads, 1.0))
         self.listed.append(Rounds(1, latency, loads, 1.0, message, reduction))
 
@@ -134,7 +141,7 @@ Algorithm = Callable[[Meter, float], None]
 # ---------------------------------------------------------------------------------------------
 
 
-def hops(group: Group) -> list[tuple[int, float]]:
+def ring_hops(group: Group) -> list[tuple[int, float]]:
     """The hops of a ring through a group: (how many, latency) by the level they cross."""
     loads = _round(Shift(1), group).loads
     found: list[tuple[int, float]] = []
@@ -152,7 +159,7 @@ def hops(group: Group) -> list[tuple[int, float]]:
 
 def _journey(group: Group) -> float:
     """The latency of a chunk's way round a ring: all hops but the fastest one."""
-    each = hops(group)
+    each = ring_hops(group)
     return math.fsum(n * a for n, a in each) - min((a for _, a in each), default=0.0)
 
 
@@ -185,7 +192,7 @@ def _share(meter: Meter) -> float:
 def _chain(meter: Meter, size: float, reduced: float) -> None:
     """(p-2+k) (a + n b/k) with the best number of segments k = sqrt((p-2) n b / a)."""
     group = meter.group
-    each = hops(group)
+    each = ring_hops(group)
     slowest = max((a for _, a in each), default=0.0)
     busy = _round(Shift(1), group).per_byte * size + meter.reduction(reduced)
     fill = max(group.size - 2, 0) * busy
@@ -416,7 +423,7 @@ def _binomial(
     for bit, distance in rounds if to_root else reversed(rounds):
         size = part(distance)
         if group.is_power_of_two:
-            pattern: Pattern = Tree(bit)
+            pattern: Pattern = BinomialRound(bit)
         else:
             pattern = _listed_tree(group.size, distance, subtrees)
         meter.round(pattern, size, reduced=size if reducing else 0.0)
@@ -465,7 +472,7 @@ def halving_gather_reduce(meter: Meter, size: float) -> None:
         part = size / 2 ** (bit + 1)
         meter.exchange(bit, part, part)
     for bit in reversed(range(len(meter.group.bits))):
-        meter.round(Tree(bit, leading=True), size / 2 ** (bit + 1))
+        meter.round(BinomialRound(bit, leading=True), size / 2 ** (bit + 1))
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from functools import lru_cache
 from collir.cost.collectives.algorithms import double_tree_all_reduce
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import CostError, Group
-from collir.cost.network.loads import busy
+from collir.cost.network.loads import resource_seconds
 from collir.cost.network.rings import Ring
-from collir.machine import Fabric, fabrics
+from collir.machine import Fabric, level_fabrics
 
 RING, TREE, NVLS, NVLS_TREE = "ring", "double_binary_tree", "nvls", "nvls_tree"
 ALGORITHMS = (RING, TREE, NVLS, NVLS_TREE)
@@ -99,12 +99,12 @@ class _Shape:
 
 @lru_cache(maxsize=4096)
 def _shape(group: Group) -> _Shape:
-    kinds = fabrics(group.levels)
+    kinds = level_fabrics(group.levels)
     outside = max((i for i, kind in enumerate(kinds) if kind is Fabric.NETWORK), default=-1) + 1
     crossed = [index for index in range(len(kinds)) if group.spread(index) > 1]
     inner = [index for index in crossed if index >= outside]
     passing = [0.0, 0.0]
-    for (level, _), seconds in busy(group, Ring().loads(group)):
+    for (level, _), seconds in resource_seconds(group, Ring().loads(group)):
         place = int(level < outside)
         passing[place] = max(passing[place], seconds)
     hops = [1.0, 1.0]
@@ -164,7 +164,7 @@ def _known(kind: str) -> NcclKind:
     return known
 
 
-def has(kind: str, algorithm: str) -> bool:
+def has_algorithm(kind: str, algorithm: str) -> bool:
     """Return whether NCCL's model has an algorithm for a collective."""
     known = COSTS[kind].nccl
     return isinstance(known, NcclKind) and (algorithm == RING or known.tree)
@@ -230,7 +230,7 @@ def estimate(kind: str, group: Group, size: float, algorithm: str | None = None)
     return min(found, key=lambda one: one[0])[1]
 
 
-def advantage(group: Group) -> float:
+def switch_advantage(group: Group) -> float:
     """Return how many times as many bytes an all_reduce counts on the ports of a node as in its
     switches, where they reduce; 0 where they do not."""
     shape = _shape(group)

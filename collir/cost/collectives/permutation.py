@@ -45,7 +45,7 @@ def _blocks(mesh: Mesh, x: DistType, coordinates: dict[str, Array], count: int) 
 
 
 @lru_cache(maxsize=64)
-def pattern(collective: Collective) -> Listed:
+def permute_pattern(collective: Collective) -> Listed:
     """The messages of a permute: the r-th rank that holds a block sends it to the r-th that wants
     it.
 

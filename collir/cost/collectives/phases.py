@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from collir.cost.network.group import Group
-from collir.cost.network.loads import Load, Part, Resource, busy
+from collir.cost.network.loads import Load, Resource, ResourceKind, resource_seconds
 from collir.machine import LinkKind
 
 
@@ -71,7 +71,7 @@ def phases_of(group: Group, rounds: Iterable[Rounds]) -> tuple[Phase, ...]:
 
 def _phases(group: Group, rounds: Rounds) -> Iterator[Phase]:
     seconds: dict[Resource, float] = {}
-    for resource, time in busy(group, rounds.loads):
+    for resource, time in resource_seconds(group, rounds.loads):
         seconds[resource] = max(time * rounds.size, seconds.get(resource, 0.0))
     sending = max(seconds.values(), default=0.0)
     level = next((n for n, load in enumerate(rounds.loads) if load.port), None)
@@ -101,7 +101,7 @@ def _uses(seconds: dict[Resource, float], time: float) -> tuple[tuple[Resource, 
     return tuple((resource, min(1.0, one / time)) for resource, one in seconds.items() if one)
 
 
-def even(group: Group, time: float, port_bytes: Sequence[float]) -> tuple[Phase, ...]:
+def single_phase(group: Group, time: float, port_bytes: Sequence[float]) -> tuple[Phase, ...]:
     """The one phase of a collective of which only its time and its bytes are known. What is said of
     a message is said of all that goes through the busiest port.
 
@@ -113,7 +113,9 @@ def even(group: Group, time: float, port_bytes: Sequence[float]) -> tuple[Phase,
     ):
         plain = level.kind is LinkKind.SWITCH and level.taper == 1
         if size and time:
-            uses.append(((index, Part.PORT), min(1.0, size / port / time) if plain else 1.0))
+            uses.append(
+                ((index, ResourceKind.PORT), min(1.0, size / port / time) if plain else 1.0)
+            )
     outermost = uses[0][0][0] if uses else None
     rate = max(port_bytes) / time if time and max(port_bytes) else 1.0
     return (Phase(transfer=time, uses=tuple(uses), rate=rate, level=outermost),) if time else ()

@@ -22,7 +22,7 @@ Bytes = Any
 
 
 @dataclass(frozen=True)
-class Ports:
+class UnevenPorts:
     """The bandwidths of the ports of a level, where they differ.
 
     Attributes:
@@ -82,7 +82,7 @@ class CollectiveCost:
     ways: int
     into: Callable[[float, Bytes, Bytes, bool, bool], Bytes]
     between: Callable[[float, int, int], float]
-    slowest: Callable[[float, Ports], float]
+    slowest: Callable[[float, UnevenPorts], float]
     links: Callable[[Level, float, float, int], float]
     busbw: Callable[[int], float]
     mpich: Callable[[Group, float], str]
@@ -138,32 +138,32 @@ def _each_to_all(size: float, parts: int, below: int) -> float:
 # ---------------------------------------------------------------------------------------------
 
 
-def _over_the_slowest(into: float, ports: Ports) -> float:
+def _over_the_slowest(into: float, ports: UnevenPorts) -> float:
     return into / min(ports.everyone)
 
 
-def _over_all_or_one(into: float, ports: Ports) -> float:
+def _over_all_or_one(into: float, ports: UnevenPorts) -> float:
     """The sum over all children; by itself, each gets what it has not."""
     alone = into / max(1.0, 2 * (ports.parts - 1) / ports.parts)
     together = into * len(ports.everyone) / sum(ports.everyone)
     return max(together, alone / min(ports.everyone))
 
 
-def _from_the_root(into: float, ports: Ports) -> float:
+def _from_the_root(into: float, ports: UnevenPorts) -> float:
     return into / min(ports.others if ports.copied else ports.everyone)
 
 
-def _to_the_root(into: float, ports: Ports) -> float:
+def _to_the_root(into: float, ports: UnevenPorts) -> float:
     return into / min(ports.roots if ports.copied else ports.everyone)
 
 
-def _gathered(into: float, ports: Ports) -> float:
+def _gathered(into: float, ports: UnevenPorts) -> float:
     """All of it goes to one child; a copy elsewhere may be what is sent."""
     once = 0.0 if ports.copied else into / (ports.parts - 1) / min(ports.others)
     return max(into / min(ports.roots), once)
 
 
-def _scattered(into: float, ports: Ports) -> float:
+def _scattered(into: float, ports: UnevenPorts) -> float:
     if ports.copied:
         return into / min(ports.others)
     return max(into / min(ports.roots), into / (ports.parts - 1) / min(ports.others))
@@ -174,15 +174,15 @@ def _scattered(into: float, ports: Ports) -> float:
 # ---------------------------------------------------------------------------------------------
 
 
-def _by_cuts(cut: link_bounds.Cut) -> Callable[[Level, float, float, int], float]:
+def _by_cuts(cut: link_bounds.CutBound) -> Callable[[Level, float, float, int], float]:
     def seconds(level: Level, escape: float, size: float, below: int) -> float:
-        return link_bounds.by_cuts(level, cut, escape, escape > 0) * size
+        return link_bounds.cut_seconds(level, cut, escape, escape > 0) * size
 
     return seconds
 
 
 def _by_distances(level: Level, escape: float, size: float, below: int) -> float:
-    return link_bounds.exchange(level, escape) * size * below / level.size
+    return link_bounds.exchange_seconds(level, escape) * size * below / level.size
 
 
 # ---------------------------------------------------------------------------------------------

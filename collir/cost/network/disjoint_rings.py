@@ -8,7 +8,7 @@ _STEPS = 100_000
 _MOST = 24
 
 
-def rings(links: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+def edge_disjoint_rings(links: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
     """As many rings as a bounded search finds; ``links`` counts those between every two vertices.
 
     None are found in graphs of more than ``MAX_VERTICES`` or fewer than three vertices.

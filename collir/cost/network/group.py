@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from collir.layout import Mesh, SubAxis, unplaced
+from collir.layout import Mesh, SubAxis, unplaced_message
 from collir.machine import Level, Machine
 
 
@@ -19,7 +19,7 @@ class CostError(ValueError):
 
 
 @dataclass(frozen=True)
-class Digit:
+class RankDigit:
     """A sub-axis: ``size`` coordinates on level ``level`` (0 is outermost).
 
     ``step`` is how many children of its level lie between two neighbouring coordinates, ``stride``
@@ -41,8 +41,8 @@ class Group:
     """
 
     machine: Machine
-    digits: tuple[Digit, ...]
-    others: tuple[Digit, ...] = ()
+    digits: tuple[RankDigit, ...]
+    others: tuple[RankDigit, ...] = ()
 
     @staticmethod
     def of(
@@ -83,7 +83,7 @@ class Group:
         """For each level, how many groups are the same below one of its children."""
         return self._products(self.others)
 
-    def _products(self, digits: Sequence[Digit]) -> tuple[int, ...]:
+    def _products(self, digits: Sequence[RankDigit]) -> tuple[int, ...]:
         return tuple(
             math.prod(digit.size for digit in digits if digit.level > level)
             for level in range(len(self.levels))
@@ -99,7 +99,7 @@ class Group:
         """For each level, over how many coordinates of one parent's children the groups extend."""
         return self._on_levels(self.others)
 
-    def _on_levels(self, digits: Sequence[Digit]) -> tuple[int, ...]:
+    def _on_levels(self, digits: Sequence[RankDigit]) -> tuple[int, ...]:
         return tuple(
             math.prod(digit.size for digit in digits if digit.level == level)
             for level in range(len(self.levels))
@@ -145,7 +145,7 @@ class Group:
         own = self._places(self.digits, index)
         return [[place + at for place in own] for at in self._places(self.others, index)]
 
-    def _places(self, digits: Sequence[Digit], index: int) -> list[int]:
+    def _places(self, digits: Sequence[RankDigit], index: int) -> list[int]:
         """The children of a level that digits reach, the first digit most significant."""
         found = [0]
         for digit in digits:
@@ -178,7 +178,7 @@ class Group:
         return self.size & (self.size - 1) == 0
 
     @cached_property
-    def bits(self) -> tuple[tuple[Digit, int], ...]:
+    def bits(self) -> tuple[tuple[RankDigit, int], ...]:
         """For 2^k ranks, the bits of their index, least significant first: (digit, value)."""
         return tuple(
             (digit, 1 << bit)
@@ -187,7 +187,7 @@ class Group:
         )
 
 
-def _as_seen(machine: Machine, digits: Sequence[Digit]) -> Machine:
+def _as_seen(machine: Machine, digits: Sequence[RankDigit]) -> Machine:
     """Return the machine with the links that a group uses on levels of which it has a part."""
     if not any(level.parts for level in machine.levels):
         return machine
@@ -199,17 +199,17 @@ def _as_seen(machine: Machine, digits: Sequence[Digit]) -> Machine:
     return replace(machine, levels=tuple(seen))
 
 
-def _digits(mesh: Mesh) -> dict[str, Digit]:
+def _digits(mesh: Mesh) -> dict[str, RankDigit]:
     """The digit of every sub-axis of a mesh."""
     levels = mesh.machine.levels
     extended = [index for index, level in enumerate(levels) if level.size > 1]
     if not mesh.placed and len(extended) > 1:
-        raise CostError(unplaced(mesh))
+        raise CostError(unplaced_message(mesh))
     index_of = {level.name: index for index, level in enumerate(levels)}
 
-    def digit(sub: SubAxis) -> Digit:
+    def digit(sub: SubAxis) -> RankDigit:
         index = extended[0] if sub.level is None else index_of[sub.level]
         inside = math.prod(level.size for level in levels[index + 1 :])
-        return Digit(sub.size, index, sub.stride // inside, sub.stride)
+        return RankDigit(sub.size, index, sub.stride // inside, sub.stride)
 
     return {sub.name: digit(sub) for sub in mesh.sub_axes}

@@ -33,7 +33,7 @@ def level_capacity(level: Level) -> float:
     return min(ends * level.port / level.wires, level.size * level.port / level.taper)
 
 
-def exchange(level: Level, escape: float) -> float:
+def exchange_seconds(level: Level, escape: float) -> float:
     """Seconds for a byte from every child to every other: each takes so many links, at least.
 
     It is what a cut through the middle of a ring or a torus says, and as good on other networks.
@@ -46,7 +46,7 @@ def exchange(level: Level, escape: float) -> float:
     return hops / (links * link + most * escape)
 
 
-Cut = Callable[[Network, Sequence[Node], bool], float]
+CutBound = Callable[[Network, Sequence[Node], bool], float]
 """Seconds for one byte of a buffer over links, whatever the children do with it; where ``helped``
 is set, devices under another parent may reduce for these."""
 
@@ -74,7 +74,7 @@ def one_to_all(network: Network, children: Sequence[Node], helped: bool) -> floa
 
 
 @lru_cache(maxsize=1024)
-def by_cuts(level: Level, cut: Cut, escape: float, helped: bool) -> float:
+def cut_seconds(level: Level, cut: CutBound, escape: float, helped: bool) -> float:
     """Seconds for one byte of a buffer on a level of links; 0 if it has no matrix of them."""
     if not level.links or level.size == 1 or level.kind is not LinkKind.LINKS:
         return 0.0

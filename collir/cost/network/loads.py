@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from collir.cost.network import wires
-from collir.cost.network.group import CostError, Digit, Group
+from collir.cost.network.group import CostError, Group, RankDigit
 from collir.cost.network.wires import Array, has_wires
 from collir.machine import LinkKind
 
@@ -43,7 +43,7 @@ class Load:
         return 0.0 if self.links is None else float(np.max(self.links))
 
 
-class Part(StrEnum):
+class ResourceKind(StrEnum):
     """What of a level messages share."""
 
     PORT = "port"
@@ -55,15 +55,15 @@ class Part(StrEnum):
     """The busiest link between children that have links of their own."""
 
 
-Resource = tuple[int, Part]
+Resource = tuple[int, ResourceKind]
 """The level (0 is outermost), and what of it."""
 
 Pairs = Iterable[tuple[int, int, float]]
 """(child, child, messages) under one parent."""
 
 
-def places(
-    digits: Sequence[Digit], level: int, watched: Digit | None = None
+def reached_children(
+    digits: Sequence[RankDigit], level: int, watched: RankDigit | None = None
 ) -> Iterable[tuple[int, int]]:
     """The children of a level that digits reach, with the coordinate on one of the digits."""
     here = [digit for digit in digits if digit.level == level]
@@ -91,7 +91,7 @@ def check_wired_pairs(group: Group, level: int) -> None:
         )
 
 
-def link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
+def group_link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
     """The messages over each link of a level whose children have links of their own.
 
     Raises:
@@ -102,7 +102,7 @@ def link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
     table = np.array(listed, dtype=float).reshape(-1, 3)
     sources, targets = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
     counts = table[:, 2] * group.beside[level]
-    each = [place for place, _ in places(group.others, level)]
+    each = [place for place, _ in reached_children(group.others, level)]
     return wires.link_loads(
         machine,
         np.concatenate([sources + place for place in each]),
@@ -111,7 +111,7 @@ def link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
     )
 
 
-def total(parts: Sequence[tuple[tuple[Load, ...], float]]) -> tuple[Load, ...]:
+def summed_loads(parts: Sequence[tuple[tuple[Load, ...], float]]) -> tuple[Load, ...]:
     """Loads together, in bytes: each of the parts with the bytes of its messages."""
     return tuple(
         Load(
@@ -150,23 +150,23 @@ def _sum(parts: Sequence[tuple[Array | None, float]]) -> Array | None:
     return sum(present[1:], present[0]) if present else None
 
 
-def seconds(group: Group, loads: Sequence[Load]) -> float:
+def load_seconds(group: Group, loads: Sequence[Load]) -> float:
     """How long the most loaded port, link or interconnect takes for loads in bytes."""
-    return max((time for _, time in busy(group, loads)), default=0.0)
+    return max((time for _, time in resource_seconds(group, loads)), default=0.0)
 
 
-def busy(group: Group, loads: Sequence[Load]) -> Iterable[tuple[Resource, float]]:
+def resource_seconds(group: Group, loads: Sequence[Load]) -> Iterable[tuple[Resource, float]]:
     """How long loads in bytes keep everything that they share busy."""
     for index, (level, port, load) in enumerate(zip(group.levels, group.ports, loads, strict=True)):
         uneven = group.each_port[index]
         if uneven and load.each is not None:
             children = load.each.reshape(2, -1, len(uneven))
-            yield (index, Part.PORT), float(np.max(children / np.array(uneven)))
+            yield (index, ResourceKind.PORT), float(np.max(children / np.array(uneven)))
         else:
-            yield (index, Part.PORT), load.port / port
+            yield (index, ResourceKind.PORT), load.port / port
         if level.taper > 1:
-            yield (index, Part.CORE), load.inside * level.taper / (level.size * level.port)
+            yield (index, ResourceKind.CORE), load.inside * level.taper / (level.size * level.port)
         if level.kind is LinkKind.BUS:
-            yield (index, Part.CORE), load.through / level.port
+            yield (index, ResourceKind.CORE), load.through / level.port
         elif load.links is not None:
-            yield (index, Part.LINK), load.busiest_link * level.wires / level.port
+            yield (index, ResourceKind.LINK), load.busiest_link * level.wires / level.port

@@ -11,9 +11,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from collir.cost.network.disjoint_rings import rings as disjoint_rings
+from collir.cost.network.disjoint_rings import edge_disjoint_rings
 from collir.cost.network.group import Group
-from collir.cost.network.loads import Load, total
+from collir.cost.network.loads import Load, summed_loads
 from collir.cost.network.traffic import Pattern, Shift
 from collir.machine import Level, LinkKind
 from collir.machine.model import Matrix
@@ -32,7 +32,7 @@ class Ring(Pattern):
 
     def loads(self, group: Group) -> tuple[Load, ...]:
         ways = [(Shift(step).loads(group), 0.5) for step in (1, group.size - 1)]
-        return tuple(_laid(group, index, load) for index, load in enumerate(total(ways)))
+        return tuple(_laid(group, index, load) for index, load in enumerate(summed_loads(ways)))
 
 
 def _laid(group: Group, index: int, load: Load) -> Load:
@@ -40,7 +40,7 @@ def _laid(group: Group, index: int, load: Load) -> Load:
     if load.links is None or level.size < 3 or group.across[index] < level.size:
         return load
     messages = _one_by_one(Shift(1).pairs(group, index), level.size)
-    count = rings(level) if messages else 0
+    count = ring_count(level) if messages else 0
     if not count:
         return load
     busiest = messages * group.beside[index] / 2 / count
@@ -65,7 +65,7 @@ def _one_by_one(hops: Iterable[tuple[int, int, float]], size: int) -> float:
     return next(iter(found.values())) if len(seen) == size else 0.0
 
 
-def rings(level: Level) -> int:
+def ring_count(level: Level) -> int:
     """How many rings there are through all children of a level that share no link; of a matrix, as
     many as a bounded search finds.
 
@@ -86,4 +86,4 @@ def rings(level: Level) -> int:
 @lru_cache(maxsize=64)
 def _found(links: Matrix) -> int:
     """The rings of a small matrix; 0 if there are too many children to look for some."""
-    return len(disjoint_rings(links))
+    return len(edge_disjoint_rings(links))

@@ -12,17 +12,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from collir.cost.network.group import CostError, Digit, Group
+from collir.cost.network.group import CostError, Group, RankDigit
 from collir.cost.network.loads import (
     Array,
     Load,
     Pairs,
     check_wired_pairs,
+    group_link_loads,
     is_wired,
-    link_loads,
-    places,
+    reached_children,
 )
-from collir.cost.network.wires import all_pairs
+from collir.cost.network.wires import all_pairs_loads
 from collir.machine import LinkKind
 
 MAX_LISTED = 2**20
@@ -65,7 +65,7 @@ class UniformPattern(Pattern):
 
     def links(self, group: Group, level: int) -> Array:
         """The messages over the links of a level whose children have some of their own."""
-        return link_loads(group, level, [self.pairs(group, level)])
+        return group_link_loads(group, level, [self.pairs(group, level)])
 
     def loads(self, group: Group) -> tuple[Load, ...]:
         each = self.sent(group)
@@ -94,10 +94,10 @@ class Shift(UniformPattern):
 
     distance: int
 
-    def _offsets(self, group: Group) -> list[tuple[Digit, int]]:
+    def _offsets(self, group: Group) -> list[tuple[RankDigit, int]]:
         """The distance in mixed radix, least significant digit first."""
         rest = self.distance % group.size
-        offsets: list[tuple[Digit, int]] = []
+        offsets: list[tuple[RankDigit, int]] = []
         for digit in reversed(group.digits):
             rest, offset = divmod(rest, digit.size)
             offsets.append((digit, offset))
@@ -136,7 +136,7 @@ class Shift(UniformPattern):
 
 
 def _carried(
-    states: dict[tuple[int, int], int], digit: Digit, offset: int, level: int, at: int | None
+    states: dict[tuple[int, int], int], digit: RankDigit, offset: int, level: int, at: int | None
 ) -> dict[tuple[int, int], int]:
     """One digit of an addition: how many ranks arrive where, by the carry that goes on."""
     found: dict[tuple[int, int], int] = {}
@@ -172,7 +172,7 @@ class Exchange(UniformPattern):
         digit, value = group.bits[self.bit]
         if digit.level != level:
             return
-        for source, x in places(group.digits, level, digit):
+        for source, x in reached_children(group.digits, level, digit):
             yield source, source + digit.step * ((x ^ value) - x), group.below[level]
 
 
@@ -214,7 +214,7 @@ class AllPairs(UniformPattern):
 
     def pairs(self, group: Group, level: int) -> Pairs:
         check_wired_pairs(group, level)
-        children = [source for source, _ in places(group.digits, level)]
+        children = [source for source, _ in reached_children(group.digits, level)]
         for source in children:
             for target in children:
                 if source != target:
@@ -224,7 +224,7 @@ class AllPairs(UniformPattern):
         machine = group.levels[level]
         if group.across[level] < machine.size or machine.kind is LinkKind.LINKS:
             return super().links(group, level)
-        return all_pairs(machine) * (group.below[level] ** 2 * group.beside[level])
+        return all_pairs_loads(machine) * (group.below[level] ** 2 * group.beside[level])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class AllPairs(UniformPattern):
 
 
 @dataclass(frozen=True)
-class Tree(Pattern):
+class BinomialRound(Pattern):
     """A round of a binomial tree, for 2^k ranks: ranks whose index is 0 in some bits send to (or
     receive from) those that differ in ``bit``.
 
@@ -260,14 +260,14 @@ class Tree(Pattern):
             links = None
             if inside and is_wired(group, level):
                 each = 2 ** sum(other > level for other in free)
-                zero: dict[Digit, int] = {}
+                zero: dict[RankDigit, int] = {}
                 for other, bit_value in (*zeros, (digit, value)):
                     zero[other] = zero.get(other, 0) | bit_value
                 pairs = [
                     (source, source + digit.step * value, each)
                     for source in _places_with_zeros(group.digits, level, zero)
                 ]
-                links = link_loads(group, level, [pairs])
+                links = group_link_loads(group, level, [pairs])
             port = per_child if digit.level <= level else 0
             found.append(Load(port, inside, inside + leaving, links))
         return tuple(found)
@@ -296,8 +296,8 @@ class Star(Pattern):
             leaving = (group.size - ranks) * groups
             links = None
             if inside and is_wired(group, level):
-                children = [child for child, _ in places(group.digits, level)]
-                links = link_loads(group, level, [[(c, 0, below) for c in children if c]])
+                children = [child for child, _ in reached_children(group.digits, level)]
+                links = group_link_loads(group, level, [[(c, 0, below) for c in children if c]])
             crossing = (group.size - below) * beside
             found.append(Load(crossing, inside, inside + leaving, links))
             ranks, groups = below, beside
@@ -385,7 +385,7 @@ def _links_of_parents(
 ) -> Array:
     """The links of all parents, one behind the other."""
     found = [
-        link_loads(
+        group_link_loads(
             group,
             level,
             [zip(*(each[of].tolist() for each in (*steps, sizes)), strict=True)],
@@ -396,7 +396,7 @@ def _links_of_parents(
 
 
 def _places_with_zeros(
-    digits: Sequence[Digit], level: int, zero: dict[Digit, int]
+    digits: Sequence[RankDigit], level: int, zero: dict[RankDigit, int]
 ) -> Iterable[int]:
     """The children of a level where the given bits of digits are 0."""
     here = [digit for digit in digits if digit.level == level]

@@ -55,7 +55,7 @@ def link_loads(level: Level, sources: Array, targets: Array, counts: Array) -> A
             return _on_links(level.links or (), sources, targets, counts)
 
 
-def all_pairs(level: Level) -> Array:
+def all_pairs_loads(level: Level) -> Array:
     """The same of a message from every child to every other, where all children are alike: the
     loads of one link in each dimension."""
     if level.kind is LinkKind.FULL:

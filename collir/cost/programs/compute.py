@@ -7,7 +7,7 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
 from collir.machine import Device
 
-LONGEST = 100 * 365.25 * 86400.0
+MAX_SECONDS = 100 * 365.25 * 86400.0
 """Seconds that no computation takes."""
 
 
@@ -28,7 +28,7 @@ def step_seconds(op: DistOp, mesh: Mesh) -> float:
 
     Raises:
         DiagnosticError: the device does not say how fast it computes the dtype of the result, or it
-            would take more than ``LONGEST``.
+            would take more than ``MAX_SECONDS``.
     """
     if not op.flops:
         return 0.0
@@ -38,6 +38,6 @@ def step_seconds(op: DistOp, mesh: Mesh) -> float:
     except CostError as error:
         fix = f"give @{machine.name} a rate, as in device {{ compute {dtype} = 10 TFLOP/s }}"
         raise DiagnosticError.at(op, f"{error}: {fix}") from error
-    if seconds > LONGEST:
+    if seconds > MAX_SECONDS:
         raise DiagnosticError.at(op, "this takes more than 100 years: flops are those of a device")
     return seconds

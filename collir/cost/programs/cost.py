@@ -16,7 +16,7 @@ from xdsl.ir import Operation, SSAValue
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError, Group
-from collir.cost.programs.schedule import Span, Task, chain, schedule
+from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
@@ -47,16 +47,16 @@ class FunctionCost:
         return not all(slot.waited for slot in self.slots)
 
     @cached_property
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[StepTask, ...]:
         """The steps, to be scheduled."""
         each = zip(self.steps, self.slots, strict=True)
         return tuple(
-            Task(step.phases, stream_of(step.collective), slot.after, slot.waited)
+            StepTask(step.phases, stream_of(step.collective), slot.after, slot.waited)
             for step, slot in each
         )
 
     @cached_property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[TimeSpan]:
         """When every step starts and ends."""
         if self.overlaps:
             return schedule(self.tasks)
@@ -74,7 +74,7 @@ class FunctionCost:
         chain of bounds, each behind what it has to wait for."""
         if not self.overlaps:
             return sum(step.bound for step in self.steps)
-        return chain(self.tasks, [step.bound for step in self.steps])
+        return longest_chain(self.tasks, [step.bound for step in self.steps])
 
     def scaled(self, factor: float) -> "FunctionCost":
         """The cost with all buffers ``factor`` times as large.

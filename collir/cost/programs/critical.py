@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from collir.cost.collectives.phases import Phase
-from collir.cost.network.loads import Part, Resource
-from collir.cost.programs.schedule import Piece
+from collir.cost.network.loads import Resource, ResourceKind
+from collir.cost.programs.schedule import Interval
 from collir.cost.programs.simulation import Simulation
 
 
 @dataclass(frozen=True)
-class Link:
+class CriticalStep:
     """A step of the critical path.
 
     Attributes:
@@ -25,7 +25,7 @@ class Link:
     why: str
 
 
-def critical_path(simulation: Simulation) -> list[Link]:
+def critical_path(simulation: Simulation) -> list[CriticalStep]:
     """The steps that follow each other without a gap from the start to the end, in order.
 
     No step of it can take less without the function taking less, unless another path is as long.
@@ -34,7 +34,7 @@ def critical_path(simulation: Simulation) -> list[Link]:
     if not steps:
         return []
     number = max(range(len(spans)), key=lambda one: spans[one][1])
-    found: list[Link] = []
+    found: list[CriticalStep] = []
     while True:
         link = _before(simulation, number)
         found.append(link)
@@ -43,21 +43,21 @@ def critical_path(simulation: Simulation) -> list[Link]:
         number = link.waited_for
 
 
-def _before(simulation: Simulation, number: int) -> Link:
+def _before(simulation: Simulation, number: int) -> CriticalStep:
     spans, steps = simulation.spans, simulation.steps
     start, task = spans[number][0], steps[number].task
     for one in task.after:
         if spans[one][1] == start:
-            return Link(number, one, "operand")
+            return CriticalStep(number, one, "operand")
     for one in range(number - 1, -1, -1):
         other = steps[one].task
         if spans[one][1] == start and (other.waited or other.stream == task.stream):
-            return Link(number, one, "stream" if other.stream == task.stream else "order")
+            return CriticalStep(number, one, "stream" if other.stream == task.stream else "order")
     # It starts when one does that is written before it, and waits for what that waits for.
     for one in range(number - 1, -1, -1):
         if spans[one][0] == start > 0:
-            return Link(number, _before(simulation, one).waited_for, "order")
-    return Link(number, None, "")
+            return CriticalStep(number, _before(simulation, one).waited_for, "order")
+    return CriticalStep(number, None, "")
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ def _causes(
     phase: Phase, speed: float, local: bool
 ) -> Iterator[tuple[str, Resource | None, float]]:
     done = speed / phase.time
-    level = None if phase.level is None else (phase.level, Part.PORT)
+    level = None if phase.level is None else (phase.level, ResourceKind.PORT)
     yield "latency", level, done * phase.latency
     yield "transfer", phase.narrowest, done * phase.transfer
     yield "local" if local else "reduction", None, done * phase.work
 
 
-def _fullest(piece: Piece, phase: Phase) -> Resource | None:
+def _fullest(piece: Interval, phase: Phase) -> Resource | None:
     """Of what a phase uses, what is used up by all that runs."""
     used = dict.fromkeys((resource for resource, _ in phase.uses), 0.0)
     for other, speed in piece.running.values():

@@ -7,7 +7,7 @@ from itertools import groupby
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from collir.cost.programs.schedule import Span
+from collir.cost.programs.schedule import TimeSpan
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results
 from collir.layout import Mesh
@@ -63,7 +63,7 @@ def buffers_of(
             yield Buffer(bytes_of(value), first, until)
 
 
-def held(buffers: Iterable[Buffer], spans: Sequence[Span]) -> list[tuple[float, float]]:
+def memory_use(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> list[tuple[float, float]]:
     """From when on a device holds how many bytes, in order of time.
 
     At one time buffers come and go in the order of their steps; where it holds more in between than

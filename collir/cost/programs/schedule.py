@@ -22,7 +22,7 @@ from collir.cost.network.loads import Resource
 
 
 @dataclass(frozen=True)
-class Task:
+class StepTask:
     """A step to be scheduled.
 
     Attributes:
@@ -59,12 +59,12 @@ class Task:
         return tuple(found)
 
 
-Span = tuple[float, float]
+TimeSpan = tuple[float, float]
 """When a task starts and ends; seconds from the first start."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class Interval:
     """A time in which nothing changes: what runs (task, phase) and how fast (1 is as alone)."""
 
     start: float
@@ -72,7 +72,7 @@ class Piece:
     running: Mapping[int, tuple[Phase, float]]
 
 
-Watch = Callable[[Piece], None]
+Observer = Callable[[Interval], None]
 
 
 @dataclass
@@ -81,7 +81,7 @@ class _Running:
     is anything that it may have to share."""
 
     phases: tuple[Phase, ...]
-    shares: bool
+    fair_speeds: bool
     index: int = 0
     left: float = 0.0
 
@@ -117,8 +117,8 @@ class _Running:
 
 
 def schedule(
-    tasks: Sequence[Task], as_written: bool = True, watch: Watch | None = None
-) -> list[Span]:
+    tasks: Sequence[StepTask], as_written: bool = True, watch: Observer | None = None
+) -> list[TimeSpan]:
     """When every task runs.
 
     Args:
@@ -127,7 +127,7 @@ def schedule(
             them in.
         watch: called with every piece of time, in order.
     """
-    spans: list[Span] = [(math.inf, math.inf)] * len(tasks)
+    spans: list[TimeSpan] = [(math.inf, math.inf)] * len(tasks)
     running: dict[int, _Running] = {}
     waiting = (_Written if as_written else _Ready)(tasks, spans)
     now = 0.0
@@ -137,8 +137,8 @@ def schedule(
             phases = tasks[number].phases
             spans[number] = (now, math.inf if phases else now)
             if phases:
-                shares = any(phase.uses for phase in phases)
-                running[number] = _Running(phases, shares, 0, phases[0].time)
+                fair_speeds = any(phase.uses for phase in phases)
+                running[number] = _Running(phases, fair_speeds, 0, phases[0].time)
         if not all(tasks[number].phases for number in started):
             continue  # what takes no time has ended
         # Whatever waits does so for the end of a task, so what shares nothing runs to its end.
@@ -154,7 +154,7 @@ def schedule(
     return spans
 
 
-def chain(tasks: Sequence[Task], times: Sequence[float]) -> float:
+def longest_chain(tasks: Sequence[StepTask], times: Sequence[float]) -> float:
     """The seconds of the longest chain of tasks, if each took as long as ``times`` say: behind its
     operands, what is waited for before it, and what runs before it on its stream."""
     waited = 0.0
@@ -171,7 +171,7 @@ def chain(tasks: Sequence[Task], times: Sequence[float]) -> float:
 class _Written:
     """Tasks that are issued in the order in which they are written, to wait for their streams."""
 
-    def __init__(self, tasks: Sequence[Task], spans: Sequence[Span]):
+    def __init__(self, tasks: Sequence[StepTask], spans: Sequence[TimeSpan]):
         self.tasks, self.spans = tasks, spans
         self.issued = self.started = 0
         self.awaited: int | None = None
@@ -201,7 +201,7 @@ class _Written:
 class _Ready:
     """Tasks that start as soon as they can, those written first before others."""
 
-    def __init__(self, tasks: Sequence[Task], spans: Sequence[Span]):
+    def __init__(self, tasks: Sequence[StepTask], spans: Sequence[TimeSpan]):
         self.tasks, self.spans = tasks, spans
         self.left = len(tasks)
         self.under_way: list[int] = []
@@ -243,7 +243,7 @@ class _Ready:
 
 
 def _alone(
-    running: dict[int, _Running], now: float, watch: Watch | None
+    running: dict[int, _Running], now: float, watch: Observer | None
 ) -> tuple[float, list[int]]:
     """Until the one task that runs ends: when that is, and which it is."""
     ((number, task),) = running.items()
@@ -252,7 +252,7 @@ def _alone(
         while True:
             phase, until = task.phase, now + task.left
             last = task.done(task.left)
-            watch(Piece(now, end if last else until, {number: (phase, 1.0)}))
+            watch(Interval(now, end if last else until, {number: (phase, 1.0)}))
             if last:
                 break
             now = until
@@ -266,19 +266,19 @@ def _apart(running: dict[int, _Running], now: float) -> tuple[float, list[int]]:
 
 
 def _event(
-    running: dict[int, _Running], now: float, watch: Watch | None
+    running: dict[int, _Running], now: float, watch: Observer | None
 ) -> tuple[float, list[int]]:
     """Until the next phase ends: when that is, and which tasks end then."""
-    speeds = shares({number: task.phase for number, task in running.items()})
+    speeds = fair_speeds({number: task.phase for number, task in running.items()})
     passed = min(task.left / speeds[number] for number, task in running.items())
     if watch and passed:
         at = {number: (task.phase, speeds[number]) for number, task in running.items()}
-        watch(Piece(now, now + passed, at))
+        watch(Interval(now, now + passed, at))
     ended = [n for n, task in running.items() if task.done(passed * speeds[n])]
     return now + passed, ended
 
 
-def shares(phases: Mapping[int, Phase]) -> dict[int, float]:
+def fair_speeds(phases: Mapping[int, Phase]) -> dict[int, float]:
     """How fast phases go that run at the same time: 1 is as fast as alone.
 
     The rates of all messages rise together, until one is as fast as alone, or a port is full: then

@@ -21,8 +21,8 @@ from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.loads import Resource
 from collir.cost.programs.compute import compute_seconds, step_seconds
 from collir.cost.programs.cost import op_cost, stream_of
-from collir.cost.programs.memory import Buffer, buffers_of, held
-from collir.cost.programs.schedule import Piece, Span, Task, chain, schedule
+from collir.cost.programs.memory import Buffer, buffers_of, memory_use
+from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
@@ -37,7 +37,7 @@ COPY = "copy"
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalStep:
     """A step that sends nothing: what it is called, the bytes it reads and writes, and what it
     computes, in floating-point operations on a dtype."""
 
@@ -58,23 +58,23 @@ class SimulatedStep:
     """
 
     result: str
-    does: StepCost | Local
-    task: Task
+    does: StepCost | LocalStep
+    task: StepTask
 
     @property
     def kind(self) -> str:
         """The name of the operation."""
-        return self.does.kind if isinstance(self.does, Local) else self.does.collective.kind
+        return self.does.kind if isinstance(self.does, LocalStep) else self.does.collective.kind
 
     @property
     def sent(self) -> StepCost | None:
         """What it costs alone, if it sends."""
-        return None if isinstance(self.does, Local) else self.does
+        return None if isinstance(self.does, LocalStep) else self.does
 
     @property
     def size(self) -> float:
         """The full buffer of a collective, or what a local step reads and writes; in bytes."""
-        return self.does.size if isinstance(self.does, Local) else self.does.collective.size
+        return self.does.size if isinstance(self.does, LocalStep) else self.does.collective.size
 
     def over(self, mesh: Mesh) -> str:
         """The axes of a collective, as one would write them."""
@@ -102,18 +102,18 @@ class Simulation:
     buffers: tuple[Buffer, ...]
 
     @cached_property
-    def _run(self) -> tuple[list[Span], list[Piece]]:
-        pieces: list[Piece] = []
+    def _run(self) -> tuple[list[TimeSpan], list[Interval]]:
+        pieces: list[Interval] = []
         spans = schedule([step.task for step in self.steps], watch=pieces.append)
         return spans, pieces
 
     @property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[TimeSpan]:
         """When every step starts and ends."""
         return self._run[0]
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[Interval]:
         """The times in which nothing changes, in order."""
         return self._run[1]
 
@@ -141,13 +141,15 @@ class Simulation:
     def bound(self) -> float:
         """What these steps take at least: the longest chain of their bounds, each behind what it
         has to wait for."""
-        return chain([step.task for step in self.steps], [step.bound for step in self.steps])
+        return longest_chain(
+            [step.task for step in self.steps], [step.bound for step in self.steps]
+        )
 
     @cached_property
     def memory(self) -> list[tuple[float, float]]:
         """From when on a device holds how many bytes, in order of time; twice at one time, where it
         holds more for a step that takes none."""
-        return held(self.buffers, self.spans)
+        return memory_use(self.buffers, self.spans)
 
     @cached_property
     def peak(self) -> float:
@@ -191,7 +193,7 @@ class Simulation:
         return replace(self, steps=steps, buffers=buffers)
 
     def _again(self, step: SimulatedStep, mesh: Mesh, factor: float) -> SimulatedStep:
-        if isinstance(step.does, Local):
+        if isinstance(step.does, LocalStep):
             does = step.does
             local = replace(does, size=does.size * factor, flops=does.flops * factor)
             phases = local_phases(local, mesh.machine.device)
@@ -201,7 +203,7 @@ class Simulation:
         return replace(step, does=does, task=replace(step.task, phases=sent_phases(does)))
 
 
-def local_phases(local: Local, device: Device | None) -> tuple[Phase, ...]:
+def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:
     """What a local step does: nothing that takes time, on a device whose memory has no speed."""
     if local.flops:
         return (Phase(work=compute_seconds(local.flops, local.dtype, device)),)
@@ -216,7 +218,7 @@ def copied_bytes(does: StepCost) -> float:
 
 def sent_phases(does: StepCost) -> tuple[Phase, ...]:
     """Return the phases of a collective, which sends or copies."""
-    copies = Local(COPY, copied_bytes(does))
+    copies = LocalStep(COPY, copied_bytes(does))
     return (*does.phases, *local_phases(copies, does.collective.mesh.machine.device))
 
 
@@ -248,31 +250,31 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
         if is_collective(op):
             does = op_cost(op, mesh, model)
             waited = not op.is_async
-            task = Task(sent_phases(does), stream_of(does.collective), after, waited)
+            task = StepTask(sent_phases(does), stream_of(does.collective), after, waited)
         else:
             does = local_step(op, mesh, where)
             phases = local_phases(does, mesh.machine.device)
-            task = Task(phases, len(mesh.machine.levels), after)
+            task = StepTask(phases, len(mesh.machine.levels), after)
         number_of[op] = len(steps)
         steps.append(SimulatedStep(where.names[op.result], does, task))
     for value in copied_results(where):
-        does = Local(COPY, 2 * dist_type(value).local_bytes(mesh))
+        does = LocalStep(COPY, 2 * dist_type(value).local_bytes(mesh))
         if phases := local_phases(does, mesh.machine.device):
-            task = Task(phases, len(mesh.machine.levels), tuple(range(len(steps))))
+            task = StepTask(phases, len(mesh.machine.levels), tuple(range(len(steps))))
             steps.append(SimulatedStep(where.names[value], does, task))
     buffers = buffers_of(function, mesh, where, number_of)
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
 
 
-def local_step(op: DistOp, mesh: Mesh, where: BufferPlan) -> Local:
+def local_step(op: DistOp, mesh: Mesh, where: BufferPlan) -> LocalStep:
     """A step that sends nothing.
 
     Raises:
         DiagnosticError: it computes, and the device does not say how fast.
     """
     if not op.kind.computes:
-        return Local(op.mnemonic, _moved(op, mesh, where))
-    local = Local(op.mnemonic, 0.0, op.flops, dist_type(op.result).dtype.value)
+        return LocalStep(op.mnemonic, _moved(op, mesh, where))
+    local = LocalStep(op.mnemonic, 0.0, op.flops, dist_type(op.result).dtype.value)
     step_seconds(op, mesh)
     return local
 

@@ -9,12 +9,12 @@ from typing import Any
 from collir.cost.programs.simulation import Simulation
 from collir.machine import Level, Machine, MachineError
 
-LARGER = 10.0
+BUFFER_FACTOR = 10.0
 """How many times as large buffers are tried."""
 
 
 @dataclass(frozen=True)
-class Change:
+class Improvement:
     """What is changed, and what the function then takes; seconds. ``passes`` do it, if they can."""
 
     what: str
@@ -22,7 +22,7 @@ class Change:
     passes: str = ""
 
 
-def improvements(simulation: Simulation) -> list[Change]:
+def improvements(simulation: Simulation) -> list[Improvement]:
     """What each change of the machine would bring, the best first: twice the bandwidth of the ports
     or half the latency of a level, twice the rate at which a device reduces or copies. Those that
     bring nothing are left out.
@@ -30,21 +30,21 @@ def improvements(simulation: Simulation) -> list[Change]:
     Raises:
         CostError: see ``step_cost``.
     """
-    each: list[Change] = []
+    each: list[Improvement] = []
     for what, better in _machines(simulation.mesh.machine):
         with suppress(MachineError):  # twice the largest number
-            each.append(Change(what, simulation.on(better()).time))
+            each.append(Improvement(what, simulation.on(better()).time))
     found = [change for change in each if change.time < simulation.time * (1 - 1e-9)]
     return sorted(found, key=lambda change: change.time)
 
 
-def per_byte(simulation: Simulation) -> float:
-    """What a byte takes in buffers ``LARGER`` times as large, of what it takes now; 0 to 1 or so.
+def large_buffer_ratio(simulation: Simulation) -> float:
+    """What a byte takes in buffers ``BUFFER_FACTOR`` times as large, of what it takes now; 0 to 1 or so.
 
     Raises:
         CostError: see ``step_cost``.
     """
-    return simulation.scaled(LARGER).time / simulation.time / LARGER
+    return simulation.scaled(BUFFER_FACTOR).time / simulation.time / BUFFER_FACTOR
 
 
 def _machines(machine: Machine) -> Iterator[tuple[str, Callable[[], Machine]]]:

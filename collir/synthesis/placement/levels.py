@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from collir.dialects.machine import LevelAttr, MachineOp, MeshOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.layout import Axis, Factor, Mesh
-from collir.machine import Level, LinkKind, Machine, fabrics
+from collir.machine import Level, LinkKind, Machine, level_fabrics
 from collir.synthesis.placement.meshes import Names, change
 
 _KIND = {kind: f"is a {kind}" for kind in LinkKind} | {LinkKind.LINKS: "is a matrix of links"}
@@ -55,7 +55,7 @@ def _machine(op: MachineOp, name: str, sizes: Sequence[int]) -> Machine:
     machine = op.value()
     known = {level.name for level in machine.levels}
     levels: list[Level] = []
-    for level, fabric in zip(machine.levels, fabrics(machine.levels), strict=True):
+    for level, fabric in zip(machine.levels, level_fabrics(machine.levels), strict=True):
         if level.name != name:
             levels.append(level)
             continue

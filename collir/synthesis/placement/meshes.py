@@ -24,7 +24,7 @@ from collir.dialects.tensor import AxesAttr, DistTensorType
 from collir.ir.functions import functions_of
 from collir.layout import Axis, Dim, DistType, Factor, Mesh
 from collir.machine import Machine
-from collir.machine.model import product
+from collir.machine.model import saturated_product
 from collir.synthesis.p2.matrices import Matrix
 
 Names = dict[str, tuple[str, ...]]
@@ -50,7 +50,9 @@ def part_of(machine: Machine, sizes: Sequence[int]) -> Machine:
 
 def placed(mesh: Mesh, matrix: Matrix) -> Mesh:
     """A mesh with its axes on levels, as a matrix says, of the machine or of a part of it."""
-    machine = part_of(mesh.machine, [product(column) for column in zip(*matrix, strict=True)])
+    machine = part_of(
+        mesh.machine, [saturated_product(column) for column in zip(*matrix, strict=True)]
+    )
     levels = machine.levels
     axes: list[Axis] = []
     for axis, row in zip(mesh.axes, matrix, strict=True):

@@ -23,7 +23,7 @@ from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy
 from collir.ir.remarks import current_pass, remark
-from collir.layout import LayoutError, Mesh, unplaced
+from collir.layout import LayoutError, Mesh, unplaced_message
 from collir.layout.steps import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -191,7 +191,7 @@ def placed_mesh(op: DistOp) -> Mesh:
     """
     mesh = mesh_of(op)
     if not mesh.placed:
-        raise DiagnosticError.at(op, unplaced(mesh))
+        raise DiagnosticError.at(op, unplaced_message(mesh))
     return mesh
 
 
