@@ -200,7 +200,7 @@ func @f(%g: f32[16777216] partial(sum: data)) -> f32[16777216] on @m {
     small = one_of(machine(2, 4) + body)
     large = one_of(machine(2**17, 8) + body)
     assert large.mesh.devices == 2**20 <= MAX_DEVICES
-    assert len(large.pieces) == len(small.pieces) == 8
+    assert len(large.intervals) == len(small.intervals) == 8
 
 
 # --- memory -------------------------------------------------------------------------------------
@@ -328,4 +328,4 @@ func @f(%x: f32[8]) -> f32[8] on @m {
 }
 """
     )
-    assert (found.time, found.bound, found.peak, found.pieces) == (0.0, 0.0, 64, [])
+    assert (found.time, found.bound, found.peak, found.intervals) == (0.0, 0.0, 64, [])
