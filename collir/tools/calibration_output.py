@@ -9,7 +9,7 @@ from typing import Any
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute
 
-from collir.cost.calibration import Calibration, Parameter, Residual
+from collir.cost.calibration import Calibration, FittedParameter, Residual
 from collir.cost.calibration.knobs import knobs_of, machine_with_values
 from collir.cost.calibration.values import median_error, worst_residual
 from collir.cost.model import CostModel
@@ -60,7 +60,7 @@ def _shown(name: str, value: float) -> str:
     return _quantity(name).format(rounded(value))
 
 
-def _interval(one: Parameter) -> str:
+def _interval(one: FittedParameter) -> str:
     """The interval; of one without an end, the other end."""
     low, high = (_shown(one.name, end) if 0 < end < math.inf else "" for end in (one.low, one.high))
     if low and high:
@@ -68,7 +68,7 @@ def _interval(one: Parameter) -> str:
     return f"at least {low}" if low else f"at most {high}" if high else "-"
 
 
-def _how(one: Parameter) -> str:
+def _how(one: FittedParameter) -> str:
     """How a number was found. Without more times than numbers nothing says how sure it is."""
     if not one.fitted:
         return one.reason
@@ -197,7 +197,7 @@ def _commented(text: str, fit: Calibration) -> Iterator[str]:
         yield line
 
 
-def _source(what: str, one: Parameter) -> str:
+def _source(what: str, one: FittedParameter) -> str:
     if one.fitted:
         interval = _interval(one)
         return f"{what}: {_how(one)}" + (f", 95 % interval {interval}." if interval != "-" else ".")

@@ -1,4 +1,4 @@
-"""When collectives run that are not waited for, against an exact simulation and the rules."""
+"""Schedules of overlapping collectives, against an exact simulation and the rules of schedules."""
 
 import math
 import random
@@ -24,7 +24,7 @@ PARTS = st.one_of(st.sampled_from([0.0, 0.25, 1 / 3, 0.5, 1.0, 1.5]), st.floats(
 def task_lists(
     draw: st.DrawFn, most: int = 9, waited: float | None = 0.2, nothing: bool = False
 ) -> list[StepTask]:
-    """Some tasks on up to three levels; ``waited`` is how many are, ``nothing``: some are empty."""
+    """Draw tasks on up to three levels, with ``waited`` the part of tasks that are waited for."""
     levels = draw(st.integers(1, 3))
     tasks: list[StepTask] = []
     for number in range(draw(st.integers(1, most))):
@@ -40,17 +40,17 @@ def task_lists(
     return tasks
 
 
-def close(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+def close(x: float, y: float) -> bool:
+    return math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-9)
 
 
 def makespan(spans: Sequence[TimeSpan]) -> float:
     return max(end for _, end in spans)
 
 
-def same(one: Sequence[TimeSpan], other: Sequence[TimeSpan]) -> bool:
-    each = zip(one, other, strict=True)
-    return all(close(a, c) and close(b, d) for (a, b), (c, d) in each)
+def same(left: Sequence[TimeSpan], right: Sequence[TimeSpan]) -> bool:
+    pairs = zip(left, right, strict=True)
+    return all(close(a, c) and close(b, d) for (a, b), (c, d) in pairs)
 
 
 # --- the spans ----------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def test_more_spans_are_those_of_an_exact_simulation(seed: int) -> None:
 
 
 def random_tasks(rng: random.Random, count: int, waited: float = 0.1) -> list[StepTask]:
-    """Some tasks, of few different times: many end at the same time."""
+    """Return tasks with few different times, so that many end at the same time."""
     levels = rng.randint(1, 4)
     tasks: list[StepTask] = []
     for number in range(count):
@@ -86,7 +86,7 @@ def random_tasks(rng: random.Random, count: int, waited: float = 0.1) -> list[St
 
 
 def random_phase(rng: random.Random, levels: int) -> Phase:
-    """A phase, often as long as others."""
+    """Return a phase, often as long as others."""
     time = rng.choice([1.0, 1.0, 2.0, 0.5, rng.uniform(0, 1)])
     loads = [time * rng.choice([0, 1, 0.5, rng.random()]) for _ in range(levels)]
     return even_phase(time, loads, rng.choice([1.0, 1.0, 3.0, rng.uniform(0.1, 10)]))
@@ -97,24 +97,24 @@ def random_phase(rng: random.Random, levels: int) -> Phase:
 def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
     tasks: list[StepTask], as_written: bool
 ) -> None:
-    """What its speed comes to over the pieces of time; in each, speeds are the fair shares."""
-    pieces: list[Interval] = []
-    spans = schedule(tasks, as_written, pieces.append)
+    """Over all intervals, the speed of a phase adds up to its work; speeds are fair shares."""
+    intervals: list[Interval] = []
+    spans = schedule(tasks, as_written, intervals.append)
     done: dict[tuple[int, int], float] = {}
     now = 0.0
-    for piece in pieces:
-        assert piece.start == now
-        now = piece.end
-        speeds = shares([phase for phase, _ in piece.running.values()])
-        for (number, (phase, speed)), fair in zip(piece.running.items(), speeds, strict=True):
+    for interval in intervals:
+        assert interval.start == now
+        now = interval.end
+        speeds = shares([phase for phase, _ in interval.running.values()])
+        for (number, (phase, speed)), fair in zip(interval.running.items(), speeds, strict=True):
             assert close(speed, float(fair))
-            assert spans[number][0] <= piece.start
-            assert piece.end <= spans[number][1]
-            (index,) = (i for i, one in enumerate(tasks[number].phases) if one is phase)
-            done[number, index] = done.get((number, index), 0.0) + speed * (now - piece.start)
+            assert spans[number][0] <= interval.start
+            assert interval.end <= spans[number][1]
+            (index,) = (i for i, p in enumerate(tasks[number].phases) if p is phase)
+            done[number, index] = done.get((number, index), 0.0) + speed * (now - interval.start)
     assert now == max((end for _, end in spans), default=0.0)
     for number, task in enumerate(tasks):
-        assert all(close(done[number, i], one.time) for i, one in enumerate(task.phases))
+        assert all(close(done[number, i], p.time) for i, p in enumerate(task.phases))
 
 
 # --- the shares ---------------------------------------------------------------------------------
@@ -123,38 +123,39 @@ def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
 @given(tasks=task_lists(most=6, waited=None))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_shares_are_max_min_fair(tasks: list[StepTask]) -> None:
-    """No port is overused, and what is slowed down uses a full port on which no message is faster.
+    """No port is overused, and a phase that is slowed down uses a full port on which no message is
+    faster.
 
-    There is one such allocation only; that of the schedule is seen in its first event.
+    Only one allocation has these properties. The first event of the schedule shows its allocation.
     """
     phases = [task.phases[0] for task in tasks]
     speeds = shares(phases)
-    resources = {one for phase in phases for one, _ in phase.uses}
+    resources = {resource for phase in phases for resource, _ in phase.uses}
     used = {
         n: sum(s * use_of(p, n) for s, p in zip(speeds, phases, strict=True)) for n in resources
     }
-    assert all(one <= 1 for one in used.values())
+    assert all(part <= 1 for part in used.values())
     rates = [s * Fraction(phase.rate) for s, phase in zip(speeds, phases, strict=True)]
     for speed, rate, phase in zip(speeds, rates, phases, strict=True):
-        full = [one for one in resources if used[one] == 1 and use_of(phase, one)]
-        on = [
-            max(r for r, other in zip(rates, phases, strict=True) if use_of(other, one))
-            for one in full
+        full = [r for r in resources if used[r] == 1 and use_of(phase, r)]
+        fastest = [
+            max(r for r, user in zip(rates, phases, strict=True) if use_of(user, resource))
+            for resource in full
         ]
-        assert speed == 1 or rate in on
+        assert speed == 1 or rate in fastest
     together = [StepTask((phase,), number, waited=False) for number, phase in enumerate(phases)]
     first = min(end for _, end in schedule(together))
-    each = zip(speeds, phases, strict=True)
-    assert close(first, min(phase.time / float(speed) for speed, phase in each))
+    ends = (phase.time / float(speed) for speed, phase in zip(speeds, phases, strict=True))
+    assert close(first, min(ends))
 
 
-# --- what holds of every schedule ---------------------------------------------------------------
+# --- properties of every schedule ---------------------------------------------------------------
 
 
 @given(tasks=task_lists(nothing=True), as_written=st.booleans())
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_schedules_are_within_their_bounds(tasks: list[StepTask], as_written: bool) -> None:
-    """No shorter than what a level has to carry, or than a chain; no longer than one by one."""
+    """A schedule takes at least the time of each level and chain, and at most that of all tasks."""
     spans = schedule(tasks, as_written)
     end = makespan(spans)
     for busy in zip(*(task.loads(3) for task in tasks), strict=True):
@@ -163,7 +164,7 @@ def test_schedules_are_within_their_bounds(tasks: list[StepTask], as_written: bo
         assert end >= sum(task.time for task in tasks if task.stream == stream) * (1 - 1e-9)
     chains: list[float] = []
     for task in tasks:
-        chains.append(task.time + max((chains[one] for one in task.after), default=0.0))
+        chains.append(task.time + max((chains[needed] for needed in task.after), default=0.0))
     assert end >= max(chains) * (1 - 1e-9)
     assert end <= sum(task.time for task in tasks) * (1 + 1e-9)
 
@@ -171,18 +172,17 @@ def test_schedules_are_within_their_bounds(tasks: list[StepTask], as_written: bo
 @given(tasks=task_lists(), as_written=st.booleans())
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_starts_wait_for_what_they_have_to(tasks: list[StepTask], as_written: bool) -> None:
-    """Operands, and what else is on the stream; nothing runs beside what is waited for but what has
-    started before."""
+    """A task waits for its operands, for its stream, and for earlier tasks that are waited for."""
     spans = schedule(tasks, as_written)
     for number, (task, (start, end)) in enumerate(zip(tasks, spans, strict=True)):
         assert end >= start + task.time * (1 - 1e-9)
-        assert all(spans[one][1] <= start for one in task.after)
-        for other in range(number):
-            before, after = spans[other]
-            if as_written and tasks[other].stream == task.stream:
+        assert all(spans[needed][1] <= start for needed in task.after)
+        for earlier in range(number):
+            before, after = spans[earlier]
+            if as_written and tasks[earlier].stream == task.stream:
                 assert after <= start
-            assert tasks[other].stream != task.stream or after <= start or end <= before
-            if tasks[other].waited:
+            assert tasks[earlier].stream != task.stream or after <= start or end <= before
+            if tasks[earlier].waited:
                 assert after <= start or start < before
 
 
@@ -207,18 +207,18 @@ def test_there_is_nothing_to_do() -> None:
 def reordered(
     tasks: Sequence[StepTask], spans: Sequence[TimeSpan]
 ) -> tuple[list[StepTask], list[int]]:
-    """Tasks in the order of their starts, and their numbers before."""
+    """Return the tasks in the order of their starts, and their old numbers."""
     order = sorted(range(len(tasks)), key=lambda number: spans[number][0])
     place = {number: index for index, number in enumerate(order)}
     moved = [
-        replace(tasks[number], after=tuple(place[one] for one in tasks[number].after))
+        replace(tasks[number], after=tuple(place[needed] for needed in tasks[number].after))
         for number in order
     ]
     return moved, order
 
 
 def assert_written_again(tasks: Sequence[StepTask]) -> None:
-    """Written in the order of a schedule's starts, they run as they do in it."""
+    """Check that tasks in the order of a schedule's starts run as in that schedule."""
     spans = schedule(tasks, as_written=False)
     moved, order = reordered(tasks, spans)
     again = schedule(moved)
@@ -238,7 +238,7 @@ def test_one_with_waiting_can_be_written_down(tasks: list[StepTask]) -> None:
 
 
 def in_chunks(tasks: Sequence[StepTask], chunks: int) -> list[StepTask]:
-    """Every chunk a chain of the tasks."""
+    """Return a chain of the tasks for every chunk."""
     return [
         StepTask(
             task.phases,
@@ -254,24 +254,24 @@ def in_chunks(tasks: Sequence[StepTask], chunks: int) -> list[StepTask]:
 @given(tasks=task_lists(most=5, waited=None), chunks=st.integers(1, 12))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_schedules_of_chunks_can_be_written_down(tasks: list[StepTask], chunks: int) -> None:
-    """Chunks are equal, so many tasks end at the same time."""
+    """The chunks are equal, so many tasks end at the same time."""
     assert_written_again(in_chunks(tasks, chunks))
 
 
 @given(tasks=task_lists(waited=None))
 @settings(max_examples=200, deadline=None, derandomize=True)
 def test_nothing_that_could_start_waits(tasks: list[StepTask]) -> None:
-    """Whatever starts later has just then got its last operand, or its stream."""
+    """A task that does not start at 0 starts when its last operand or its stream is ready."""
     spans = schedule(tasks, as_written=False)
     for number, task in enumerate(tasks):
         start, _ = spans[number]
-        reasons = [spans[one][1] for one in task.after]
+        reasons = [spans[needed][1] for needed in task.after]
         reasons += [
             end
-            for other, (_, end) in enumerate(spans)
-            if tasks[other].stream == task.stream and other != number
+            for rival, (_, end) in enumerate(spans)
+            if tasks[rival].stream == task.stream and rival != number
         ]
-        assert start == 0 or any(close(start, one) for one in reasons)
+        assert start == 0 or any(close(start, end) for end in reasons)
 
 
 @given(tasks=task_lists(most=4, waited=None), chunks=st.integers(1, 16))
@@ -279,7 +279,7 @@ def test_nothing_that_could_start_waits(tasks: list[StepTask]) -> None:
 def test_chunks_take_no_less_than_the_pace_of_the_busiest(
     tasks: list[StepTask], chunks: int
 ) -> None:
-    """A stream and a port carry all chunks; before and behind is the rest of one chunk."""
+    """A stream and a port carry all chunks; the rest of one chunk comes before and after."""
     end = makespan(schedule(in_chunks(tasks, chunks), as_written=False))
     streams = {task.stream for task in tasks}
     paces = [sum(task.time for task in tasks if task.stream == stream) for stream in streams]
@@ -289,7 +289,7 @@ def test_chunks_take_no_less_than_the_pace_of_the_busiest(
 
 
 class Counted(list[StepTask]):
-    """Tasks that count how often one of them is looked at."""
+    """A list of tasks that counts accesses."""
 
     looked = 0
 
@@ -299,11 +299,11 @@ class Counted(list[StepTask]):
 
 
 def test_ten_times_as_many_chunks_are_ten_times_the_work() -> None:
-    """Of what is ready and what is not, only what may change is looked at."""
+    """The scheduler only looks at tasks whose state may change."""
     tasks = random_tasks(random.Random(4), 3, waited=0.0)
-    found: list[int] = []
+    accesses: list[int] = []
     for chunks in (40, 400):
         listed = Counted(in_chunks(tasks, chunks))
         schedule(listed, as_written=False)
-        found.append(listed.looked)
-    assert found[1] < 12 * found[0]
+        accesses.append(listed.looked)
+    assert accesses[1] < 12 * accesses[0]
