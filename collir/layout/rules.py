@@ -3,7 +3,8 @@
 Every rule takes a mesh, the operand types and the parameters of the step, and returns the type of
 the result or raises ``LayoutError``. A function whose body type-checks implements the collective
 its signature promises. The rules look at sub-axes and sizes only, never at devices, so checking a
-step costs the same on 8 devices and on 100,000.
+step costs the same on 8 devices and on 100,000. The docstring of the rule of a step from one layout
+to another gives the states of its sub-axes before and after.
 
 Operand types are expected to be valid on the mesh (``check_type``). Every listed sub-axis must be
 in the state a step needs; all other sub-axes pass unchanged. The rules ignore integer overflow,

@@ -416,33 +416,35 @@ def _bruck_all_gather(network: Network, p: int, n: float, g: float) -> float:
 
 
 def _bruck_all_to_all(network: Network, p: int, n: float, g: float) -> float:
-    each: list[tuple[Messages, float]] = []
+    listed: list[tuple[Messages, float]] = []
     for d in _distances(p):
         blocks = sum(1 for block in range(p) if block & d)
-        each.append(([(i, (i + d) % p, blocks * n / p) for i in range(p)], 0.0))
-    return rounds(network, each)
+        listed.append(([(i, (i + d) % p, blocks * n / p) for i in range(p)], 0.0))
+    return rounds(network, listed)
 
 
 def _pat(network: Network, p: int, n: float, g: float) -> float:
-    """Every block spreads down a binomial tree, all trees at once, far ranks first."""
-    each: list[tuple[Messages, float]] = []
+    """Return the time of all blocks spreading down binomial trees at once, far ranks first."""
+    listed: list[tuple[Messages, float]] = []
     have = {0}
     for d in reversed(_distances(p)):
         new = {x + d for x in have if x + d < p}
-        each.append(([(i, (i + d) % p, len(new) * n / p) for i in range(p)], g * len(new) * n / p))
+        listed.append(
+            ([(i, (i + d) % p, len(new) * n / p) for i in range(p)], g * len(new) * n / p)
+        )
         have |= new
     assert have == set(range(p))
-    return rounds(network, each)
+    return rounds(network, listed)
 
 
 def _pairwise(network: Network, p: int, n: float, g: float) -> float:
-    """Rank i and offset s, digit by digit: what the groups' coordinates say."""
+    """Return the time of exchanges at all offsets, digit by digit of the groups' coordinates."""
     mesh, group = network.mesh, network.members[0]
     at = [coordinates(mesh, device) for device in group]
     axes = [axis for axis in at[0] if len({c[axis] for c in at}) > 1]
     sizes = {axis: mesh.by_name[axis].size for axis in axes}
     index = {tuple(c[axis] for axis in axes): i for i, c in enumerate(at)}
-    each: list[tuple[Messages, float]] = []
+    listed: list[tuple[Messages, float]] = []
     for offset in list(index)[:]:
         if not any(offset):
             continue
@@ -454,8 +456,8 @@ def _pairwise(network: Network, p: int, n: float, g: float) -> float:
             )
             for c, i in index.items()
         ]
-        each.append((messages, g * n / p))
-    return rounds(network, each)
+        listed.append((messages, g * n / p))
+    return rounds(network, listed)
 
 
 def _direct(network: Network, p: int, n: float, g: float) -> float:
@@ -475,15 +477,15 @@ def _star(network: Network, p: int, n: float, g: float) -> float:
 
 
 def _binomial(p: int, size: Callable[[int], float]) -> list[Messages]:
-    """From the root outwards: whoever has it sends it on, the farthest first."""
-    each: list[Messages] = []
+    """Return the rounds from the root outwards: ranks with data send to the farthest first."""
+    listed: list[Messages] = []
     have = [0]
     for d in reversed(_distances(p)):
         new = [(x, x + d) for x in have if x + d < p]
-        each.append([(a, b, size(min(d, p - b))) for a, b in new])
+        listed.append([(a, b, size(min(d, p - b))) for a, b in new])
         have += [b for _, b in new]
     assert sorted(have) == list(range(p))
-    return each
+    return listed
 
 
 def _broadcast(network: Network, p: int, n: float, g: float) -> float:

@@ -4,10 +4,10 @@ The time of rounds is the sum over the rounds of latency + bytes over the most l
 of a pipeline (rings, chains, trees) is the latency of its longest chain of messages + the bytes of
 all messages over the most loaded link.
 
-Each algorithm's docstring gives its time on a flat network: p ranks; n bytes in the full buffer,
-which is the argument ``size``; a seconds of latency; b seconds per byte sent; g seconds per byte
-reduced; lg is the logarithm to base 2. Sources are the named files of MPICH (src/mpi/coll) and the
-papers.
+An algorithm is a function that adds its time to a meter. Its docstring gives the seconds that it
+adds on a flat network, where p is the number of ranks, n the bytes of the full buffer (the argument
+``size``), a the latency, b the seconds per byte sent, g the seconds per byte reduced, and lg the
+logarithm to base 2. Sources are the named files of MPICH (src/mpi/coll) and the papers.
 """
 
 import math
@@ -189,17 +189,17 @@ def _ring(meter: Meter, size: float, reduced: float = 0.0) -> None:
 
 
 def ring_all_gather(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p b (allgather_intra_ring.c)."""
+    """Add (p-1) a + n (p-1)/p b (allgather_intra_ring.c)."""
     _ring(meter, size)
 
 
 def ring_reduce_scatter(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p (b + g): the ring of an all_gather in reverse."""
+    """Add (p-1) a + n (p-1)/p (b + g): the ring of an all_gather in reverse."""
     _ring(meter, size, size * _rest(meter))
 
 
 def ring_all_reduce(meter: Meter, size: float) -> None:
-    """2 (p-1) a + 2 n (p-1)/p b + n (p-1)/p g: a ring reduce_scatter, then a ring all_gather."""
+    """Add 2 (p-1) a + 2 n (p-1)/p b + n (p-1)/p g: a ring reduce_scatter and a ring all_gather."""
     ring_reduce_scatter(meter, size)
     ring_all_gather(meter, size)
 
@@ -233,12 +233,12 @@ def _chain(meter: Meter, size: float, reduced: float) -> None:
 
 
 def chain_broadcast(meter: Meter, size: float) -> None:
-    """(p-2+k) (a + n b/k): a pipeline of k segments from rank to rank, for the best k."""
+    """Add (p-2+k) (a + n b/k): a pipeline of k segments from rank to rank, for the best k."""
     _chain(meter, size, 0.0)
 
 
 def chain_reduce(meter: Meter, size: float) -> None:
-    """(p-2+k) (a + n (b+g)/k): the chain broadcast in reverse."""
+    """Add (p-2+k) (a + n (b+g)/k): the chain broadcast in reverse."""
     _chain(meter, size, size)
 
 
@@ -255,16 +255,16 @@ def _check_power_of_two(group: Group, name: str, instead: str) -> None:
 
 
 def doubling_all_gather(meter: Meter, size: float) -> None:
-    """lg p a + n (p-1)/p b (allgather_intra_recursive_doubling.c), for 2^k ranks."""
+    """Add lg p a + n (p-1)/p b (allgather_intra_recursive_doubling.c), for 2^k ranks."""
     _check_power_of_two(meter.group, "the recursive_doubling all_gather", "bruck or ring")
     for bit in range(len(meter.group.bits)):
         meter.exchange(bit, size / meter.group.size * 2**bit)
 
 
 def halving_reduce_scatter(meter: Meter, size: float) -> None:
-    """lg p a + n (p-1)/p (b + g) (reduce_scatter_block_intra_recursive_halving.c), for 2^k ranks.
+    """Add lg p a + n (p-1)/p (b + g) (reduce_scatter_block_intra_recursive_halving.c).
 
-    The first round exchanges the largest part, with the farthest rank.
+    It needs 2^k ranks. The first round exchanges the largest part, with the farthest rank.
     """
     _check_power_of_two(
         meter.group, "the recursive_halving reduce_scatter", "pairwise, pat or ring"
@@ -313,7 +313,7 @@ def _fold(size: int) -> tuple[Listed, Listed, tuple[Listed, ...]]:
 
 
 def doubling_all_reduce(meter: Meter, size: float) -> None:
-    """lg p (a + n b + n g) (allreduce_intra_recursive_doubling.c)."""
+    """Add lg p (a + n b + n g) (allreduce_intra_recursive_doubling.c)."""
 
     def core(steps: int, exchange: Callable[[int, float, float], None]) -> None:
         for bit in range(steps):
@@ -323,9 +323,11 @@ def doubling_all_reduce(meter: Meter, size: float) -> None:
 
 
 def halving_doubling_all_reduce(meter: Meter, size: float) -> None:
-    """2 lg p a + 2 n (p-1)/p b + n (p-1)/p g: a reduce_scatter by recursive halving, nearest rank
-    first, then the same exchanges in reverse as an all_gather (Rabenseifner's algorithm;
-    allreduce_intra_reduce_scatter_allgather.c)."""
+    """Add 2 lg p a + 2 n (p-1)/p b + n (p-1)/p g (allreduce_intra_reduce_scatter_allgather.c).
+
+    Rabenseifner's algorithm is a reduce_scatter by recursive halving, nearest rank first, and then
+    an all_gather by the same exchanges in reverse.
+    """
 
     def core(steps: int, exchange: Callable[[int, float, float], None]) -> None:
         for bit in range(steps):
@@ -337,14 +339,14 @@ def halving_doubling_all_reduce(meter: Meter, size: float) -> None:
 
 
 def bruck_all_gather(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + n (p-1)/p b (allgather_intra_brucks.c)."""
+    """Add ceil(lg p) a + n (p-1)/p b (allgather_intra_brucks.c)."""
     p = meter.group.size
     for distance in _powers(p):
         meter.round(Shift(p - distance), min(distance, p - distance) * size / p)
 
 
 def bruck_all_to_all(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + (n/2) lg p b (alltoall_intra_brucks.c)."""
+    """Add ceil(lg p) a + (n/2) lg p b (alltoall_intra_brucks.c)."""
     p = meter.group.size
     for distance in _powers(p):
         blocks = p // (2 * distance) * distance + max(0, p % (2 * distance) - distance)
@@ -360,12 +362,12 @@ def _pat(meter: Meter, size: float, reducing: bool) -> None:
 
 
 def pat_all_gather(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + n (p-1)/p b: PAT, which sends to far ranks first, while messages are small."""
+    """Add ceil(lg p) a + n (p-1)/p b: PAT, which sends small messages to far ranks first."""
     _pat(meter, size, reducing=False)
 
 
 def pat_reduce_scatter(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + n (p-1)/p (b + g): the all_gather by PAT in reverse."""
+    """Add ceil(lg p) a + n (p-1)/p (b + g): the all_gather by PAT in reverse."""
     _pat(meter, size, reducing=True)
 
 
@@ -395,12 +397,12 @@ def _pairwise(meter: Meter, size: float, reducing: bool) -> None:
 
 
 def pairwise_all_to_all(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p b (alltoall_intra_pairwise.c)."""
+    """Add (p-1) a + n (p-1)/p b (alltoall_intra_pairwise.c)."""
     _pairwise(meter, size, reducing=False)
 
 
 def pairwise_reduce_scatter(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p (b + g) (reduce_scatter_block_intra_pairwise.c)."""
+    """Add (p-1) a + n (p-1)/p (b + g) (reduce_scatter_block_intra_pairwise.c)."""
     _pairwise(meter, size, reducing=True)
 
 
@@ -413,12 +415,12 @@ def _messages(group: Group) -> float:
 
 
 def direct_exchange(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p b, without waiting between messages (alltoall_intra_scattered.c)."""
+    """Add (p-1) a + n (p-1)/p b, without waiting between messages (alltoall_intra_scattered.c)."""
     meter.pipeline(_messages(meter.group), [(AllPairs(), size / meter.group.size)])
 
 
 def direct_reduce_scatter(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p (b + g): every rank sends every other rank the block it reduces."""
+    """Add (p-1) a + n (p-1)/p (b + g): every rank sends every other rank the block it reduces."""
     meter.pipeline(
         _messages(meter.group),
         [(AllPairs(), size / meter.group.size)],
@@ -427,13 +429,13 @@ def direct_reduce_scatter(meter: Meter, size: float) -> None:
 
 
 def direct_all_reduce(meter: Meter, size: float) -> None:
-    """2 (p-1) a + 2 n (p-1)/p b + n (p-1)/p g: a direct reduce_scatter, then an all_gather."""
+    """Add 2 (p-1) a + 2 n (p-1)/p b + n (p-1)/p g: a direct reduce_scatter, then an all_gather."""
     direct_reduce_scatter(meter, size)
     direct_exchange(meter, size)
 
 
 def direct_rooted(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p b: one message between the root and every other rank."""
+    """Add (p-1) a + n (p-1)/p b: one message between the root and every other rank."""
     meter.pipeline(_messages(meter.group), [(Star(), size / meter.group.size)])
 
 
@@ -480,35 +482,37 @@ def _listed_tree(size: int, distance: int, subtrees: bool) -> Listed:
 
 
 def binomial_broadcast(meter: Meter, size: float) -> None:
-    """ceil(lg p) (a + n b) (bcast_intra_binomial.c)."""
+    """Add ceil(lg p) (a + n b) (bcast_intra_binomial.c)."""
     _binomial(meter, lambda _: size, to_root=False)
 
 
 def binomial_reduce(meter: Meter, size: float) -> None:
-    """ceil(lg p) (a + n b + n g) (reduce_intra_binomial.c)."""
+    """Add ceil(lg p) (a + n b + n g) (reduce_intra_binomial.c)."""
     _binomial(meter, lambda _: size, reducing=True)
 
 
 def binomial_gather(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + n (p-1)/p b (gather_intra_binomial.c)."""
+    """Add ceil(lg p) a + n (p-1)/p b (gather_intra_binomial.c)."""
     _binomial(meter, lambda distance: distance * size / meter.group.size, subtrees=True)
 
 
 def binomial_scatter(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + n (p-1)/p b (scatter_intra_binomial.c): the binomial gather in reverse."""
+    """Add ceil(lg p) a + n (p-1)/p b (scatter_intra_binomial.c): the binomial gather in reverse."""
     part = size / meter.group.size
     _binomial(meter, lambda distance: distance * part, subtrees=True, to_root=False)
 
 
 def scatter_all_gather_broadcast(meter: Meter, size: float) -> None:
-    """(lg p + p-1) a + 2 n (p-1)/p b (bcast_intra_scatter_ring_allgather.c)."""
+    """Add (lg p + p-1) a + 2 n (p-1)/p b (bcast_intra_scatter_ring_allgather.c)."""
     binomial_scatter(meter, size)
     ring_all_gather(meter, size)
 
 
 def halving_gather_reduce(meter: Meter, size: float) -> None:
-    """2 lg p a + 2 n (p-1)/p b + n (p-1)/p g (reduce_intra_reduce_scatter_gather.c), for 2^k ranks:
-    a reduce_scatter by recursive halving, then a binomial gather."""
+    """Add 2 lg p a + 2 n (p-1)/p b + n (p-1)/p g (reduce_intra_reduce_scatter_gather.c).
+
+    It is a reduce_scatter by recursive halving and then a binomial gather, and needs 2^k ranks.
+    """
     _check_power_of_two(meter.group, "the halving_doubling reduce", "binomial or chain")
     for bit in range(len(meter.group.bits)):
         part = size / 2 ** (bit + 1)
