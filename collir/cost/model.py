@@ -227,7 +227,7 @@ def metered_estimate(group: Group, algorithm: Algorithm, size: float) -> Estimat
 def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     if collective.listed:  # its messages are listed in the written order of ranks
         meter = Meter(Group.of(collective.mesh, collective.axes, collective.at_root))
-        meter.round(permute_pattern(collective), collective.size)
+        meter.add_rounds(permute_pattern(collective), collective.size)
         return "direct", meter.estimate
     group = Group.of(collective.mesh, collective.axes, collective.at_root, model.order)
     entry = COSTS[collective.kind]

@@ -41,7 +41,7 @@ def by_name(fit: Calibration) -> dict[str, FittedParameter]:
 def truth(machine: Machine) -> dict[str, float]:
     """Return the numbers of a machine, by name."""
     knobs = knobs_of(machine)
-    return {knob.name: knob.shown(knob.read(machine)) for knob in knobs}
+    return {knob.name: knob.value_of(knob.setting(machine)) for knob in knobs}
 
 
 # --- exact measurements ---------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def test_knobs_turn_what_they_are_called() -> None:
         "gpu.latency",
         "reduction",
     ]
-    settings = [knob.read(machine) for knob in knobs]
+    settings = [knob.setting(machine) for knob in knobs]
     assert machine_with_settings(machine, knobs, settings) == machine
     double = machine_with_settings(machine, knobs, [2 * setting for setting in settings])
     mesh = mesh_of(machine)

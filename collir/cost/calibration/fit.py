@@ -159,7 +159,7 @@ class _Fit:
     def __init__(self, problem: FitProblem, fixed: frozenset[str]):
         self.problem = problem
         self.knobs = problem.knobs
-        self.given = [knob.read(problem.machine) for knob in self.knobs]
+        self.given = [knob.setting(problem.machine) for knob in self.knobs]
         start = [
             value or START.get(knob.what, FLOOR[knob.what])
             for knob, value in zip(self.knobs, self.given, strict=True)
@@ -424,10 +424,10 @@ class _Fit:
         knob = self.knobs[index]
         fitted = index not in self.reasons
         ends = self.bounds.get(index, (0.0, math.inf))
-        low, high = sorted(knob.shown(end) for end in ends)
-        given = knob.said(self.problem.machine)
+        low, high = sorted(knob.value_of(end) for end in ends)
+        given = knob.machine_value(self.problem.machine)
         same = self._setting(index) == self.given[index]
-        value = given if same else knob.shown(self._setting(index))
+        value = given if same else knob.value_of(self._setting(index))
         return FittedParameter(
             knob.name, value, low, high, fitted, given, self.reasons.get(index, "")
         )

@@ -36,7 +36,7 @@ class Knob:
     level: int = -1
     part: int | None = None
 
-    def said(self, machine: Machine) -> float:
+    def machine_value(self, machine: Machine) -> float:
         """Return the machine's value: seconds, or bytes per second."""
         if self.what == "reduction":
             assert machine.device and machine.device.reduction
@@ -46,12 +46,12 @@ class Knob:
             return level.parts[self.part].port
         return level.latency if self.what == "latency" else level.port
 
-    def read(self, machine: Machine) -> float:
+    def setting(self, machine: Machine) -> float:
         """Return the setting on a machine: seconds, or seconds per byte."""
-        value = self.said(machine)
+        value = self.machine_value(machine)
         return value if self.what == "latency" else 1 / value
 
-    def shown(self, setting: float) -> float:
+    def value_of(self, setting: float) -> float:
         """Return a setting as a machine's value: seconds, or bytes per second."""
         if self.what == "latency":
             return setting
@@ -77,8 +77,8 @@ def machine_with_settings(
     machine: Machine, knobs: Sequence[Knob], settings: Sequence[float]
 ) -> Machine:
     """Return the machine with some of its knobs at these settings."""
-    shown = [knob.shown(setting) for knob, setting in zip(knobs, settings, strict=True)]
-    return machine_with_values(machine, knobs, shown)
+    values = [knob.value_of(setting) for knob, setting in zip(knobs, settings, strict=True)]
+    return machine_with_values(machine, knobs, values)
 
 
 def machine_with_values(

@@ -95,17 +95,19 @@ class Meter:
     )
     listed: list[Rounds] = field(default_factory=list[Rounds])
 
-    def round(self, pattern: Pattern, size: float, times: float = 1, reduced: float = 0.0) -> None:
+    def add_rounds(
+        self, pattern: Pattern, size: float, times: float = 1, reduced: float = 0.0
+    ) -> None:
         """Add ``times`` rounds of messages of ``size`` bytes; a rank reduces ``reduced`` bytes."""
         cost = self.rounds.get(pattern)
         if cost is None:
             cost = self.rounds[pattern] = replace(_round_cost(pattern, self.group))
-        reduction = self.reduction(reduced)
+        reduction = self.reduction_seconds(reduced)
         self.time += times * (cost.latency + cost.per_byte * size + reduction)
         cost.size += size * times
         self.listed.append(Rounds(times, cost.latency, cost.loads, size, size, reduction))
 
-    def exchange(self, bit: int, size: float, reduced: float = 0.0) -> None:
+    def add_exchange(self, bit: int, size: float, reduced: float = 0.0) -> None:
         """Add a round in which all ranks exchange with the rank whose index differs in ``bit``.
 
         On a switch or bus all bits of one digit load the machine alike, so the first of them is
@@ -114,9 +116,9 @@ class Meter:
         digit, _ = self.group.bits[bit]
         if self.group.levels[digit.level].kind in (LinkKind.SWITCH, LinkKind.BUS):
             bit = next(i for i, (owner, _) in enumerate(self.group.bits) if owner is digit)
-        self.round(Exchange(bit), size, 1, reduced)
+        self.add_rounds(Exchange(bit), size, 1, reduced)
 
-    def pipeline(
+    def add_pipeline(
         self,
         latency: float,
         parts: Sequence[tuple[Pattern, float]],
@@ -125,18 +127,18 @@ class Meter:
         """Add messages that overlap: patterns, each with the bytes of a message."""
         loads = [(_round_cost(pattern, self.group).loads, size) for pattern, size in parts]
         message = max(size * pattern.part for pattern, size in parts)
-        self.add(latency, summed_loads(loads), message, reduced)
+        self.add_loads(latency, summed_loads(loads), message, reduced)
 
-    def add(
+    def add_loads(
         self, latency: float, loads: tuple[Load, ...], message: float, reduced: float = 0.0
     ) -> None:
         """Add loads in bytes that overlap; one rank sends another ``message`` bytes in all."""
-        reduction = self.reduction(reduced)
+        reduction = self.reduction_seconds(reduced)
         self.time += latency + load_seconds(self.group, loads) + reduction
         self.pipelines.append((loads, 1.0))
         self.listed.append(Rounds(1, latency, loads, 1.0, message, reduction))
 
-    def reduction(self, size: float) -> float:
+    def reduction_seconds(self, size: float) -> float:
         """Return the seconds a rank takes to reduce ``size`` bytes."""
         device = self.group.machine.device
         return size / device.reduction if device and device.reduction else 0.0
@@ -185,7 +187,7 @@ def _ring(meter: Meter, size: float, reduced: float = 0.0) -> None:
     Half of each block goes round in either direction, as ports are full duplex.
     """
     p = meter.group.size
-    meter.pipeline(_ring_latency(meter.group), [(Ring(), size * (p - 1) / p)], reduced)
+    meter.add_pipeline(_ring_latency(meter.group), [(Ring(), size * (p - 1) / p)], reduced)
 
 
 def ring_all_gather(meter: Meter, size: float) -> None:
@@ -218,7 +220,7 @@ def _chain(meter: Meter, size: float, reduced: float) -> None:
     group = meter.group
     latency = _ring_latency(group)
     slowest = max((a for _, a in ring_hops(group)), default=0.0)
-    busy = _round_cost(Shift(1), group).per_byte * size + meter.reduction(reduced)
+    busy = _round_cost(Shift(1), group).per_byte * size + meter.reduction_seconds(reduced)
     fill = max(group.size - 2, 0) * busy
     best = math.sqrt(fill / slowest) if slowest else math.inf
 
@@ -226,10 +228,10 @@ def _chain(meter: Meter, size: float, reduced: float) -> None:
         return latency + (k - 1) * slowest + busy + fill / k
 
     if math.isinf(best):
-        meter.pipeline(latency, [(Shift(1), size)], reduced)
+        meter.add_pipeline(latency, [(Shift(1), size)], reduced)
         return
     segments = min((max(1.0, float(k)) for k in (math.floor(best), math.ceil(best))), key=time)
-    meter.pipeline(time(segments) - busy, [(Shift(1), size)], reduced)
+    meter.add_pipeline(time(segments) - busy, [(Shift(1), size)], reduced)
 
 
 def chain_broadcast(meter: Meter, size: float) -> None:
@@ -258,7 +260,7 @@ def doubling_all_gather(meter: Meter, size: float) -> None:
     """Add lg p a + n (p-1)/p b (allgather_intra_recursive_doubling.c), for 2^k ranks."""
     _check_power_of_two(meter.group, "the recursive_doubling all_gather", "bruck or ring")
     for bit in range(len(meter.group.bits)):
-        meter.exchange(bit, size / meter.group.size * 2**bit)
+        meter.add_exchange(bit, size / meter.group.size * 2**bit)
 
 
 def halving_reduce_scatter(meter: Meter, size: float) -> None:
@@ -271,7 +273,7 @@ def halving_reduce_scatter(meter: Meter, size: float) -> None:
     )
     for bit in reversed(range(len(meter.group.bits))):
         part = size / meter.group.size * 2**bit
-        meter.exchange(bit, part, part)
+        meter.add_exchange(bit, part, part)
 
 
 def _folded(
@@ -285,15 +287,15 @@ def _folded(
     """
     group = meter.group
     if group.is_power_of_two:
-        core(len(group.bits), meter.exchange)
+        core(len(group.bits), meter.add_exchange)
         return
     first, last, exchanges = _fold(group.size)
-    meter.round(first, size, reduced=size)
+    meter.add_rounds(first, size, reduced=size)
     core(
         len(exchanges),
-        lambda bit, part, reduced: meter.round(exchanges[bit], part, 1, reduced),
+        lambda bit, part, reduced: meter.add_rounds(exchanges[bit], part, 1, reduced),
     )
-    meter.round(last, size)
+    meter.add_rounds(last, size)
 
 
 @lru_cache(maxsize=8)
@@ -342,7 +344,7 @@ def bruck_all_gather(meter: Meter, size: float) -> None:
     """Add ceil(lg p) a + n (p-1)/p b (allgather_intra_brucks.c)."""
     p = meter.group.size
     for distance in _powers(p):
-        meter.round(Shift(p - distance), min(distance, p - distance) * size / p)
+        meter.add_rounds(Shift(p - distance), min(distance, p - distance) * size / p)
 
 
 def bruck_all_to_all(meter: Meter, size: float) -> None:
@@ -350,7 +352,7 @@ def bruck_all_to_all(meter: Meter, size: float) -> None:
     p = meter.group.size
     for distance in _powers(p):
         blocks = p // (2 * distance) * distance + max(0, p % (2 * distance) - distance)
-        meter.round(Shift(distance), blocks * size / p)
+        meter.add_rounds(Shift(distance), blocks * size / p)
 
 
 def _pat(meter: Meter, size: float, reducing: bool) -> None:
@@ -358,7 +360,7 @@ def _pat(meter: Meter, size: float, reducing: bool) -> None:
     p = meter.group.size
     for distance in _powers(p) if reducing else reversed(list(_powers(p))):
         part = math.ceil((p - distance) / (2 * distance)) * size / p
-        meter.round(Shift(distance), part, reduced=part if reducing else 0.0)
+        meter.add_rounds(Shift(distance), part, reduced=part if reducing else 0.0)
 
 
 def pat_all_gather(meter: Meter, size: float) -> None:
@@ -393,7 +395,7 @@ def _pairwise(meter: Meter, size: float, reducing: bool) -> None:
         offsets = range(1, across if wired else min(across, 2))
         for offset in offsets:
             times = inside * (1 if wired else across - 1)
-            meter.round(Offset(level, offset), part, times, part if reducing else 0.0)
+            meter.add_rounds(Offset(level, offset), part, times, part if reducing else 0.0)
 
 
 def pairwise_all_to_all(meter: Meter, size: float) -> None:
@@ -416,12 +418,12 @@ def _messages(group: Group) -> float:
 
 def direct_exchange(meter: Meter, size: float) -> None:
     """Add (p-1) a + n (p-1)/p b, without waiting between messages (alltoall_intra_scattered.c)."""
-    meter.pipeline(_messages(meter.group), [(AllPairs(), size / meter.group.size)])
+    meter.add_pipeline(_messages(meter.group), [(AllPairs(), size / meter.group.size)])
 
 
 def direct_reduce_scatter(meter: Meter, size: float) -> None:
     """Add (p-1) a + n (p-1)/p (b + g): every rank sends every other rank the block it reduces."""
-    meter.pipeline(
+    meter.add_pipeline(
         _messages(meter.group),
         [(AllPairs(), size / meter.group.size)],
         size * _rest(meter),
@@ -436,7 +438,7 @@ def direct_all_reduce(meter: Meter, size: float) -> None:
 
 def direct_rooted(meter: Meter, size: float) -> None:
     """Add (p-1) a + n (p-1)/p b: one message between the root and every other rank."""
-    meter.pipeline(_messages(meter.group), [(Star(), size / meter.group.size)])
+    meter.add_pipeline(_messages(meter.group), [(Star(), size / meter.group.size)])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -469,7 +471,7 @@ def _binomial(
             pattern: Pattern = BinomialRound(bit)
         else:
             pattern = _listed_tree(group.size, distance, subtrees)
-        meter.round(pattern, size, reduced=size if reducing else 0.0)
+        meter.add_rounds(pattern, size, reduced=size if reducing else 0.0)
 
 
 @lru_cache(maxsize=256)
@@ -516,9 +518,9 @@ def halving_gather_reduce(meter: Meter, size: float) -> None:
     _check_power_of_two(meter.group, "the halving_doubling reduce", "binomial or chain")
     for bit in range(len(meter.group.bits)):
         part = size / 2 ** (bit + 1)
-        meter.exchange(bit, part, part)
+        meter.add_exchange(bit, part, part)
     for bit in reversed(range(len(meter.group.bits))):
-        meter.round(BinomialRound(bit, leading=True), size / 2 ** (bit + 1))
+        meter.add_rounds(BinomialRound(bit, leading=True), size / 2 ** (bit + 1))
 
 
 @dataclass(frozen=True)
@@ -564,7 +566,7 @@ class _PipelinedTrees:
             port = buffers * group.beside[level]
             loads.append(Load(port * size, inside * size, (inside + leaving) * size))
         message = min(self.own[0], self.passing[0]) * size
-        meter.add(latency, tuple(loads), message, self.reduced * size)
+        meter.add_loads(latency, tuple(loads), message, self.reduced * size)
 
 
 binary_tree_all_reduce = _PipelinedTrees((1, 2, 3), (1, 2, 3), 2, 2)

@@ -198,7 +198,7 @@ def _algbw(ranks: int) -> float:
 
 def _pass_around(meter: Meter, size: float) -> None:
     """Add the full buffer going from rank to rank around a ring."""
-    meter.pipeline(0.0, [(Shift(1), size)])
+    meter.add_pipeline(0.0, [(Shift(1), size)])
 
 
 def _listed(*_: object) -> NoReturn:
