@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import collir
-from collir.cost.calibration import Parameter
+from collir.cost.calibration import FittedParameter
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.dialects.machine import MachineOp
@@ -269,7 +269,7 @@ class Recalibrated:
 
 
 @cache
-def recalibrated() -> tuple[tuple[Parameter, ...], tuple[Recalibrated, ...]]:
+def recalibrated() -> tuple[tuple[FittedParameter, ...], tuple[Recalibrated, ...]]:
     """The fitted bandwidths, and all placements with them."""
     all_ = predictions()
     wholes = [collective(one.measured) for one in all_]

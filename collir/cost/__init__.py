@@ -1,4 +1,4 @@
-"""What programs cost, in closed form. ``collir.cost(module)`` costs a module.
+"""Costs of programs, in closed form; ``collir.cost(module)`` costs a module.
 
 The package is callable so that the Python API mirrors the tools (docs/decisions/0016).
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CostPackage(ModuleType):
-    """The package as a function."""
+    """The package as a callable module."""
 
     def __call__(
         self,
@@ -23,7 +23,7 @@ class CostPackage(ModuleType):
         algorithm: str = "auto",
         order: str = "auto",
     ) -> "list[FunctionCost]":
-        """What every function of a module costs; the options are those of the target ``cost``.
+        """Return the costs of all functions of a module; the options are those of target ``cost``.
 
         Raises:
             ValueError: an unknown model, algorithm or order.

@@ -1,15 +1,17 @@
-"""What no algorithm beats on a machine, unless switches reduce: latency and bandwidth.
+"""Lower bounds of the time of a collective with any algorithm, unless switches reduce.
 
-Bandwidth: whatever must get into what lies below a port has to go through it. For an
-all_reduce, all parts that a level cuts the machine into together send 2 (m - 1) n bytes (m parts;
-ForestColl). Latency: in k messages, what one device knows reaches 2^k devices, and what one child
-of a level knows (1 + d)^k children, d the devices below it (one port each: Chan et al. 2007).
-Where a value is replicated over other sub-axes, the copies below a child need to arrive only once.
+Bandwidth: all data that must get to the devices below a port goes through it. For an all_reduce,
+the m parts into which a level divides the machine together send 2 (m - 1) n bytes (ForestColl).
+Latency: after k messages, the data of one device has reached at most 2^k devices, and the data of
+one child of a level at most (1 + d)^k children, where d devices are below each (one port per
+device: Chan et al. 2007). If a value is replicated over other sub-axes, the copies below a child
+need to arrive only once.
 
-Any device may pass messages on or reduce them, those beside the group too. Idle ones may collect
-an all_reduce for the others, n bytes in and out of each. What a taper holds up may go around
-by another parent. Ports count whole, as every rail has a device. Where ports differ, what every
-child must send or get goes through the slowest port, and what all send together through all.
+Any device may pass messages on or reduce them, including devices outside the group. Idle devices
+may collect an all_reduce for the others, with n bytes in and out of each. Data may go around a
+taper by another parent. A port counts with all of its rails, as every rail has a device. If ports
+differ, the bytes that each child must send or receive go through the slowest port, and the bytes
+that all send together go through all ports.
 """
 
 import math
@@ -17,7 +19,7 @@ from dataclasses import dataclass
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.permutation import missing_blocks
-from collir.cost.collectives.table import COSTS, Ports
+from collir.cost.collectives.table import COSTS, UnevenPorts
 from collir.cost.network.group import Group
 from collir.cost.network.link_bounds import level_capacity
 from collir.cost.network.wires import has_wires
@@ -26,19 +28,19 @@ from collir.machine import LinkKind
 
 @dataclass(frozen=True)
 class Bound:
-    """Seconds that no algorithm is below: for its messages, and for its bytes."""
+    """Lower bounds in seconds: for the latency of messages, and for the bandwidth of bytes."""
 
     latency: float
     bandwidth: float
 
     @property
     def time(self) -> float:
-        """The larger of the two."""
+        """The larger bound."""
         return max(self.latency, self.bandwidth)
 
 
-def bound(collective: Collective) -> Bound:
-    """The bound of a collective on its machine, all of its groups at the same time.
+def collective_bound(collective: Collective) -> Bound:
+    """Return the bound of a collective on its machine, with all of its groups at the same time.
 
     Raises:
         CostError: the mesh is not placed on levels.
@@ -65,7 +67,7 @@ def _latency(collective: Collective, group: Group) -> float:
 
 
 def _rounds(group: Group, level: int) -> int:
-    """In how many messages the children of a level can know of one of them."""
+    """Return the number of messages until data of one child can reach all children of a level."""
     ports = math.prod(inner.size for inner in group.levels[level + 1 :])
     children = group.spread(level)
     rounds, reached = 0, 1
@@ -76,15 +78,15 @@ def _rounds(group: Group, level: int) -> int:
 
 def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
     if collective.listed:
-        each = missing_blocks(collective, group)
+        blocks = missing_blocks(collective, group)
         return max(
             (
-                each[index] * collective.size * distinct.beside[index] / level.port
+                blocks[index] * collective.size * distinct.beside[index] / level.port
                 for index, level in enumerate(group.levels)
             ),
             default=0.0,
         )
-    entry, found = COSTS[collective.kind], [0.0]
+    entry, bounds = COSTS[collective.kind], [0.0]
     for index, level in enumerate(group.levels):
         if group.spread(index) == 1:
             continue
@@ -93,54 +95,55 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
         parts, below = group.spread(index), group.below[index]
         into = entry.into(collective.size, parts, below, copied, helped) * distinct.beside[index]
         if level.ports is None:
-            found.append(into / level.port)
+            bounds.append(into / level.port)
         else:
-            found.append(entry.slowest(into, _ports(group, index, copied)))
+            bounds.append(entry.slowest(into, _uneven_ports(group, index, copied)))
         parents = group.spread(index - 1) if index else 1
         alone = parents == 1
         everyone = entry.between(collective.size, parts, below) * distinct.beside[index]
         inside = everyone * distinct.groups_across[index]
         if alone and not copied:
-            found.append(inside / (level_capacity(level) + _around(collective, index)))
+            bounds.append(inside / (level_capacity(level) + _around(collective, index)))
         if level.kind is LinkKind.BUS and not copied:
-            # What a child gets goes over the medium below its parent: the mean at least of some
-            found.append(inside / parents / level.port)
+            # All bytes into a child go over the bus below its parent. Some parent's bus carries at
+            # least the mean.
+            bounds.append(inside / parents / level.port)
         if alone and has_wires(level) and group.across[index] == level.size:
-            # The group has all children of the level for itself.
+            # The group has all children of the level to itself.
             links = entry.links(level, _outer_port(collective, index), collective.size, below)
-            found.append(links * distinct.beside[index])
-    return max(found)
+            bounds.append(links * distinct.beside[index])
+    return max(bounds)
 
 
-def _ports(group: Group, level: int, copied: bool) -> Ports:
-    """The ports of a level that differ."""
+def _uneven_ports(group: Group, level: int, copied: bool) -> UnevenPorts:
+    """Return the ports of a level whose bandwidths differ."""
     ports = group.levels[level].ports
     assert ports is not None
     reached = group.reached(level)
-    return Ports(
+    return UnevenPorts(
         parts=group.spread(level),
         copied=copied,
-        everyone=[ports[child] for each in reached for child in each],
-        roots=[ports[each[0]] for each in reached],
-        # Of one child for each group, others of its parents hold nothing more than this one.
-        others=[ports[child] for each in reached for child in each[1:] or each],
+        everyone=[ports[child] for children in reached for child in children],
+        roots=[ports[children[0]] for children in reached],
+        # If a group has one child below each parent, its other children have the same port.
+        others=[ports[child] for children in reached for child in children[1:] or children],
     )
 
 
 def _around(collective: Collective, level: int) -> float:
-    """Bytes per second that children of one parent can send each other without the interconnect
-    between them: by way of another parent's, in and (where both count) out."""
+    """Return the bytes per second that children of one parent can send each other by way of
+    another parent: into the parent, and if both count, also out of it."""
     return _outer_port(collective, level) * COSTS[collective.kind].ways
 
 
 def _outer_port(collective: Collective, level: int) -> float:
-    """The bandwidth by which children of one parent reach others; 0 if there are none."""
+    """Return the port bandwidth between children of different parents; 0 if there is one parent."""
     outer = collective.mesh.machine.levels[:level]
     return 0.0 if all(entry.size == 1 for entry in outer) else outer[-1].port
 
 
 def _outside(collective: Collective, level: int, axes: frozenset[str]) -> bool:
-    """Whether some sub-axes extend over children of a level, or of one further out."""
+    """Return whether any of the sub-axes extends over children of a level or of outer levels."""
     names = {entry.name: index for index, entry in enumerate(collective.mesh.machine.levels)}
     subs = collective.mesh.by_name
     return any(names.get(subs[axis].level or "", 0) <= level for axis in axes)

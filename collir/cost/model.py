@@ -1,10 +1,10 @@
-"""The cost of one collective under a model: which algorithm, how long, which bytes, which bound.
+"""The cost of one collective under a model: its algorithm, time, bytes and lower bound.
 
-- ``auto``: as the library that runs the program does it. On machines of GPUs that is ``nccl``; on
-  CPU clusters ``alpha-beta`` with the algorithms of MPICH; on others ``alpha-beta`` with the
-  cheapest ones.
+- ``auto``: the model of the library that runs the program. On machines of GPUs that is ``nccl``; on
+  CPU clusters ``alpha-beta`` with the algorithms of MPICH; on other machines ``alpha-beta`` with
+  the cheapest algorithms.
 - ``alpha-beta``: latency + bytes / bandwidth per round (algorithms.py). The algorithm is the one
-  the program asks for, else the ``cheapest``, or that of the ``runtime`` (MPICH), or one by name.
+  that the program asks for; else the ``cheapest``, that of the ``runtime`` (MPICH), or a named one.
 - ``p2``: the bandwidths of P² (Xie et al., MLSys 2022): a ring in hardware order, no latency.
 - ``nccl``: NCCL's own estimate (nccl.py).
 """
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
-from collir.cost.bounds import Bound, bound
+from collir.cost.bounds import Bound, collective_bound
 from collir.cost.collectives import nccl
 from collir.cost.collectives.algorithms import Algorithm, Estimate, Meter
 from collir.cost.collectives.collective import Collective
-from collir.cost.collectives.permutation import pattern
-from collir.cost.collectives.phases import Phase, even, phases_of
+from collir.cost.collectives.permutation import permute_pattern
+from collir.cost.collectives.phases import Phase, phases_of, single_phase
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import CostError, Group
 from collir.layout import Mesh
@@ -29,29 +29,32 @@ ModelName = Literal["auto", "alpha-beta", "p2", "nccl"]
 Order = Literal["auto", "written", "hardware"]
 
 AUTO = "auto"
-"""The default of every option: what the library does that runs the program."""
+"""The default of every option: as the library does that runs the program."""
 
 _OWN = {"p2": ("ring",), "nccl": nccl.ALGORITHMS}
-"""The models that have algorithms of their own, and those."""
+"""The algorithms of the models that have algorithms of their own."""
 
 _LIBRARY = {
     Runtime.NCCL: ("nccl", AUTO, "as NCCL runs it"),
     Runtime.MPI: ("alpha-beta", "runtime", "as MPICH runs it"),
     Runtime.XLA: ("alpha-beta", "cheapest", "with the cheapest algorithms"),
 }
-"""The model, its algorithm, and how reports say it."""
+"""The model of each library, its algorithm, and its description in reports."""
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """How to cost.
+    """The options of a cost model.
 
-    ``algorithm`` is ``cheapest``, ``runtime`` (MPICH's choice) or the name of one, for collectives
-    that have it and do not say themselves; ``auto`` is the library's choice, or the cheapest one
-    where ``model`` is ``alpha-beta``. ``order`` is that of the ranks in a group: as ``written``
-    behind ``over`` (the communicators of the emitted code), or that of the ``hardware``; ``auto``
-    is the hardware's where NCCL runs, which lays its rings along the links, and otherwise as
-    written. The models ``p2`` and ``nccl`` always take the hardware's.
+    Attributes:
+        model: the name of the model.
+        algorithm: ``cheapest``, ``runtime`` (MPICH's choice), or the name of an algorithm, for
+            collectives that have it and do not name one themselves. ``auto`` is the library's
+            choice, or for the model ``alpha-beta`` the cheapest algorithm.
+        order: the order of the ranks in a group: as ``written`` after ``over`` (as in the
+            communicators of the emitted code), or that of the ``hardware``. ``auto`` is the order
+            of the hardware where NCCL runs, which lays its rings along the links, and elsewhere as
+            written. The models ``p2`` and ``nccl`` always use the order of the hardware.
 
     Raises:
         ValueError: an unknown model, algorithm or order.
@@ -62,7 +65,7 @@ class CostModel:
     order: str = AUTO
 
     def __post_init__(self) -> None:
-        names = {name for each in COSTS.values() for name in each.algorithms} | {*nccl.ALGORITHMS}
+        names = {name for entry in COSTS.values() for name in entry.algorithms} | {*nccl.ALGORITHMS}
         for what, value, known in (
             ("model", self.model, list(get_args(ModelName))),
             ("algorithm", self.algorithm, [AUTO, "cheapest", "runtime", *sorted(names)]),
@@ -78,18 +81,18 @@ class CostModel:
             )
 
     def on(self, machine: Machine, algorithm: str | None = None) -> "CostModel":
-        """Return the model without ``auto``, for a machine.
+        """Return the model for a machine, with ``auto`` resolved.
 
-        ``algorithm`` is the one that a step asks for: where NCCL does not have it, ``auto`` costs
-        the step by ``alpha-beta``.
+        ``algorithm`` is the algorithm that a step asks for. If NCCL does not have it, ``auto``
+        becomes ``alpha-beta``.
         """
         undecided = (self.model, self.algorithm) == ("alpha-beta", AUTO)
         if AUTO not in (self.model, self.order) and not undecided:
-            return self  # resolved already, as inside a cost: searches ask very often
+            return self  # resolved already; a fast path, as searches call this very often
         return _on(self, machine, algorithm)
 
     def how(self, machine: Machine) -> str:
-        """Return how programs are costed on a machine, as reports say it."""
+        """Return the words by which reports describe the model on a machine."""
         if (self.model, self.algorithm) == (AUTO, AUTO):
             unsaid = "" if any(level.fabric for level in machine.levels) else ", fabric not said"
             return _LIBRARY[runtime_of(machine)][2] + unsaid
@@ -117,12 +120,15 @@ def _on(model: CostModel, machine: Machine, asked: str | None) -> CostModel:
 
 @dataclass(frozen=True)
 class StepCost:
-    """What a collective costs.
+    """The cost of a collective.
 
-    ``time`` and ``bound`` are in seconds; ``port_bytes`` are the bytes through the busiest port of
-    every level, outermost first. ``bound`` takes each group's data as its own; ``shared_bound`` is
-    that of programs which know that groups hold copies of the same data, and send them once.
-    ``phases`` are what it does one after the other, ``time`` in all.
+    Attributes:
+        time: seconds.
+        port_bytes: the bytes through the busiest port of every level, outermost first.
+        bound: a lower bound in seconds if every group has data of its own.
+        shared_bound: a lower bound in seconds for programs that know which groups hold copies of
+            the same data, and send these only once.
+        phases: the phases of the algorithm in order; their times add up to ``time``.
     """
 
     collective: Collective
@@ -136,7 +142,7 @@ class StepCost:
 
 @lru_cache(maxsize=4096)
 def step_cost(collective: Collective, model: CostModel) -> StepCost:
-    """The cost of a collective, with all of its groups at the same time.
+    """Return the cost of a collective, with all of its groups at the same time.
 
     Raises:
         CostError: the mesh is not placed on levels, or an algorithm does not fit the group.
@@ -146,27 +152,27 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
     if not math.isfinite(estimate.time):
         raise CostError("this takes longer than any number says")
     if model.model == "alpha-beta":
-        own, shared = (lowest.time for lowest in _bounds(collective))
-    else:  # which know ports only, and have latencies of their own
+        own, shared = (lower_bound.time for lower_bound in _bounds(collective))
+    else:  # the other models count only ports, and have latencies of their own
         group = Group.of(collective.mesh, collective.axes, collective.at_root)
-        plain = replace(collective, mesh=_switched(collective.mesh, nccl.advantage(group)))
-        own, shared = (lowest.bandwidth for lowest in _bounds(plain))
+        plain = replace(collective, mesh=_switched(collective.mesh, nccl.switch_advantage(group)))
+        own, shared = (lower_bound.bandwidth for lower_bound in _bounds(plain))
     phases = step_phases(collective, model, estimate)
     return StepCost(collective, name, estimate.time, estimate.port_bytes, own, shared, phases)
 
 
 def step_phases(collective: Collective, model: CostModel, estimate: Estimate) -> tuple[Phase, ...]:
-    """What a collective does one after the other, by the estimate that a model gives."""
+    """Return the phases of a collective, from a model's estimate."""
     model = model.on(collective.mesh.machine, collective.algorithm)
     order = "written" if collective.listed else model.order
     group = Group.of(collective.mesh, collective.axes, collective.at_root, order)
     if model.model == "alpha-beta":
         return phases_of(group, estimate.rounds)
-    return even(group, estimate.time, estimate.port_bytes)
+    return single_phase(group, estimate.time, estimate.port_bytes)
 
 
 def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
-    """The algorithm of a collective and what it costs, without the bounds.
+    """Return the algorithm of a collective and its estimate.
 
     Raises:
         CostError: see ``step_cost``.
@@ -178,35 +184,37 @@ def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Estima
 
 
 def _bounds(collective: Collective) -> tuple[Bound, Bound]:
-    """The bound with each group's data as its own, and the one of copies that are shared."""
-    own = bound(replace(collective, replicated=frozenset()))
-    return own, bound(collective) if collective.replicated else own
+    """Return the bound for groups with data of their own, and that with shared copies."""
+    own = collective_bound(replace(collective, replicated=frozenset()))
+    return own, collective_bound(collective) if collective.replicated else own
 
 
 @lru_cache(maxsize=64)
 def _switched(mesh: Mesh, reducing: float = 0.0) -> Mesh:
-    """The mesh on a machine whose levels are all switches that carry what their ports do, or
-    what counts as much: ``reducing`` times the bandwidth at which they reduce."""
+    """Return the mesh on a machine whose levels are all switches without tapers.
+
+    If a switch reduces, its ports have at least ``reducing`` times the bandwidth at which it does.
+    """
     levels = (
-        one.switched
-        if one.ports
-        else replace(one.switched, port=max(one.port, reducing * (one.nvls or 0.0)))
-        for one in mesh.machine.levels
+        level.switched
+        if level.ports
+        else replace(level.switched, port=max(level.port, reducing * (level.nvls or 0.0)))
+        for level in mesh.machine.levels
     )
     return replace(mesh, machine=replace(mesh.machine, levels=tuple(levels)))
 
 
-def run(collective: Collective, group: Group, algorithm: str) -> Estimate:
-    """The cost of a collective by one of its algorithms on a group.
+def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> Estimate:
+    """Return the estimate of a collective by one of its algorithms on a group.
 
     Raises:
         CostError: the algorithm does not fit the group.
     """
-    return metered(group, COSTS[collective.kind].algorithms[algorithm], collective.size)
+    return metered_estimate(group, COSTS[collective.kind].algorithms[algorithm], collective.size)
 
 
-def metered(group: Group, algorithm: Algorithm, size: float) -> Estimate:
-    """The cost of an algorithm on a full buffer of ``size`` bytes.
+def metered_estimate(group: Group, algorithm: Algorithm, size: float) -> Estimate:
+    """Return the estimate of an algorithm on a full buffer of ``size`` bytes.
 
     Raises:
         CostError: the algorithm does not fit the group.
@@ -217,47 +225,48 @@ def metered(group: Group, algorithm: Algorithm, size: float) -> Estimate:
 
 
 def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
-    if collective.listed:  # whose messages are listed in the written order
+    if collective.listed:  # its messages are listed in the written order of ranks
         meter = Meter(Group.of(collective.mesh, collective.axes, collective.at_root))
-        meter.round(pattern(collective), collective.size)
+        meter.add_rounds(permute_pattern(collective), collective.size)
         return "direct", meter.estimate
     group = Group.of(collective.mesh, collective.axes, collective.at_root, model.order)
     entry = COSTS[collective.kind]
     known = entry.algorithms
-    wanted = collective.algorithm or (model.algorithm if model.algorithm in known else None)
-    if wanted is None and model.algorithm == "runtime":
-        wanted = entry.mpich(group, collective.size)
-    if wanted is not None:
-        return wanted, run(collective, group, wanted)
-    found: dict[str, Estimate] = {}
+    chosen = collective.algorithm or (model.algorithm if model.algorithm in known else None)
+    if chosen is None and model.algorithm == "runtime":
+        chosen = entry.mpich(group, collective.size)
+    if chosen is not None:
+        return chosen, algorithm_estimate(collective, group, chosen)
+    estimates: dict[str, Estimate] = {}
     reasons: list[CostError] = []
     for name in known:
         try:
-            found[name] = run(collective, group, name)
+            estimates[name] = algorithm_estimate(collective, group, name)
         except CostError as error:  # not for this number of ranks, or these links
             reasons.append(error)
-    if not found:
+    if not estimates:
         raise reasons[0]
-    best = min(found, key=lambda name: found[name].time)
-    return best, found[best]
+    best = min(estimates, key=lambda name: estimates[name].time)
+    return best, estimates[best]
 
 
 _PLAIN = CostModel("alpha-beta", "cheapest", "written")
 
 
 def _p2(collective: Collective) -> tuple[str, Estimate]:
-    """Bytes over bandwidth: a ring in hardware order; beside P²'s collectives, direct messages."""
+    """Return bytes over bandwidth, of rings in hardware order; of direct messages for collectives
+    that P² lacks."""
     if collective.listed:
         name, estimate = _alpha_beta(collective, _PLAIN)
         group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
         return name, _without_latency(group, estimate)
     group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
     name, algorithm = COSTS[collective.kind].p2
-    return name, _without_latency(group, metered(group, algorithm, collective.size))
+    return name, _without_latency(group, metered_estimate(group, algorithm, collective.size))
 
 
 def _without_latency(group: Group, estimate: Estimate) -> Estimate:
-    """Only what the busiest port takes, of P²'s links: no latency, no reduction."""
+    """Return the time of the busiest port only, without latency and reduction, as in P²."""
     ports = zip(estimate.port_bytes, group.ports, strict=True)
     return Estimate(max(size / port for size, port in ports), estimate.port_bytes)
 
@@ -267,18 +276,18 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     if collective.listed:
         _, estimate = _alpha_beta(collective, _PLAIN)
     elif not isinstance(known := COSTS[collective.kind].nccl, NcclKind):
-        estimate = metered(group, known, collective.size)
+        estimate = metered_estimate(group, known, collective.size)
     else:
-        wanted = model.algorithm if model.algorithm in nccl.ALGORITHMS else None
-        if wanted and not nccl.has(collective.kind, wanted):
-            wanted = None
-        wanted = collective.algorithm or wanted
-        found = nccl.estimate(collective.kind, group, collective.size, wanted)
-        if not found.algorithm.startswith(nccl.RING):
+        chosen = collective.algorithm
+        if not chosen and model.algorithm in nccl.ALGORITHMS:
+            has = nccl.has_algorithm(collective.kind, model.algorithm)
+            chosen = model.algorithm if has else None
+        choice = nccl.estimate(collective.kind, group, collective.size, chosen)
+        if not choice.algorithm.startswith(nccl.RING):
             switched = Group.of(_switched(collective.mesh), collective.axes, collective.at_root)
-            ports = run(collective, switched, "double_binary_tree").port_bytes
+            ports = algorithm_estimate(collective, switched, "double_binary_tree").port_bytes
         else:
             ports = _p2(collective)[1].port_bytes
-        return found.algorithm, Estimate(found.time, ports)
+        return choice.algorithm, Estimate(choice.time, ports)
     time = nccl.send_latency(group) + _without_latency(group, estimate).time
     return "send/recv", Estimate(time, estimate.port_bytes)

@@ -7,7 +7,7 @@ they are the result-type inference and the verifier of the dialect.
 
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
-from collir.layout.mesh import Axis, Factor, Mesh, MeshError, SubAxis, unplaced
+from collir.layout.mesh import Axis, Factor, Mesh, MeshError, SubAxis, unplaced_message
 from collir.layout.types import Dim, DistType, check_type
 
 __all__ = [
@@ -22,5 +22,5 @@ __all__ = [
     "Reduction",
     "SubAxis",
     "check_type",
-    "unplaced",
+    "unplaced_message",
 ]

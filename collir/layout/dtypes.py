@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Reduction(StrEnum):
-    """What combines the parts of a partial value. ``avg`` is sum and a division at the end."""
+    """An operation that combines partial values; ``avg`` is a sum with a division at the end."""
 
     SUM = "sum"
     PROD = "prod"
@@ -15,7 +15,7 @@ class Reduction(StrEnum):
 
     @property
     def linear(self) -> bool:
-        """Whether it commutes with scaling and with adding another such partial value."""
+        """True if it commutes with scaling and with adding another partial value."""
         return self in (Reduction.SUM, Reduction.AVG)
 
 
@@ -42,19 +42,21 @@ class DType(StrEnum):
 
     @property
     def is_float(self) -> bool:
-        """Whether it is a floating-point type."""
+        """True for a floating-point type."""
         return self.value[0] in "bf"
 
     @property
     def mantissa(self) -> int:
-        """Bits of precision: every integer up to ``2 ** mantissa`` is exact."""
+        """Precision in bits: every integer up to ``2 ** mantissa`` is exact."""
         floats = {DType.F16: 11, DType.BF16: 8, DType.F32: 24, DType.F64: 53}
         return floats.get(self, self.bits - 1)
 
     @property
     def short_range(self) -> bool:
-        """Whether sums and small factors soon lead out of its range: f16 ends at 65504, and holds
-        less than 6e-5 with fewer bits, nothing of less than 3e-8."""
+        """True if sums and small factors easily leave the range.
+
+        The largest f16 is 65504; below 6e-5 it loses precision, and below 3e-8 it is 0.
+        """
         return self is DType.F16
 
     @property
@@ -63,17 +65,17 @@ class DType(StrEnum):
         return 2.0 ** (1 - self.mantissa) if self.is_float else 0.0
 
     def holds(self, other: "DType") -> bool:
-        """Whether every value of ``other`` is exactly a value of this type (no narrowing)."""
+        """Return whether this type holds every value of ``other`` exactly (no narrowing)."""
         if self == other:
             return True
         if not self.is_float:
             return not other.is_float and self.bits >= other.bits
         if self == DType.F16 and other == DType.BF16:
-            return False  # more precision, but too small an exponent
+            return False  # f16 has more precision than bf16, but a smaller exponent range
         return self.mantissa >= other.mantissa
 
     def represents(self, value: float) -> bool:
-        """Whether a finite constant can be written in this type.
+        """Return whether a finite constant can be written in this type.
 
         Integers must be whole and in range. Floats may round (0.1 is fine as f16); they may not
         overflow to infinity.

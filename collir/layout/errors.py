@@ -1,4 +1,4 @@
-"""The one way a typing rule says no."""
+"""The error that the typing rules raise."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,16 @@ from collections.abc import Sequence
 class LayoutError(ValueError):
     """A step or a type that is not well typed.
 
-    ``message`` names operands as ``{0}``, ``{1}``: the rules do not know what a program calls
-    them. What is at fault, as far as it is known, so that a caller can point there: ``operand``, an
-    operand's index; ``axes``, sub-axes, whose state some earlier step made; ``parameter``, one of
-    the step such as ``dim``; ``dim``, a dimension of a type.
+    The attributes other than ``message`` say what is at fault, where that is known, so that a
+    caller can point at its source position.
+
+    Attributes:
+        message: the text, with operands written ``{0}``, ``{1}``: the rules do not know the
+            operands' names in the program.
+        operand: the index of an operand.
+        axes: sub-axes whose state an earlier step made.
+        parameter: the name of a parameter of the step, such as ``dim``.
+        dim: the index of a dimension of a type.
     """
 
     def __init__(
@@ -28,7 +34,7 @@ class LayoutError(ValueError):
         self.dim = dim
 
     def text(self, names: Sequence[str]) -> str:
-        """The message with the operands called ``names``."""
+        """Return the message with ``names`` in place of the operands."""
         message = self.message
         for index, name in enumerate(names):
             message = message.replace(f"{{{index}}}", name)

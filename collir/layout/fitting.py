@@ -1,6 +1,6 @@
-"""Why axes do not fit a machine, and the nearest sizes that do.
+"""Checks whether the sizes of axes fit a machine, and finds the nearest sizes that do.
 
-Axes fit exactly if they multiply to the number of devices: then there is a placement.
+Axes fit if their sizes multiply to the number of devices: then a placement exists.
 """
 
 from collections import Counter
@@ -13,8 +13,8 @@ from collir.layout.numbers import divisors
 Sizes = tuple[int, ...]
 
 
-def unfit(devices: int, axes: Sequence[int]) -> int | None:
-    """The first axis that, with those before it, does not divide the number of devices."""
+def first_misfit(devices: int, axes: Sequence[int]) -> int | None:
+    """Return the first axis whose product with the axes before it does not divide ``devices``."""
     for index, size in enumerate(axes):
         if devices % size:
             return index
@@ -22,30 +22,31 @@ def unfit(devices: int, axes: Sequence[int]) -> int | None:
     return None
 
 
-def nearest(devices: int, axes: Sequence[int], alternatives: int = 3) -> tuple[Sizes, ...]:
-    """The sizes nearest to those of the axes that multiply to a number of devices.
+def nearest_sizes(devices: int, axes: Sequence[int], alternatives: int = 3) -> tuple[Sizes, ...]:
+    """Return the sizes nearest to those of the axes that multiply to a number of devices.
 
-    The distance is the sum of the axes' changes as factors (8 is as far from 4 as 2 is), and of
-    equal ones the number of axes that change.
+    The distance is the sum over the axes of abs(log(new size / old size)), so 8 is as far from 4
+    as 2 is. Ties are broken towards fewer changed axes.
     """
-    # A* over prefixes of sizes: what all axes left must change by in product bounds what they do.
-    wanted = [prod(axes[place:]) for place in range(len(axes) + 1)]
+    # This is A* over prefixes of sizes. The heuristic is the change that the product of the
+    # remaining axes needs: a lower bound of the sum of their changes.
+    products = [prod(axes[place:]) for place in range(len(axes) + 1)]
     queue: list[tuple[float, int, int, float, Sizes]] = [(0.0, 0, 0, 0.0, ())]
     visits: Counter[tuple[int, int]] = Counter()
-    found: list[Sizes] = []
-    while queue and len(found) < alternatives:
-        _, changed, _, far, sizes = heappop(queue)
+    nearest: list[Sizes] = []
+    while queue and len(nearest) < alternatives:
+        _, changed, _, distance, sizes = heappop(queue)
         place, left = len(sizes), devices // prod(sizes)
         visits[place, left] += 1
         if visits[place, left] > alternatives:
             continue
         if place == len(axes):
-            found.append(sizes)
+            nearest.append(sizes)
             continue
         for size in (left,) if place == len(axes) - 1 else divisors(left):
-            own = far + abs(log(size / axes[place]))
-            rest = abs(log(left // size / wanted[place + 1]))
-            more = changed + (size != axes[place])
-            node = (round(own + rest, 9), more, -place, own, (*sizes, size))
+            so_far = distance + abs(log(size / axes[place]))
+            rest = abs(log(left // size / products[place + 1]))
+            now_changed = changed + (size != axes[place])
+            node = (round(so_far + rest, 9), now_changed, -place, so_far, (*sizes, size))
             heappush(queue, node)
-    return tuple(sizes for sizes in found if sizes)
+    return tuple(sizes for sizes in nearest if sizes)

@@ -1,17 +1,17 @@
-"""Meshes: named axes of parallelism, and the sub-axes they have once placed on a machine."""
+"""Meshes: named axes of parallelism, and their sub-axes once they are placed on a machine."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from collir.layout.fitting import nearest, unfit
+from collir.layout.fitting import first_misfit, nearest_sizes
 from collir.machine import Machine
-from collir.machine.model import MAX_DEVICES, devices_text, product, product_text
+from collir.machine.model import MAX_DEVICES, devices_text, product_text, saturated_product
 
 
-def unplaced(mesh: "Mesh") -> str:
-    """Return what to say of a mesh that has to be placed on levels, and is not."""
+def unplaced_message(mesh: "Mesh") -> str:
+    """Return the error message for a mesh that has to be placed on levels but is not."""
     level, axis = mesh.machine.levels[0], mesh.axes[0].name
     return (
         f"mesh @{mesh.name} is not placed on levels: -p place chooses a placement, or give its "
@@ -20,7 +20,7 @@ def unplaced(mesh: "Mesh") -> str:
 
 
 class MeshError(ValueError):
-    """A mesh that does not fit its machine; ``axis`` and ``level`` are at fault, if not empty."""
+    """A mesh that does not fit its machine; ``axis`` and ``level``, if not empty, are at fault."""
 
     def __init__(self, message: str, axis: str = "", level: str = ""):
         super().__init__(message)
@@ -46,16 +46,16 @@ class Axis:
 
     @staticmethod
     def placed(name: str, factors: Iterable[Factor]) -> "Axis":
-        """An axis whose size is the product of its factors."""
+        """Return a placed axis; its size is the product of its factors."""
         factors = tuple(factors)
-        return Axis(name, product(factor.size for factor in factors), factors)
+        return Axis(name, saturated_product(factor.size for factor in factors), factors)
 
 
 @dataclass(frozen=True)
 class SubAxis:
-    """What a layout speaks of: one axis on one level (``level`` is None where not placed).
+    """The part of one axis that lives on one level; ``level`` is None where it is not placed.
 
-    A device's coordinate on it is ``rank // stride % size``.
+    A device's coordinate on a sub-axis is ``rank // stride % size``.
     """
 
     axis: str
@@ -73,8 +73,8 @@ class SubAxis:
 class Mesh:
     """Axes on a machine.
 
-    A placed mesh is a parallelism matrix: the factors on a level multiply to the level's size. One
-    without a placement may be smaller than its machine.
+    A placed mesh is a parallelism matrix: the factors on a level multiply to the level's size. A
+    mesh without a placement may be smaller than its machine.
     Ranks are mixed radix over the levels, outermost most significant, and within a level the first
     declared axis is most significant; without a placement, over the axes in declared order.
 
@@ -105,7 +105,7 @@ class Mesh:
                 )
         if self.placed:
             self._check_placement()
-        elif (total := product(axis.size for axis in self.axes)) > self.machine.devices:
+        elif (total := saturated_product(axis.size for axis in self.axes)) > self.machine.devices:
             raise MeshError(
                 f"the axes of mesh @{self.name} multiply to {product_text(total)}, "
                 f"but machine @{self.machine.name} has {devices_text(self.machine.devices)}"
@@ -113,10 +113,10 @@ class Mesh:
             )
 
     def _fitting(self) -> str:
-        """Which axis does not fit the machine, and sizes that do."""
+        """Return the end of an error message: the axis that does not fit, and sizes that do."""
         sizes = [axis.size for axis in self.axes]
         wrong = ""
-        if (index := unfit(self.machine.devices, sizes)) is not None:
+        if (index := first_misfit(self.machine.devices, sizes)) is not None:
             beside = " beside those before it" if self.machine.devices % sizes[index] == 0 else ""
             wrong = f": axis '{self.axes[index].name}' of {sizes[index]} does not divide it{beside}"
         if max(sizes) > MAX_DEVICES:
@@ -124,11 +124,11 @@ class Mesh:
         return f"{wrong}; the nearest sizes that fit are {self.nearest_sizes()}"
 
     def nearest_sizes(self) -> str:
-        """The sizes of axes nearest to their own that fill the machine, as one would write them."""
+        """Return the sizes nearest to the axes' own that fill the machine, as text."""
         sizes = [axis.size for axis in self.axes]
         return " or ".join(
             ", ".join(f"{axis.name} = {size}" for axis, size in zip(self.axes, listed, strict=True))
-            for listed in nearest(self.machine.devices, sizes, 2)
+            for listed in nearest_sizes(self.machine.devices, sizes, 2)
         )
 
     def _check_placement(self) -> None:
@@ -162,7 +162,7 @@ class Mesh:
                     f"no axis of mesh @{self.name} is on level '{level.name}', which has "
                     f"{level.size} children: give one of them the factor {level.name}:{level.size}"
                 )
-            if (total := product(sizes)) != level.size:
+            if (total := saturated_product(sizes)) != level.size:
                 raise MeshError(
                     f"the factors of mesh @{self.name} on level '{level.name}' multiply to "
                     f"{product_text(total)}, but the level has {level.size} children"
@@ -170,29 +170,32 @@ class Mesh:
 
     @property
     def placed(self) -> bool:
-        """Whether every axis says which levels it lives on."""
+        """True if the axes are placed on levels."""
         return self.axes[0].factors is not None
 
     @property
     def devices(self) -> int:
-        """The number of devices: the machine's, or as many of them as axes without a place need."""
-        return self.machine.devices if self.placed else product(axis.size for axis in self.axes)
+        """The number of devices: the machine's, or without a placement, the product of the axes."""
+        return (
+            self.machine.devices
+            if self.placed
+            else saturated_product(axis.size for axis in self.axes)
+        )
 
     @cached_property
     def sub_axes(self) -> tuple[SubAxis, ...]:
-        """All sub-axes of size above 1: axes as declared, each from its outermost level inwards."""
-        found: dict[str, SubAxis] = {}
+        """The sub-axes of size above 1: axes as declared, each from its outermost level inwards."""
+        sub_axes: list[SubAxis] = []
         stride = self.devices
         for axis, level, size in self._radices():
             stride //= size
             if size > 1:
-                sub = SubAxis(axis, level, size, stride)
-                found[sub.name] = sub
+                sub_axes.append(SubAxis(axis, level, size, stride))
         order = [axis.name for axis in self.axes]
-        return tuple(sorted(found.values(), key=lambda sub: (order.index(sub.axis), -sub.stride)))
+        return tuple(sorted(sub_axes, key=lambda sub: (order.index(sub.axis), -sub.stride)))
 
     def _radices(self) -> Iterable[tuple[str, str | None, int]]:
-        """(axis, level, size), most significant first: the mixed radix of the ranks."""
+        """Yield (axis, level, size) of the mixed radix of the ranks, most significant first."""
         if not self.placed:
             for axis in self.axes:
                 yield axis.name, None, axis.size
@@ -203,12 +206,12 @@ class Mesh:
 
     @cached_property
     def _on_level(self) -> dict[str, list[tuple[str, int]]]:
-        """For every level the axes that are placed on it, with the sizes of their factors."""
-        found: dict[str, list[tuple[str, int]]] = {}
+        """For every level, the axes that are placed on it, with the sizes of their factors."""
+        factors_on: dict[str, list[tuple[str, int]]] = {}
         for axis in self.axes:
             for factor in axis.factors or ():
-                found.setdefault(factor.level, []).append((axis.name, factor.size))
-        return found
+                factors_on.setdefault(factor.level, []).append((axis.name, factor.size))
+        return factors_on
 
     @cached_property
     def by_name(self) -> dict[str, SubAxis]:
@@ -217,32 +220,32 @@ class Mesh:
 
     @cached_property
     def of_axis(self) -> dict[str, tuple[str, ...]]:
-        """For every axis the names of its sub-axes, major to minor (none, where its size is 1)."""
+        """For every axis, the names of its sub-axes, major to minor (empty if its size is 1)."""
         return {
             axis.name: tuple(sub.name for sub in self.sub_axes if sub.axis == axis.name)
             for axis in self.axes
         }
 
     def group_size(self, axes: Iterable[str]) -> int:
-        """The product of the sizes of sub-axes of this mesh."""
+        """Return the product of the sizes of sub-axes of this mesh."""
         sizes = self.by_name
         return math.prod(sizes[name].size for name in axes)
 
     def ordered(self, axes: Iterable[str]) -> tuple[str, ...]:
-        """A set of sub-axes in the order of the mesh."""
-        wanted = frozenset(axes)
-        return tuple(name for name in self.by_name if name in wanted)
+        """Return a set of sub-axes in the order of the mesh."""
+        names = frozenset(axes)
+        return tuple(name for name in self.by_name if name in names)
 
     def short(self, axes: Sequence[str]) -> tuple[str, ...]:
-        """Sub-axes as one would write them: a whole axis, major to minor, is its name alone."""
+        """Return sub-axes as a user writes them: a whole axis, major to minor, by its name."""
         names: list[str] = []
         rest = tuple(axes)
         while rest:
             sub = self.by_name.get(rest[0])
-            whole = self.of_axis[sub.axis] if sub else ()
-            if sub and rest[: len(whole)] == whole:
+            all_parts = self.of_axis[sub.axis] if sub else ()
+            if sub and rest[: len(all_parts)] == all_parts:
                 names.append(sub.axis)
-                rest = rest[len(whole) :]
+                rest = rest[len(all_parts) :]
             else:
                 names.append(rest[0])
                 rest = rest[1:]

@@ -3,12 +3,12 @@
 Every rule takes a mesh, the operand types and the parameters of the step, and returns the type of
 the result or raises ``LayoutError``. A function whose body type-checks implements the collective
 its signature promises. The rules look at sub-axes and sizes only, never at devices, so checking a
-step costs the same on 8 devices and on 100,000.
+step costs the same on 8 devices and on 100,000. The docstring of the rule of a step from one layout
+to another gives the states of its sub-axes before and after.
 
-Integer steps are typed as if none wrapped around: a wrapped scale of a partial max, for one, is not
-monotone.
 Operand types are expected to be valid on the mesh (``check_type``). Every listed sub-axis must be
-in the state a step needs; all other sub-axes pass unchanged.
+in the state a step needs; all other sub-axes pass unchanged. The rules ignore integer overflow,
+although with it some are wrong: scaling a partial max, for example, is then not monotone.
 """
 
 import math
@@ -18,7 +18,7 @@ from dataclasses import replace
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
-from collir.layout.types import MAX_DIMS, Dim, DistType, check_type, unknown_axis
+from collir.layout.types import MAX_DIMS, Dim, DistType, check_type, unknown_axis_message
 
 Axes = tuple[str, ...]
 
@@ -55,7 +55,7 @@ _INSTEAD = {
     ("keep_root", "partial"): "reduce it instead",
     ("keep_root", "sharded"): "gather it instead",
 }
-"""Where one other step does all of it."""
+"""Advice, by step and state of its operand, where one other step does the whole job."""
 
 _STATES = {
     "partial": "partial over",
@@ -65,35 +65,75 @@ _STATES = {
 }
 
 
-def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, wanted: str) -> None:
-    """All of ``axes`` exist, are distinct, and are in the state ``wanted`` in ``x``."""
+def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, state: str) -> None:
+    """Check that all of ``axes`` exist, are distinct, and are in ``state`` in ``x``."""
     if not axes:
         raise LayoutError(f"{op} needs at least one sub-axis")
     for axis in axes:
         if axis not in mesh.by_name:
-            raise LayoutError(unknown_axis(mesh, axis), axes=(axis,))
+            raise LayoutError(unknown_axis_message(mesh, axis), axes=(axis,))
         if axes.count(axis) > 1:
             raise LayoutError(f"{op} names sub-axis {axis} twice", axes=(axis,))
-    for found in ("partial", "sharded", "root", "replicated"):
-        wrong = tuple(axis for axis in axes if x.state_of(axis) == found)
-        if wrong and found != wanted:
-            where = ", ".join(mesh.short(wrong))
-            wish = "it at root there" if wanted == "root" else f"it {wanted}"
+    for actual in ("partial", "sharded", "root", "replicated"):
+        wrong = tuple(axis for axis in axes if x.state_of(axis) == actual)
+        if wrong and actual != state:
+            wish = "it at root there" if state == "root" else f"it {state}"
             raise LayoutError(
-                f"{{0}} is {_STATES[found]} {where} here; {op} needs {wish}: "
-                f"{_INSTEAD.get((op, found), _ADVICE[wanted, found])}",
+                f"{{0}} is {_STATES[actual]} {_listed(mesh, wrong)} here; {op} needs {wish}: "
+                f"{_INSTEAD.get((op, actual), _ADVICE[state, actual])}",
                 operand=0,
                 axes=wrong,
             )
+
+
+def _listed(mesh: Mesh, axes: Sequence[str]) -> str:
+    """Return sub-axes as a message lists them."""
+    return ", ".join(mesh.short(axes))
 
 
 def _shown(number: float) -> str:
     return repr(number).removesuffix(".0")
 
 
+def _plural(count: int) -> str:
+    return "s" * (count != 1)
+
+
+def _partial_error(mesh: Mesh, x: DistType, problem: str, operand: int = 0) -> LayoutError:
+    """Return the error that an operand is partial, and the problem with that."""
+    axes = mesh.ordered(x.partial)
+    return LayoutError(
+        f"{{{operand}}} is partial({x.reduction}) over {_listed(mesh, axes)} here{problem}",
+        operand=operand,
+        axes=axes,
+    )
+
+
+def _sharded_error(
+    mesh: Mesh, x: DistType, dim: int, op: str, advice: str, operand: int = 0
+) -> LayoutError:
+    """Return the error that a dimension is sharded that ``op`` needs unsharded."""
+    axes = x.dims[dim].axes
+    return LayoutError(
+        f"{{{operand}}} is sharded over {_listed(mesh, axes)} on dimension {dim} here; {op} needs "
+        f"that dimension whole on every device: {advice}",
+        operand=operand,
+        axes=axes,
+    )
+
+
+def _require_shape(x: DistType, to: DistType, rule: str) -> None:
+    """Check that a target type has the dtype and the shape of the operand, as a rule says."""
+    if (x.dtype, x.shape) != (to.dtype, to.shape):
+        raise LayoutError(
+            f"{rule}: {{0}} is {x.dtype}{list(x.shape)}, the target is {to.dtype}{list(to.shape)}",
+            parameter="to",
+        )
+
+
 def _require_dim(op: str, x: DistType, dim: int, parameter: str = "dim") -> None:
     if not 0 <= dim < len(x.dims):
-        rank = f"{len(x.dims)} dimension{'s' * (len(x.dims) != 1)}"
+        rank = f"{len(x.dims)} dimension{_plural(len(x.dims))}"
         counted = ", counted from 0" if 0 < dim == len(x.dims) else ""
         raise LayoutError(
             f"{op} has no dimension {dim} to work on: {{0}} has {rank}{counted}",
@@ -105,14 +145,14 @@ def _require_dim(op: str, x: DistType, dim: int, parameter: str = "dim") -> None
 def _require_suffix(
     op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int, parameter: str = "dim"
 ) -> None:
-    """``axes`` are, in this order, the minor-most sub-axes that shard dimension ``dim``."""
+    """Check that ``axes`` are, in this order, the minor-most sub-axes that shard ``dim``."""
     _require_dim(op, x, dim, parameter)
     _require(op, mesh, x, axes, "sharded")
     for axis in axes:
-        if (other := x.dim_of(axis)) != dim:
+        if (sharded := x.dim_of(axis)) != dim:
             raise LayoutError(
-                f"{{0}} is sharded over {axis} on dimension {other}, not {dim}: "
-                f"write `dim {other}`",
+                f"{{0}} is sharded over {axis} on dimension {sharded}, not {dim}: "
+                f"write `dim {sharded}`",
                 operand=0,
                 axes=(axis,),
                 parameter=parameter,
@@ -131,14 +171,14 @@ def _require_suffix(
 def _require_divides(
     op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int, parameter: str = "dim"
 ) -> None:
-    """The local part of dimension ``dim`` divides into one block for each of the group."""
+    """Check that the group divides the local part of ``dim`` into blocks, one for each rank."""
     _require_dim(op, x, dim, parameter)
     local = x.dims[dim].size // mesh.group_size(x.dims[dim].axes)
     group = mesh.group_size(axes)
     if local % group:
         part = "" if local == x.dims[dim].size else f" (the local part of {x.dims[dim].size})"
         raise LayoutError(
-            f"{op} over {', '.join(mesh.short(axes))} cuts dimension {dim} into {group} blocks, "
+            f"{op} over {_listed(mesh, axes)} cuts dimension {dim} into {group} blocks, "
             f"but {{0}} has {local} there{part}, which {group} does not divide: "
             "pick another dimension, or pad this one",
             operand=0,
@@ -167,7 +207,7 @@ def _require_same(
     index: int,
     shown: tuple[DistType, DistType] | None = None,
 ) -> None:
-    """Two operands of one step share dtype, shape and layout; they are ``shown`` as they are."""
+    """Check that two operands have one dtype, shape and layout; messages print ``shown``."""
     if x.dtype != y.dtype:
         raise LayoutError(
             f"{op} needs one dtype: {{0}} is {x.dtype} and {{{index}}} is {y.dtype}: "
@@ -186,7 +226,7 @@ def _require_same(
             if x.state_of(axis) != y.state_of(axis) or x.dim_of(axis) != y.dim_of(axis)
         ]
         first, second = (z.text(mesh) for z in shown or (x, y))
-        where = f" (they differ over {', '.join(mesh.short(differing))})" if differing else ""
+        where = f" (they differ over {_listed(mesh, differing)})" if differing else ""
         raise LayoutError(
             f"{op} needs operands of one layout: {{0}} is {first} and {{{index}}} is "
             f"{second}{where}",
@@ -214,7 +254,7 @@ def _with_root(x: DistType, axes: Axes) -> DistType:
 
 
 def _with_dim(x: DistType, index: int, *dims: Dim) -> DistType:
-    """Dimension ``index`` replaced by ``dims`` (none, one or several)."""
+    """Return ``x`` with ``dims`` (none, one or several) in place of dimension ``index``."""
     return replace(x, dims=(*x.dims[:index], *dims, *x.dims[index + 1 :]))
 
 
@@ -229,7 +269,7 @@ def _drop(x: DistType, axes: Axes, index: int) -> DistType:
 
 
 def _checked(mesh: Mesh, x: DistType) -> DistType:
-    """``x``, where a step grew it or changed its dtype and it might not exist."""
+    """Check a type that a step enlarged or gave another dtype, and return it."""
     check_type(mesh, x)
     return x
 
@@ -298,12 +338,7 @@ def all_to_all(mesh: Mesh, x: DistType, axes: Axes, source: int, target: int) ->
 def permute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
     """Any replicated/sharded layout -> another with equal shard counts in every dimension."""
     check_type(mesh, to)
-    if (x.dtype, x.shape) != (to.dtype, to.shape):
-        raise LayoutError(
-            f"permute moves blocks and changes nothing else: {{0}} is {x.dtype}{list(x.shape)}, "
-            f"the target is {to.dtype}{list(to.shape)}",
-            parameter="to",
-        )
+    _require_shape(x, to, "permute moves blocks and changes nothing else")
     if (x.partial, x.reduction, x.root) != (to.partial, to.reduction, to.root):
         raise LayoutError(
             "permute changes sharded and replicated sub-axes only: what is partial or at root "
@@ -326,28 +361,23 @@ def permute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
 
 
 def redistribute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
-    """Any layout -> any other: steps to be found by a search.
+    """Any layout -> any other, by steps that a search finds.
 
-    What the target is partial over and the operand is not, masks must make so.
+    A sub-axis on which only the target is partial needs a mask.
     """
     check_type(mesh, to)
-    if (x.dtype, x.shape) != (to.dtype, to.shape):
-        raise LayoutError(
-            f"redistribute changes the layout and nothing else: {{0}} is {x.dtype}{list(x.shape)}, "
-            f"the target is {to.dtype}{list(to.shape)}",
-            parameter="to",
-        )
+    _require_shape(x, to, "redistribute changes the layout and nothing else")
     new = mesh.ordered(to.partial - x.partial)
     if new and to.reduction not in (Reduction.SUM, Reduction.PROD):
         raise LayoutError(
-            f"no step makes a value partial({to.reduction}) over {', '.join(mesh.short(new))}: "
+            f"no step makes a value partial({to.reduction}) over {_listed(mesh, new)}: "
             "mask makes partial(sum) or partial(prod) only",
             parameter="to",
         )
     kept = mesh.ordered(x.partial & to.partial)
     if kept and x.reduction != to.reduction:
         raise LayoutError(
-            f"{{0}} is partial({x.reduction}) over {', '.join(mesh.short(kept))} and the target "
+            f"{{0}} is partial({x.reduction}) over {_listed(mesh, kept)} and the target "
             f"partial({to.reduction}): no step leads from one to the other but by way of the "
             "reduced value, so redistribute to that first",
             operand=0,
@@ -376,7 +406,7 @@ def keep_root(mesh: Mesh, x: DistType, axes: Axes) -> DistType:
 
 
 def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:
-    """replicated -> partial(sum) or partial(prod): all coordinates but 0 take the identity."""
+    """replicated -> partial(sum) or partial(prod): coordinates other than 0 hold the identity."""
     if reduction not in list(Reduction):
         raise LayoutError(
             f"'{reduction}' is not a reduction: use {', '.join(Reduction)}", parameter="reduction"
@@ -425,7 +455,7 @@ def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType
         if fits and inner % mesh.group_size(minor) == 0:
             return _checked(mesh, _with_dim(x, dim, Dim(outer, major), Dim(inner, minor)))
     raise LayoutError(
-        f"dimension {dim} of {{0}} is sharded over {', '.join(mesh.short(axes))} "
+        f"dimension {dim} of {{0}} is sharded over {_listed(mesh, axes)} "
         f"({mesh.group_size(axes)} shards); split into [{outer}, {inner}] would cut across its "
         "blocks: let the first size be a multiple of the shards, or be exactly the shards of a "
         "major part of these sub-axes",
@@ -447,9 +477,9 @@ def merge(mesh: Mesh, x: DistType, dim: int) -> DistType:
     shards = mesh.group_size(outer.axes)
     if inner.axes and shards != outer.size:
         raise LayoutError(
-            f"dimension {dim + 1} of {{0}} is sharded over {', '.join(mesh.short(inner.axes))}, "
+            f"dimension {dim + 1} of {{0}} is sharded over {_listed(mesh, inner.axes)}, "
             f"so dimension {dim} must have exactly one row per shard to merge them, but it has "
-            f"{outer.size} rows in {shards} shard{'s' * (shards != 1)}: all_gather dimension "
+            f"{outer.size} rows in {shards} shard{_plural(shards)}: all_gather dimension "
             f"{dim + 1} first",
             operand=0,
             axes=inner.axes,
@@ -459,7 +489,7 @@ def merge(mesh: Mesh, x: DistType, dim: int) -> DistType:
 
 
 def reshape(mesh: Mesh, x: DistType, shape: tuple[int, ...]) -> DistType:
-    """A view under another global shape: merges and splits, so it moves nothing."""
+    """Return a view under another global shape: merges and splits, which move nothing."""
     _require_sizes("reshape", shape, "shape")
     if math.prod(shape) != x.elements:
         raise LayoutError(
@@ -491,14 +521,14 @@ def reshape(mesh: Mesh, x: DistType, shape: tuple[int, ...]) -> DistType:
 def _reshape_groups(
     source: tuple[int, ...], target: tuple[int, ...]
 ) -> list[tuple[list[int], list[int]]]:
-    """The finest grouping of a reshape: (indices into source, sizes of target), equal products."""
+    """Return the finest groups (source indices, target sizes) of equal products of a reshape."""
     groups: list[tuple[list[int], list[int]]] = [([], [])]
     i = j = 0
     while i < len(source) and j < len(target):
         have, want = source[i], target[j]
         sources, targets = [i], [want]
         i, j = i + 1, j + 1
-        while have != want:  # the smaller side has more to come: the totals are equal
+        while have != want:  # the totals are equal, so the smaller side has more dimensions
             if have < want:
                 have *= source[i]
                 sources.append(i)
@@ -508,13 +538,13 @@ def _reshape_groups(
                 targets.append(target[j])
                 j += 1
         groups.append((sources, targets))
-    groups[-1][0].extend(range(i, len(source)))  # what is left has size 1
+    groups[-1][0].extend(range(i, len(source)))  # the dimensions left have size 1
     groups[-1][1].extend(target[j:])
     return [group for group in groups if group != ([], [])]
 
 
 def transpose(mesh: Mesh, x: DistType, order: tuple[int, ...]) -> DistType:
-    """The dimensions in another order; each keeps its shards."""
+    """Put the dimensions in another order; each keeps its shards."""
     if sorted(order) != list(range(len(x.dims))):
         raise LayoutError(
             f"transpose needs each dimension of {{0}} once: "
@@ -525,18 +555,12 @@ def transpose(mesh: Mesh, x: DistType, order: tuple[int, ...]) -> DistType:
 
 
 def concat(mesh: Mesh, parts: Sequence[DistType], dim: int) -> DistType:
-    """Operands of one layout, one behind the other along an unsharded dimension."""
+    """Concatenate operands of one layout along an unsharded dimension."""
     first = parts[0]
     _require_dim("concat", first, dim)
     for index, part in enumerate(parts):
         if dim < len(part.dims) and part.dims[dim].axes:
-            axes = part.dims[dim].axes
-            raise LayoutError(
-                f"{{{index}}} is sharded over {', '.join(mesh.short(axes))} on dimension {dim} "
-                "here; concat needs that dimension whole on every device: all_gather it first",
-                operand=index,
-                axes=axes,
-            )
+            raise _sharded_error(mesh, part, dim, "concat", "all_gather it first", index)
         if len(part.dims) == len(first.dims):
             aligned = _with_dim(part, dim, first.dims[dim])
         else:
@@ -547,25 +571,23 @@ def concat(mesh: Mesh, parts: Sequence[DistType], dim: int) -> DistType:
 
 
 _IDEMPOTENT = {Reduction.SUM: (0.0,), Reduction.PROD: (0.0, 1.0)}
-"""Constants that a reduction of copies leaves as they are; any, for what is not listed."""
+"""Constants that a reduction of equal copies leaves unchanged; for other reductions, any."""
 
 
 def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) -> DistType:
-    """``low`` elements in front and ``high`` behind; negative ones cut off instead (as in XLA).
+    """Add ``low`` elements in front and ``high`` behind, or cut off negative ones (as in XLA).
 
-    The dimension must be whole on every device. A partial value may only be padded with what its
-    reduction leaves alone: 0 for sum, 0 or 1 for prod, anything for avg, max and min.
+    The dimension must be whole on every device. A partial value may only be padded with a value
+    whose copies reduce to itself: 0 for sum, 0 or 1 for prod, any value for avg, max and min.
     """
     _require_dim("pad", x, dim)
     if axes := x.dims[dim].axes:
-        raise LayoutError(
-            f"{{0}} is sharded over {', '.join(mesh.short(axes))} on dimension {dim} here; pad "
-            f"needs that dimension whole on every device: split it into "
-            f"[{mesh.group_size(axes)}, {x.dims[dim].size // mesh.group_size(axes)}] and pad the "
-            "second part, or all_gather it first",
-            operand=0,
-            axes=axes,
+        shards = mesh.group_size(axes)
+        advice = (
+            f"split it into [{shards}, {x.dims[dim].size // shards}] and pad the second part, or "
+            "all_gather it first"
         )
+        raise _sharded_error(mesh, x, dim, "pad", advice)
     size = x.dims[dim].size
     if min(low, 0) + min(high, 0) + size < 1:
         raise LayoutError(
@@ -581,40 +603,37 @@ def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) ->
     idempotent = _IDEMPOTENT.get(x.reduction) if x.reduction else None
     if grows and idempotent is not None and value not in idempotent:
         allowed = " or ".join(_shown(v) for v in idempotent)
-        raise LayoutError(
-            f"{{0}} is partial({x.reduction}) over {', '.join(mesh.short(mesh.ordered(x.partial)))}"
-            f" here, and every device would bring in its own {_shown(value)}: "
-            f"pad it with {allowed}, or all_reduce it first",
-            operand=0,
-            axes=mesh.ordered(x.partial),
+        problem = (
+            f", and every device would bring in its own {_shown(value)}: "
+            f"pad it with {allowed}, or all_reduce it first"
         )
+        raise _partial_error(mesh, x, problem)
     return _checked(mesh, _with_dim(x, dim, Dim(size + low + high)))
 
 
 def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
-    """The elementwise sum.
+    """Add two operands elementwise.
 
-    Partial values add if both are partial(sum) or partial(avg) over the same sub-axes; to a
-    partial(avg), partial(max) or partial(min) a value that is replicated there may be added.
+    Partial values add if both are partial(sum) or partial(avg) over the same sub-axes. To a value
+    that is partial(avg), partial(max) or partial(min), a value that is replicated there adds too.
     """
     shifted = (Reduction.AVG, Reduction.MAX, Reduction.MIN)
-    for index, (one, other) in enumerate(((x, y), (y, x))):
-        if one.reduction in shifted and not other.partial:
-            bare = replace(one, partial=frozenset[str](), reduction=None)
+    for index, (partial, other) in enumerate(((x, y), (y, x))):
+        if partial.reduction in shifted and not other.partial:
+            bare = replace(partial, partial=frozenset[str](), reduction=None)
             if bare == other:
-                return one
+                return partial
             pair = (bare, other) if index == 0 else (other, bare)
             _require_same("add", mesh, *pair, 1, shown=(x, y))
-    for operand, (one, other) in enumerate(((x, y), (y, x))):
-        if one.reduction is Reduction.SUM and not other.partial:
-            where = ", ".join(mesh.short(mesh.ordered(one.partial)))
-            raise LayoutError(
-                f"{{{operand}}} is partial(sum) over {where} here and {{{1 - operand}}} is not: "
-                f"every device would add the whole of {{{1 - operand}}}: all_reduce "
-                f"{{{operand}}} first, or mask {{{1 - operand}}} over {where}",
-                operand=operand,
-                axes=mesh.ordered(one.partial),
+    for operand, (partial, other) in enumerate(((x, y), (y, x))):
+        if partial.reduction is Reduction.SUM and not other.partial:
+            where = _listed(mesh, mesh.ordered(partial.partial))
+            problem = (
+                f" and {{{1 - operand}}} is not: every device would add the whole of "
+                f"{{{1 - operand}}}: all_reduce {{{operand}}} first, or mask {{{1 - operand}}} "
+                f"over {where}"
             )
+            raise _partial_error(mesh, partial, problem, operand)
     _require_same("add", mesh, x, y, 1)
     if x.reduction and not x.reduction.linear:
         raise LayoutError(
@@ -627,7 +646,7 @@ def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
 
 
 def scale(mesh: Mesh, x: DistType, factor: float) -> DistType:
-    """Every element times a constant; a negative one turns a partial max into a min."""
+    """Multiply every element by a constant; a negative one turns a partial max into a min."""
     if not x.dtype.represents(factor):
         raise LayoutError(
             f"factor {_shown(factor)} is not a value of {x.dtype}", parameter="factor"
@@ -637,45 +656,38 @@ def scale(mesh: Mesh, x: DistType, factor: float) -> DistType:
         Reduction.MIN: Reduction.MAX,
     }
     if x.reduction is Reduction.PROD:
-        raise LayoutError(
-            f"{{0}} is partial(prod) over {', '.join(mesh.short(mesh.ordered(x.partial)))} here, "
-            "and every device would bring the factor in once: all_reduce it first",
-            operand=0,
-            axes=mesh.ordered(x.partial),
-        )
+        problem = ", and every device would bring the factor in once: all_reduce it first"
+        raise _partial_error(mesh, x, problem)
     if factor < 0 and x.reduction in swap:
         return replace(x, reduction=swap[x.reduction])
     return x
 
 
 def cast(mesh: Mesh, x: DistType, dtype: str) -> DistType:
-    """The dtype of a name.
+    """Convert every element to the named dtype.
 
-    A partial sum, avg or prod may only be widened (rounding each part is not rounding the whole);
-    a partial max or min takes every cast that is nondecreasing: all but those between integers
-    that wrap around.
+    A partial sum, avg or prod may only be widened: rounding each part is not rounding the whole.
+    A partial max or min takes every nondecreasing cast: all but those between integers that wrap
+    around.
     """
     if dtype not in list(DType):
         raise LayoutError(f"'{dtype}' is not a dtype: use {', '.join(DType)}", parameter="dtype")
-    wanted = DType(dtype)
-    result = replace(x, dtype=wanted)
-    if x.reduction is None or wanted.holds(x.dtype):
+    target = DType(dtype)
+    result = replace(x, dtype=target)
+    if x.reduction is None or target.holds(x.dtype):
         return _checked(mesh, result)
-    wraps = not wanted.is_float and not x.dtype.is_float
+    wraps = not target.is_float and not x.dtype.is_float
     if x.reduction not in (Reduction.MAX, Reduction.MIN) or wraps:
-        raise LayoutError(
-            f"{{0}} is partial({x.reduction}) over "
-            f"{', '.join(mesh.short(mesh.ordered(x.partial)))} here, and {dtype} does not hold "
-            f"every {x.dtype}: narrowing the parts is not narrowing the {x.reduction}: "
-            "all_reduce it first",
-            operand=0,
-            axes=mesh.ordered(x.partial),
+        problem = (
+            f", and {dtype} does not hold every {x.dtype}: narrowing the parts is not narrowing "
+            f"the {x.reduction}: all_reduce it first"
         )
+        raise _partial_error(mesh, x, problem)
     return result
 
 
 def compute(mesh: Mesh, operands: Sequence[DistType], flops: float) -> DistType:
-    """The first operand, once a device has computed so much and all others are there."""
+    """Return the first operand, after ``flops`` operations on each device."""
     if not 0 <= flops < math.inf:
         raise LayoutError("flops is a number of operations, 0 or more", parameter="flops")
     return operands[0]

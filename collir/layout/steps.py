@@ -2,8 +2,8 @@
 
 A row says how an operation is written, how it is typed, what it does to the states of its
 sub-axes, whether it sends, and where its result lies in memory. The dialect's operations, the
-syntax, the searches and the targets are derived from it, so that no other list names operations by
-what they have in common. The oracles (``collir.semantics``) do not use it.
+syntax, the searches and the targets are derived from the table, so that no other module lists the
+operations with a certain property. The oracles (``collir.semantics``) do not use it.
 """
 
 import math
@@ -22,7 +22,7 @@ from collir.layout.types import DistType, State
 
 
 class ArgumentKind(Enum):
-    """The kind of an argument: what stands behind the keyword of a clause."""
+    """The kind of an argument, which follows the keyword of a clause."""
 
     AXES = auto()
     """Sub-axes in order: a tuple of names."""
@@ -32,13 +32,13 @@ class ArgumentKind(Enum):
     NUMBER = auto()
     NAME = auto()
     FLAG = auto()
-    """Nothing: the keyword alone. True where it is given."""
+    """No value: the keyword alone, which means True."""
     TYPE = auto()
     """The type of a tensor: a ``DistType``."""
 
 
 Argument = tuple[str, ...] | int | tuple[int, ...] | float | str | DistType
-"""The value of an argument; which it is depends on its ``ArgumentKind``."""
+"""The value of an argument; its Python type depends on its ``ArgumentKind``."""
 
 Arguments = Mapping[str, Argument]
 """The arguments of a step by the names of their parameters."""
@@ -49,9 +49,9 @@ class Parameter:
     """An argument that a step takes, written ``keyword argument`` and kept in property ``name``.
 
     Attributes:
-        default: what is meant where it is not written; None: it has to be.
-        hint: whether it says how the step is carried out and not what it does: it may be left out,
-            and the typing rule does not take it.
+        default: the value if it is not written; None if it must be written.
+        hint: True if it says how the step is carried out and not what it does. It may then be left
+            out, and the typing rule does not take it.
     """
 
     keyword: str
@@ -62,7 +62,7 @@ class Parameter:
 
     @property
     def required(self) -> bool:
-        """Whether it has to be written."""
+        """True if it must be written."""
         return self.default is None and not self.hint
 
 
@@ -77,22 +77,22 @@ ASYNC = Parameter("async", "async", ArgumentKind.FLAG, hint=True)
 # ---------------------------------------------------------------------------------------------
 
 Shape = tuple[int, ...]
-"""What a device holds of a tensor: the sizes of its buffer's dimensions."""
+"""The shape of a device's buffer of a tensor."""
 
 
-def reads_all(taken: Sequence[int], written: int) -> int:
+def reads_all(operands: Sequence[int], written: int) -> int:
     """Return the bytes moved by a step that reads its operands and writes its result."""
-    return written + sum(taken)
+    return written + sum(operands)
 
 
-def reads_what_it_writes(taken: Sequence[int], written: int) -> int:
+def reads_what_it_writes(operands: Sequence[int], written: int) -> int:
     """Return the bytes moved by a step that reads no more of an operand than it writes."""
-    return written + min(written, *taken)
+    return written + min(written, *operands)
 
 
-def copies(taken: Sequence[int], written: int) -> int:
+def copies(operands: Sequence[int], written: int) -> int:
     """Return the bytes moved by a step that copies the operands that are not in place yet."""
-    return 2 * sum(taken)
+    return 2 * sum(operands)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -100,26 +100,27 @@ class StepKind:
     """A row of the table.
 
     Attributes:
-        name: as it is written, and behind the dialect's name in MLIR.
-        rule: gives the type of the result: takes a mesh, the operand types (as one sequence, where
-            any number is possible), and the arguments that are no hints, in order. Raises
-            ``LayoutError``.
-        parameters: in the order in which they are written.
-        operands: how many it takes; None for any number, but one at least.
-        before, after: the states of its sub-axes in operand and result; None where it is no step
+        name: the name in ``.coll`` files, and after the dialect's name in MLIR.
+        rule: the typing rule. It takes a mesh, the operand types (as one sequence if the number of
+            operands is free), and the arguments that are no hints, in order; it returns the type
+            of the result, or raises ``LayoutError``.
+        parameters: the parameters in the order in which they are written.
+        operands: the number of operands; None for any number from 1.
+        before, after: the states of its sub-axes in operand and result; None if it does not lead
             from one state to another.
-        sends: whether devices send each other anything.
-        placeholder: whether it stands for steps that are still to be found.
-        computes: whether it stands for a computation that takes time and that everything waits for.
-        algorithms: the names that ``using`` may give.
-        is_view: whether the result is the memory of the first operand, whatever their shapes.
-        packs: whether the result is the operands one behind the other, along argument ``dim``.
-        place: where in the memory of its operand the result starts, in elements, given what a
-            device holds of the operand, and the arguments; None: it has memory of its own. If not
-            given, it always has, unless it is a view.
-        moved: the bytes that are read and written, given the bytes of the operands and the result.
-        identity: whether it changes nothing, given the types of operand and result, and arguments;
-            if not given, it never is one.
+        sends: True if devices send each other data.
+        placeholder: True if a search has to replace it by other steps.
+        computes: True if it is a computation that takes time and that all later steps wait for.
+        algorithms: the names that ``using`` accepts.
+        is_view: True if the result is the memory of the first operand, whatever their shapes.
+        packs: True if the result is the concatenation of the operands along argument ``dim``.
+        place: a function of the operand's local shape and the arguments. It returns the offset of
+            the result in the operand's memory, in elements, or None if the result has memory of
+            its own. Without the function, only a view has no memory of its own.
+        moved: a function of the bytes of the operands and the result that returns the bytes read
+            and written.
+        identity: a function of the types of operand and result and the arguments that returns
+            whether the step changes nothing. Without the function, it always changes something.
     """
 
     name: str
@@ -148,9 +149,9 @@ class StepKind:
         """
         if self.operands is None and not operands:
             raise LayoutError(f"{self.name} needs at least one operand")
-        taken = [operands] if self.operands is None else operands
-        given = [arguments[one.name] for one in self.parameters if not one.hint]
-        result = self.rule(mesh, *taken, *given)
+        operand_types = [operands] if self.operands is None else operands
+        needed = [arguments[parameter.name] for parameter in self.parameters if not parameter.hint]
+        result = self.rule(mesh, *operand_types, *needed)
         algorithm = arguments.get(USING.name)
         if algorithm is not None and algorithm not in self.algorithms:
             raise LayoutError(
@@ -160,49 +161,52 @@ class StepKind:
             )
         return result
 
-    # --- what follows -------------------------------------------------------------------------
+    # --- derived properties -------------------------------------------------------------------
 
     @property
     def local(self) -> bool:
-        """Whether every device carries it out by itself."""
+        """True if every device carries it out by itself."""
         return not self.sends and not self.placeholder
 
     @property
     def layout_only(self) -> bool:
-        """Whether it leaves the tensor as it is, and changes who holds what of it."""
+        """True if it changes the layout of the tensor and not its values or shape."""
         return not self.local or self.before is not None
 
     @property
     def reduces(self) -> bool:
-        """Whether it is a collective that reduces."""
+        """True for a collective that reduces."""
         return self.sends and self.before == "partial"
 
     @property
     def shards(self) -> bool:
-        """Whether it cuts what was in one piece into shards."""
+        """True if its operand is not sharded and its result is."""
         return self.after == "sharded" != self.before
 
     @property
     def gathers(self) -> bool:
-        """Whether it puts shards together."""
+        """True if its operand is sharded and its result is not."""
         return self.before == "sharded" != self.after
 
     @property
     def exchanges(self) -> bool:
-        """Whether it moves shards from one dimension to another."""
+        """True if it moves shards from one dimension to another."""
         return self.before == self.after == "sharded"
 
     @property
     def ordered(self) -> bool:
-        """Whether it matters in which order its sub-axes are written."""
+        """True if the order of its sub-axes matters."""
         return "sharded" in (self.before, self.after)
 
     @property
     def is_searched(self) -> bool:
-        """Whether programs that are searched for may have it: it takes sub-axes on the way from
-        partial to replicated, and needs to be told no more than sub-axes and dimensions."""
-        needed = [one for one in self.parameters if not one.hint]
-        dims = sum(one.kind is ArgumentKind.INTEGER for one in needed)
+        """True if searches may use it in programs.
+
+        Such a step takes sub-axes along the way from partial to replicated, and has no parameters
+        but sub-axes and dimensions.
+        """
+        needed = [parameter for parameter in self.parameters if not parameter.hint]
+        dims = sum(parameter.kind is ArgumentKind.INTEGER for parameter in needed)
         return (
             self.sends
             and (self.before, self.after) in _SEARCHED
@@ -213,17 +217,17 @@ class StepKind:
 
     @property
     def may_be_async(self) -> bool:
-        """Whether it need not be waited for, where it says so."""
+        """True if it may be ``async``."""
         return ASYNC in self.parameters
 
     @property
     def joins(self) -> bool:
-        """Whether it makes one tensor of several."""
+        """True if it makes one tensor of several."""
         return self.operands != 1 and not self.computes
 
     @property
     def maps(self) -> bool:
-        """Whether it is a local step on one tensor that changes more than its layout."""
+        """True for a local step on one tensor that changes more than its layout."""
         return self.local and self.operands == 1 and not self.layout_only
 
 
@@ -237,7 +241,7 @@ _SEARCHED: set[tuple[State | None, State | None]] = {
     ("sharded", "root"),
     ("sharded", "sharded"),
 }
-"""The ways that searches know."""
+"""The pairs of states (before, after) of steps that searches may use."""
 
 STEPS: dict[str, StepKind] = {}
 """The rows of the coll dialect by name, in the order in which they are listed to users."""
@@ -256,20 +260,20 @@ def row(kind: StepKind, table: dict[str, StepKind] = STEPS) -> StepKind:
 
 
 def collectives_from(state: State) -> list[StepKind]:
-    """Return what searches may take out of a state, or of shards of one dimension to another."""
+    """Return the steps that searches may use on sub-axes in a state."""
     return [kind for kind in STEPS.values() if kind.is_searched and kind.before == state]
 
 
 def step_between(before: State, after: State) -> StepKind | None:
     """Return the first step that takes sub-axes from one state to another, if there is one."""
-    found = (kind for kind in STEPS.values() if (kind.before, kind.after) == (before, after))
-    return next(found, None)
+    kinds = (kind for kind in STEPS.values() if (kind.before, kind.after) == (before, after))
+    return next(kinds, None)
 
 
 def _local_step(before: State, after: State, parameters: Sequence[Parameter]) -> StepKind | None:
-    """Return the local step from one state to another that takes none but some parameters."""
+    """Return the local step between two states that needs no parameters but ``parameters``."""
     for kind in STEPS.values():
-        needed = {one for one in kind.parameters if not one.hint}
+        needed = {parameter for parameter in kind.parameters if not parameter.hint}
         states = kind.before, kind.after
         if kind.local and states == (before, after) and needed <= set(parameters):
             return kind
@@ -277,9 +281,10 @@ def _local_step(before: State, after: State, parameters: Sequence[Parameter]) ->
 
 
 def local_twin(kind: StepKind) -> tuple[StepKind, ...] | None:
-    """Return the local steps equal to a reduction whose operand is replicated already.
+    """Return the local steps that equal a reduction on a replicated operand.
 
-    None for what is no reduction, or if there are none; no steps for an all_reduce.
+    The result is None if ``kind`` is no reduction or no local step equals it, and empty for an
+    all_reduce, which does nothing then.
     """
     if not kind.reduces or kind.after is None:
         return None
@@ -290,19 +295,19 @@ def local_twin(kind: StepKind) -> tuple[StepKind, ...] | None:
 
 
 def local_inverse(kind: StepKind) -> StepKind | None:
-    """Return the local step that takes a collective's result back to its operand, if one does."""
+    """Return the local step that turns a collective's result back into its operand, or None."""
     if not kind.sends or kind.before is None or kind.after is None or kind.exchanges:
         return None
     return _local_step(kind.after, kind.before, kind.parameters)
 
 
 # ---------------------------------------------------------------------------------------------
-# Where results lie
+# Where results lie in memory, and which steps change nothing
 # ---------------------------------------------------------------------------------------------
 
 
 def _transposed(shape: Shape, arguments: Arguments) -> int | None:
-    """A transpose moves nothing where a device has one row of what it exchanges."""
+    """Return offset 0 if a transpose exchanges only dimensions of local size 1, else None."""
     order = arguments["order"]
     assert isinstance(order, tuple)
     moved = [dim for dim in order if isinstance(dim, int) and shape[dim] > 1]
@@ -310,7 +315,7 @@ def _transposed(shape: Shape, arguments: Arguments) -> int | None:
 
 
 def _cut_off(shape: Shape, arguments: Arguments) -> int | None:
-    """What a pad only cuts off lies in one piece if nothing is split on dimensions before."""
+    """Return the offset of a pad that only cuts off and whose result is contiguous, else None."""
     dim, low, high = (arguments[name] for name in ("dim", "low", "high"))
     assert isinstance(dim, int) and isinstance(low, int) and isinstance(high, int)
     if low > 0 or high > 0 or math.prod(shape[:dim]) > 1:

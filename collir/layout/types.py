@@ -1,4 +1,4 @@
-"""The type of a distributed tensor: global shape, and a state on every sub-axis."""
+"""The type of a distributed tensor: its global shape, and its state on every sub-axis."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,13 +10,13 @@ from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
 
 State = Literal["partial", "root", "sharded", "replicated"]
-"""What a value is on a sub-axis."""
+"""The state of a value on a sub-axis."""
 
 MAX_DIMS = 32
-"""The most dimensions a tensor may have: as in older versions of numpy."""
+"""Largest number of dimensions of a tensor, as in older versions of numpy."""
 
 MAX_BYTES = 2**63 - 1
-"""The most bytes a tensor may have: sizes are signed 64-bit integers in what we emit."""
+"""Largest number of bytes of a tensor: emitted code has sizes as signed 64-bit integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,13 @@ class Dim:
 
 @dataclass(frozen=True)
 class DistType:
-    """A distributed tensor.
+    """The type of a distributed tensor; it is replicated on all sub-axes that it does not name.
 
-    ``dims`` carry the global shape. On the sub-axes in ``partial`` the true value is the
-    ``reduction`` over the coordinates; on those in ``root`` only coordinate 0 holds data; on those
-    that are named nowhere the value is replicated. ``reduction`` is set exactly if ``partial`` is
-    not empty: one operation per value.
+    Attributes:
+        dims: the global shape, and the sub-axes that shard each dimension.
+        partial: the sub-axes over whose coordinates the true value is the ``reduction``.
+        reduction: the one reduction of the value; None if and only if ``partial`` is empty.
+        root: the sub-axes of which only coordinate 0 holds data.
     """
 
     dtype: DType
@@ -52,7 +53,7 @@ class DistType:
         reduction: Reduction | None = None,
         root: Iterable[str] = (),
     ) -> "DistType":
-        """An unsharded tensor; the reduction is dropped where nothing is partial."""
+        """Return the type of an unsharded tensor; without partial sub-axes it has no reduction."""
         axes = frozenset(partial)
         return DistType(
             dtype, tuple(map(Dim, shape)), axes, reduction if axes else None, frozenset(root)
@@ -69,19 +70,19 @@ class DistType:
         return math.prod(self.shape)
 
     def local_shape(self, mesh: Mesh) -> tuple[int, ...]:
-        """The shape of one device's buffer."""
+        """Return the shape of one device's buffer."""
         return tuple(dim.size // mesh.group_size(dim.axes) for dim in self.dims)
 
     def local_bytes(self, mesh: Mesh) -> int:
-        """The bytes of one device's buffer."""
+        """Return the size of one device's buffer in bytes."""
         return math.prod(self.local_shape(mesh)) * self.dtype.bytes
 
     def dim_of(self, axis: str) -> int | None:
-        """The dimension that is sharded over a sub-axis, if one is."""
+        """Return the dimension that is sharded over a sub-axis, or None."""
         return next((i for i, dim in enumerate(self.dims) if axis in dim.axes), None)
 
     def state_of(self, axis: str) -> State:
-        """What the value is on a sub-axis."""
+        """Return the state of the value on a sub-axis."""
         if axis in self.partial:
             return "partial"
         if axis in self.root:
@@ -90,7 +91,7 @@ class DistType:
 
     @property
     def axes(self) -> list[str]:
-        """All sub-axes on which the value is not replicated."""
+        """The sub-axes on which the value is not replicated."""
         sharded = [axis for dim in self.dims for axis in dim.axes]
         return sharded + sorted(self.partial) + sorted(self.root)
 
@@ -98,7 +99,7 @@ class DistType:
         return self.text()
 
     def text(self, mesh: Mesh | None = None) -> str:
-        """The type as written in a ``.coll`` file; a mesh gives whole axes their short names."""
+        """Return the type as in a ``.coll`` file; a mesh gives whole axes their short names."""
 
         def listed(axes: Sequence[str]) -> str:
             return ", ".join(mesh.short(axes) if mesh else axes)
@@ -121,7 +122,7 @@ class DistType:
 
 
 def check_type(mesh: Mesh, tensor: DistType) -> None:
-    """Whether a type as written can exist on a mesh, in time independent of the devices.
+    """Check that a type can exist on a mesh, in time independent of the number of devices.
 
     Raises:
         LayoutError: too many dimensions, a sub-axis the mesh does not have or that is used twice,
@@ -135,7 +136,7 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
     axes = tensor.axes
     for axis in axes:
         if axis not in mesh.by_name:
-            raise LayoutError(unknown_axis(mesh, axis), axes=(axis,))
+            raise LayoutError(unknown_axis_message(mesh, axis), axes=(axis,))
         if axes.count(axis) > 1:
             raise LayoutError(
                 f"sub-axis {axis} is used twice: a value has one state on each sub-axis",
@@ -162,8 +163,8 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
         )
 
 
-def unknown_axis(mesh: Mesh, axis: str) -> str:
-    """What to say of a sub-axis that a mesh does not have."""
+def unknown_axis_message(mesh: Mesh, axis: str) -> str:
+    """Return the error message for a sub-axis that a mesh does not have."""
     name, _, level = axis.partition(".")
     declared = next((known for known in mesh.axes if known.name == name), None)
     if declared is None:

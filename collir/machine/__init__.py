@@ -1,6 +1,6 @@
-"""Hardware as plain values: levels, ports and devices. Nothing here knows of xDSL."""
+"""Machines as plain values: levels, ports and devices, without xDSL."""
 
-from collir.machine.fabric import Runtime, fabrics, runtime_of
+from collir.machine.fabric import Runtime, level_fabrics, runtime_of
 from collir.machine.model import (
     MAX_DEVICES,
     Device,
@@ -22,6 +22,6 @@ __all__ = [
     "MachineError",
     "PartLinks",
     "Runtime",
-    "fabrics",
+    "level_fabrics",
     "runtime_of",
 ]

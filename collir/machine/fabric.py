@@ -1,4 +1,4 @@
-"""What the links of a machine are made of, and which library therefore runs its collectives."""
+"""The kind of hardware that links each level, and the library that runs collectives on it."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -10,15 +10,15 @@ class Runtime(StrEnum):
     """The library that runs collectives on a machine."""
 
     NCCL = "nccl"
-    """Machines of GPUs: some level is made of NVLink or PCIe."""
+    """Machines of GPUs: at least one level is linked by NVLink or PCIe."""
     MPI = "mpi"
-    """Machines of CPUs: ranks meet in memory, or only on a network."""
+    """Machines of CPUs: ranks communicate through shared memory or a network."""
     XLA = "xla"
-    """Machines whose chips are linked to each other directly, as TPUs are."""
+    """Machines whose chips are linked directly to each other, such as TPUs."""
 
 
-def fabrics(levels: Sequence[Level]) -> list[Fabric]:
-    """What each level is made of: as said, or NVLink innermost and network outside of it."""
+def level_fabrics(levels: Sequence[Level]) -> list[Fabric]:
+    """Return the fabric of each level: as declared, else NVLink innermost and network outside."""
     last = len(levels) - 1
     return [
         level.fabric or (Fabric.NVLINK if index == last else Fabric.NETWORK)
@@ -28,7 +28,7 @@ def fabrics(levels: Sequence[Level]) -> list[Fabric]:
 
 def runtime_of(machine: Machine) -> Runtime:
     """Return the library that runs collectives on a machine, by its fabrics."""
-    kinds = set(fabrics(machine.levels))
+    kinds = set(level_fabrics(machine.levels))
     if kinds & {Fabric.NVLINK, Fabric.PCI}:
         return Runtime.NCCL
     return Runtime.XLA if Fabric.ICI in kinds else Runtime.MPI

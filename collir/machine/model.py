@@ -1,7 +1,7 @@
-"""A machine is a tree of levels, outermost first; every device is a leaf of it.
+"""Machines as trees of levels, outermost first, whose leaves are the devices.
 
-A level ``node[4]`` says: four children hang on one interconnect, each through one
-full-duplex port that all the devices below that child share.
+A level ``node[4]`` has four children on one interconnect. Each child is attached by one
+full-duplex port, which all devices below that child share.
 """
 
 import math
@@ -12,14 +12,14 @@ from functools import cached_property
 from itertools import pairwise
 
 MAX_DEVICES = 2**31 - 1
-"""The most devices a machine may have: ranks are C ints in MPI and NCCL."""
+"""Largest number of devices of a machine: ranks are C ints in MPI and NCCL."""
 
 
 _LARGE = 2**64
 
 
-def product(sizes: Iterable[int]) -> int:
-    """The product of positive sizes, or 2^64 if it is more: then it is too large anyway."""
+def saturated_product(sizes: Iterable[int]) -> int:
+    """Return the product of positive sizes, or 2^64 if it is at least that large."""
     total = 1
     for size in sizes:
         total *= size
@@ -29,47 +29,47 @@ def product(sizes: Iterable[int]) -> int:
 
 
 def devices_text(number: int) -> str:
-    """Return a number of devices in words: ``1 device``, ``2 devices``."""
+    """Return a number of devices as text: ``1 device``, ``2 devices``."""
     return "1 device" if number == 1 else f"{number} devices"
 
 
 def product_text(total: int) -> str:
-    """A product in a message."""
+    """Return a product of ``saturated_product`` as text."""
     return str(total) if total < _LARGE else "2^64 or more"
 
 
 class MachineError(ValueError):
-    """A level, device or machine that cannot exist; the text names what is wrong."""
+    """A level, device or machine that cannot exist; the message names the reason."""
 
 
 class LinkKind(StrEnum):
-    """How the children of a level are connected."""
+    """The shape of the interconnect between the children of a level."""
 
     SWITCH = "switch"
-    """Every child reaches every other through its own port."""
+    """A switch: each child sends to and receives from all others through its own port."""
     RING = "ring"
-    """Each child is linked to its two neighbours; the port is shared out over the two links."""
+    """A link between neighbours; the two links of a child share its port's bandwidth equally."""
     FULL = "full"
-    """A link between every two children; the port is shared out over the links."""
+    """A link between every two children; the links of a child share its port's bandwidth."""
     BUS = "bus"
-    """One medium that all children share: its bandwidth is that of a port."""
+    """One medium that all children share, with the bandwidth of one port."""
     TORUS = "torus"
-    """A ring in each of several dimensions; the port is shared out over the links of all."""
+    """A ring in each of several dimensions; all links of a child share its port's bandwidth."""
     LINKS = "links"
-    """As many links between two children as a matrix says; the port is all links of the child that
-    has the most."""
+    """A matrix of link counts between children; the port is all links of the child with the most
+    links."""
 
 
 class Fabric(StrEnum):
-    """What the links of a level are made of; runtimes such as NCCL treat them differently."""
+    """The hardware that links the children of a level; runtimes treat each kind differently."""
 
     NVLINK = "nvlink"
     PCI = "pci"
     NETWORK = "network"
     MEMORY = "memory"
-    """Memory that the processes of a host share."""
+    """Memory shared by the processes of a host."""
     ICI = "ici"
-    """Links from chip to chip, as between TPUs."""
+    """Direct links between chips, such as between TPUs."""
 
 
 def _check_positive(what: str, value: float) -> None:
@@ -78,21 +78,21 @@ def _check_positive(what: str, value: float) -> None:
 
 
 MAX_LINKS = 64
-"""The most children of a level whose links are a matrix."""
+"""Largest number of children of a level whose links are a matrix."""
 
 MAX_BESIDE = 2**16
-"""The most links between two children."""
+"""Largest number of parallel links between two children."""
 
 Matrix = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
 class PartLinks:
-    """The links of groups that extend over some of the children of a level only.
+    """The links available to groups that extend over only some of the children of a level.
 
     Attributes:
-        children: the most children of such a group.
-        port: the bandwidth of each child's port for it, in bytes/second; of a bus, of all together.
+        children: the largest number of children of such a group.
+        port: the bandwidth of each child's port in bytes/second; on a bus, of the shared medium.
         kind: a switch or a bus.
 
     Raises:
@@ -119,21 +119,21 @@ class PartLinks:
 class Level:
     """One level of a machine.
 
-    ``port`` is in bytes/second per direction and child, ``latency`` in seconds per message.
-    ``ports`` has a bandwidth for each child where they are not all alike (the same below each
-    parent); ``port`` then is the largest of them, so no child has more than ``port``.
-
-    ``shape`` are the dimensions of a torus, whose children count row by row. ``links`` is the
-    matrix of a level of links: how many there are between each two children.
-
-    ``taper`` says how many times less than all ports together the interconnect carries.
-    ``rails`` is the number of links a port consists of: the devices below a child are dealt out to
-    them in blocks of consecutive ranks, and each uses its own.
-    ``fabric`` is what the links are made of, where that is known.
-    ``parts`` are the links of groups that extend over some of the children only, fewest first:
-    the first entry with enough children counts, and beyond the last the level itself.
-    ``nvls`` is the bandwidth in bytes/second at which the switch reduces and multicasts (NVLink
-    SHARP), as nccl-tests report it for an all_reduce (busbw).
+    Attributes:
+        size: the number of children of each parent.
+        port: bytes/second per direction and child; with ``ports``, the largest of them.
+        latency: seconds per message.
+        taper: the bandwidth of all ports together divided by that of the interconnect; at least 1.
+        rails: the number of links in a port. The devices below a child are divided among them in
+            blocks of consecutive ranks, and each device uses only its own link.
+        fabric: the hardware of the links, if known.
+        ports: the bandwidth of each child's port where they differ; the same below each parent.
+        shape: the dimensions of a torus; its children are numbered row by row.
+        links: for the kind LINKS, the number of links between every two children.
+        parts: the links of groups that extend over only some of the children, fewest children
+            first. A group uses the first entry with enough children, or else the level itself.
+        nvls: bytes/second at which the switch reduces and multicasts (NVLink SHARP), as nccl-tests
+            report it for an all_reduce (busbw).
 
     Raises:
         MachineError: a size or a number of rails below 1, a bandwidth below 0.001 B/s, a
@@ -200,18 +200,19 @@ class Level:
 
     @property
     def fastest(self) -> float:
-        """The most bytes/second that any group gets through a port, or that count as much.
+        """An upper limit of the bytes/second of any group through a port.
 
-        An all_reduce of n ranks counts 2 (n-1)/n of its bytes, and in a switch that reduces those
-        of the ranks below it, 3 or more.
+        For a switch that reduces, the limit is the bandwidth that a port without it would need to
+        be as fast. ``nvls`` is a busbw: it counts 2 (m-1)/m of the bytes, m >= 3 being the ranks
+        below the switch, and a port counts 2 (n-1)/n for n ranks in all: at most 1.5 times as much.
         """
         return max(self.port, 1.5 * (self.nvls or 0.0), *(part.port for part in self.parts))
 
     def for_children(self, count: int) -> "Level":
-        """Return the level as a group sees it that extends over so many of its children."""
+        """Return the level with the links of a group that extends over ``count`` children."""
         if count == self.size or count == 1:
             return self
-        part = next((one for one in self.parts if count <= one.children), None)
+        part = next((part for part in self.parts if count <= part.children), None)
         if part is None:
             return self
         seen = replace(self.switched, port=part.port, ports=None, parts=(), nvls=None)
@@ -251,10 +252,10 @@ class Level:
                 f"the torus of level '{self.name}' has the shape {written}: it needs two "
                 "dimensions or more, of at least 2 each; one dimension is a ring"
             )
-        if product(shape) != self.size:
+        if (children := saturated_product(shape)) != self.size:
             raise MachineError(
                 f"the torus of level '{self.name}' has the shape {written}, which is "
-                f"{product_text(product(shape))}, for {_count(self.size, 'child', 'children')}"
+                f"{product_text(children)}, for {_count(self.size, 'child', 'children')}"
             )
 
     def _check_links(self) -> None:
@@ -266,10 +267,10 @@ class Level:
         name, size = f"the links of level '{self.name}'", len(links)
         if size > MAX_LINKS:
             raise MachineError(f"{name} are a matrix of {size} rows: at most {MAX_LINKS}")
-        for at, row in enumerate(links):
+        for child, row in enumerate(links):
             if len(row) != size:
                 raise MachineError(
-                    f"{name} need a square matrix: of {_count(size, 'row')}, row {at} has "
+                    f"{name} need a square matrix: of {_count(size, 'row')}, row {child} has "
                     f"{_count(len(row), 'number')}"
                 )
         if size != self.size:
@@ -277,34 +278,13 @@ class Level:
                 f"{name} are a matrix of {_count(size, 'row')} for "
                 f"{_count(self.size, 'child', 'children')}"
             )
-        for at, row in enumerate(links):
-            if row[at]:
-                raise MachineError(f"{name} have {row[at]} between child {at} and itself: say 0")
-            for other, count in enumerate(row):
-                if not 0 <= count <= MAX_BESIDE:
-                    raise MachineError(
-                        f"{name} have {count} between children {at} and {other}: 0 to {MAX_BESIDE} "
-                        "are possible"
-                    )
-                if count != links[other][at]:
-                    raise MachineError(
-                        f"{name} have {count} from child {at} to {other} and {links[other][at]} "
-                        "back: the matrix must be symmetric"
-                    )
-        reached = {0}
-        new = [0]
-        for at in new:  # grows
-            found = [other for other, count in enumerate(links[at]) if count]
-            new += [other for other in found if other not in reached]
-            reached.update(found)
-        if len(reached) < size:
-            apart = min(set(range(size)) - reached)
-            raise MachineError(f"{name} leave child {apart} without a way to child 0")
+        _check_symmetric(name, links)
+        _check_connected(name, links)
 
     @property
     def wires(self) -> int:
-        """How many links a port is shared out over, where children have links of their own: those
-        of the child with the most; else 0."""
+        """The number of links that share a port's bandwidth, of the child with the most links; 0
+        where children have no links of their own."""
         match self.kind:
             case LinkKind.RING:
                 return 2
@@ -318,16 +298,16 @@ class Level:
                 return 0
 
     def first(self, size: int) -> "Level":
-        """The same with only the first children, each with the port it has.
+        """Return the level with only its first ``size`` children, each with its port.
 
-        What a tapered interconnect carries stays what it was. Of a torus or a matrix there is
-        either all or one child.
+        The bandwidth of a tapered interconnect stays the same. A torus or a matrix of links can
+        only be kept whole or cut to one child.
         """
         if size == self.size:
             return self
+        smaller_parts = tuple(part for part in self.parts if part.children < size)
         if size > 1 and (seen := self.for_children(size)) is not self:
-            kept = tuple(part for part in self.parts if part.children < size)
-            return replace(seen, size=size, parts=kept)
+            return replace(seen, size=size, parts=smaller_parts)
         ports = self.ports and self.ports[:size]
         alone = size == 1 and self.kind in (LinkKind.TORUS, LinkKind.LINKS)
         return replace(
@@ -339,28 +319,60 @@ class Level:
             kind=LinkKind.SWITCH if alone else self.kind,
             shape=None if alone else self.shape,
             links=None if alone else self.links,
-            parts=tuple(part for part in self.parts if part.children < size),
+            parts=smaller_parts,
         )
 
     @property
     def switched(self) -> "Level":
-        """The same with a switch that carries all that its ports do, and such parts."""
+        """The level as a switch without a taper, and its parts as switches too."""
         parts = tuple(replace(part, kind=LinkKind.SWITCH) for part in self.parts)
         return replace(self, kind=LinkKind.SWITCH, taper=1.0, shape=None, links=None, parts=parts)
 
 
-def _count(number: int, one: str, more: str = "") -> str:
-    return f"{number} {one if number == 1 else more or one + 's'}"
+def _check_symmetric(name: str, links: Matrix) -> None:
+    """Check the numbers in a square matrix of links."""
+    for child, row in enumerate(links):
+        if row[child]:
+            raise MachineError(f"{name} have {row[child]} between child {child} and itself: say 0")
+        for other, count in enumerate(row):
+            if not 0 <= count <= MAX_BESIDE:
+                raise MachineError(
+                    f"{name} have {count} between children {child} and {other}: 0 to {MAX_BESIDE} "
+                    "are possible"
+                )
+            if count != links[other][child]:
+                raise MachineError(
+                    f"{name} have {count} from child {child} to {other} and {links[other][child]} "
+                    "back: the matrix must be symmetric"
+                )
+
+
+def _check_connected(name: str, links: Matrix) -> None:
+    reached = {0}
+    queue = [0]
+    for child in queue:  # the loop appends to the queue
+        neighbours = [other for other, count in enumerate(links[child]) if count]
+        queue += [other for other in neighbours if other not in reached]
+        reached.update(neighbours)
+    if len(reached) < len(links):
+        apart = min(set(range(len(links))) - reached)
+        raise MachineError(f"{name} leave child {apart} without a way to child 0")
+
+
+def _count(number: int, singular: str, plural: str = "") -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 @dataclass(frozen=True)
 class Device:
-    """What hangs at the leaves.
+    """The device at each leaf of a machine; values that are unknown are ``None`` or absent.
 
-    ``compute`` maps a dtype's name to FLOP/s, in the order written; ``memory`` is in bytes,
-    ``memory_bandwidth`` in bytes/second. ``reduction`` is the rate in bytes/second at which a
-    device adds a message it received to what it holds, where receiving does not hide that.
-    What is unknown is ``None`` or absent.
+    Attributes:
+        compute: pairs of a dtype's name and FLOP/s, in the order written.
+        memory: bytes.
+        memory_bandwidth: bytes/second.
+        reduction: bytes/second at which a device adds a received message to its own data, where
+            the time for that is not hidden by receiving.
 
     Raises:
         MachineError: a rate or a size that is not positive, a dtype named twice.
@@ -426,12 +438,14 @@ class Machine:
     @cached_property
     def devices(self) -> int:
         """The number of devices: the product of the levels' sizes."""
-        return product(level.size for level in self.levels)
+        return saturated_product(level.size for level in self.levels)
 
     @cached_property
     def symmetric(self) -> bool:
-        """Whether all children of a level are alike, and none is nearer to another than to a third:
-        so that the cost of a step depends on how many devices of each level take part alone."""
+        """True if all children of each level are alike and equally far from each other.
+
+        The cost of a step then depends only on how many devices of each level take part.
+        """
         return all(
             level.kind in (LinkKind.SWITCH, LinkKind.BUS) and level.rails == 1 and not level.ports
             for level in self.levels
@@ -440,13 +454,13 @@ class Machine:
     def first(self, sizes: Sequence[int]) -> "Machine":
         """Return the machine with only the first children of each level.
 
-        Of rails those are left that the devices which are left have; where these are no whole
-        number of rails, a port is as many as divide them.
+        A port keeps the rails that the remaining devices use. If the remaining devices do not fill
+        whole rails, the port keeps the largest number of rails that divides those devices.
 
         Raises:
             MachineError: a part of a torus, or of a matrix of links.
         """
-        levels = [one.first(size) for one, size in zip(self.levels, sizes, strict=True)]
+        levels = [level.first(size) for level, size in zip(self.levels, sizes, strict=True)]
         before = below = 1
         for index in reversed(range(len(levels))):
             rails = levels[index].rails
@@ -466,5 +480,5 @@ class Machine:
         return replace(self, levels=tuple(levels))
 
     def level(self, name: str) -> Level | None:
-        """The level of this name, if there is one."""
+        """Return the level with this name, or None."""
         return next((level for level in self.levels if level.name == name), None)

@@ -19,7 +19,7 @@ from collir.ir.names import set_name
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
 from collir.layout.steps import Argument, ArgumentKind, StepKind
-from collir.layout.types import unknown_axis
+from collir.layout.types import unknown_axis_message
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import SyntaxTree
@@ -122,7 +122,7 @@ class FunctionLowering(Lowering):
         axes: list[str] = []
         for token in tokens:
             if not (named := self.sub_axes(token)):
-                self.error(token, unknown_axis(self.mesh, str(token)))
+                self.error(token, unknown_axis_message(self.mesh, str(token)))
             axes.extend(named)
         return tuple(axes)
 

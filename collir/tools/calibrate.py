@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from collir.cost.calibration import CalibrationError, calibrate
-from collir.cost.calibration.problem import scipy
+from collir.cost.calibration.problem import scipy_function
 from collir.cost.model import CostModel
 from collir.dialects.machine import MachineOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources, render_all
@@ -130,7 +130,7 @@ def _run(options: argparse.Namespace, sources: Sources) -> None:
 def _check_scipy() -> None:
     """What is missing is said before anything is measured."""
     try:
-        scipy("optimize", "least_squares")
+        scipy_function("optimize", "least_squares")
     except CalibrationError as error:
         raise DiagnosticError(Diagnostic(error.message)) from error
 

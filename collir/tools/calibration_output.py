@@ -9,9 +9,9 @@ from typing import Any
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute
 
-from collir.cost.calibration import Calibration, Parameter, Residual
-from collir.cost.calibration.knobs import knobs_of, saying
-from collir.cost.calibration.values import median_error, worst
+from collir.cost.calibration import Calibration, FittedParameter, Residual
+from collir.cost.calibration.knobs import knobs_of, machine_with_values
+from collir.cost.calibration.values import median_error, worst_residual
 from collir.cost.model import CostModel
 from collir.dialects.machine import DeviceAttr, LevelAttr, MachineOp
 from collir.machine import Machine
@@ -41,7 +41,9 @@ class Result:
             for knob in knobs_of(self.fit.machine)
             if known[knob.name].value != known[knob.name].given
         ]
-        return saying(self.fit.machine, knobs, [rounded(known[knob.name].value) for knob in knobs])
+        return machine_with_values(
+            self.fit.machine, knobs, [rounded(known[knob.name].value) for knob in knobs]
+        )
 
 
 def rounded(value: float) -> float:
@@ -58,7 +60,7 @@ def _shown(name: str, value: float) -> str:
     return _quantity(name).format(rounded(value))
 
 
-def _interval(one: Parameter) -> str:
+def _interval(one: FittedParameter) -> str:
     """The interval; of one without an end, the other end."""
     low, high = (_shown(one.name, end) if 0 < end < math.inf else "" for end in (one.low, one.high))
     if low and high:
@@ -66,7 +68,7 @@ def _interval(one: Parameter) -> str:
     return f"at least {low}" if low else f"at most {high}" if high else "-"
 
 
-def _how(one: Parameter) -> str:
+def _how(one: FittedParameter) -> str:
     """How a number was found. Without more times than numbers nothing says how sure it is."""
     if not one.fitted:
         return one.reason
@@ -96,7 +98,7 @@ def report(result: Result) -> str:
 
 
 def _errors(residuals: Sequence[Residual]) -> list[str]:
-    most = worst(residuals)
+    most = worst_residual(residuals)
     if most is None:
         return ["-", "-", ""]
     one = most.sample.collective
@@ -121,7 +123,7 @@ def as_json(result: Result, text: str) -> dict[str, Any]:
     """All of it for programs: SI units, relative errors."""
 
     def errors(residuals: Sequence[Residual]) -> dict[str, Any]:
-        most = worst(residuals)
+        most = worst_residual(residuals)
         return {
             "times": len(residuals),
             "median_error": median_error(residuals) if residuals else None,
@@ -195,7 +197,7 @@ def _commented(text: str, fit: Calibration) -> Iterator[str]:
         yield line
 
 
-def _source(what: str, one: Parameter) -> str:
+def _source(what: str, one: FittedParameter) -> str:
     if one.fitted:
         interval = _interval(one)
         return f"{what}: {_how(one)}" + (f", 95 % interval {interval}." if interval != "-" else ".")

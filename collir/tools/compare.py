@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from collir.cost.calibration import Residual
-from collir.cost.calibration.values import median_error, worst
+from collir.cost.calibration.values import median_error, worst_residual
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
@@ -98,7 +98,7 @@ def _report(found: Sequence[Residual], model: CostModel) -> list[str]:
             ]
         )
     head = ["collective", "ranks", "bytes", "measured", "predicted", "ratio", "from"]
-    most = worst(found)
+    most = worst_residual(found)
     assert most is not None, "files without times are refused"
     return [
         *table(head, rows, left=1),
@@ -114,7 +114,7 @@ def _how(found: Sequence[Residual], model: CostModel) -> str:
 
 def _json(found: Sequence[Residual], model: CostModel) -> dict[str, Any]:
     """Return all of it for programs: bytes, seconds, relative errors."""
-    most = worst(found)
+    most = worst_residual(found)
     return {
         "costed": _how(found, model),
         "times": len(found),

@@ -1,4 +1,4 @@
-"""The formulas of the field on one level, NCCL's check values, and what differs between orders."""
+"""The textbook formulas on one level, check values of NCCL, and effects of the order of ranks."""
 
 import math
 from collections.abc import Callable
@@ -118,7 +118,7 @@ def test_trees_take_the_latency_of_their_height_and_their_bytes(p: int) -> None:
 
 
 def test_a_double_tree_carries_over_a_nic_what_was_measured() -> None:
-    """1 buffer on two nodes, 1.5 on three, 2 on four and more (layouts: D, 1.5 D, 2 D)."""
+    """A port carries 1 buffer on two nodes, 1.5 on three, and 2 on four and more."""
     for nodes, buffers in ((2, 1.0), (3, 1.5), (4, 2.0), (8, 2.0)):
         meter = Meter(Group.of(two_levels(nodes, 8), ("data.node", "data.gpu")))
         ALGORITHMS["all_reduce"]["double_binary_tree"](meter, N)
@@ -126,7 +126,7 @@ def test_a_double_tree_carries_over_a_nic_what_was_measured() -> None:
 
 
 def test_the_order_of_ranks_counts() -> None:
-    """Bytes through a NIC of 4 nodes of 8 GPUs: closed forms checked against messages elsewhere."""
+    """The bytes through a NIC of 4 nodes of 8 GPUs depend on the order of the ranks."""
     mesh, size = two_levels(4, 8), N
 
     def nic(order: tuple[str, str], kind: str, name: str) -> float:
@@ -149,7 +149,7 @@ def test_the_order_of_ranks_counts() -> None:
     ids=["ring", "full", "taper"],
 )
 def test_strided_pairs_inside_a_level(settings: dict[str, object], times: float) -> None:
-    """Pairs (0, 4), (1, 5) ... of eight: their bytes share the links that they have to take."""
+    """The pairs (0, 4), (1, 5) ... of eight children share the links on their way."""
     level = Level("gpu", 8, 1 / B, 0.0, **settings)  # pyright: ignore[reportArgumentType]
     axes = (Axis.placed("a", [Factor("gpu", 2)]), Axis.placed("b", [Factor("gpu", 4)]))
     mesh = Mesh("m", Machine("one", (level,)), axes)
@@ -159,7 +159,7 @@ def test_strided_pairs_inside_a_level(settings: dict[str, object], times: float)
 
 
 def test_one_rail_of_eight() -> None:
-    """One GPU of each node takes part: it has only its own NIC of the node's eight."""
+    """If one GPU of each node takes part, it has only its own NIC of the node's eight."""
     node, gpu = Level("node", 2, 8 / B, 0.0, rails=8), Level("gpu", 8, 100 / B, 0.0)
     axes = (Axis.placed("a", [Factor("node", 2)]), Axis.placed("b", [Factor("gpu", 8)]))
     mesh = Mesh("m", Machine("two", (node, gpu)), axes)
@@ -196,9 +196,9 @@ def test_every_model_costs_every_collective(model: str, kind: str) -> None:
     for mesh in (one_level(6), two_levels(3, 4)):
         for size in (1.0, 1e3, 1e9):
             collective = Collective(kind, mesh, tuple(mesh.by_name), size)
-            found = step_cost(collective, CostModel(model))
-            assert 0 < found.time < math.inf
-            assert found.bound <= found.time * (1 + 1e-9)
+            cost = step_cost(collective, CostModel(model))
+            assert 0 < cost.time < math.inf
+            assert cost.bound <= cost.time * (1 + 1e-9)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -218,10 +218,10 @@ def test_every_model_costs_every_collective(model: str, kind: str) -> None:
     ],
 )
 def test_latencies_of_nccl(ranks: int, algorithm: str, times: tuple[float, ...]) -> None:
-    """Check values for eight GPUs per node on Intel hosts, in microseconds."""
+    """The check values are for eight GPUs per node on Intel hosts, in microseconds."""
     for protocol, expected in zip(("LL", "LL128", "Simple"), times, strict=True):
-        found = nccl.latency(algorithm, protocol, "all_reduce", ranks, ranks // 8, Fabric.NVLINK)
-        assert found * 1e6 == pytest.approx(expected, abs=0.05)
+        latency = nccl.latency(algorithm, protocol, "all_reduce", ranks, ranks // 8, Fabric.NVLINK)
+        assert latency * 1e6 == pytest.approx(expected, abs=0.05)
 
 
 def test_nccl_takes_trees_for_small_and_rings_for_large_buffers() -> None:
@@ -236,10 +236,10 @@ def test_nccl_asks_the_fabric_what_a_node_is() -> None:
     """Two levels of NVLink are one node."""
     apart, together = two_levels(2, 8), two_levels(2, 8, 3.4e-6, node=Fabric.NVLINK)
     axes = ("data.node", "data.gpu")
-    two = nccl.estimate("all_reduce", Group.of(apart, axes), 8.0)
-    assert two.time * 1e6 == pytest.approx(25.2, abs=0.01)
-    one = nccl.estimate("all_reduce", Group.of(together, axes), 8.0)
-    assert one.time * 1e6 == pytest.approx(min(6.8 + 2 * 15 * 0.6, 6.6 + 30 * 0.6), abs=0.01)
+    two_nodes = nccl.estimate("all_reduce", Group.of(apart, axes), 8.0)
+    assert two_nodes.time * 1e6 == pytest.approx(25.2, abs=0.01)
+    one_node = nccl.estimate("all_reduce", Group.of(together, axes), 8.0)
+    assert one_node.time * 1e6 == pytest.approx(min(6.8 + 2 * 15 * 0.6, 6.6 + 30 * 0.6), abs=0.01)
 
 
 def test_nccl_has_no_other_algorithms() -> None:
@@ -261,8 +261,8 @@ def test_every_shipped_machine_has_a_cost_under_every_model() -> None:
             }}
         """)
         for model in ("alpha-beta", "p2", "nccl"):
-            [found] = collir.cost(module, model=model)
-            assert 0 < found.bound <= found.time * (1 + 1e-9)
+            [cost] = collir.cost(module, model=model)
+            assert 0 < cost.bound <= cost.time * (1 + 1e-9)
 
 
 def test_models_with_fixed_algorithms_refuse_others() -> None:
@@ -289,7 +289,7 @@ def test_busbw_is_that_of_nccl_tests() -> None:
 
 
 def test_p2_counts_only_bytes_over_bandwidth() -> None:
-    """Two nodes of 16 GPUs on one NIC each: [[2 2] [1 8]], 2 GiB, summed over axis 0."""
+    """The mesh is [[2 2] [1 8]] on two nodes of 16 GPUs with one NIC; 2 GiB, summed over axis 0."""
     node, gpu = Level("node", 2, 8e9, 20e-6), Level("gpu", 16, 270e9, 3e-6)
     axes = (
         Axis.placed("a", [Factor("node", 2), Factor("gpu", 2)]),

@@ -1,4 +1,4 @@
-"""The lower bounds in closed form: no algorithm beats them, and they cost little."""
+"""The lower bounds in closed form: no algorithm is faster, and they are cheap to compute."""
 
 import itertools
 import math
@@ -14,9 +14,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from machines import meshes, steps
 
-from collir.cost.bounds import bound
+from collir.cost.bounds import collective_bound
 from collir.cost.collectives.collective import Collective
-from collir.cost.model import CostModel, run, step_cost
+from collir.cost.model import CostModel, algorithm_estimate, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh
 from collir.machine import Level, LinkKind, Machine
@@ -26,8 +26,8 @@ KINDS = [(kind, name) for kind, names in ALGORITHMS.items() for name in names]
 
 @st.composite
 def collectives(draw: st.DrawFn, kind: str) -> Collective:
-    """A collective on a random machine; of the sub-axes beside it, some are at root, on some the
-    operand is replicated, and over the others it is distributed."""
+    """Draw a collective on a random machine; on each other sub-axis, the operand is at root,
+    replicated or distributed."""
     mesh, axes, root = draw(steps())
     beside = [axis for axis in mesh.by_name if axis not in axes and axis not in root]
     replicated = frozenset(axis for axis in beside if draw(st.booleans()))
@@ -39,7 +39,7 @@ sizes = st.sampled_from([1.0, 720.0, 720720.0, 1e9])
 
 @st.composite
 def permutes(draw: st.DrawFn) -> Collective:
-    """A permute between random layouts with equal numbers of shards."""
+    """Draw a permute between random layouts with equal numbers of shards."""
     mesh = draw(meshes().filter(lambda mesh: mesh.sub_axes))
     names = draw(st.permutations(list(mesh.by_name)))
     states = {name: draw(st.sampled_from("RSSOM")) for name in names}
@@ -48,24 +48,24 @@ def permutes(draw: st.DrawFn) -> Collective:
     count = draw(st.integers(0, len(free)))
     split = draw(st.integers(0, count))
     held = tuple(free[:split]), tuple(free[split:count])
-    found = [
+    candidates = [
         (tuple(order[:i]), tuple(order[i:j]))
         for order in itertools.permutations(free)
         for j in range(len(order) + 1)
         for i in range(j + 1)
     ]
     shards = [mesh.group_size(axes) for axes in held]
-    fits = [each for each in found if [mesh.group_size(axes) for axes in each] == shards]
-    wanted = draw(st.sampled_from(fits))
+    fits = [pair for pair in candidates if [mesh.group_size(axes) for axes in pair] == shards]
+    target = draw(st.sampled_from(fits))
     moves = tuple(
         DistType(
             DType.F32,
-            tuple(Dim(mesh.devices, axes) for axes in each),
+            tuple(Dim(mesh.devices, axes) for axes in layout),
             root=at_root,
         )
-        for each in (held, wanted)
+        for layout in (held, target)
     )
-    axes = mesh.ordered({axis for each in (*held, *wanted) for axis in each})
+    axes = mesh.ordered({axis for axes in (*held, *target) for axis in axes})
     assume(axes)
     distributed = {name for name in names if states[name] == "O"}
     replicated = frozenset(names) - set(axes) - at_root - distributed
@@ -85,16 +85,16 @@ def test_no_algorithm_is_faster(kind: str, name: str, data: st.DataObject) -> No
     collective = data.draw(collectives(kind))
     group = Group.of(collective.mesh, collective.axes, collective.at_root)
     try:
-        time = run(collective, group, name).time
+        time = algorithm_estimate(collective, group, name).time
     except CostError:  # not for this number of ranks, or this kind of level
         return
-    assert bound(collective).time <= time * (1 + 1e-9)
+    assert collective_bound(collective).time <= time * (1 + 1e-9)
 
 
 @settings(max_examples=75, deadline=None)
 @given(collective=permutes())
 def test_no_permute_is_faster(collective: Collective) -> None:
-    assert bound(collective).time <= step_cost(
+    assert collective_bound(collective).time <= step_cost(
         collective, CostModel("alpha-beta", order="written")
     ).time * (1 + 1e-9)
 
@@ -105,8 +105,8 @@ def test_no_permute_is_faster(collective: Collective) -> None:
 
 
 def mesh_on(*levels: Level) -> Mesh:
-    """A mesh with one axis over all levels."""
-    axis = Axis.placed("d", [Factor(each.name, each.size) for each in levels])
+    """Return a mesh with one axis over all levels."""
+    axis = Axis.placed("d", [Factor(level.name, level.size) for level in levels])
     return Mesh("m", Machine("m", levels), (axis,))
 
 
@@ -126,11 +126,11 @@ def mesh_on(*levels: Level) -> Mesh:
 )
 def test_one_level(kind: str, factor: int | None, p: int) -> None:
     mesh = mesh_on(Level("x", p, 5e9, 3e-6))
-    found = bound(Collective(kind, mesh, tuple(mesh.by_name), 1e6))
-    assert found.latency == pytest.approx(math.ceil(math.log2(p)) * 3e-6)
+    bound = collective_bound(Collective(kind, mesh, tuple(mesh.by_name), 1e6))
+    assert bound.latency == pytest.approx(math.ceil(math.log2(p)) * 3e-6)
     part = 1 if factor is None else factor * (p - 1) / p
-    assert found.bandwidth == pytest.approx(part * 1e6 / 5e9)
-    assert found.time == max(found.latency, found.bandwidth)
+    assert bound.bandwidth == pytest.approx(part * 1e6 / 5e9)
+    assert bound.time == max(bound.latency, bound.bandwidth)
 
 
 @pytest.mark.parametrize(
@@ -144,21 +144,21 @@ def test_one_level(kind: str, factor: int | None, p: int) -> None:
 )
 def test_four_nodes_of_two(kind: str, bandwidth: float) -> None:
     mesh = mesh_on(Level("x", 4, 1.0, 5.0), Level("y", 2, 100.0, 1.0))
-    found = bound(Collective(kind, mesh, ("d.x", "d.y"), 8))
-    assert found.bandwidth == pytest.approx(bandwidth)
-    assert found.latency == 10  # 1, 3, 9 nodes after two messages of either of two devices
+    bound = collective_bound(Collective(kind, mesh, ("d.x", "d.y"), 8))
+    assert bound.bandwidth == pytest.approx(bandwidth)
+    assert bound.latency == 10  # 1, 3, then 9 nodes, as two devices of a node send
 
 
-def two_axes(x: int, other: int, **options: float) -> Mesh:
-    """Axis ``a`` on ``x`` children of a level, axis ``b`` on as many as ``other``, and ``c`` on two
-    children of a level around it."""
+def two_axes(x: int, y: int, **options: float) -> Mesh:
+    """Return a mesh with axis ``a`` on ``x`` children of a level, axis ``b`` on ``y`` children, and
+    ``c`` on the two children of the level outside it."""
     levels = (
         Level("o", 2, options.get("around", 1.0), 0),
-        Level("x", x * other, 1.0, 0, taper=options.get("taper", 1.0)),
+        Level("x", x * y, 1.0, 0, taper=options.get("taper", 1.0)),
     )
     axes = (
         Axis.placed("a", [Factor("x", x)]),
-        Axis.placed("b", [Factor("x", other)]),
+        Axis.placed("b", [Factor("x", y)]),
         Axis.placed("c", [Factor("o", 2)]),
     )
     return Mesh("m", Machine("m", levels), axes)
@@ -167,14 +167,14 @@ def two_axes(x: int, other: int, **options: float) -> Mesh:
 def bandwidth_over_a(mesh: Mesh, kind: str, root: str = "", replicated: str = "") -> float:
     (a,) = (axis for axis in mesh.by_name if axis.startswith("a"))
     named = {axis[0]: axis for axis in mesh.by_name}
-    at_root, copies = (frozenset(named[c] for c in each) for each in (root, replicated))
-    return bound(Collective(kind, mesh, (a,), 12, at_root, copies)).bandwidth
+    at_root, copies = (frozenset(named[c] for c in letters) for letters in (root, replicated))
+    return collective_bound(Collective(kind, mesh, (a,), 12, at_root, copies)).bandwidth
 
 
 def test_idle_devices_may_reduce_for_others() -> None:
     mesh = two_axes(3, 2)
     assert bandwidth_over_a(mesh, "all_reduce") == pytest.approx(16)  # 2 * 2/3 * 12
-    # Everyone may send to an idle one, which sends the sum back: 12 through every port.
+    # All ranks may send to an idle rank, which sends the sum back: 12 bytes through every port.
     assert bandwidth_over_a(mesh, "all_reduce", root="b") == 12
     assert bandwidth_over_a(mesh, "all_reduce", root="c") == 12
     assert bandwidth_over_a(mesh, "all_gather", root="b") == 8
@@ -189,26 +189,32 @@ def test_copies_elsewhere_need_not_be_sent() -> None:
 
 
 def test_a_taper_may_be_gone_around() -> None:
-    # Two groups of three send 2 * 2 * 12 bytes; the interconnect carries 6/12, what is outside 0.5.
+    # Two groups of three send 2 * 2 * 12 bytes; the interconnect carries 6/12, the outer port 0.5.
     mesh = two_axes(3, 2, taper=12, around=0.5)
     assert bandwidth_over_a(mesh, "all_gather") == pytest.approx(48 / (0.5 + 0.5))
     assert bandwidth_over_a(mesh, "all_reduce") == pytest.approx(96 / (0.5 + 2 * 0.5))
     alone = mesh_on(Level("o", 1, 0.5, 0), Level("x", 6, 1.0, 0, taper=12))
-    found = bound(Collective("all_gather", alone, tuple(alone.by_name), 12))
-    assert found.bandwidth == pytest.approx(5 * 12 / 0.5)
+    bound = collective_bound(Collective("all_gather", alone, tuple(alone.by_name), 12))
+    assert bound.bandwidth == pytest.approx(5 * 12 / 0.5)
 
 
 def test_the_halves_of_a_ring_exchange_over_two_links() -> None:
-    # Each of 4 ranks in a half sends half of its 8 bytes to the other, over 2 links of 1 B/s.
+    # Each of the 4 ranks in a half sends half of its 8 bytes to the other half, over 2 links.
     mesh = mesh_on(Level("x", 8, 2.0, 0, LinkKind.RING))
     exchange = Collective("all_to_all", mesh, tuple(mesh.by_name), 8)
-    assert bound(exchange).bandwidth == 4 * 8 / 2 / 2
+    assert collective_bound(exchange).bandwidth == 4 * 8 / 2 / 2
 
 
 def test_a_bus_carries_everything() -> None:
     mesh = mesh_on(Level("x", 4, 2.0, 0, LinkKind.BUS))
-    assert bound(Collective("all_gather", mesh, tuple(mesh.by_name), 8)).bandwidth == 3 * 8 / 2
-    assert bound(Collective("all_reduce", mesh, tuple(mesh.by_name), 8)).bandwidth == 6 * 8 / 2
+    assert (
+        collective_bound(Collective("all_gather", mesh, tuple(mesh.by_name), 8)).bandwidth
+        == 3 * 8 / 2
+    )
+    assert (
+        collective_bound(Collective("all_reduce", mesh, tuple(mesh.by_name), 8)).bandwidth
+        == 6 * 8 / 2
+    )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -225,7 +231,7 @@ def test_a_bus_carries_everything() -> None:
     ],
 )
 def test_large_machines_cost_no_more_work(kind: str, name: str) -> None:
-    """As many calls of anything in traffic.py and group.py for 131,072 devices as for 8."""
+    """Functions of traffic.py and group.py are called as often for 131,072 devices as for 8."""
 
     def calls(*sizes: int) -> Counter[str]:
         levels = (Level(f"l{i}", n, 1e9, 1e-6) for i, n in enumerate(sizes))
@@ -241,8 +247,8 @@ def test_large_machines_cost_no_more_work(kind: str, name: str) -> None:
         before = sys.getprofile()
         sys.setprofile(profile)
         try:
-            run(collective, Group.of(mesh, collective.axes), name)
-            bound(collective)
+            algorithm_estimate(collective, Group.of(mesh, collective.axes), name)
+            collective_bound(collective)
         finally:
             sys.setprofile(before)
         return counted
@@ -303,6 +309,6 @@ def test_algorithms_reach_the_bounds(name: str, kind: str) -> None:
     times: list[float] = []
     for algorithm in ALGORITHMS[kind]:
         with suppress(CostError):  # not for this number of ranks, or this kind of level
-            times.append(run(collective, group, algorithm).time)
-    ratio = min(times) / bound(collective).time
+            times.append(algorithm_estimate(collective, group, algorithm).time)
+    ratio = min(times) / collective_bound(collective).time
     assert ratio == pytest.approx(NOT_REACHED.get((name, kind), 1.0), rel=1e-3)

@@ -1,5 +1,5 @@
-"""Fits of machines to measurements: exact ones give the machine back, noisy ones an interval that
-holds it, and what the measurements do not tell stays as it was."""
+"""Fits of machines to measurements: exact times give the machine back, noisy times an interval that
+contains it, and undetermined numbers stay as they were."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from collir.cost.calibration import (
     Calibration,
     CalibrationError,
-    Parameter,
+    FittedParameter,
     Sample,
     calibrate,
     problem,
 )
-from collir.cost.calibration.fit import divided
-from collir.cost.calibration.knobs import knobs_of, turned
+from collir.cost.calibration.fit import split_samples
+from collir.cost.calibration.knobs import knobs_of, machine_with_settings
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_estimate
 from collir.cost.network.group import Group
@@ -34,14 +34,14 @@ START = scaled(TWO, (0.1, 5, 7, 0.2))
 LARGE = (2.0**30, 2.0**32, 2.0**34)
 
 
-def by_name(fit: Calibration) -> dict[str, Parameter]:
-    return {one.name: one for one in fit.parameters}
+def by_name(fit: Calibration) -> dict[str, FittedParameter]:
+    return {parameter.name: parameter for parameter in fit.parameters}
 
 
 def truth(machine: Machine) -> dict[str, float]:
-    """The numbers of a machine, by name."""
+    """Return the numbers of a machine, by name."""
     knobs = knobs_of(machine)
-    return {knob.name: knob.shown(knob.read(machine)) for knob in knobs}
+    return {knob.name: knob.value_of(knob.setting(machine)) for knob in knobs}
 
 
 # --- exact measurements ---------------------------------------------------------------------------
@@ -53,8 +53,8 @@ ALGORITHMS = ["cheapest", "runtime", "ring", "direct", "halving_doubling", "pair
 @settings(
     max_examples=10,
     deadline=None,
-    derandomize=True,  # in about one of 100 random cases a fit ends in a wrong valley
-    phases=(Phase.explicit, Phase.generate),  # to shrink fits takes minutes
+    derandomize=True,  # about one in 100 random cases ends in a wrong valley
+    phases=(Phase.explicit, Phase.generate),  # shrinking takes minutes
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(
@@ -67,14 +67,16 @@ def test_exact_times_give_the_machine_back(
     start = scaled(machine, [10**power for power in powers])
     fit = calibrate(start, samples(machine, model, KINDS, SIZES[::3]), model)
     right = truth(machine)
-    everything = all(one.fitted for one in fit.parameters)
-    for one in fit.parameters:
-        if one.fitted:
-            assert one.value == pytest.approx(right[one.name], rel=1e-6 if everything else 0.05)
+    all_fitted = all(parameter.fitted for parameter in fit.parameters)
+    for parameter in fit.parameters:
+        if parameter.fitted:
+            assert parameter.value == pytest.approx(
+                right[parameter.name], rel=1e-6 if all_fitted else 0.05
+            )
         else:
-            assert one.reason
+            assert parameter.reason
     for residual in (*fit.fitted, *fit.held_back):
-        assert residual.error == pytest.approx(0, abs=1e-6 if everything else 0.05)
+        assert residual.error == pytest.approx(0, abs=1e-6 if all_fitted else 0.05)
 
 
 def test_it_starts_from_latencies_of_zero() -> None:
@@ -97,9 +99,9 @@ def test_ports_of_children_keep_their_proportions() -> None:
 def test_the_model_of_nccl_has_latencies_of_the_machine() -> None:
     model = CostModel("nccl", "ring")
     fit = calibrate(START, samples(TWO, model, ("all_reduce", "all_gather")), model)
-    for one in fit.parameters:
-        assert one.fitted
-        assert one.value == pytest.approx(truth(TWO)[one.name], rel=1e-3)
+    for parameter in fit.parameters:
+        assert parameter.fitted
+        assert parameter.value == pytest.approx(truth(TWO)[parameter.name], rel=1e-3)
 
 
 # --- noise ----------------------------------------------------------------------------------------
@@ -108,18 +110,18 @@ def test_the_model_of_nccl_has_latencies_of_the_machine() -> None:
 def test_a_few_outliers_pull_little() -> None:
     measured = samples(TWO, RING, KINDS, noise=0.01)
     for index in range(0, len(measured), 17):
-        one = measured[index]
-        measured[index] = Sample(one.collective, one.seconds * 20)
-    for one in calibrate(START, measured, RING).parameters:
-        assert one.fitted
-        assert one.value == pytest.approx(truth(TWO)[one.name], rel=0.05)
+        sample = measured[index]
+        measured[index] = Sample(sample.collective, sample.seconds * 20)
+    for parameter in calibrate(START, measured, RING).parameters:
+        assert parameter.fitted
+        assert parameter.value == pytest.approx(truth(TWO)[parameter.name], rel=0.05)
 
 
 def test_intervals_shrink_with_more_times() -> None:
     few = calibrate(START, samples(TWO, RING, KINDS, SIZES[::3], noise=0.02), RING)
     more = calibrate(
         START,
-        [one for seed in range(12) for one in samples(TWO, RING, KINDS, noise=0.02, seed=seed)],
+        [s for seed in range(12) for s in samples(TWO, RING, KINDS, noise=0.02, seed=seed)],
         RING,
     )
     for narrow, wide in zip(more.parameters, few.parameters, strict=True):
@@ -128,102 +130,107 @@ def test_intervals_shrink_with_more_times() -> None:
 
 @pytest.mark.slow
 def test_intervals_hold_the_truth_19_times_of_20() -> None:
-    """200 tries with 2 % noise: of 200 intervals that each hold with 95 %, 177 to 200 do, but in
-    one of thousand cases."""
+    """In 999 of 1000 cases, 177 to 200 of 200 intervals of 95 % contain the truth; noise is 2 %."""
     machine = Machine("m", (Level("node", 4, 12e9, 17e-6), Level("gpu", 4, 220e9, 4e-6)))
     held = dict.fromkeys(truth(machine), 0)
     errors: dict[str, list[float]] = {name: [] for name in held}
     for seed in range(200):
         measured = samples(machine, RING, ("all_reduce",), SIZES[2:8], noise=0.02, seed=seed)
-        for one in calibrate(machine, measured, RING).parameters:
-            held[one.name] += one.fitted and one.low <= truth(machine)[one.name] <= one.high
-            errors[one.name].append(abs(one.value / truth(machine)[one.name] - 1))
+        for number in calibrate(machine, measured, RING).parameters:
+            held[number.name] += (
+                number.fitted and number.low <= truth(machine)[number.name] <= number.high
+            )
+            errors[number.name].append(abs(number.value / truth(machine)[number.name] - 1))
     for name, count in held.items():
         assert 177 <= count <= 200, f"{name}: {count}"
         assert sorted(errors[name])[100] < 0.02
 
 
-# --- what is held back, and what the measurements do not tell -------------------------------------
+# --- points held back, and undetermined numbers ---------------------------------------------------
 
 
 def test_what_is_held_back_is_never_looked_at() -> None:
     measured = samples(TWO, RING, KINDS, SIZES[::2], noise=0.02)
-    used, kept = divided(measured, 0.2)
+    used, kept = split_samples(measured, 0.2)
     assert len(kept) == len(measured) // 5
-    assert {one.collective for one in used}.isdisjoint(one.collective for one in kept)
-    points = {one.collective for one in kept}
-    other = [
-        Sample(one.collective, one.seconds * (9 if one.collective in points else 1))
-        for one in measured
+    assert {sample.collective for sample in used}.isdisjoint(sample.collective for sample in kept)
+    points = {sample.collective for sample in kept}
+    changed = [
+        Sample(sample.collective, sample.seconds * (9 if sample.collective in points else 1))
+        for sample in measured
     ]
-    fit, same = calibrate(START, measured, RING), calibrate(START, other, RING)
+    fit, same = calibrate(START, measured, RING), calibrate(START, changed, RING)
     assert same.machine == fit.machine
-    assert [one.sample for one in fit.held_back] == list(kept)
+    assert [residual.sample for residual in fit.held_back] == list(kept)
     assert same.held_back[0].error < fit.held_back[0].error / 2 - 0.4
 
 
 def test_times_of_one_point_are_held_back_together() -> None:
     once = samples(TWO, RING)
-    _, kept = divided([sample for one in once for sample in (one, one)], 0.2)
-    assert len(kept) == 2 * len(divided(once, 0.2)[1])
-    assert divided(once, 0)[1] == ()
+    _, kept = split_samples([sample for sample in once for _ in range(2)], 0.2)
+    assert len(kept) == 2 * len(split_samples(once, 0.2)[1])
+    assert split_samples(once, 0)[1] == ()
     with pytest.raises(CalibrationError, match="the part that is held back"):
-        divided(once, 1)
+        split_samples(once, 1)
 
 
 def test_a_level_that_nothing_crosses_keeps_its_numbers() -> None:
     inside = samples(TWO, RING, over=[("a.gpu",)])
-    found = by_name(calibrate(START, inside, RING))
+    numbers = by_name(calibrate(START, inside, RING))
     for name in ("node.port", "node.latency"):
-        assert found[name].value == found[name].given
-        assert found[name].reason == "no measurement crosses level 'node'"
-    assert found["gpu.port"].value == pytest.approx(220e9)
+        assert numbers[name].value == numbers[name].given
+        assert numbers[name].reason == "no measurement crosses level 'node'"
+    assert numbers["gpu.port"].value == pytest.approx(220e9)
 
 
 def test_large_buffers_do_not_tell_latencies() -> None:
-    found = by_name(calibrate(START, samples(TWO, RING, sizes=LARGE, noise=0.02, seed=1), RING))
-    assert not found["node.latency"].fitted
-    assert not found["gpu.latency"].fitted
-    assert found["node.latency"].value == pytest.approx(85e-6)  # as it was
-    assert found["node.port"].value == pytest.approx(12e9, rel=0.03)
+    numbers = by_name(calibrate(START, samples(TWO, RING, sizes=LARGE, noise=0.02, seed=1), RING))
+    assert not numbers["node.latency"].fitted
+    assert not numbers["gpu.latency"].fitted
+    assert numbers["node.latency"].value == pytest.approx(85e-6)  # as it was
+    assert numbers["node.port"].value == pytest.approx(12e9, rel=0.03)
 
 
 def test_a_number_that_times_contradict_goes_as_near_to_them_as_it_must() -> None:
-    """Nothing here tells the latency, but 1 s is too much."""
+    """The measurements do not determine the latency, but exclude 1 s."""
     start = scaled(TWO, (1, 1, 1, 1 / 4e-6))
     measured = samples(TWO, RING, sizes=LARGE, over=[("a.gpu",)], noise=0.02)
-    found = by_name(calibrate(start, measured, RING))["gpu.latency"]
-    assert found.given == pytest.approx(1)
-    assert not found.fitted
-    assert found.value < 0.01
-    assert found.low <= found.value <= found.high
+    latency = by_name(calibrate(start, measured, RING))["gpu.latency"]
+    assert latency.given == pytest.approx(1)
+    assert not latency.fitted
+    assert latency.value < 0.01
+    assert latency.low <= latency.value <= latency.high
 
 
 def test_numbers_that_cannot_be_told_apart() -> None:
-    """A ring sends and reduces in proportion, whatever the size."""
+    """A ring sends and reduces in proportion for all sizes."""
     true = Machine("m", (Level("gpu", 4, 100e9, 3e-6),), Device(reduction=50e9))
     start = scaled(true, (2, 2, 1))
-    found = by_name(calibrate(start, samples(true, RING, ("all_reduce",)), RING))
-    assert found["reduction"].reason == "it cannot be told from gpu.port"
-    assert found["reduction"].value == pytest.approx(50e9)
-    assert found["gpu.port"].value == pytest.approx(100e9)
+    numbers = by_name(calibrate(start, samples(true, RING, ("all_reduce",)), RING))
+    assert numbers["reduction"].reason == "it cannot be told from gpu.port"
+    assert numbers["reduction"].value == pytest.approx(50e9)
+    assert numbers["gpu.port"].value == pytest.approx(100e9)
 
 
 def test_numbers_are_kept_as_asked() -> None:
     start = scaled(TWO, (1, 1.1, 1, 1))
     fit = calibrate(start, samples(TWO, RING, KINDS), RING, fixed=("node.latency",))
-    found = by_name(fit)["node.latency"]
-    assert (found.value, found.fitted, found.reason) == (found.given, False, "kept, as asked")
+    latency = by_name(fit)["node.latency"]
+    assert (latency.value, latency.fitted, latency.reason) == (
+        latency.given,
+        False,
+        "kept, as asked",
+    )
 
 
 def test_as_many_times_as_numbers_leave_no_interval() -> None:
     measured = samples(TWO, RING, ("all_reduce",), (64.0, 2.0**34), over=[("a.gpu",)])
-    found = by_name(calibrate(START, measured, RING, held_back=0))
-    assert found["gpu.port"].value == pytest.approx(220e9)
-    assert found["gpu.port"].high == float("inf")
+    numbers = by_name(calibrate(START, measured, RING, held_back=0))
+    assert numbers["gpu.port"].value == pytest.approx(220e9)
+    assert numbers["gpu.port"].high == float("inf")
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refused input --------------------------------------------------------------------------------
 
 
 def test_what_cannot_be_fitted() -> None:
@@ -234,9 +241,9 @@ def test_what_cannot_be_fitted() -> None:
     with pytest.raises(CalibrationError, match="x:1: a time must be positive, not nan"):
         Sample(Collective("all_reduce", mesh_of(TWO), ("a.gpu",), 1.0), float("nan"), "x:1")
     six = Machine("six", (Level("gpu", 6, 1e9, 1e-6),))
-    one = Collective("all_gather", mesh_of(six), ("a.gpu",), 1e6, algorithm="recursive_doubling")
+    step = Collective("all_gather", mesh_of(six), ("a.gpu",), 1e6, algorithm="recursive_doubling")
     with pytest.raises(CalibrationError, match=r"x:3: the recursive_doubling all_gather needs"):
-        calibrate(six, [Sample(one, 1e-3, "x:3")])
+        calibrate(six, [Sample(step, 1e-3, "x:3")])
 
 
 def test_scipy_is_asked_for_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,13 +265,13 @@ def test_knobs_turn_what_they_are_called() -> None:
         "gpu.latency",
         "reduction",
     ]
-    settings = [knob.read(machine) for knob in knobs]
-    assert turned(machine, knobs, settings) == machine
-    double = turned(machine, knobs, [2 * setting for setting in settings])
+    settings = [knob.setting(machine) for knob in knobs]
+    assert machine_with_settings(machine, knobs, settings) == machine
+    double = machine_with_settings(machine, knobs, [2 * setting for setting in settings])
     mesh = mesh_of(machine)
-    one = Collective("all_reduce", mesh, ("a.node", "a.gpu"), 1e7)
-    two = replace(one, mesh=replace(mesh, machine=double))
-    times = [step_estimate(each, RING)[1].time for each in (one, two)]
+    step = Collective("all_reduce", mesh, ("a.node", "a.gpu"), 1e7)
+    doubled = replace(step, mesh=replace(mesh, machine=double))
+    times = [step_estimate(collective, RING)[1].time for collective in (step, doubled)]
     assert times[1] == pytest.approx(2 * times[0])
     alone = Machine("m", (Level("node", 1, 1e9, 1e-6), Level("gpu", 2, 1e9, 1e-6)))
     assert [knob.name for knob in knobs_of(alone)] == ["gpu.port", "gpu.latency"]
@@ -324,15 +331,15 @@ OSU = """\
 
 
 def test_what_nccl_tests_print() -> None:
-    found = files.read(NCCL, "all_reduce")
-    (table,) = found.tables
+    tables = files.read(NCCL, "all_reduce")
+    (table,) = tables.tables
     assert table.hosts == (2, 2)
     assert [(row.kind, row.size, row.seconds, row.place.line) for row in table.rows] == [
         ("all_reduce", 128, pytest.approx(32.31e-6), 14),
         ("all_reduce", 128, pytest.approx(25.35e-6), 14),
         ("all_reduce", 1024, pytest.approx(1e-4), 15),
     ]
-    assert [(one.place.line, one.message) for one in found.remarks] == [
+    assert [(remark.place.line, remark.message) for remark in tables.remarks] == [
         (1, "a line of size 0: left out"),
         (15, "3 elements were wrong: this time is left out"),
     ]
@@ -344,25 +351,25 @@ def test_old_tables_of_nccl_tests_and_those_behind_prefixes() -> None:
     tagged = "".join(f" 0: {line}\n" for line in OLD.splitlines())
     assert len(files.read(tagged, "all_reduce").tables[0].rows) == 2
     both = f"$ all_gather_perf -g 8\n{OLD}# Collective test starting: sendrecv_perf\n{NCCL}"
-    found = files.read(both)
-    assert [table.rows[0].kind for table in found.tables] == ["all_gather"]
-    assert any("no collective whose times are read" in one.message for one in found.remarks)
+    tables = files.read(both)
+    assert [table.rows[0].kind for table in tables.tables] == ["all_gather"]
+    assert any("no collective whose times are read" in r.message for r in tables.remarks)
 
 
 def test_what_the_osu_benchmarks_print() -> None:
-    found = files.read(OSU)
-    rows = [[(row.kind, row.size, row.per_rank) for row in table.rows] for table in found.tables]
+    tables = files.read(OSU)
+    rows = [[(row.kind, row.size, row.per_rank) for row in table.rows] for table in tables.tables]
     assert rows == [
         [("all_gather", 1, True), ("all_gather", 1048576, True)],
         [("all_reduce", 4, False)],
         [("broadcast", 8, False)],
     ]
-    assert found.tables[0].rows[1].seconds == pytest.approx(104.3e-6)
-    assert [one.place.line for one in found.remarks] == [16]
+    assert tables.tables[0].rows[1].seconds == pytest.approx(104.3e-6)
+    assert [remark.place.line for remark in tables.remarks] == [16]
     gather, reduce, message = (
-        files.samples(TWO, replace(found, tables=(table,)), "x", over)[-1]
+        files.samples(TWO, replace(tables, tables=(table,)), "x", over)[-1]
         for table, over in zip(
-            found.tables,
+            tables.tables,
             (parts("gpu", Place(1)), parts("node:2*gpu:2", Place(1)), parts("gpu:2", Place(1))),
             strict=True,
         )
@@ -415,9 +422,9 @@ def test_groups_over_parts_of_levels(over: str, own_ranks: int, beside: int) -> 
 def test_hosts_are_the_children_of_a_network(hosts: tuple[int, ...], over: str) -> None:
     row = Row("all_reduce", 64, 1.0, Place(1))
     tables = Tables("", (Table((row,), Place(1), hosts=hosts),))
-    (found,) = files.samples(TWO, tables, "x")
+    (sample,) = files.samples(TWO, tables, "x")
     (expected,) = files.samples(TWO, tables, "x", parts(over, Place(1)))
-    assert found.collective == expected.collective
+    assert sample.collective == expected.collective
 
 
 @pytest.mark.parametrize(
@@ -450,16 +457,16 @@ def test_racks_fill_from_the_inside() -> None:
     row = Row("all_reduce", 64, 1.0, Place(1))
     for count, over in ((2, "node:2*gpu"), (8, "rack*node*gpu")):
         tables = Tables("", (Table((row,), Place(1), hosts=(2,) * count),))
-        (found,) = files.samples(racks, tables, "x")
+        (sample,) = files.samples(racks, tables, "x")
         (expected,) = files.samples(racks, tables, "x", parts(over, Place(1)))
-        assert found.collective == expected.collective
+        assert sample.collective == expected.collective
     with pytest.raises(ReadError, match=r"6 hosts are not a part of rack\[2\], node\[4\]"):
         files.samples(racks, Tables("", (Table((row,), Place(1), hosts=(2,) * 6),)), "x")
 
 
 @pytest.mark.parametrize("text", [NCCL, OLD, OSU, own.written(Tables("", ()))], ids=range(4))
 def test_damaged_files_are_refused_or_read(text: str) -> None:
-    """Cut off, and with words changed, at random: times that are read are times."""
+    """Files are cut off and words in them changed at random; all times that are read are valid."""
     rng = random.Random(text)
     words = ["nan", "-1", "0", "9" * 400, "1e999", "# size count type", "\x00", "Rank", "1e-320"]
     for _ in range(150):
@@ -468,11 +475,11 @@ def test_damaged_files_are_refused_or_read(text: str) -> None:
             changed[rng.randrange(len(changed))] = rng.choice(words)
         damaged = " ".join(changed)[: rng.randint(0, len(text))]
         try:
-            found = files.read(damaged, "all_reduce")
+            tables = files.read(damaged, "all_reduce")
         except ReadError as error:
             assert 1 <= error.place.line <= damaged.count("\n") + 1
             continue
-        for table in found.tables:
+        for table in tables.tables:
             assert table.rows
             for row in table.rows:
                 assert 0 < row.size < 2**63

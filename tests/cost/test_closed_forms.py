@@ -1,4 +1,4 @@
-"""The closed forms against every message of every device, on small machines of all kinds."""
+"""The closed forms against all messages of all devices, on small machines of all kinds."""
 
 import pytest
 from algorithms import ALGORITHMS

@@ -1,4 +1,4 @@
-"""Computations: what they take, what runs beside them, what they leave as it is."""
+"""Computations: their times, the steps that overlap them, and their buffers."""
 
 from textwrap import dedent
 
@@ -18,25 +18,25 @@ mesh @m on @c { data = node:2 * gpu:4 }
 
 
 def simulated(function: str) -> Simulation:
-    [found] = simulate(collir.parse(MESH + dedent(function)))
-    return found
+    [simulation] = simulate(collir.parse(MESH + dedent(function)))
+    return simulation
 
 
 def test_it_takes_what_the_device_needs_for_it() -> None:
-    found = simulated("""\
+    simulation = simulated("""\
         func @f(%x: f32[64]) -> f32[64] on @m {
           %a = compute %x flops 2e9
           %b = compute %a flops 1e9
           return %b
         }""")
-    assert found.time == pytest.approx(3e-3)
-    assert found.scaled(2).time == pytest.approx(6e-3)
-    assert found.peak == 2 * 64 * 4  # %x, and the result, which %x is copied to
+    assert simulation.time == pytest.approx(3e-3)
+    assert simulation.scaled(2).time == pytest.approx(6e-3)
+    assert simulation.peak == 2 * 64 * 4  # %x, and the result, to which %x is copied
 
 
 def test_what_is_async_runs_beside_it() -> None:
-    """The first all_reduce while the second gradient is computed; that of the second behind it."""
-    found = simulated("""\
+    """The first all_reduce overlaps the second computation; the second all_reduce follows both."""
+    simulation = simulated("""\
         func @f(%x: f32[1048576] partial(sum: data), %y: f32[1048576] partial(sum: data))
             -> (f32[1048576], f32[1048576]) on @m {
           %a = compute %x flops 1e9
@@ -45,7 +45,8 @@ def test_what_is_async_runs_beside_it() -> None:
           %d = all_reduce %c over data async
           return %b, %d
         }""")
-    spans = {step.result: span for step, span in zip(found.steps, found.spans, strict=True)}
+    timed = zip(simulation.steps, simulation.spans, strict=True)
+    spans = {step.result: span for step, span in timed}
     assert spans["a"] == (0.0, pytest.approx(1e-3))
     assert spans["b"][0] == pytest.approx(1e-3)
     assert spans["c"] == (pytest.approx(1e-3), pytest.approx(2e-3))
@@ -53,8 +54,8 @@ def test_what_is_async_runs_beside_it() -> None:
 
 
 def test_what_waits_for_its_stream_keeps_nothing_else() -> None:
-    """The second all_reduce is queued behind the first; the computation need not wait for that."""
-    found = simulated("""\
+    """The second all_reduce is queued behind the first; the computation does not wait for it."""
+    simulation = simulated("""\
         func @f(%x: f32[1048576] partial(sum: data), %y: f32[1048576] partial(sum: data))
             -> (f32[1048576], f32[1048576], f32[1048576] partial(sum: data)) on @m {
           %b = all_reduce %x over data async
@@ -62,26 +63,26 @@ def test_what_waits_for_its_stream_keeps_nothing_else() -> None:
           %c = compute %y flops 1e9
           return %b, %d, %c
         }""")
-    each = zip(found.steps, found.spans, strict=True)
-    spans = {step.result: span for step, span in each if step.kind != COPY}
+    timed = zip(simulation.steps, simulation.spans, strict=True)
+    spans = {step.result: span for step, span in timed if step.kind != COPY}
     assert spans["d"][0] == pytest.approx(spans["b"][1])
     assert spans["c"][0] == 0.0
 
 
 def test_all_operands_are_waited_for() -> None:
-    found = simulated("""\
+    simulation = simulated("""\
         func @f(%x: f32[64], %w: f32[1048576@data]) -> f32[64] on @m {
           %b = all_gather %w over data dim 0 async
           %c = compute %x, %b flops 1e6
           return %c
         }""")
-    (_, end), (start, _), _ = found.spans  # the result, which lies in %x, is copied in the end
+    (_, end), (start, _), _ = simulation.spans  # the result, which lies in %x, is copied at the end
     assert start == pytest.approx(end)
 
 
 @pytest.mark.parametrize("target", ["mpi", "nccl", "mpi4py", "torch"])
 def test_what_it_waits_for_is_in_the_code(target: str) -> None:
-    """Though nothing else uses it."""
+    """The code waits for an operand although nothing else uses it."""
     module = collir.parse(
         MESH
         + dedent("""\

@@ -1,4 +1,4 @@
-"""Bounds by cuts: by hand on uneven networks, against all cuts, and against the closed forms."""
+"""Bounds by cuts: examples of uneven networks, against all cuts, and against the closed forms."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seeds import fresh
 from topologies import kinds_of, some_level
 
-from collir.cost.bounds import bound
+from collir.cost.bounds import collective_bound
 from collir.cost.collectives.collective import Collective
 from collir.cost.network.cuts import (
     MAX_GRAPH,
@@ -28,7 +28,7 @@ from collir.machine import Level, LinkKind, Machine
 
 
 def nodes_of_gpus(*nodes: tuple[int, float, float]) -> tuple[Network, list[Node]]:
-    """Nodes of (GPUs, bandwidth of a GPU, bandwidth of the NIC) on one switch."""
+    """Return nodes on one switch, each (GPUs, bandwidth of a GPU, bandwidth of the NIC)."""
     links: dict[tuple[Node, Node], float] = {}
     for n, (gpus, port, nic) in enumerate(nodes):
         links |= {(f"node{n}", "top"): nic}
@@ -44,20 +44,20 @@ def nodes_of_gpus(*nodes: tuple[int, float, float]) -> tuple[Network, list[Node]
 
 def test_two_even_nodes() -> None:
     network, gpus = nodes_of_gpus((4, 100, 10), (4, 100, 10))
-    assert all_gather_bound(network, gpus, 800) == 40  # four of eight parts through a NIC
+    assert all_gather_bound(network, gpus, 800) == 40  # four of eight parts go through a NIC
     assert reduce_scatter_bound(network, gpus, 800) == 40
     assert all_reduce_bound(network, gpus, 800) == 80
 
 
 def test_a_node_with_more_gpus_sends_more() -> None:
     network, gpus = nodes_of_gpus((6, 100, 10), (2, 100, 10))
-    assert all_gather_bound(network, gpus, 800) == 60  # 6/8 of it leaves the large node
+    assert all_gather_bound(network, gpus, 800) == 60  # 6/8 of the data leaves the large node
     assert reduce_scatter_bound(network, gpus, 800) == 60
     assert all_reduce_bound(network, gpus, 800) == 80  # and not twice 60: M / 10
 
 
 def test_a_slower_nic_limits_its_own_node_only() -> None:
-    # Three nodes: the slow one must get the other two's 6/8 through 5 B/s. An all_reduce: all of M
+    # Three nodes: the slow node gets the others' 6/8 through 5 B/s. An all_reduce sends all of M
     # through 5 B/s, 160; in three parts 4 M / (20 + 20 + 5) = 71.
     network, gpus = nodes_of_gpus((3, 100, 20), (3, 100, 20), (2, 100, 5))
     assert all_gather_bound(network, gpus, 800) == 120
@@ -69,17 +69,17 @@ def test_parts_may_lie_on_different_levels() -> None:
     # where single GPUs (14 M / 1 + ...) and whole nodes (2 M / (1000 + 10)) are no limit.
     network, gpus = nodes_of_gpus((4, 10, 1000), (4, 1000, 10))
     assert all_reduce_bound(network, gpus, 100) == 16
-    assert all_gather_bound(network, gpus, 100) == 8.75  # 7/8 of it into one of the slow GPUs
+    assert all_gather_bound(network, gpus, 100) == 8.75  # 7/8 of the data into a slow GPU
 
 
 def test_a_fast_device_on_slow_switches_is_no_limit() -> None:
     network = Network.both_ways({("g0", "s"): 9, ("g1", "s"): 3, ("g2", "s"): 2})
-    assert all_gather_bound(network, ["g0", "g1", "g2"], 12) == 4  # 2/3 of it into the slowest
+    assert all_gather_bound(network, ["g0", "g1", "g2"], 12) == 4  # 2/3 goes into the slowest
     assert all_reduce_bound(network, ["g0", "g1", "g2"], 12) == 6  # M / 2; parts: 4 M / 10
 
 
 def test_directions_differ() -> None:
-    # A ring of one direction: everything but a node's own share passes each of its links.
+    # A ring of one direction: all data but a node's own share passes each of its links.
     ring = Network({(i, (i + 1) % 4): 2.0 for i in range(4)})
     assert all_gather_bound(ring, range(4), 8) == 3
     assert reduce_scatter_bound(ring, range(4), 8) == 3
@@ -92,10 +92,10 @@ def test_directions_differ() -> None:
 
 def test_what_is_cut_off() -> None:
     network = Network({("a", "b"): 1.0, ("b", "a"): 0.0})
-    for each in (all_gather_bound, reduce_scatter_bound, all_reduce_bound):
-        assert math.isinf(each(network, "ab", 1))
-        assert each(network, "a", 1) == 0
-        assert each(network, "", 1) == 0
+    for bound in (all_gather_bound, reduce_scatter_bound, all_reduce_bound):
+        assert math.isinf(bound(network, "ab", 1))
+        assert bound(network, "a", 1) == 0
+        assert bound(network, "", 1) == 0
     assert math.isinf(all_gather_bound(network, "abc", 1))
     with pytest.raises(CostError, match="a -> b has no bandwidth of nan"):
         Network({("a", "b"): math.nan})
@@ -141,7 +141,7 @@ def reduce_of_all_cuts(network: Network, compute: Sequence[Node], size: float) -
 
 
 def all_parts(network: Network, compute: Sequence[Node]) -> Iterator[list[set[Node]]]:
-    """All disjoint parts that hold all compute nodes; switches in one of them or in none."""
+    """Yield all disjoint parts that hold all compute nodes; a switch is in one part or none."""
 
     def extend(parts: list[set[Node]], rest: Sequence[Node]) -> Iterator[list[set[Node]]]:
         if not rest:
@@ -175,12 +175,12 @@ def check(network: Network, compute: Sequence[Node], exact: bool) -> None:
     assert reduce_scatter_bound(network, compute, 60) == pytest.approx(
         gather_of_all_cuts(network.reversed, compute, 60), rel=1e-12
     )
-    found = all_reduce_bound(network, compute, 60)
+    bound = all_reduce_bound(network, compute, 60)
     cuts = reduce_of_all_cuts(network, compute, 60)
     best = max(cuts, reduce_of_all_parts(network, compute, 60))
-    assert cuts * (1 - 1e-12) <= found <= best * (1 + 1e-12)
+    assert cuts * (1 - 1e-12) <= bound <= best * (1 + 1e-12)
     if exact:
-        assert found == pytest.approx(best, rel=1e-12)
+        assert bound == pytest.approx(best, rel=1e-12)
 
 
 bandwidths = st.sampled_from([1.0, 1.0, 2.0, 3.0, 10.0, 0.1])
@@ -188,21 +188,21 @@ bandwidths = st.sampled_from([1.0, 1.0, 2.0, 3.0, 10.0, 0.1])
 
 @st.composite
 def trees(draw: st.DrawFn, most: int = 7) -> tuple[Network, list[Node]]:
-    """Any tree: compute nodes anywhere, the two directions of a link alike or not."""
+    """Draw a tree with compute nodes anywhere, whose links may differ by direction."""
     count = draw(st.integers(2, most))
     even = draw(st.booleans())
     links: dict[tuple[Node, Node], float] = {}
     for node in range(1, count):
-        other = draw(st.integers(0, node - 1))
-        links[node, other] = draw(bandwidths)
-        links[other, node] = links[node, other] if even else draw(bandwidths)
+        parent = draw(st.integers(0, node - 1))
+        links[node, parent] = draw(bandwidths)
+        links[parent, node] = links[node, parent] if even else draw(bandwidths)
     compute = draw(st.sets(st.integers(0, count - 1), min_size=2))
     return Network(links), [*sorted(compute)]
 
 
 @st.composite
 def networks(draw: st.DrawFn) -> tuple[Network, list[Node]]:
-    """Any network, connected or not; few switches."""
+    """Draw a network with few switches, connected or not."""
     count = draw(st.integers(2, 6))
     ends = st.integers(0, count - 1)
     links: dict[tuple[Node, Node], float] = {(0, 1): draw(bandwidths)}
@@ -228,7 +228,7 @@ def test_on_networks_no_cut_is_missed(each: tuple[Network, list[Node]]) -> None:
 
 
 def test_a_ring_and_a_link_beside_it_are_no_tree() -> None:
-    """They have as many links as a tree of their nodes."""
+    """Together they have as many links as a tree of their nodes."""
     links: dict[tuple[Node, Node], float] = {(0, 1): 1, (1, 2): 1, (2, 0): 1, (3, 4): 1}
     check(Network.both_ways(links), [0, 1], exact=False)
 
@@ -247,7 +247,7 @@ def test_seven_compute_nodes() -> None:
 def _hanging_parts(
     network: Network, gpus: Sequence[Node], switches: Sequence[Node]
 ) -> Iterator[float]:
-    """All partitions of seven compute nodes, each part with the best of all sets of switches."""
+    """Compare with all partitions of seven compute nodes, with the best switches for each part."""
     around = {
         frozenset(part): min(out(network, part | more) for more in subsets(switches))
         for part in subsets(gpus)
@@ -265,7 +265,7 @@ def _hanging_parts(
 
 @st.composite
 def machines(draw: st.DrawFn) -> Machine:
-    """Up to 24 devices on one to three levels of plain switches."""
+    """Draw a machine of up to 24 devices on one to three levels of plain switches."""
     sizes = draw(
         st.lists(st.integers(1, 5), min_size=1, max_size=3).filter(lambda s: math.prod(s) <= 24)
     )
@@ -276,7 +276,7 @@ def machines(draw: st.DrawFn) -> Machine:
 def closed(machine: Machine, kind: str, size: float) -> float:
     axis = Axis.placed("d", [Factor(level.name, level.size) for level in machine.levels])
     mesh = Mesh("m", machine, (axis,))
-    return bound(Collective(kind, mesh, tuple(mesh.by_name), size)).bandwidth
+    return collective_bound(Collective(kind, mesh, tuple(mesh.by_name), size)).bandwidth
 
 
 BOUNDS = {
@@ -291,8 +291,8 @@ BOUNDS = {
 @given(machine=machines())
 def test_the_closed_form_on_switches_is_the_cut(kind: str, machine: Machine) -> None:
     if machine.devices > 1:
-        found = BOUNDS[kind](machine_graph(machine), range(machine.devices), 1e6)
-        assert found == pytest.approx(closed(machine, kind, 1e6), rel=1e-12)
+        bound = BOUNDS[kind](machine_graph(machine), range(machine.devices), 1e6)
+        assert bound == pytest.approx(closed(machine, kind, 1e6), rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", BOUNDS)
@@ -302,13 +302,13 @@ def test_ports_are_cuts_on_every_kind(kind: str, link: str) -> None:
     outer = link if link in kinds_of(3) else LinkKind.SWITCH
     levels = some_level(rng, "x", 3, 2e9, 0, outer), some_level(rng, "y", 4, 3e9, 0, link)
     switch = Machine("m", tuple(Level(x.name, x.size, x.port, 0) for x in levels))
-    found = BOUNDS[kind](machine_graph(Machine("m", levels)), range(12), 1e6)
-    assert found >= closed(switch, kind, 1e6) * (1 - 1e-12)
+    bound = BOUNDS[kind](machine_graph(Machine("m", levels)), range(12), 1e6)
+    assert bound >= closed(switch, kind, 1e6) * (1 - 1e-12)
 
 
 SQUARE = ((0, 1, 0, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 1, 0))
 PATH = ((0, 2, 0, 0), (2, 0, 1, 0), (0, 1, 0, 2), (0, 0, 2, 0))
-"""Two links, one, two: of the port of 6, each is 2."""
+"""A path with two links, one link, two links; each has a third of the port."""
 
 
 @pytest.mark.parametrize(

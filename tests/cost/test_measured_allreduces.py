@@ -1,4 +1,4 @@
-"""All_reduces of nccl-tests on one node (VIA-Research/vTrain publishes them), as CSV."""
+"""All_reduces measured by nccl-tests on one node, from the CSV files of VIA-Research/vTrain."""
 
 import statistics
 
@@ -16,7 +16,7 @@ from collir.tools.machine import preset
 HEADER = "size(B),count,type,time(ns),busbw(GB/s)\n"
 
 TIMES = {
-    # GPUs -> bytes and nanoseconds
+    # Pairs of bytes and nanoseconds, by the number of GPUs
     "a100": {
         2: "11534336,106300 42991616,281400 105906176,618400 294649856,1589700 609222656,3201900",
         4: "11534336,133800 42991616,359200 105906176,814800 294649856,2106300 609222656,4245300",
@@ -35,14 +35,14 @@ def machine(name: str) -> Machine:
 
 
 def samples(on: Machine, gpu: str) -> list[Sample]:
-    found: list[Sample] = []
+    listed: list[Sample] = []
     for gpus, rows in TIMES[gpu].items():
         lines = [f"{size},0,float,{time},0" for size, time in map(_pair, rows.split())]
         text = HEADER + "\n".join(lines)
         name = f"allreduce_{gpu}_{gpus}gpu.csv"
         over = parts(f"gpu:{gpus}", Place(1))
-        found += files.samples(on, files.read(text, None, name), name, over)
-    return found
+        listed += files.samples(on, files.read(text, None, name), name, over)
+    return listed
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -51,26 +51,26 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def test_an_a100_node_is_predicted_by_default() -> None:
-    found = samples(machine("dgx_a100"), "a100")
-    assert len(found) == 15
-    off = [step_cost(one.collective, CostModel()).time / one.seconds - 1 for one in found]
-    assert statistics.median(map(abs, off)) < 0.1
+    measured = samples(machine("dgx_a100"), "a100")
+    assert len(measured) == 15
+    errors = [step_cost(s.collective, CostModel()).time / s.seconds - 1 for s in measured]
+    assert statistics.median(map(abs, errors)) < 0.1
 
 
 def test_links_that_depend_on_the_group_are_fitted() -> None:
-    """Two V100 share a link or two, four and eight more; half of the times are predicted only."""
+    """Two V100 share one or two links, four and eight more; half of the times are held back."""
     fit = calibrate(machine("gcp_v100x8"), samples(machine("gcp_v100x8"), "v100"), held_back=0.5)
-    names = {one.name: one for one in fit.parameters}
+    names = {parameter.name: parameter for parameter in fit.parameters}
     assert names["gpu.part[2]"].fitted and names["gpu.part[4]"].fitted and names["gpu.port"].fitted
-    off = [abs(one.error) for one in fit.held_back]
-    assert statistics.median(off) < 0.1
+    errors = [abs(residual.error) for residual in fit.held_back]
+    assert statistics.median(errors) < 0.1
 
 
 def test_groups_that_do_not_divide_a_level() -> None:
     over = parts("gpu:3", Place(1))
     text = f"{HEADER}3145728,0,float,100000,0"
-    [one] = files.samples(machine("dgx_a100"), files.read(text, "all_reduce"), "x.csv", over)
-    assert one.collective.ranks == 3
+    [sample] = files.samples(machine("dgx_a100"), files.read(text, "all_reduce"), "x.csv", over)
+    assert sample.collective.ranks == 3
     with pytest.raises(ReadError, match="has 8 children, not 9"):
         files.samples(
             machine("dgx_a100"), files.read(text, "all_reduce"), "x", parts("gpu:9", Place(1))

@@ -1,7 +1,8 @@
-"""The memory of simulated programs, counted again: value by value at every instant, and in the C.
+"""The memory of simulated programs, against counts value by value, and against the C code.
 
-What lies where is told here from what operations mean, not from the plan that simulations and code
-share: views lie in their operands, pieces of a returned ``concat`` in the result, and so on.
+The tests derive the place of every value from the meaning of operations, not from the buffer plan
+that simulations and code share: views lie in their operands, pieces of a returned ``concat`` in the
+result, and so on.
 """
 
 import math
@@ -29,14 +30,14 @@ from collir.layout import Mesh
 from collir.machine import Device
 
 Instant = tuple[float, int, int]
-"""Seconds, then the order of what happens at once: ends of before, then steps as written."""
+"""Seconds, then the order of events at that time: ends of earlier steps, then steps in order."""
 
 VIEWS = tuple(OPERATIONS[name] for name in ("split", "merge", "reshape", "keep_root", "compute"))
 
 
 @dataclass
 class Lives:
-    """The memory of a function: where values lie, what is the caller's, what is copied."""
+    """The memory of a function: the place of every value, and the results that are copied."""
 
     function: FuncOp
     mesh: Mesh
@@ -53,20 +54,20 @@ class Lives:
             else:
                 self.copied.append(value)
         self.inside: dict[SSAValue, SSAValue] = {}
-        for whole in self.direct:
-            op = whole.owner
+        for result in self.direct:
+            op = result.owner
             if isinstance(op, OPERATIONS["concat"]) and self._in_one_piece(
-                whole, op.integer("dim")
+                result, op.integer("dim")
             ):
                 for piece in op.operands:
                     home = self.home(piece)
-                    taken = home in self.direct or home in self.inside
-                    fits = self.alike(home, piece) and self._roots(home) == self._roots(whole)
-                    if not isinstance(home.owner, Block) and not taken and fits:
-                        self.inside[home] = whole
+                    used = home in self.direct or home in self.inside
+                    fits = self.alike(home, piece) and self._roots(home) == self._roots(result)
+                    if not isinstance(home.owner, Block) and not used and fits:
+                        self.inside[home] = result
 
     def home(self, value: SSAValue) -> SSAValue:
-        """The value in whose memory another lies."""
+        """Return the value whose memory holds another value."""
         op = value.owner
         if isinstance(op, VIEWS):
             return self.home(op.operands[0])
@@ -85,37 +86,37 @@ class Lives:
         shape = [dim.size // n for dim, n in zip(x.dims, shards, strict=True)]
         return math.prod(shape) * x.dtype.bytes
 
-    def alike(self, one: SSAValue, other: SSAValue) -> bool:
-        """Whether two have as much data, on the same devices."""
-        same = self._roots(one) == self._roots(other)
-        return same and self.bytes_of(one) == self.bytes_of(other)
+    def alike(self, x: SSAValue, y: SSAValue) -> bool:
+        """Return whether two values have equally many bytes, on the same devices."""
+        same = self._roots(x) == self._roots(y)
+        return same and self.bytes_of(x) == self.bytes_of(y)
 
     def _roots(self, value: SSAValue) -> frozenset[str]:
         return dist_type(value).root
 
     def _in_one_piece(self, value: SSAValue, dim: int) -> bool:
-        """Whether what lies behind each other on a dimension does so in memory."""
+        """Return whether blocks along a dimension are contiguous in memory."""
         return math.prod(dist_type(value).local_shape(self.mesh)[:dim]) == 1
 
-    def first(self, whole: SSAValue) -> int:
-        """The step that first writes to a result."""
-        parts = [one for one, home in self.inside.items() if home is whole]
+    def first(self, result: SSAValue) -> int:
+        """Return the number of the step that first writes to a result."""
+        parts = [part for part, home in self.inside.items() if home is result]
         results = [op.result for op in self.steps]
-        return min(n for n, one in enumerate(results) if one in (whole, *parts))
+        return min(n for n, value in enumerate(results) if value in (result, *parts))
 
     @property
     def steps(self) -> list[DistOp]:
-        """The operations that are no views."""
-        found = [op for op in self.function.body.ops if isinstance(op, DistOp)]
+        """The operations that are no views, in order."""
+        operations = [op for op in self.function.body.ops if isinstance(op, DistOp)]
         return [
             op
-            for op in found
+            for op in operations
             if isinstance(op, OPERATIONS["compute"]) or self.home(op.result) is op.result
         ]
 
     def temporaries(self) -> list[tuple[SSAValue, int, list[int], bool]]:
-        """Values in memory of their own: which, the step that writes it, those that read it, and
-        whether it is copied in the end."""
+        """Return the values in memory of their own, as (value, number of the step that writes it,
+        numbers of the steps that read it, whether it is copied at the end)."""
         steps = self.steps
         kept = {self.home(value) for value in self.returned}
         return [
@@ -133,7 +134,7 @@ class Lives:
 
 
 def held_at(lives: Lives, spans: list[tuple[float, float]]) -> dict[Instant, int]:
-    """The bytes that are held at every instant at which a step starts or ends, and in the end."""
+    """Return the bytes held at every instant at which a step starts or ends, and at the end."""
     end = max((last for _, last in spans), default=0.0)
     over: Instant = (end, len(spans), 0)
 
@@ -148,14 +149,14 @@ def held_at(lives: Lives, spans: list[tuple[float, float]]) -> dict[Instant, int
     for value, first, readers, copied in lives.temporaries():
         last = None if copied else max(ends(number) for number in (first, *readers))
         kept.append((starts(first), last, lives.bytes_of(value)))
-    for whole in lives.direct:
-        kept.append((starts(lives.first(whole)), None, lives.bytes_of(whole)))
+    for result in lives.direct:
+        kept.append((starts(lives.first(result)), None, lives.bytes_of(result)))
     kept += [(over, None, lives.bytes_of(value)) for value in lives.copied]
-    given = sum(lives.bytes_of(argument) for argument in lives.function.args)
+    arguments = sum(lives.bytes_of(argument) for argument in lives.function.args)
     numbers = range(len(spans))
     instants = [*map(starts, numbers), *map(ends, numbers), over]
     return {
-        at: given
+        at: arguments
         + sum(size for first, last, size in kept if first <= at and (last is None or at <= last))
         for at in instants
     }
@@ -175,15 +176,15 @@ def random_program(rng: random.Random, asynchronous: bool, copies_take_time: boo
 
 
 def simulation_of(module: ModuleOp) -> tuple[Simulation, Lives] | None:
-    """A program with one function, simulated; None: it has no cost."""
+    """Return the simulation and the memory of a program's one function; None if it has no cost."""
     (function,) = functions_of(module)
     try:
-        (found,) = simulate(module)
+        (simulation,) = simulate(module)
     except collir.DiagnosticError:  # a tree on a ring, and the like
         return None
     lives = Lives(function, mesh_of(function))
-    assert len(lives.steps) == sum(step.kind != COPY for step in found.steps)
-    return found, lives
+    assert len(lives.steps) == sum(step.kind != COPY for step in simulation.steps)
+    return simulation, lives
 
 
 @given(rng=RANDOM)
@@ -193,23 +194,24 @@ def test_between_events_what_must_be_held_is_held(rng: random.Random) -> None:
     both = simulation_of(module)
     if both is None:
         return
-    found, lives = both
-    for time in sorted({0.0, found.time, *(time for span in found.spans for time in span)}):
-        said = [size for at, size in found.memory if at <= time]
-        assert (said[-1] if said else 0.0) == _after(lives, found.spans, time)
+    simulation, lives = both
+    ends = (time for span in simulation.spans for time in span)
+    for time in sorted({0.0, simulation.time, *ends}):
+        said = [size for at, size in simulation.memory if at <= time]
+        assert (said[-1] if said else 0.0) == _after(lives, simulation.spans, time)
 
 
 def _after(lives: Lives, spans: list[tuple[float, float]], time: float) -> int:
-    """The bytes that are held right after a time."""
+    """Return the bytes held right after a time."""
     end = max((last for _, last in spans), default=0.0)
     held = sum(lives.bytes_of(argument) for argument in lives.function.args)
     for value, first, readers, copied in lives.temporaries():
         until = max(spans[number][1] for number in (first, *readers))
         if spans[first][0] <= time and (copied or time < until):
             held += lives.bytes_of(value)
-    for whole in lives.direct:
-        if spans[lives.first(whole)][0] <= time:
-            held += lives.bytes_of(whole)
+    for result in lives.direct:
+        if spans[lives.first(result)][0] <= time:
+            held += lives.bytes_of(result)
     if time >= end:
         held += sum(map(lives.bytes_of, lives.copied))
     return held
@@ -218,13 +220,13 @@ def _after(lives: Lives, spans: list[tuple[float, float]], time: float) -> int:
 @given(rng=RANDOM)
 @settings(max_examples=50, deadline=None)
 def test_the_peak_is_the_most_that_is_held_at_any_instant(rng: random.Random) -> None:
-    """Also at those at which a step begins and ends, as it takes no time."""
+    """The instants include those at which a step that takes no time starts and ends."""
     module = random_program(rng, rng.random() < 0.5, rng.random() < 0.5)
     both = simulation_of(module)
     if both is None:
         return
-    found, lives = both
-    assert found.peak == max(held_at(lives, found.spans).values())
+    simulation, lives = both
+    assert simulation.peak == max(held_at(lives, simulation.spans).values())
 
 
 # --- against the C ------------------------------------------------------------------------------
@@ -235,45 +237,45 @@ _STEP = re.compile(r"^// %(\S+) = ")
 
 
 def allocated(lines: list[str]) -> dict[str, dict[str, int]]:
-    """What the C has allocated while it carries out each step, by the name of the step's result."""
+    """Return the buffers and bytes the C has allocated in each step, by the name of its result."""
     alive: dict[str, int] = {}
-    found: dict[str, dict[str, int]] = {}
+    during: dict[str, dict[str, int]] = {}
     now = ""
     for line in lines:
         if line.startswith("done:"):
             break
         if step := _STEP.match(line):
             now = step.group(1)
-            found[now] = dict(alive)
+            during[now] = dict(alive)
         elif new := _NEW.search(line):
             alive[new.group(1)] = int(new.group(2))
-            found[now] = dict(alive)
+            during[now] = dict(alive)
         elif freed := _FREE.search(line):
             alive.pop(freed.group(1))
-    return found
+    return during
 
 
 @given(rng=RANDOM)
 @settings(max_examples=50, deadline=None)
 def test_the_c_has_the_same_temporaries_at_every_step(rng: random.Random) -> None:
-    """Of programs that wait for all of their steps, and use all of their results: what nothing
-    reads, the C frees in the end."""
+    """The programs wait for all of their steps and use all of their results, as the C frees unused
+    results only at the end."""
     module = random_program(rng, False, True)
     collir.run_passes(module, "dce")
     both = simulation_of(module)
     if both is None:
         return
-    found, lives = both
-    ((_, _, lines),) = [one for one in bodies(collir.emit(module, "mpi"), "int") if one[0] == "f"]
+    simulation, lives = both
+    ((_, _, lines),) = [b for b in bodies(collir.emit(module, "mpi"), "int") if b[0] == "f"]
     in_c = allocated(lines)
     names = unique_names(lives.function)
     for number, op in enumerate(lives.steps):
         if lives.home(op.result) is not op.result:
             continue
         held = sum(map(lives.bytes_of, lives.function.args))
-        held += sum(lives.bytes_of(one) for one in lives.direct if lives.first(one) <= number)
+        held += sum(lives.bytes_of(x) for x in lives.direct if lives.first(x) <= number)
         said = 0.0
-        for buffer in found.buffers:
+        for buffer in simulation.buffers:
             begun = buffer.first is None or 0 <= buffer.first <= number
             if begun and (buffer.until is None or number <= max(buffer.until)):
                 said += buffer.size
@@ -282,7 +284,7 @@ def test_the_c_has_the_same_temporaries_at_every_step(rng: random.Random) -> Non
 
 @pytest.mark.parametrize("part", ["dim 0 low -512", "dim 0 high -512"])
 def test_what_is_returned_in_part_is_held_until_it_is_copied(part: str) -> None:
-    """Two arguments, a temporary, a result that is written in place, and one that is copied."""
+    """The peak has two arguments, a temporary, a result written in place, and a copied result."""
     module = collir.parse(
         f"""\
 machine @c {{
@@ -298,5 +300,5 @@ func @f(%x: f32[1024] partial(sum: data), %y: f32[1024] partial(sum: data))
 }}
 """
     )
-    (found,) = simulate(module)
-    assert found.peak == 4 * 4096 + 2048
+    (simulation,) = simulate(module)
+    assert simulation.peak == 4 * 4096 + 2048

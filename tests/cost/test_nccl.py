@@ -1,4 +1,4 @@
-"""What NCCL runs, beside measurements, and the links that depend on the group."""
+"""The model of NCCL against measurements, and links that depend on the group."""
 
 import itertools
 import statistics
@@ -21,8 +21,8 @@ from collir.tools.machine import preset
 BUFFER = 2.0**31
 
 MEASURED = [
-    # Rows of P² (MLSys 2022): the matrix, the axis that is reduced, seconds of 10 AllReduces and
-    # of 10 runs of the best program, by Ring and by Tree; 2 GiB on each of 2 x 16 A100.
+    # Rows of P² (MLSys 2022): the matrix, the reduced axis, and the seconds of 10 AllReduces and of
+    # 10 runs of the best program, by Ring and by Tree; 2 GiB on each of 2 x 16 A100.
     ((2, 16), (1, 1), 0, 4.74, 3.18, 3.57, 2.83),
     ((1, 2), (2, 8), 0, 0.12, 0.12, 0.17, 0.15),
     ((2, 1), (1, 16), 0, 36.69, 36.69, 37.18, 37.18),
@@ -44,16 +44,16 @@ MEASURED = [
 
 
 def text(first: tuple[int, int], second: tuple[int, int], reduced: int) -> str:
-    """The program of a row: the other axis has other data."""
+    """Return the program of a row; along the other axis, data differs."""
     axes: list[str] = []
     for name, row in zip("ab", (first, second), strict=True):
-        each = zip(("node", "gpu"), row, strict=True)
-        factors = [f"{level}:{n}" for level, n in each if n > 1]
+        levels = zip(("node", "gpu"), row, strict=True)
+        factors = [f"{level}:{n}" for level, n in levels if n > 1]
         if factors:
             axes.append(f"{name} = {' * '.join(factors)}")
-    over, other = "ab"[reduced], "ba"[reduced]
+    over, sharded = "ab"[reduced], "ba"[reduced]
     beside = (first, second)[1 - reduced]
-    kept = f"@{other}" if beside != (1, 1) else ""
+    kept = f"@{sharded}" if beside != (1, 1) else ""
     size = int(BUFFER) // 4 * beside[0] * beside[1]
     return (
         f"machine @c = @gcp_a2(nodes = 2)\nmesh @m on @c {{ {', '.join(axes)} }}\n"
@@ -63,7 +63,7 @@ def text(first: tuple[int, int], second: tuple[int, int], reduced: int) -> str:
 
 
 def predicted(row: tuple[object, ...], algorithm: str = "auto") -> tuple[float, float]:
-    """Seconds of ten runs, as written and after ``decompose``."""
+    """Return the seconds of ten runs, as written and after ``decompose``."""
     module = collir.parse(text(row[0], row[1], row[2]))  # pyright: ignore[reportArgumentType]
     [before] = collir.cost(module, algorithm=algorithm)
     collir.run_passes(module, f"decompose{{algorithm={algorithm}}}")
@@ -72,7 +72,7 @@ def predicted(row: tuple[object, ...], algorithm: str = "auto") -> tuple[float, 
 
 
 def test_gains_over_ring_are_told_by_default() -> None:
-    """At least nine of ten times, whether a program gains 5 %."""
+    """For at least nine of ten programs, the model tells whether they gain 5 %."""
     right = 0
     for row in MEASURED:
         before, after = predicted(row)
@@ -117,10 +117,10 @@ def test_every_shipped_machine_says_its_fabric_and_who_runs_it() -> None:
 
 
 def on(levels: tuple[Level, ...], *factors: int) -> Mesh:
-    """A mesh whose axis ``g`` has so many of each level, and ``rest`` what is left."""
-    each = list(zip(levels, factors, strict=True))
-    own = Axis.placed("g", [Factor(level.name, n) for level, n in each])
-    rest = Axis.placed("rest", [Factor(level.name, level.size // n) for level, n in each])
+    """Return a mesh whose axis ``g`` has these factors, and axis ``rest`` the remaining factors."""
+    sized = list(zip(levels, factors, strict=True))
+    own = Axis.placed("g", [Factor(level.name, n) for level, n in sized])
+    rest = Axis.placed("rest", [Factor(level.name, level.size // n) for level, n in sized])
     return Mesh("m", Machine("c", levels), (own, rest))
 
 
@@ -129,7 +129,7 @@ def over(mesh: Mesh) -> tuple[str, ...]:
 
 
 def test_the_order_of_ranks_is_the_hardwares_where_nccl_runs() -> None:
-    """As written, a ring would cross the network at every hop."""
+    """In the written order, a ring would cross the network at every hop."""
     node = Level("node", 4, 8e9, 20e-6)
     mesh = on((node, Level("gpu", 16, 270e9, 3e-6)), 4, 16)
     forward = Collective("all_reduce", mesh, ("g.node", "g.gpu"), BUFFER)
@@ -163,15 +163,15 @@ NVLINK = Level(
 
 @pytest.mark.parametrize(
     ("ranks", "busbw"),
-    [(2, 22.5e9), (4, 16e9 / 8), (8, 135e9)],  # a bus is shared: two groups of four
+    [(2, 22.5e9), (4, 16e9 / 8), (8, 135e9)],  # two groups of four share a bus
 )
 def test_a_part_has_links_of_its_own(ranks: int, busbw: float) -> None:
     mesh = on((NVLINK,), ranks)
     step = Collective("all_reduce", mesh, over(mesh), 1e9)
     for model in (CostModel(algorithm="ring"), CostModel("alpha-beta", "ring")):
-        found = step_cost(step, model)
-        assert step.busbw(found.time) == pytest.approx(busbw, rel=0.02)
-        assert found.bound <= found.time * (1 + 1e-9)
+        cost = step_cost(step, model)
+        assert step.busbw(cost.time) == pytest.approx(busbw, rel=0.02)
+        assert cost.bound <= cost.time * (1 + 1e-9)
 
 
 def test_a_level_that_is_cut_to_a_part_has_its_links() -> None:
@@ -181,15 +181,15 @@ def test_a_level_that_is_cut_to_a_part_has_its_links() -> None:
 
 
 def test_an_h100_reduces_in_its_switches() -> None:
-    """nccl-tests report 475 to 480 GB/s on 8 of them; rings about 370."""
+    """nccl-tests report 475 to 480 GB/s on 8 GPUs; rings reach about 370 GB/s."""
     node, gpu = preset("dgx_h100").op.value().levels
-    whole, pair = on((node, gpu), 1, 8), on((node, gpu), 1, 2)
-    found = step_cost(Collective("all_reduce", whole, over(whole), 16e9), CostModel())
-    assert found.algorithm == "nvls/Simple"
-    assert 470e9 < found.collective.busbw(found.time) < 480e9
-    two = step_cost(Collective("all_reduce", pair, over(pair), 16e9), CostModel())
-    assert two.algorithm == "ring/Simple"
-    gathered = step_cost(Collective("all_gather", whole, over(whole), 16e9), CostModel())
+    node_mesh, pair = on((node, gpu), 1, 8), on((node, gpu), 1, 2)
+    eight = step_cost(Collective("all_reduce", node_mesh, over(node_mesh), 16e9), CostModel())
+    assert eight.algorithm == "nvls/Simple"
+    assert 470e9 < eight.collective.busbw(eight.time) < 480e9
+    pair_cost = step_cost(Collective("all_reduce", pair, over(pair), 16e9), CostModel())
+    assert pair_cost.algorithm == "ring/Simple"
+    gathered = step_cost(Collective("all_gather", node_mesh, over(node_mesh), 16e9), CostModel())
     assert gathered.collective.busbw(gathered.time) == pytest.approx(370e9, rel=0.01)
 
 
@@ -215,11 +215,11 @@ def test_no_time_is_below_its_bounds(
     mesh = on((Level("node", 4, 100e9, 14e-6, rails=4), gpu), nodes, gpus)
     step = Collective(kind, mesh, over(mesh), 10**digits)
     for model in (CostModel(), CostModel("alpha-beta"), CostModel("p2")):
-        found = step_cost(step, model)
-        assert found.bound <= found.time * (1 + 1e-9)
+        cost = step_cost(step, model)
+        assert cost.bound <= cost.time * (1 + 1e-9)
         ports = Ports(mesh, model)
         group = ports.mask(step.axes)
-        assert ports.least(kind, group, 0, step.size) <= found.time * (1 + 1e-9)
+        assert ports.least(kind, group, 0, step.size) <= cost.time * (1 + 1e-9)
 
 
 def test_trees_between_nodes_send_what_their_structure_says() -> None:
@@ -227,5 +227,5 @@ def test_trees_between_nodes_send_what_their_structure_says() -> None:
     for nodes, times in ((2, 1.0), (4, 2.0), (8, 2.0)):
         mesh = on((node, Level("gpu", 1, 300e9, 3e-6)), nodes, 1)
         group = Group.of(mesh, over(mesh))
-        found = nccl.estimate("all_reduce", group, 1e10, nccl.TREE)
-        assert found.time == pytest.approx(times * 1e10 / 10e9, rel=0.01)
+        estimate = nccl.estimate("all_reduce", group, 1e10, nccl.TREE)
+        assert estimate.time == pytest.approx(times * 1e10 / 10e9, rel=0.01)

@@ -1,4 +1,4 @@
-"""When collectives run that are not waited for, against an exact simulation and the rules."""
+"""Schedules of overlapping collectives, against an exact simulation and the rules of schedules."""
 
 import math
 import random
@@ -14,7 +14,7 @@ from plain_schedules import even_phase, shares, simulated, use_of
 from seeds import fresh
 
 from collir.cost.collectives.phases import Phase
-from collir.cost.programs.schedule import Piece, Span, Task, schedule
+from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, schedule
 
 TIMES = st.one_of(st.integers(1, 6).map(float), st.floats(1e-6, 10.0))
 RATES = st.sampled_from([1.0, 1.0, 2.0, 1 / 3, 1e9])
@@ -24,10 +24,10 @@ PARTS = st.one_of(st.sampled_from([0.0, 0.25, 1 / 3, 0.5, 1.0, 1.5]), st.floats(
 @st.composite
 def task_lists(
     draw: st.DrawFn, most: int = 9, waited: float | None = 0.2, nothing: bool = False
-) -> list[Task]:
-    """Some tasks on up to three levels; ``waited`` is how many are, ``nothing``: some are empty."""
+) -> list[StepTask]:
+    """Draw tasks on up to three levels, with ``waited`` the part of tasks that are waited for."""
     levels = draw(st.integers(1, 3))
-    tasks: list[Task] = []
+    tasks: list[StepTask] = []
     for number in range(draw(st.integers(1, most))):
         empty = nothing and draw(st.integers(0, 9)) == 0
         times = [] if empty else draw(st.lists(TIMES, min_size=1, max_size=3))
@@ -37,21 +37,21 @@ def task_lists(
         after = draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else set[int]()
         is_waited = bool(waited) and draw(st.integers(0, 99)) < 100 * (waited or 0)
         stream = draw(st.integers(0, levels - 1))
-        tasks.append(Task(phases, stream, tuple(sorted(after)), is_waited))
+        tasks.append(StepTask(phases, stream, tuple(sorted(after)), is_waited))
     return tasks
 
 
-def close(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+def close(x: float, y: float) -> bool:
+    return math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-9)
 
 
-def makespan(spans: Sequence[Span]) -> float:
+def makespan(spans: Sequence[TimeSpan]) -> float:
     return max(end for _, end in spans)
 
 
-def same(one: Sequence[Span], other: Sequence[Span]) -> bool:
-    each = zip(one, other, strict=True)
-    return all(close(a, c) and close(b, d) for (a, b), (c, d) in each)
+def same(left: Sequence[TimeSpan], right: Sequence[TimeSpan]) -> bool:
+    pairs = zip(left, right, strict=True)
+    return all(close(a, c) and close(b, d) for (a, b), (c, d) in pairs)
 
 
 # --- the spans ----------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ def same(one: Sequence[Span], other: Sequence[Span]) -> bool:
 
 @given(tasks=task_lists(nothing=True))
 @settings(max_examples=100, deadline=None)
-def test_spans_are_those_of_an_exact_simulation(tasks: list[Task]) -> None:
+def test_spans_are_those_of_an_exact_simulation(tasks: list[StepTask]) -> None:
     exact = [(float(start), float(end)) for start, end in simulated(tasks)]
     assert same(schedule(tasks), exact)
 
@@ -74,20 +74,20 @@ def test_more_spans_are_those_of_an_exact_simulation(seed: int) -> None:
         assert same(schedule(tasks), exact), tasks
 
 
-def random_tasks(rng: random.Random, count: int, waited: float = 0.1) -> list[Task]:
-    """Some tasks, of few different times: many end at the same time."""
+def random_tasks(rng: random.Random, count: int, waited: float = 0.1) -> list[StepTask]:
+    """Return tasks with few different times, so that many end at the same time."""
     levels = rng.randint(1, 4)
-    tasks: list[Task] = []
+    tasks: list[StepTask] = []
     for number in range(count):
         phases = tuple(random_phase(rng, levels) for _ in range(rng.choice([1, 1, 2, 4])))
         after = sorted(rng.sample(range(number), rng.randint(0, min(2, number))))
         stream = rng.randrange(levels)
-        tasks.append(Task(phases, stream, tuple(after), rng.random() < waited))
+        tasks.append(StepTask(phases, stream, tuple(after), rng.random() < waited))
     return tasks
 
 
 def random_phase(rng: random.Random, levels: int) -> Phase:
-    """A phase, often as long as others."""
+    """Return a phase, often as long as others."""
     time = rng.choice([1.0, 1.0, 2.0, 0.5, rng.uniform(0, 1)])
     loads = [time * rng.choice([0, 1, 0.5, rng.random()]) for _ in range(levels)]
     return even_phase(time, loads, rng.choice([1.0, 1.0, 3.0, rng.uniform(0.1, 10)]))
@@ -96,26 +96,26 @@ def random_phase(rng: random.Random, levels: int) -> Phase:
 @given(tasks=task_lists(), as_written=st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
-    tasks: list[Task], as_written: bool
+    tasks: list[StepTask], as_written: bool
 ) -> None:
-    """What its speed comes to over the pieces of time; in each, speeds are the fair shares."""
-    pieces: list[Piece] = []
-    spans = schedule(tasks, as_written, pieces.append)
+    """Over all intervals, the speed of a phase adds up to its work; speeds are fair shares."""
+    intervals: list[Interval] = []
+    spans = schedule(tasks, as_written, intervals.append)
     done: dict[tuple[int, int], float] = {}
     now = 0.0
-    for piece in pieces:
-        assert piece.start == now
-        now = piece.end
-        speeds = shares([phase for phase, _ in piece.running.values()])
-        for (number, (phase, speed)), fair in zip(piece.running.items(), speeds, strict=True):
+    for interval in intervals:
+        assert interval.start == now
+        now = interval.end
+        speeds = shares([phase for phase, _ in interval.running.values()])
+        for (number, (phase, speed)), fair in zip(interval.running.items(), speeds, strict=True):
             assert close(speed, float(fair))
-            assert spans[number][0] <= piece.start
-            assert piece.end <= spans[number][1]
-            (index,) = (i for i, one in enumerate(tasks[number].phases) if one is phase)
-            done[number, index] = done.get((number, index), 0.0) + speed * (now - piece.start)
+            assert spans[number][0] <= interval.start
+            assert interval.end <= spans[number][1]
+            (index,) = (i for i, p in enumerate(tasks[number].phases) if p is phase)
+            done[number, index] = done.get((number, index), 0.0) + speed * (now - interval.start)
     assert now == max((end for _, end in spans), default=0.0)
     for number, task in enumerate(tasks):
-        assert all(close(done[number, i], one.time) for i, one in enumerate(task.phases))
+        assert all(close(done[number, i], p.time) for i, p in enumerate(task.phases))
 
 
 # --- the shares ---------------------------------------------------------------------------------
@@ -123,39 +123,40 @@ def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
 
 @given(tasks=task_lists(most=6, waited=None))
 @settings(max_examples=100, deadline=None)
-def test_shares_are_max_min_fair(tasks: list[Task]) -> None:
-    """No port is overused, and what is slowed down uses a full port on which no message is faster.
+def test_shares_are_max_min_fair(tasks: list[StepTask]) -> None:
+    """No port is overused, and a phase that is slowed down uses a full port on which no message is
+    faster.
 
-    There is one such allocation only; that of the schedule is seen in its first event.
+    Only one allocation has these properties. The first event of the schedule shows its allocation.
     """
     phases = [task.phases[0] for task in tasks]
     speeds = shares(phases)
-    resources = {one for phase in phases for one, _ in phase.uses}
+    resources = {resource for phase in phases for resource, _ in phase.uses}
     used = {
         n: sum(s * use_of(p, n) for s, p in zip(speeds, phases, strict=True)) for n in resources
     }
-    assert all(one <= 1 for one in used.values())
+    assert all(part <= 1 for part in used.values())
     rates = [s * Fraction(phase.rate) for s, phase in zip(speeds, phases, strict=True)]
     for speed, rate, phase in zip(speeds, rates, phases, strict=True):
-        full = [one for one in resources if used[one] == 1 and use_of(phase, one)]
-        on = [
-            max(r for r, other in zip(rates, phases, strict=True) if use_of(other, one))
-            for one in full
+        full = [r for r in resources if used[r] == 1 and use_of(phase, r)]
+        fastest = [
+            max(r for r, user in zip(rates, phases, strict=True) if use_of(user, resource))
+            for resource in full
         ]
-        assert speed == 1 or rate in on
-    together = [Task((phase,), number, waited=False) for number, phase in enumerate(phases)]
+        assert speed == 1 or rate in fastest
+    together = [StepTask((phase,), number, waited=False) for number, phase in enumerate(phases)]
     first = min(end for _, end in schedule(together))
-    each = zip(speeds, phases, strict=True)
-    assert close(first, min(phase.time / float(speed) for speed, phase in each))
+    ends = (phase.time / float(speed) for speed, phase in zip(speeds, phases, strict=True))
+    assert close(first, min(ends))
 
 
-# --- what holds of every schedule ---------------------------------------------------------------
+# --- properties of every schedule ---------------------------------------------------------------
 
 
 @given(tasks=task_lists(nothing=True), as_written=st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_schedules_are_within_their_bounds(tasks: list[Task], as_written: bool) -> None:
-    """No shorter than what a level has to carry, or than a chain; no longer than one by one."""
+def test_schedules_are_within_their_bounds(tasks: list[StepTask], as_written: bool) -> None:
+    """A schedule takes at least the time of each level and chain, and at most that of all tasks."""
     spans = schedule(tasks, as_written)
     end = makespan(spans)
     for busy in zip(*(task.loads(3) for task in tasks), strict=True):
@@ -164,32 +165,33 @@ def test_schedules_are_within_their_bounds(tasks: list[Task], as_written: bool) 
         assert end >= sum(task.time for task in tasks if task.stream == stream) * (1 - 1e-9)
     chains: list[float] = []
     for task in tasks:
-        chains.append(task.time + max((chains[one] for one in task.after), default=0.0))
+        chains.append(task.time + max((chains[needed] for needed in task.after), default=0.0))
     assert end >= max(chains) * (1 - 1e-9)
     assert end <= sum(task.time for task in tasks) * (1 + 1e-9)
 
 
 @given(tasks=task_lists(), as_written=st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_starts_wait_for_what_they_have_to(tasks: list[Task], as_written: bool) -> None:
-    """Operands, and what else is on the stream; nothing runs beside what is waited for but what has
-    started before."""
+def test_starts_wait_for_what_they_have_to(tasks: list[StepTask], as_written: bool) -> None:
+    """A task waits for its operands, for its stream, and for earlier tasks that are waited for."""
     spans = schedule(tasks, as_written)
     for number, (task, (start, end)) in enumerate(zip(tasks, spans, strict=True)):
         assert end >= start + task.time * (1 - 1e-9)
-        assert all(spans[one][1] <= start for one in task.after)
-        for other in range(number):
-            before, after = spans[other]
-            if as_written and tasks[other].stream == task.stream:
+        assert all(spans[needed][1] <= start for needed in task.after)
+        for earlier in range(number):
+            before, after = spans[earlier]
+            if as_written and tasks[earlier].stream == task.stream:
                 assert after <= start
-            assert tasks[other].stream != task.stream or after <= start or end <= before
-            if tasks[other].waited:
+            assert tasks[earlier].stream != task.stream or after <= start or end <= before
+            if tasks[earlier].waited:
                 assert after <= start or start < before
 
 
 @given(tasks=task_lists(waited=1.0), as_written=st.booleans())
 @settings(max_examples=50, deadline=None)
-def test_what_is_waited_for_runs_one_after_the_other(tasks: list[Task], as_written: bool) -> None:
+def test_what_is_waited_for_runs_one_after_the_other(
+    tasks: list[StepTask], as_written: bool
+) -> None:
     now = 0.0
     for task, span in zip(tasks, schedule(tasks, as_written), strict=True):
         assert same([span], [(now, now + task.time)])
@@ -203,19 +205,21 @@ def test_there_is_nothing_to_do() -> None:
 # --- in the order in which they can start -------------------------------------------------------
 
 
-def reordered(tasks: Sequence[Task], spans: Sequence[Span]) -> tuple[list[Task], list[int]]:
-    """Tasks in the order of their starts, and their numbers before."""
+def reordered(
+    tasks: Sequence[StepTask], spans: Sequence[TimeSpan]
+) -> tuple[list[StepTask], list[int]]:
+    """Return the tasks in the order of their starts, and their old numbers."""
     order = sorted(range(len(tasks)), key=lambda number: spans[number][0])
     place = {number: index for index, number in enumerate(order)}
     moved = [
-        replace(tasks[number], after=tuple(place[one] for one in tasks[number].after))
+        replace(tasks[number], after=tuple(place[needed] for needed in tasks[number].after))
         for number in order
     ]
     return moved, order
 
 
-def assert_written_again(tasks: Sequence[Task]) -> None:
-    """Written in the order of a schedule's starts, they run as they do in it."""
+def assert_written_again(tasks: Sequence[StepTask]) -> None:
+    """Check that tasks in the order of a schedule's starts run as in that schedule."""
     spans = schedule(tasks, as_written=False)
     moved, order = reordered(tasks, spans)
     again = schedule(moved)
@@ -224,20 +228,20 @@ def assert_written_again(tasks: Sequence[Task]) -> None:
 
 @given(tasks=task_lists(waited=None))
 @settings(max_examples=125, deadline=None)
-def test_a_schedule_can_be_written_down(tasks: list[Task]) -> None:
+def test_a_schedule_can_be_written_down(tasks: list[StepTask]) -> None:
     assert_written_again(tasks)
 
 
 @given(tasks=task_lists(waited=0.3))
 @settings(max_examples=100, deadline=None)
-def test_one_with_waiting_can_be_written_down(tasks: list[Task]) -> None:
+def test_one_with_waiting_can_be_written_down(tasks: list[StepTask]) -> None:
     assert_written_again(tasks)
 
 
-def in_chunks(tasks: Sequence[Task], chunks: int) -> list[Task]:
-    """Every chunk a chain of the tasks."""
+def in_chunks(tasks: Sequence[StepTask], chunks: int) -> list[StepTask]:
+    """Return a chain of the tasks for every chunk."""
     return [
-        Task(
+        StepTask(
             task.phases,
             task.stream,
             (chunk * len(tasks) + place - 1,) if place else (),
@@ -250,31 +254,33 @@ def in_chunks(tasks: Sequence[Task], chunks: int) -> list[Task]:
 
 @given(tasks=task_lists(most=5, waited=None), chunks=st.integers(1, 12))
 @settings(max_examples=100, deadline=None)
-def test_schedules_of_chunks_can_be_written_down(tasks: list[Task], chunks: int) -> None:
-    """Chunks are equal, so many tasks end at the same time."""
+def test_schedules_of_chunks_can_be_written_down(tasks: list[StepTask], chunks: int) -> None:
+    """The chunks are equal, so many tasks end at the same time."""
     assert_written_again(in_chunks(tasks, chunks))
 
 
 @given(tasks=task_lists(waited=None))
 @settings(max_examples=100, deadline=None)
-def test_nothing_that_could_start_waits(tasks: list[Task]) -> None:
-    """Whatever starts later has just then got its last operand, or its stream."""
+def test_nothing_that_could_start_waits(tasks: list[StepTask]) -> None:
+    """A task that does not start at 0 starts when its last operand or its stream is ready."""
     spans = schedule(tasks, as_written=False)
     for number, task in enumerate(tasks):
         start, _ = spans[number]
-        reasons = [spans[one][1] for one in task.after]
+        reasons = [spans[needed][1] for needed in task.after]
         reasons += [
             end
-            for other, (_, end) in enumerate(spans)
-            if tasks[other].stream == task.stream and other != number
+            for rival, (_, end) in enumerate(spans)
+            if tasks[rival].stream == task.stream and rival != number
         ]
-        assert start == 0 or any(close(start, one) for one in reasons)
+        assert start == 0 or any(close(start, end) for end in reasons)
 
 
 @given(tasks=task_lists(most=4, waited=None), chunks=st.integers(1, 16))
 @settings(max_examples=100, deadline=None)
-def test_chunks_take_no_less_than_the_pace_of_the_busiest(tasks: list[Task], chunks: int) -> None:
-    """A stream and a port carry all chunks; before and behind is the rest of one chunk."""
+def test_chunks_take_no_less_than_the_pace_of_the_busiest(
+    tasks: list[StepTask], chunks: int
+) -> None:
+    """A stream and a port carry all chunks; the rest of one chunk comes before and after."""
     end = makespan(schedule(in_chunks(tasks, chunks), as_written=False))
     streams = {task.stream for task in tasks}
     paces = [sum(task.time for task in tasks if task.stream == stream) for stream in streams]
@@ -283,8 +289,8 @@ def test_chunks_take_no_less_than_the_pace_of_the_busiest(tasks: list[Task], chu
     assert end >= sum(task.time for task in tasks) * (1 - 1e-9)
 
 
-class Counted(list[Task]):
-    """Tasks that count how often one of them is looked at."""
+class Counted(list[StepTask]):
+    """A list of tasks that counts accesses."""
 
     looked = 0
 
@@ -294,11 +300,11 @@ class Counted(list[Task]):
 
 
 def test_ten_times_as_many_chunks_are_ten_times_the_work() -> None:
-    """Of what is ready and what is not, only what may change is looked at."""
+    """The scheduler only looks at tasks whose state may change."""
     tasks = random_tasks(fresh(4), 3, waited=0.0)
-    found: list[int] = []
+    accesses: list[int] = []
     for chunks in (40, 400):
         listed = Counted(in_chunks(tasks, chunks))
         schedule(listed, as_written=False)
-        found.append(listed.looked)
-    assert found[1] < 12 * found[0]
+        accesses.append(listed.looked)
+    assert accesses[1] < 12 * accesses[0]

@@ -1,4 +1,4 @@
-"""Simulated programs: as long as the closed forms say, in pieces that add up, with their memory."""
+"""Simulated programs: times against the closed forms, resources in use, and memory."""
 
 import math
 import random
@@ -18,9 +18,9 @@ from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import cost
 from collir.cost.programs.critical import critical_path, time_shares
-from collir.cost.programs.schedule import Piece, Task, schedule
+from collir.cost.programs.schedule import Interval, StepTask, schedule
 from collir.cost.programs.simulation import Simulation, simulate
-from collir.cost.programs.whatif import improvements, per_byte
+from collir.cost.programs.whatif import improvements, large_buffer_ratio
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
 from collir.layout import Mesh
@@ -29,17 +29,17 @@ from collir.machine import MAX_DEVICES
 MODELS = [CostModel("alpha-beta", order="written"), CostModel("p2"), CostModel("nccl")]
 
 
-def close(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-18)
+def close(x: float, y: float) -> bool:
+    return math.isclose(x, y, rel_tol=1e-9, abs_tol=1e-18)
 
 
 def one_of(text: str, passes: str = "") -> Simulation:
-    """The simulation of a file with one function."""
+    """Return the simulation of a file with one function."""
     module = collir.parse(text)
     if passes:
         collir.run_passes(module, passes)
-    (found,) = simulate(module, CostModel("alpha-beta", order="written"))
-    return found
+    (simulation,) = simulate(module, CostModel("alpha-beta", order="written"))
+    return simulation
 
 
 # --- one collective -----------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def one_of(text: str, passes: str = "") -> Simulation:
 def test_phases_take_what_the_closed_form_says(
     kind: str, step: tuple[Mesh, tuple[str, ...], frozenset[str]]
 ) -> None:
-    """All algorithms, on all kinds of levels: the simulation ends when the formula says."""
+    """The simulation ends at the time of the formula for all algorithms, on all kinds of levels."""
     mesh, axes, root = step
     for name in ALGORITHMS[kind]:
         for size in (1.0, 1e6):
@@ -60,8 +60,8 @@ def test_phases_take_what_the_closed_form_says(
                 expected = step_cost(collective, CostModel("alpha-beta", order="written"))
             except CostError:
                 continue
-            pieces: list[Piece] = []
-            task = Task(expected.phases, 0)
+            pieces: list[Interval] = []
+            task = StepTask(expected.phases, 0)
             ((_, end),) = schedule([task], watch=pieces.append)
             assert close(end, expected.time)
             assert close(sum(piece.end - piece.start for piece in pieces), expected.time)
@@ -75,27 +75,27 @@ def test_phases_take_what_the_closed_form_says(
 def test_two_at_the_same_time_share_what_they_use(
     kind: str, step: tuple[Mesh, tuple[str, ...], frozenset[str]]
 ) -> None:
-    """They take no longer than one after the other, and no less than the bytes of both."""
+    """They take at most as long as in sequence, and at least the time of the bytes of both."""
     mesh, axes, root = step
     for name in ALGORITHMS[kind]:
         try:
-            one = step_cost(
+            cost = step_cost(
                 Collective(kind, mesh, axes, 1e6, root, algorithm=name),
                 CostModel("alpha-beta", order="written"),
             )
         except CostError:
             continue
-        tasks = [Task(one.phases, stream, (), False) for stream in (0, 1)]
+        tasks = [StepTask(cost.phases, stream, (), False) for stream in (0, 1)]
         end = max(end for _, end in schedule(tasks))
         busiest = max(tasks[0].busy.values(), default=0.0)
-        assert max(one.time, 2 * busiest) * (1 - 1e-9) <= end <= 2 * one.time * (1 + 1e-9)
+        assert max(cost.time, 2 * busiest) * (1 - 1e-9) <= end <= 2 * cost.time * (1 + 1e-9)
 
 
 # --- programs -----------------------------------------------------------------------------------
 
 
 def random_program(rng: random.Random) -> ModuleOp:
-    """A random program, its collectives waited for or not."""
+    """Return a random program, whose collectives are waited for or not."""
     mesh = random_mesh(rng)
     while not mesh.placed:
         mesh = random_mesh(rng)
@@ -107,7 +107,7 @@ def random_program(rng: random.Random) -> ModuleOp:
 @given(rng=RANDOM)
 @settings(max_examples=75, deadline=None)
 def test_programs_take_what_they_cost(rng: random.Random) -> None:
-    """Where devices do not say how fast their memory is, local steps take no time in either."""
+    """If the memory of a device has no bandwidth, local steps take no time in either."""
     module = random_program(rng)
     for op in module.walk():
         if isinstance(op, OPERATIONS["compute"]):
@@ -117,12 +117,12 @@ def test_programs_take_what_they_cost(rng: random.Random) -> None:
         (expected,) = cost(module, model)
     except collir.DiagnosticError:  # a tree on a ring, and the like
         return
-    (found,) = simulate(module, model)
-    assert close(found.time, expected.time)
-    sent = [n for n, step in enumerate(found.steps) if step.sent]
+    (simulation,) = simulate(module, model)
+    assert close(simulation.time, expected.time)
+    sent = [n for n, step in enumerate(simulation.steps) if step.sent]
     for number, span in zip(sent, expected.spans, strict=True):
-        assert all(map(close, found.spans[number], span))
-    assert found.bound <= found.time * (1 + 1e-9)
+        assert all(map(close, simulation.spans[number], span))
+    assert simulation.bound <= simulation.time * (1 + 1e-9)
 
 
 @given(rng=RANDOM)
@@ -130,32 +130,34 @@ def test_programs_take_what_they_cost(rng: random.Random) -> None:
 def test_the_critical_path_is_all_of_the_time(rng: random.Random) -> None:
     module = random_program(rng)
     try:
-        (found,) = simulate(module, rng.choice(MODELS))
+        (simulation,) = simulate(module, rng.choice(MODELS))
     except collir.DiagnosticError:
         return
     now = 0.0
-    for link in critical_path(found):
-        start, end = found.spans[link.number]
+    for step in critical_path(simulation):
+        start, end = simulation.spans[step.number]
         assert start == now
         now = end
-    assert now == found.time
-    assert close(sum(one.time for one in time_shares(found)), found.time)
+    assert now == simulation.time
+    assert close(sum(share.time for share in time_shares(simulation)), simulation.time)
 
 
 @given(rng=RANDOM)
 @settings(max_examples=50, deadline=None)
 def test_what_is_in_use_adds_up_to_what_is_busy(rng: random.Random) -> None:
     try:
-        (found,) = simulate(random_program(rng), rng.choice(MODELS))
+        (simulation,) = simulate(random_program(rng), rng.choice(MODELS))
     except collir.DiagnosticError:
         return
-    for resource, changes in found.in_use.items():
-        assert changes[-1] == (found.time, 0.0)
+    for resource, changes in simulation.in_use.items():
+        assert changes[-1] == (simulation.time, 0.0)
         area = 0.0
         for (start, share), (end, _) in pairwise(changes):
             assert 0 <= share <= 1 + 1e-9
             area += share * (end - start)
-        assert area == pytest.approx(found.busy[resource], rel=1e-9, abs=1e-9 * found.time)
+        assert area == pytest.approx(
+            simulation.busy[resource], rel=1e-9, abs=1e-9 * simulation.time
+        )
 
 
 @given(rng=RANDOM)
@@ -163,17 +165,17 @@ def test_what_is_in_use_adds_up_to_what_is_busy(rng: random.Random) -> None:
 def test_what_helps_is_no_worse_and_a_byte_costs_no_more_in_larger_buffers(
     rng: random.Random,
 ) -> None:
-    """Of a program without overlap: there, a step that ends sooner may push others back."""
+    """The programs do not overlap: with overlap, a step that ends sooner may delay others."""
     mesh = random_mesh(rng)
     module = module_of([mesh], [random_function(rng, mesh)])
     if not mesh.placed:
         return
     try:
-        (found,) = simulate(module)
-        for change in improvements(found):
-            assert change.time < found.time
-        if found.time:
-            assert per_byte(found) <= 1 + 1e-9
+        (simulation,) = simulate(module)
+        for change in improvements(simulation):
+            assert change.time < simulation.time
+        if simulation.time:
+            assert large_buffer_ratio(simulation) <= 1 + 1e-9
     except (CostError, collir.DiagnosticError):
         return
 
@@ -200,7 +202,7 @@ func @f(%g: f32[16777216] partial(sum: data)) -> f32[16777216] on @m {
     small = one_of(machine(2, 4) + body)
     large = one_of(machine(2**17, 8) + body)
     assert large.mesh.devices == 2**20 <= MAX_DEVICES
-    assert len(large.pieces) == len(small.pieces) == 8
+    assert len(large.intervals) == len(small.intervals) == 8
 
 
 # --- memory -------------------------------------------------------------------------------------
@@ -216,18 +218,18 @@ func @f(%g: f32[1024] partial(sum: data)) -> f32[1024] on @m {
 
 
 def test_memory_is_held_from_the_first_write_to_the_last_use() -> None:
-    """4096 bytes of argument and of result, 512 of each part on one of 8 devices."""
-    found = one_of(machine(2, 4) + CHAIN)
-    scatter, gather = found.spans[0], found.spans[2]
-    assert [size for _, size in found.memory] == [4096 + 512, 4096 + 512 + 4096, 4096 + 4096]
-    assert [at for at, _ in found.memory] == [0.0, gather[0], gather[1]]
-    assert scatter[1] == gather[0]  # so the first part is free when the second step has ended
-    assert found.peak == 4096 + 512 + 4096
+    """The argument and the result have 4096 bytes, each part on one of 8 devices 512 bytes."""
+    simulation = one_of(machine(2, 4) + CHAIN)
+    scatter, gather = simulation.spans[0], simulation.spans[2]
+    assert [size for _, size in simulation.memory] == [4096 + 512, 4096 + 512 + 4096, 4096 + 4096]
+    assert [at for at, _ in simulation.memory] == [0.0, gather[0], gather[1]]
+    assert scatter[1] == gather[0]  # so the first part is free once the second step has ended
+    assert simulation.peak == 4096 + 512 + 4096
 
 
 def test_what_is_under_way_keeps_its_memory() -> None:
-    """Both values are read until the collectives end that nobody has waited for yet."""
-    found = one_of(
+    """Both values are read until the ends of the collectives that are not waited for yet."""
+    simulation = one_of(
         machine(2, 4)
         + """\
 func @f(%x: f32[1024] partial(sum: data.node), %y: f32[1024] partial(sum: data.gpu))
@@ -240,15 +242,15 @@ func @f(%x: f32[1024] partial(sum: data.node), %y: f32[1024] partial(sum: data.g
 }
 """
     )
-    (_, end), (start, _) = found.spans[1], found.spans[3]
+    (_, end), (start, _) = simulation.spans[1], simulation.spans[3]
     assert start < end
-    assert found.peak == 6 * 4096
+    assert simulation.peak == 6 * 4096
 
 
 def test_steps_that_take_no_time_need_memory_too() -> None:
-    """The argument, and both casts while the second one runs: less than what is gathered then, but
-    more than what is left in the end."""
-    found = one_of(
+    """While the second cast runs, the argument and both casts are held: less than while gathering
+    later, but more than at the end."""
+    simulation = one_of(
         machine(2, 4)
         + """\
 func @f(%x: f32[1024@data]) -> f32[1024] on @m {
@@ -259,9 +261,9 @@ func @f(%x: f32[1024@data]) -> f32[1024] on @m {
 }
 """
     )
-    assert found.spans[1] == (0.0, 0.0)
+    assert simulation.spans[1] == (0.0, 0.0)
     gathering = 512 + 512 + 4096
-    assert found.memory[:2] == [(0.0, gathering), (found.time, gathering - 512)]
+    assert simulation.memory[:2] == [(0.0, gathering), (simulation.time, gathering - 512)]
     halved = one_of(
         machine(2, 4)
         + """\
@@ -277,8 +279,8 @@ func @f(%x: f32[1024]) -> f32[1024@data] on @m {
 
 
 def test_what_is_copied_in_the_end_is_kept_until_then() -> None:
-    """Two halves of one sum: both are copied, the sum is still there."""
-    found = one_of(
+    """Two halves of one sum are copied; the sum is held until then."""
+    simulation = one_of(
         machine(2, 4)
         + """\
 func @f(%x: f32[1024] partial(sum: data)) -> (f32[512], f32[512]) on @m {
@@ -289,16 +291,16 @@ func @f(%x: f32[1024] partial(sum: data)) -> (f32[512], f32[512]) on @m {
 }
 """
     )
-    assert found.peak == 4096 + 4096 + 2 * 2048
+    assert simulation.peak == 4096 + 4096 + 2 * 2048
 
 
 def test_numbers_that_cannot_be_doubled_are_left_out() -> None:
-    found = one_of(machine(2, 4).replace("270 GB/s", "1e308 B/s") + CHAIN)
-    assert not any(change.what == "twice the port of gpu" for change in improvements(found))
+    simulation = one_of(machine(2, 4).replace("270 GB/s", "1e308 B/s") + CHAIN)
+    assert not any(change.what == "twice the port of gpu" for change in improvements(simulation))
 
 
 def test_views_and_returned_arguments() -> None:
-    found = one_of(
+    simulation = one_of(
         machine(2, 4)
         + """\
 func @f(%x: f32[64, 16]) -> (f32[1024], f32[64, 16]) on @m {
@@ -307,20 +309,22 @@ func @f(%x: f32[64, 16]) -> (f32[1024], f32[64, 16]) on @m {
 }
 """
     )
-    assert found.time == 0.0
-    assert [size for _, size in found.memory] == [3 * 4096]  # the caller's, and a copy for each
+    assert simulation.time == 0.0
+    assert [size for _, size in simulation.memory] == [
+        3 * 4096
+    ]  # the argument, and two copied results
 
 
 def test_local_steps_take_the_time_of_their_bytes() -> None:
     text = machine(2, 4).replace("{\n", "{\n  device { memory = 1 GB @ 1 GB/s }\n", 1) + CHAIN
-    found = one_of(text)
-    assert found.steps[1].kind == "scale"
-    assert close(found.steps[1].task.time, 2 * 512 / 1e9)
-    assert close(found.time, one_of(machine(2, 4) + CHAIN).time + 2 * 512 / 1e9)
+    simulation = one_of(text)
+    assert simulation.steps[1].kind == "scale"
+    assert close(simulation.steps[1].task.time, 2 * 512 / 1e9)
+    assert close(simulation.time, one_of(machine(2, 4) + CHAIN).time + 2 * 512 / 1e9)
 
 
 def test_nothing_to_do() -> None:
-    found = one_of(
+    simulation = one_of(
         machine(2, 4)
         + """\
 func @f(%x: f32[8]) -> f32[8] on @m {
@@ -328,4 +332,9 @@ func @f(%x: f32[8]) -> f32[8] on @m {
 }
 """
     )
-    assert (found.time, found.bound, found.peak, found.pieces) == (0.0, 0.0, 64, [])
+    assert (simulation.time, simulation.bound, simulation.peak, simulation.intervals) == (
+        0.0,
+        0.0,
+        64,
+        [],
+    )

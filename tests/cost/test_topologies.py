@@ -1,4 +1,4 @@
-"""Tori, matrices of links and ports that differ: by hand, and at random against every message."""
+"""Tori, matrices of links and uneven ports: examples, and random cases against every message."""
 
 import math
 import random
@@ -15,15 +15,15 @@ from messages import Network, groups, time_of
 from seeds import fresh
 from topologies import kinds_of, shapes, some_level
 
-from collir.cost.bounds import bound
+from collir.cost.bounds import collective_bound
 from collir.cost.collectives.algorithms import Meter
 from collir.cost.collectives.collective import Collective
-from collir.cost.model import CostModel, run, step_cost
-from collir.cost.network.disjoint_rings import rings as rings_through
+from collir.cost.model import CostModel, algorithm_estimate, step_cost
+from collir.cost.network.disjoint_rings import edge_disjoint_rings
 from collir.cost.network.group import CostError, Group
-from collir.cost.network.link_bounds import by_cuts, reduced_to_all
-from collir.cost.network.rings import rings
-from collir.cost.network.wires import all_pairs, distances, link_loads, neighbours
+from collir.cost.network.link_bounds import cut_seconds, reduced_to_all
+from collir.cost.network.rings import ring_count
+from collir.cost.network.wires import all_pairs_loads, distances, link_loads, neighbours
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, LinkKind, Machine
 from collir.tools.machine import preset
@@ -32,7 +32,7 @@ N = 720720.0
 
 
 def on(level: Level, *sizes: int) -> Mesh:
-    """A mesh on one level with an axis for each size, the first most significant."""
+    """Return a mesh on one level with an axis for each size, the first most significant."""
     axes = (Axis.placed("abc"[i], [Factor(level.name, n)]) for i, n in enumerate(sizes))
     return Mesh("m", Machine("m", (level,)), tuple(axes))
 
@@ -40,7 +40,7 @@ def on(level: Level, *sizes: int) -> Mesh:
 def seconds(mesh: Mesh, kind: str, name: str, *axes: str, root: str = "", size: float = N) -> float:
     over = axes or tuple(mesh.by_name)
     at_root = frozenset(f"{axis}.{mesh.machine.levels[0].name}" for axis in root)
-    return run(
+    return algorithm_estimate(
         Collective(kind, mesh, over, size, at_root), Group.of(mesh, over, at_root), name
     ).time
 
@@ -48,8 +48,8 @@ def seconds(mesh: Mesh, kind: str, name: str, *axes: str, root: str = "", size: 
 def lowest(mesh: Mesh, kind: str, *axes: str, root: str = "", copies: str = "") -> float:
     name = mesh.machine.levels[0].name
     over = axes or tuple(mesh.by_name)
-    at_root, replicated = (frozenset(f"{axis}.{name}" for axis in each) for each in (root, copies))
-    return bound(Collective(kind, mesh, over, N, at_root, replicated)).bandwidth
+    at_root, replicated = (frozenset(f"{axis}.{name}" for axis in a) for a in (root, copies))
+    return collective_bound(Collective(kind, mesh, over, N, at_root, replicated)).bandwidth
 
 
 # ---------------------------------------------------------------------------------------------
@@ -77,9 +77,9 @@ def test_only_ports_that_take_part_count() -> None:
 
 def test_trees_and_stars_take_the_ports_that_they_use() -> None:
     mesh = on(UNEVEN, 4)
-    # 0 to 2 at 2 B/s; then 0 to 1 at 4 B/s and 2 to 3 at 1 B/s.
+    # First 0 sends to 2 at 2 B/s; then 0 sends to 1 at 4 B/s, and 2 to 3 at 1 B/s.
     assert seconds(mesh, "broadcast", "binomial") == pytest.approx(N / 2 + N / 1)
-    # The root gets 3/4 at 4 B/s, less than the slowest takes for its own quarter at 1 B/s.
+    # The root receives 3/4 at 4 B/s; the slowest child takes longer to send its quarter at 1 B/s.
     assert seconds(mesh, "gather", "direct") == pytest.approx(N / 4 / 1)
     assert lowest(mesh, "gather") == pytest.approx(N / 4 / 1)
     back = on(replace(UNEVEN, ports=(1.0, 2.0, 4.0, 4.0)), 4)
@@ -110,20 +110,20 @@ def test_rails_divide_every_port() -> None:
     mesh = Mesh("m", Machine("m", levels), axes)
     both = Collective("all_gather", mesh, ("a.x",), N)
     alone = replace(both, at_root=frozenset(["b.y"]))
-    for one, rate in ((both, 1 / 2), (alone, 1 / 2)):  # two groups share it, or one has half
-        group = Group.of(mesh, one.axes, one.at_root)
-        assert run(one, group, "ring").time == pytest.approx(3 / 4 * N / rate)
+    for step, rate in ((both, 1 / 2), (alone, 1 / 2)):  # two groups share it, or one has half
+        group = Group.of(mesh, step.axes, step.at_root)
+        assert algorithm_estimate(step, group, "ring").time == pytest.approx(3 / 4 * N / rate)
 
 
 def test_the_slowest_port_is_what_nccl_and_p2_see() -> None:
     slow = Level("x", 4, 1.0, 0.0)
     for model in ("p2", "nccl"):
         for kind in ("all_reduce", "all_gather", "broadcast", "gather"):
-            found = [
+            times = [
                 step_cost(Collective(kind, on(level, 4), ("a.x",), 1e9), CostModel(model)).time
                 for level in (UNEVEN, slow)
             ]
-            assert found[0] == pytest.approx(found[1])
+            assert times[0] == pytest.approx(times[1])
 
 
 def test_trees_on_too_many_ranks_are_not_listed() -> None:
@@ -133,8 +133,11 @@ def test_trees_on_too_many_ranks_are_not_listed() -> None:
     mesh = Mesh("m", Machine("m", (level, inner)), (axis,))
     step = Collective("broadcast", mesh, ("a.x", "a.y"), N)
     with pytest.raises(CostError, match="too large to list"):
-        run(step, Group.of(mesh, step.axes), "binomial")
-    assert run(replace(step, kind="all_gather"), Group.of(mesh, step.axes), "ring").time > 0
+        algorithm_estimate(step, Group.of(mesh, step.axes), "binomial")
+    assert (
+        algorithm_estimate(replace(step, kind="all_gather"), Group.of(mesh, step.axes), "ring").time
+        > 0
+    )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -150,7 +153,7 @@ def dgx1() -> Level:
 
 def test_a_dgx1_has_three_rings_of_its_links() -> None:
     gpu = dgx1()
-    assert rings(gpu) == 3
+    assert ring_count(gpu) == 3
     mesh = on(gpu, 8)
     once = N * 7 / 8 / (6 * 25e9)
     hops = 7 * gpu.latency
@@ -163,13 +166,13 @@ def test_a_dgx1_has_three_rings_of_its_links() -> None:
 def test_the_rings_of_a_dgx1_link_by_link() -> None:
     gpu = dgx1()
     assert gpu.links is not None
-    found = rings_through(gpu.links)
+    rings = edge_disjoint_rings(gpu.links)
     sent = np.zeros((8, 8))
-    for ring in found:
+    for ring in rings:
         assert sorted(ring) == list(range(8))
-        for a, b in pairwise((*ring, ring[0])):  # 7 of 8 blocks pass each hop, half each way round
-            sent[a, b] += N * 7 / 8 / 2 / len(found)
-            sent[b, a] += N * 7 / 8 / 2 / len(found)
+        for a, b in pairwise((*ring, ring[0])):  # 7 of 8 blocks, half in each direction
+            sent[a, b] += N * 7 / 8 / 2 / len(rings)
+            sent[b, a] += N * 7 / 8 / 2 / len(rings)
     links = np.array(gpu.links)
     assert (sent[links == 0] == 0).all()
     busiest = (sent[links > 0] / links[links > 0]).max()
@@ -179,8 +182,8 @@ def test_the_rings_of_a_dgx1_link_by_link() -> None:
 
 def test_a_ring_of_some_gpus_takes_the_links_between_them() -> None:
     gpu = dgx1()
-    # GPUs 0..3 and 4..7: between 0 and 1, 2 and 3, 3 and 1 two links, else one. 0-1-2-3-0 has two
-    # hops of a single link, each with half of 3/4 in either direction.
+    # The groups are GPUs 0..3 and 4..7. There are two links between 0 and 1, 2 and 3, 3 and 1, else
+    # one. The ring 0-1-2-3-0 has two hops of a single link, each with half of 3/4 per direction.
     mesh = on(gpu, 2, 4)
     expected = N * 3 / 4 / 2 / 25e9 + 3 * gpu.latency
     assert seconds(mesh, "all_gather", "ring", "b.gpu") == pytest.approx(expected)
@@ -188,19 +191,19 @@ def test_a_ring_of_some_gpus_takes_the_links_between_them() -> None:
 
 def test_messages_take_all_ways_of_the_fewest_hops() -> None:
     def loads(source: int, target: int) -> dict[tuple[int, int], float]:
-        found = link_loads(dgx1(), np.array([source]), np.array([target]), np.array([12.0]))
+        loads = link_loads(dgx1(), np.array([source]), np.array([target]), np.array([12.0]))
         return {
-            (int(a), int(b)): float(found[a, b]) for a, b in zip(*np.nonzero(found), strict=True)
+            (int(a), int(b)): float(loads[a, b]) for a, b in zip(*np.nonzero(loads), strict=True)
         }
 
-    # From 0 to 5 over 1 (2 links, then 1) in 2 ways, over 4 (2, then 2) in 4.
+    # From 0 to 5 there are 2 paths over 1 (2 links, then 1), and 4 over 4 (2 links, then 2).
     assert loads(0, 5) == pytest.approx({(0, 1): 2, (1, 5): 4, (0, 4): 4, (4, 5): 4})
     assert loads(5, 0) == pytest.approx({(1, 0): 2, (5, 1): 4, (4, 0): 4, (5, 4): 4})
     assert loads(0, 1) == pytest.approx({(0, 1): 6})
 
 
 def test_cuts_through_links_are_bounds() -> None:
-    # Two pairs of children with one link between them, of 1 B/s; each has 3 to its partner.
+    # Two pairs of children with 3 links of 1 B/s inside each pair, and one link between the pairs.
     level = Level(
         "x", 4, 4.0, 0.0, LinkKind.LINKS,
         links=((0, 3, 0, 0), (3, 0, 1, 0), (0, 1, 0, 3), (0, 0, 3, 0)),
@@ -210,23 +213,23 @@ def test_cuts_through_links_are_bounds() -> None:
     assert lowest(mesh, "gather") == pytest.approx(N / 2)
     assert lowest(mesh, "broadcast") == pytest.approx(N)
     assert lowest(mesh, "all_reduce") == pytest.approx(N)
-    # Pairs at 1, 2, 3 links: twice (1 + 2 + 3 + 1 + 2 + 1) = 20 quarters; of 14 links.
+    # The distances of all pairs add up to twice (1 + 2 + 3 + 1 + 2 + 1) = 20; there are 14 links.
     assert lowest(mesh, "all_to_all") == pytest.approx(20 / 4 * N / 14)
     axes = (*mesh.axes, Axis.placed("b", [Factor("o", 2)]))
     outer = Mesh("m", Machine("m", (Level("o", 2, 2.0, 0.0), level)), axes)
-    # Beside the link, 2 B/s by way of the other parent.
-    found = bound(Collective("all_gather", outer, ("a.x",), N)).bandwidth
-    assert found == pytest.approx(max(N / 2 / 3, 3 / 4 * N / 4))
-    # What goes that way takes none of the 3 links that it would take at most.
-    found = bound(Collective("all_to_all", outer, ("a.x",), N)).bandwidth
-    assert found == pytest.approx(20 / 4 * N / (14 + 3 * 2))
+    # Besides the link, there are 2 B/s by way of the other parent.
+    bound = collective_bound(Collective("all_gather", outer, ("a.x",), N)).bandwidth
+    assert bound == pytest.approx(max(N / 2 / 3, 3 / 4 * N / 4))
+    # Data that goes that way saves at most 3 links.
+    bound = collective_bound(Collective("all_to_all", outer, ("a.x",), N)).bandwidth
+    assert bound == pytest.approx(20 / 4 * N / (14 + 3 * 2))
 
 
 def test_devices_elsewhere_may_reduce() -> None:
     links = ((0, 1, 0, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 1, 0))
     square = Level("x", 4, 2.0, 0.0, LinkKind.LINKS, links=links)
-    assert by_cuts(square, reduced_to_all, 0.0, False) == pytest.approx(2 * 3 / 8)  # four parts
-    assert by_cuts(square, reduced_to_all, 0.5, True) == pytest.approx(1 / 2.5)  # one of them
+    assert cut_seconds(square, reduced_to_all, 0.0, False) == pytest.approx(2 * 3 / 8)  # four parts
+    assert cut_seconds(square, reduced_to_all, 0.5, True) == pytest.approx(1 / 2.5)  # one of them
 
 
 # ---------------------------------------------------------------------------------------------
@@ -251,7 +254,7 @@ def test_a_row_or_column_of_a_torus_is_a_ring(axis: str) -> None:
 
 
 def test_all_to_all_crosses_the_middle_of_a_torus() -> None:
-    # 8 x 8 blocks from half to half over 8 links of 1 B/s.
+    # 8 x 8 blocks go from half to half over 8 links of 1 B/s.
     mesh = on(TORUS, 16)
     crossing = 8 * 8 * (N / 16) / 8
     assert lowest(mesh, "all_to_all") == pytest.approx(crossing)
@@ -261,15 +264,15 @@ def test_all_to_all_crosses_the_middle_of_a_torus() -> None:
 def test_a_dimension_of_two_has_one_link() -> None:
     level = Level("x", 8, 3.0, 0.0, LinkKind.TORUS, shape=(2, 4))
     assert level.wires == 3
-    # Over the single link of each pair of rows, all of it in one direction each.
+    # All data goes over the single link of each pair of rows, once in each direction.
     assert seconds(on(level, 2, 4), "all_gather", "ring", "a.x") == pytest.approx(N / 2 / 1)
     assert seconds(on(level, 2, 4), "all_gather", "ring", "b.x") == pytest.approx(N * 3 / 4 / 2)
 
 
 def test_messages_go_along_one_dimension_after_the_other() -> None:
-    found = link_loads(TORUS, np.array([0]), np.array([5]), np.array([8.0]))
-    used = {tuple(map(int, at)): found[tuple(at)] for at in np.argwhere(found)}
-    # From (0, 0) to (1, 1): by way of (1, 0) and of (0, 1); links are behind children 0, 4 and 1.
+    loads = link_loads(TORUS, np.array([0]), np.array([5]), np.array([8.0]))
+    used = {tuple(map(int, link)): loads[tuple(link)] for link in np.argwhere(loads)}
+    # From (0, 0) to (1, 1) by way of (1, 0) and (0, 1): over the links after children 0, 4 and 1.
     assert used == {(0, 0, 0): 4, (0, 0, 1): 4, (1, 0, 0): 4, (1, 0, 4): 4}
 
 
@@ -280,8 +283,8 @@ def small_tori() -> list[tuple[int, ...]]:
 def matrix_of(level: Level) -> list[list[int]]:
     rows = [[0] * level.size for _ in range(level.size)]
     for child, row in enumerate(rows):
-        for other, count in neighbours(level, child):
-            row[other] += count
+        for neighbour, count in neighbours(level, child):
+            row[neighbour] += count
     return rows
 
 
@@ -291,7 +294,7 @@ def test_tori_are_made_of_rings(shape: tuple[int, ...]) -> None:
     rows = matrix_of(level)
     assert rows == [list(column) for column in zip(*rows, strict=True)]
     assert {sum(row) for row in rows} == {level.wires}
-    assert len(rings_through(rows)) == rings(level) == level.wires // 2
+    assert len(edge_disjoint_rings(rows)) == ring_count(level) == level.wires // 2
 
 
 def test_a_torus_may_be_too_large() -> None:
@@ -307,26 +310,26 @@ def test_a_torus_may_be_too_large() -> None:
 
 def levels() -> list[Level]:
     rng = fresh(5)
-    each = [(size, kind) for size in (2, 3, 4, 5, 6, 8, 9, 12) for kind in kinds_of(size)]
-    found = [some_level(rng, "x", size, 1.0, 0.0, kind) for size, kind in each]
-    return [level for level in found if level.wires]
+    cases = [(size, kind) for size in (2, 3, 4, 5, 6, 8, 9, 12) for kind in kinds_of(size)]
+    drawn = [some_level(rng, "x", size, 1.0, 0.0, kind) for size, kind in cases]
+    return [level for level in drawn if level.wires]
 
 
 @pytest.mark.parametrize("level", levels(), ids=lambda level: f"{level.kind}-{level.size}")
 def test_distances_are_those_of_neighbours(level: Level) -> None:
     if level.kind is LinkKind.FULL:
         return
-    far: list[int] = []
+    hops: list[int] = []
     for child in range(level.size):
-        found = {child: 0}
-        order = [child]
-        for at in order:
-            for other, _ in neighbours(level, at):
-                if other not in found:
-                    found[other] = found[at] + 1
-                    order.append(other)
-        far += found.values()
-    assert distances(level) == (sum(far), max(far))
+        distance = {child: 0}
+        queue = [child]
+        for reached in queue:
+            for neighbour, _ in neighbours(level, reached):
+                if neighbour not in distance:
+                    distance[neighbour] = distance[reached] + 1
+                    queue.append(neighbour)
+        hops += distance.values()
+    assert distances(level) == (sum(hops), max(hops))
 
 
 @pytest.mark.parametrize("level", levels(), ids=lambda level: f"{level.kind}-{level.size}")
@@ -336,9 +339,9 @@ def test_messages_between_all_load_links_alike(level: Level) -> None:
     sources, targets = np.array(list(permutations(range(level.size), 2))).T
     listed = link_loads(level, sources, targets, np.ones(len(sources)))
     if level.kind is LinkKind.FULL:
-        assert listed.max() == all_pairs(level)
+        assert listed.max() == all_pairs_loads(level)
     else:
-        assert np.max(listed, axis=(1, 2)) == pytest.approx(all_pairs(level))
+        assert np.max(listed, axis=(1, 2)) == pytest.approx(all_pairs_loads(level))
 
 
 def test_all_to_all_on_a_large_torus() -> None:
@@ -352,25 +355,27 @@ def test_all_to_all_on_a_large_torus() -> None:
 def test_answers_take_the_same_links_back(level: Level) -> None:
     pairs = np.array(list(permutations(range(level.size), 2)))
     for source, target in pairs:
-        one, other = (
+        forward, backward = (
             link_loads(level, np.array([a]), np.array([b]), np.array([1.0]))
             for a, b in ((source, target), (target, source))
         )
         if level.kind in (LinkKind.RING, LinkKind.TORUS):
-            for size, ahead, back in zip(level.shape or (level.size,), one, other, strict=True):
-                if size == 2 and level.shape:  # the one link is that of the child which sends
+            for size, ahead, back in zip(
+                level.shape or (level.size,), forward, backward, strict=True
+            ):
+                if size == 2 and level.shape:  # the single link counts as that of the sender
                     assert ahead[0].sum() == pytest.approx(back[0].sum())
                 else:
                     assert ahead == pytest.approx(back[::-1])
         else:
-            assert one == pytest.approx(other.T)
+            assert forward == pytest.approx(backward.T)
 
 
 def random_mesh(rng: random.Random) -> Mesh:
-    """Up to 48 devices on one to three levels, most of them of the kinds of this file."""
+    """Return a mesh of up to 48 devices on one to three levels, mostly of this file's kinds."""
     while True:
         axes: dict[str, list[Factor]] = {"a": [], "b": []}
-        found: list[Level] = []
+        levels: list[Level] = []
         devices = 1
         for name in "xyz"[: rng.randint(1, 3)]:
             sizes = [rng.choice([1, 2, 2, 3, 4, 6]) for _ in axes]
@@ -386,19 +391,19 @@ def random_mesh(rng: random.Random) -> Mesh:
                 rng, name, size, rng.randint(1, 9) * 1e9, rng.randint(0, 9) * 1e-6, kind
             )
             taper = 2.0 if not level.ports and rng.random() < 0.2 else 1.0
-            found.append(replace(level, taper=taper))
-        for index, level in enumerate(found):
-            below = math.prod(inner.size for inner in found[index + 1 :])
+            levels.append(replace(level, taper=taper))
+        for index, level in enumerate(levels):
+            below = math.prod(inner.size for inner in levels[index + 1 :])
             rails = rng.choice([n for n in (1, 1, 1, 2, 3) if below % n == 0])
-            found[index] = replace(level, rails=rails)
+            levels[index] = replace(level, rails=rails)
         placed = tuple(Axis.placed(name, factors) for name, factors in axes.items())
-        mesh = Mesh("m", Machine("m", tuple(found)), placed)
+        mesh = Mesh("m", Machine("m", tuple(levels)), placed)
         if mesh.sub_axes:
             return mesh
 
 
 def check(rng: random.Random, compared: Counter[str]) -> None:
-    """All algorithms of a random step: what they take, and that it is no less than the bound."""
+    """Check the times of all algorithms of a random step, and that none is below the bound."""
     mesh = random_mesh(rng)
     names = list(mesh.by_name)
     rng.shuffle(names)
@@ -409,7 +414,7 @@ def check(rng: random.Random, compared: Counter[str]) -> None:
     group, members = Group.of(mesh, axes, root), groups(mesh, axes, root)
     for kind, replicated in product(ALGORITHMS, {frozenset[str](), copied}):
         step = Collective(kind, mesh, axes, rng.choice([1.0, N, 1e9]), root, replicated)
-        least = bound(step).time
+        least = collective_bound(step).time
         for name, algorithm in ALGORITHMS[kind].items():
             meter = Meter(group)
             try:

@@ -38,7 +38,7 @@ def test_a_training_step_is_a_program_that_overlaps(distinct: bool) -> None:
     verify(module)
     found = SIMULATE["simulated"](module)
     assert len([step for step in found.steps if step.sent]) == 6 * 3
-    assert any(len(piece.running) > 1 for piece in found.pieces)
+    assert any(len(piece.running) > 1 for piece in found.intervals)
 
 
 def test_passes_are_measured_on_a_program_that_they_change() -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collir.cost.network.disjoint_rings import rings
+from collir.cost.network.disjoint_rings import edge_disjoint_rings
 from collir.importing.machines import FORMATS, MAX_BYTES, Place, ReadError, Reading, detect, read
 from collir.importing.machines.flat_yaml import parse as parse_yaml
 from collir.importing.machines.hostlist import MAX_NAMES, expand
@@ -885,7 +885,7 @@ def test_rings_use_no_link_twice(n: int, data: st.DataObject) -> None:
         for b in range(a):
             links[a][b] = links[b][a] = data.draw(st.integers(0, 2))
     left = [list(row) for row in links]
-    for ring in rings(links):
+    for ring in edge_disjoint_rings(links):
         assert sorted(ring) == list(range(n))
         for a, b in pairwise((*ring, ring[0])):
             left[a][b] -= 1

@@ -1,4 +1,4 @@
-"""Meshes: placements, sub-axes, and where a device stands."""
+"""Meshes: placements, sub-axes, and the coordinates of devices."""
 
 import itertools
 import random
@@ -15,7 +15,7 @@ MACHINE = Machine("c", (Level("node", 4, 1e9, 0), Level("gpu", 16, 1e9, 0)))
 
 
 def placed(**axes: dict[str, int]) -> Mesh:
-    """A mesh on MACHINE."""
+    """Return a mesh on MACHINE."""
     return Mesh(
         "m",
         MACHINE,
@@ -69,9 +69,9 @@ def test_coordinates_are_a_bijection_and_groups_a_partition(rng: random.Random) 
     assert places == set(itertools.product(*sizes))
     for count in range(1, len(names) + 1):
         axes = names[:count]
-        found = groups(mesh, axes)
-        assert sorted(r for g in found for r in g) == list(range(mesh.devices))
-        for group in found:
+        all_groups = groups(mesh, axes)
+        assert sorted(r for g in all_groups for r in g) == list(range(mesh.devices))
+        for group in all_groups:
             assert len(group) == mesh.group_size(axes)
             assert [index_in(mesh, rank, axes) for rank in group] == list(range(len(group)))
 

@@ -1,4 +1,4 @@
-"""The typing rules by example: results, reasons, and that devices do not matter."""
+"""The typing rules by example: results, errors, and independence of the number of devices."""
 
 import pytest
 

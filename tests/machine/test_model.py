@@ -1,4 +1,4 @@
-"""Machines: what can exist, and what is said of what cannot."""
+"""Machines: valid ones, and the errors of invalid ones."""
 
 from typing import Any
 

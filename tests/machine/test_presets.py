@@ -1,4 +1,4 @@
-"""The machines that ship with collir: each parses, says where its numbers come from, and prints."""
+"""The machines that ship with collir: each parses, prints, and names the sources of its numbers."""
 
 import re
 from dataclasses import replace
@@ -77,7 +77,7 @@ def test_each_chip_of_a_tpu_row_has_its_own_links_across_rows() -> None:
 
 
 def test_an_ndv2_has_the_nvlinks_of_a_dgx1() -> None:
-    found = [machine(name).levels[-1] for name in ("dgx1_v100", "ndv2")]
-    assert found[0].links == found[1].links
-    assert found[0].wires == 6
-    assert {level.port / level.wires for level in found} == {25e9}
+    levels = [machine(name).levels[-1] for name in ("dgx1_v100", "ndv2")]
+    assert levels[0].links == levels[1].links
+    assert levels[0].wires == 6
+    assert {level.port / level.wires for level in levels} == {25e9}

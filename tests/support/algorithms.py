@@ -1,4 +1,4 @@
-"""The algorithms of the collectives that have any, by name."""
+"""The algorithms of all collectives that have some."""
 
 from collir.cost.collectives.table import COSTS
 

@@ -1,8 +1,8 @@
-"""Collectives made ``async``, and what of the emitted code has to wait: read off its text.
+"""Checks of emitted code with ``async`` collectives: whether it waits where it has to, by its text.
 
-Nothing here looks at how collir decides where to wait, or which buffers are parts of others. What
-is read is the order of the lines, the pieces of memory that they name, and what starts, waits,
-records and frees.
+The checks do not use collir's own decisions where to wait and which buffers are parts of others.
+They read the order of the lines, the pieces of memory that lines name, and the lines that start,
+wait, record and free.
 """
 
 import math
@@ -26,7 +26,7 @@ from collir.ir.names import unique_names
 
 
 def able(function: FuncOp) -> list[DistOp]:
-    """The collectives of a function that may be ``async``."""
+    """Return the collectives of a function that may be ``async``."""
     return [
         op
         for op in function.body.ops
@@ -37,7 +37,7 @@ def able(function: FuncOp) -> list[DistOp]:
 def make_async(
     functions: Iterable[FuncOp], rng: random.Random | None = None, share: float = 1.0
 ) -> int:
-    """Makes collectives ``async``, all or about a share of them; returns how many."""
+    """Make all collectives or about a share of them ``async``; return their number."""
     count = 0
     for op in (op for function in functions for op in able(function)):
         if rng is None or rng.random() < share:
@@ -47,7 +47,7 @@ def make_async(
 
 
 def marked(module: ModuleOp) -> int:
-    """How many operations of a module are ``async``."""
+    """Return the number of ``async`` operations of a module."""
     return sum(isinstance(op, DistOp) and "async" in op.properties for op in module.walk())
 
 
@@ -55,7 +55,7 @@ def marked(module: ModuleOp) -> int:
 
 
 class Piece(NamedTuple):
-    """Some elements of a buffer."""
+    """A range of elements of a buffer."""
 
     name: str
     start: int
@@ -70,22 +70,22 @@ _RESULT = re.compile(r"^// %(\S+) = ")
 
 
 class Memory:
-    """Where the values of a function lie, learnt from its lines one after the other."""
+    """The places of a function's values in memory, learnt from its lines one after the other."""
 
     def __init__(self, function: FuncOp, parameters: Sequence[str]):
         self.mesh = mesh_of(function)
         names = unique_names(function)
         self.named = {names[op.result]: op for op in function.body.ops if isinstance(op, DistOp)}
-        self.known = {re.findall(r"\w+", one)[-1] for one in parameters}
+        self.known = {re.findall(r"\w+", parameter)[-1] for parameter in parameters}
         self._at: dict[SSAValue, tuple[str, int]] = {}
-        for arg, one in zip(function.args, parameters, strict=False):
-            self._at[arg] = (re.findall(r"\w+", one)[-1], 0)
+        for arg, parameter in zip(function.args, parameters, strict=False):
+            self._at[arg] = (re.findall(r"\w+", parameter)[-1], 0)
         self.now: DistOp | None = None
         self.scratch: set[str] = set()
         self._pieces: dict[tuple[str, int], list[int]] = {}
 
     def of(self, value: SSAValue) -> Piece:
-        """The memory of a value; a view's is that of its operand, or a part of it."""
+        """Return the memory of a value; that of a view is its operand's memory or a part of it."""
         if value not in self._at:
             op = value.owner
             assert isinstance(op, DistOp), value
@@ -102,40 +102,42 @@ class Memory:
         return math.prod(dist_type(value).local_shape(self.mesh))
 
     def operation(self, line: str) -> None:
-        """Takes a comment that says what the next lines do."""
-        if found := _RESULT.match(line):
-            self.now = self.named[found.group(1)]
+        """Read a comment that names the operation of the next lines."""
+        if result := _RESULT.match(line):
+            self.now = self.named[result.group(1)]
 
     def touched(self, line: str) -> list[Piece]:
-        """The memory that a line names."""
-        places = {
-            (found.group(1), int(found.group(2))) if found.group(1) else (found.group(3), 0)
-            for found in _TOKEN.finditer(line)
-        }
+        """Return the pieces of memory that a line names."""
+        places = {_place(token) for token in _TOKEN.finditer(line)}
         places = {place for place in places if place[0] in self.known}
         op = self.now
-        if "compute_for(" in line and op is not None:  # which names none of what it waits for
+        if "compute_for(" in line and op is not None:  # the line does not name its operands
             return [self.of(operand) for operand in op.operands]
         sizes = dict(self._pieces)
         if op is not None:
             own = [self.of(operand) for operand in op.operands]
             sizes |= {piece[:2]: [int(piece.end) - piece.start] for piece in own}
-            left = sorted(one for one in places - sizes.keys() if one[0] not in self.scratch)
+            left = sorted(place for place in places - sizes.keys() if place[0] not in self.scratch)
             if op.result not in self._at and left:
                 self._at[op.result] = left[0]
             if op.result in self._at:
                 result = self.of(op.result)
                 sizes.setdefault(result[:2], []).append(self._size(op.result))
                 self._pieces.setdefault(result[:2], []).append(self._size(op.result))
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         for name, start in sorted(places):
             inside = sizes.get((name, start))
-            found.append(Piece(name, start, start + min(inside) if inside else math.inf))
-        return found
+            pieces.append(Piece(name, start, start + min(inside) if inside else math.inf))
+        return pieces
+
+
+def _place(token: re.Match[str]) -> tuple[str, int]:
+    """Return the buffer that a token names, and the offset in it."""
+    return (token.group(1), int(token.group(2))) if token.group(1) else (token.group(3), 0)
 
 
 def bodies(code: str, returns: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """The name, parameters and lines of every function; a call is on one line."""
+    """Yield the name, the parameters and the lines of every function; each call is on one line."""
     pattern = re.compile(
         rf"^(?:static |extern \"C\" )?{returns} (\w+)\(([^)]*)\)\n\{{\n(.*?)^\}}$",
         re.MULTILINE | re.DOTALL,
@@ -143,28 +145,28 @@ def bodies(code: str, returns: str) -> Iterator[tuple[str, list[str], list[str]]
     for name, parameters, body in pattern.findall(code):
         joined = re.sub(r",\n\s+", ", ", body)
         lines = [line.strip() for line in joined.splitlines()]
-        yield name, [" ".join(one.split()) for one in parameters.split(",")], lines
+        yield name, [" ".join(words.split()) for words in parameters.split(",")], lines
 
 
 def hazards(
     module: ModuleOp, target: str, change: Callable[[str], str] = lambda code: code
 ) -> list[str]:
-    """What the emitted code of a target does too early.
+    """Return what the emitted code of a target does too early.
 
     Args:
-        change: of the code, before it is looked at.
+        change: a change of the code before it is checked.
     """
     functions = {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}
     code = change(collir.emit(module, target))
-    found: list[str] = []
-    looked = 0
+    faults: list[str] = []
+    checked = 0
     for name, parameters, lines in bodies(code, "int" if target == "mpi" else "ncclResult_t"):
         if name in functions:
-            look = _in_mpi if target == "mpi" else _on_streams
-            found += [f"{name}: {one}" for one in look(functions[name], parameters, lines)]
-            looked += 1
-    assert looked == len(functions)
-    return found
+            check = _in_mpi if target == "mpi" else _on_streams
+            faults += [f"{name}: {fault}" for fault in check(functions[name], parameters, lines)]
+            checked += 1
+    assert checked == len(functions)
+    return faults
 
 
 # --- MPI ----------------------------------------------------------------------------------------
@@ -181,14 +183,17 @@ _BUFFERS = {
     "MPI_Igather": (0, 3),
     "MPI_Ialltoall": (0, 3),
 }
-"""Which arguments are the operand, if it is read, and the result."""
+"""The positions of the operand, if it is only read, and of the result among the arguments."""
 
 _WAIT = re.compile(r"MPI_Wait\(&pending\[(\d+)\]")
 
 
 def _in_mpi(function: FuncOp, parameters: list[str], lines: list[str]) -> Iterator[str]:
-    """Results of what has started are not to be touched, operands not to be written or freed; all
-    has to be waited for."""
+    """Yield the faults of MPI code.
+
+    Until a started collective is waited for, its result must not be touched, and its operand must
+    not be written or freed. All started collectives must be waited for.
+    """
     memory = Memory(function, parameters)
     reads: dict[str, Piece] = {}
     writes: dict[str, Piece] = {}
@@ -202,40 +207,38 @@ def _in_mpi(function: FuncOp, parameters: list[str], lines: list[str]) -> Iterat
             memory.known.add(made.group(1))
         elif freed := re.search(r"free\((\w+)\)|^(\w+) = NULL;", line):
             name = freed.group(1) or freed.group(2)
-            busy = [one for one in (*reads.values(), *writes.values()) if one.name == name]
-            yield from [f"{name} is still in use: {line}"] * bool(busy)
+            if any(piece.name == name for piece in (*reads.values(), *writes.values())):
+                yield f"{name} is still in use: {line}"
         elif wait := _WAIT.search(line):
             if writes.pop(wait.group(1), None) is None:
                 yield f"nothing to wait for: {line}"
             reads.pop(wait.group(1), None)
         else:
             pieces = memory.touched(line)
-            late = [one for one in writes.values() if any(one.meets(piece) for piece in pieces)]
-            yield from [f"{one} is not there yet: {line}" for one in late]
+            late = [result for result in writes.values() if any(map(result.meets, pieces))]
+            yield from [f"{result} is not there yet: {line}" for result in late]
             assigned = re.search(r"\(?(\w+)(?: \+ \d+\))?\[\w+\] = ", line)
-            if assigned and any(one.name == assigned.group(1) for one in reads.values()):
+            if assigned and any(piece.name == assigned.group(1) for piece in reads.values()):
                 yield f"{assigned.group(1)} is still sent: {line}"
             if start := _START.search(line):
-                kind, given, number = start.groups()
+                kind, arguments, number = start.groups()
                 yield from [f"pending[{number}] is started twice"] * (number in started)
                 started.append(number)
-                words = given.split(", ")
-                mine = [_piece(pieces, words[place]) for place in _BUFFERS[kind]]
-                writes[number] = mine[-1]
-                if len(mine) > 1:
-                    reads[number] = mine[0]
-                    met = [one for key, one in reads.items() if key != number]
-                    if any(one.meets(mine[-1]) for one in met):
-                        yield f"{mine[-1]} is still sent: {line}"
+                words = arguments.split(", ")
+                *operands, result = [_piece(pieces, words[place]) for place in _BUFFERS[kind]]
+                writes[number] = result
+                if operands:
+                    (reads[number],) = operands
+                    if any(p.meets(result) for key, p in reads.items() if key != number):
+                        yield f"{result} is still sent: {line}"
     yield from (f"pending[{number}] is never waited for" for number in writes)
 
 
 def _piece(pieces: Iterable[Piece], text: str) -> Piece:
-    """The piece that is written like this."""
-    found = _TOKEN.match(text)
-    assert found is not None, text
-    place = (found.group(1), int(found.group(2))) if found.group(1) else (found.group(3), 0)
-    return next(one for one in pieces if one[:2] == place)
+    """Return the piece that is written like this."""
+    token = _TOKEN.match(text)
+    assert token is not None, text
+    return next(piece for piece in pieces if piece[:2] == _place(token))
 
 
 # --- NCCL ---------------------------------------------------------------------------------------
@@ -253,7 +256,7 @@ Clock = dict[str, int]
 
 @dataclass
 class _Clocks:
-    """What every stream knows to be done on the others (vector clocks)."""
+    """Vector clocks: for every stream, the work on other streams that it knows to be done."""
 
     of: dict[str, Clock] = field(default_factory=dict[str, Clock])
     events: dict[str, Clock] = field(default_factory=dict[str, Clock])
@@ -262,7 +265,7 @@ class _Clocks:
         return self.of.setdefault(stream, {})
 
     def tick(self, stream: str) -> Stamp:
-        """Something more on a stream."""
+        """Add work to a stream, and return its stamp."""
         clock = self.own(stream)
         clock[stream] = clock.get(stream, 0) + 1
         return stream, clock[stream]
@@ -277,15 +280,17 @@ class _Clocks:
 
 
 def _on_streams(function: FuncOp, parameters: list[str], lines: list[str]) -> Iterator[str]:
-    """A stream has to have waited for the memory and the values that others make, before it uses
-    them; the caller's, for all, before memory is freed and in the end.
+    """Yield the faults of NCCL code.
 
-    What one operation does with a piece of memory, another that uses it must know of, but for what
-    only reads what is there: arguments, and what an operation before has finished.
+    Before a stream uses memory or values of other streams, it must have waited for them. The
+    caller's stream must have waited for all streams before memory is freed and at the end.
+
+    An operation that uses a piece of memory must know of all earlier operations on it, except those
+    that only read: arguments, and values that an earlier operation has finished.
     """
     memory = Memory(function, parameters[:-1])
     clocks = _Clocks()
-    stamps = [clocks.tick(CALLERS)]  # what the caller has put there
+    stamps = [clocks.tick(CALLERS)]  # the caller's own work, such as the arguments
     since = dict.fromkeys(memory.known, stamps[0])
     freed_on: dict[str, str] = {}
     written: list[tuple[Piece, Stamp, DistOp | None]] = []
@@ -299,7 +304,7 @@ def _on_streams(function: FuncOp, parameters: list[str], lines: list[str]) -> It
             memory.scratch |= {name} if memory.now else set()
             freed_on[name] = declared.group(2) or CALLERS
             since[name] = stamps[0]
-            written = [one for one in written if one[0].name != name]
+            written = [entry for entry in written if entry[0].name != name]
             continue
         if record := _RECORD.search(line):
             clocks.events[record.group(1)] = dict(clocks.own(record.group(2)))
@@ -323,15 +328,14 @@ def _on_streams(function: FuncOp, parameters: list[str], lines: list[str]) -> It
         for piece in pieces:
             if not clocks.knows(on, since[piece.name]):
                 yield f"{piece.name} may not have memory yet: {line}"
-            for other, stamp, _ in written:
-                if other.meets(piece) and not clocks.knows(on, stamp):
-                    yield f"{piece} may not be there yet: {line}"
+            unknown = [p for p, stamp, _ in written if not clocks.knows(on, stamp)]
+            yield from [f"{piece} may not be there yet: {line}" for p in unknown if p.meets(piece)]
         stamps.append(clocks.tick(on))
-        operands = [] if memory.now is None else [memory.of(one) for one in memory.now.operands]
+        operands = [] if memory.now is None else [memory.of(x) for x in memory.now.operands]
         computed = "compute_for(" in line and memory.now is not None
         made = [memory.of(memory.now.result)] if computed and memory.now else pieces
         written += [
-            (one, stamps[-1], memory.now) for one in made if computed or one not in operands
+            (piece, stamps[-1], memory.now) for piece in made if computed or piece not in operands
         ]
     if not all(clocks.knows(CALLERS, stamp) for stamp in stamps):
         yield "ends before its streams do"

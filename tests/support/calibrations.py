@@ -1,4 +1,4 @@
-"""Machines to calibrate, and what their collectives take, for tests."""
+"""Machines to calibrate, and times of their collectives, for tests."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,11 @@ from collir.layout import Axis, Factor, Mesh
 from collir.machine import Device, Level, LinkKind, Machine
 
 SIZES = tuple(16.0**exponent for exponent in range(1, 11))
-"""From where latencies are all to where bandwidths are."""
+"""Sizes from those that only latency matters for to those that only bandwidth matters for."""
 
 
 def mesh_of(machine: Machine) -> Mesh:
-    """One axis over all levels."""
+    """Return a mesh with one axis over all levels."""
     factors = [Factor(level.name, level.size) for level in machine.levels]
     return Mesh("m", machine, (Axis.placed("a", factors),))
 
@@ -33,25 +33,25 @@ def samples(
     seed: int = 0,
     over: Iterable[Sequence[str]] | None = None,
 ) -> list[Sample]:
-    """What the model says of collectives over each combination of levels, with relative noise."""
+    """Return modelled times of collectives over all combinations of levels, with relative noise."""
     mesh = mesh_of(machine)
     names = [sub.name for sub in mesh.sub_axes]
     if over is None:
-        over = [each for count in range(1, len(names) + 1) for each in combinations(names, count)]
+        over = [axes for count in range(1, len(names) + 1) for axes in combinations(names, count)]
     generator = np.random.default_rng(seed)
-    found: list[Sample] = []
+    listed: list[Sample] = []
     for axes in over:
         for kind in kinds:
             for size in sizes:
-                one = Collective(kind, mesh, tuple(axes), size)
-                seconds = step_estimate(one, model)[1].time
+                collective = Collective(kind, mesh, tuple(axes), size)
+                seconds = step_estimate(collective, model)[1].time
                 seconds *= math.exp(generator.normal(0, noise)) if noise else 1
-                found.append(Sample(one, seconds, f"{kind} {size:g}"))
-    return found
+                listed.append(Sample(collective, seconds, f"{kind} {size:g}"))
+    return listed
 
 
 def scaled(machine: Machine, factors: Sequence[float]) -> Machine:
-    """The machine with its ports, latencies and reduction rate multiplied, in this order."""
+    """Return a machine with its ports, latencies and reduction rate multiplied by factors."""
     rest = iter(factors)
     levels = [
         replace(level, port=level.port * next(rest), latency=level.latency * next(rest))
@@ -65,7 +65,7 @@ def scaled(machine: Machine, factors: Sequence[float]) -> Machine:
 
 @st.composite
 def machines(draw: st.DrawFn) -> Machine:
-    """One or two levels of any kind; latencies are larger outside, so that all can be seen."""
+    """Draw a machine of one or two levels; outer latencies are larger, so that all are visible."""
     powers = st.floats(-1, 1)
     levels: list[Level] = []
     latency = 2e-6

@@ -1,4 +1,4 @@
-"""What the property tests check of a module."""
+"""Checks of the results of a module, for property tests."""
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -13,27 +13,27 @@ from collir.semantics.reference.meaning import meaning
 
 
 def functions_of(module: ModuleOp) -> list[FuncOp]:
-    """The functions of a module."""
+    """Return the functions of a module."""
     return [op for op in module.ops if isinstance(op, FuncOp)]
 
 
 def results_on_all_devices(module: ModuleOp, function: FuncOp, seed: int) -> list[Array]:
-    """The global tensors that a function computes on all devices, from inputs of a seed."""
+    """Return the global tensors that a function computes on all devices, from random inputs."""
     rng = np.random.default_rng(seed)
     mesh = mesh_of(function)
     types = [dist_type(arg) for arg in function.args]
     buffers = [distribute(mesh, random_tensor(x, rng), x, rng) for x in types]
-    found = execute(module, function, buffers)
+    results = execute(module, function, buffers)
     last = function.body.block.last_op
     assert last is not None
     return [
         assemble(mesh, value, dist_type(operand))
-        for value, operand in zip(found, last.operands, strict=True)
+        for value, operand in zip(results, last.operands, strict=True)
     ]
 
 
 def results_on_one_device(function: FuncOp, seed: int) -> list[Array]:
-    """What the function means: the same inputs, without any distribution."""
+    """Return the results of the undistributed function, from the same inputs."""
     rng = np.random.default_rng(seed)
     mesh = mesh_of(function)
     arguments: list[list[Array | None]] = []
@@ -49,23 +49,22 @@ def results_on_one_device(function: FuncOp, seed: int) -> list[Array]:
     return out
 
 
-def agree(found: list[Array], expected: list[Array], devices: int) -> bool:
-    """Whether results are equal, up to the rounding of a few steps in their dtype.
+def agree(results: list[Array], expected: list[Array], devices: int) -> bool:
+    """Return whether results are equal, up to the rounding of a few steps in their dtype.
 
-    Inputs are small integers; what scaling and casts leave of that is compared with a tolerance
-    that is far below the distance of integers for all but the narrowest floats.
+    Inputs are small integers. The tolerance for results of scaling and casts is far below the
+    distance of integers, except for the narrowest floats.
     """
-    for one, other in zip(found, expected, strict=True):
-        if one.dtype != other.dtype or one.shape != other.shape:
+    for actual, right in zip(results, expected, strict=True):
+        if actual.dtype != right.dtype or actual.shape != right.shape:
             return False
-        if np.array_equal(one, other):
+        if np.array_equal(actual, right):
             continue
-        if np.issubdtype(one.dtype, np.integer):
+        if np.issubdtype(actual.dtype, np.integer):
             return False
-        scale = max(1.0, float(np.abs(other.astype(np.float64)).max(initial=0.0)))
-        eps = {2: 2.0**-7, 4: 2.0**-23, 8: 2.0**-52}[one.dtype.itemsize]
-        if not np.allclose(
-            one.astype(np.float64), other.astype(np.float64), rtol=0, atol=devices * eps * scale
-        ):
+        x, y = actual.astype(np.float64), right.astype(np.float64)
+        scale = max(1.0, float(np.abs(y).max(initial=0.0)))
+        eps = {2: 2.0**-7, 4: 2.0**-23, 8: 2.0**-52}[actual.dtype.itemsize]
+        if not np.allclose(x, y, rtol=0, atol=devices * eps * scale):
             return False
     return True

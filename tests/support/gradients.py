@@ -13,7 +13,7 @@ from collir.layout import DType, Mesh
 
 
 def gradients(rng: random.Random, mesh: Mesh | None = None) -> ModuleOp:
-    """Several collectives of few kinds on values of many shapes, some of which need others."""
+    """Return a module of collectives of few kinds on values of many shapes; some need others."""
     mesh = mesh or random_mesh(rng)
     dtype = rng.choice([DType.F32, DType.F32, DType.I32])
     builder = FunctionBuilder(mesh, [random_layout(rng, mesh, dtype) for _ in range(4)], "f")
@@ -38,7 +38,7 @@ def gradients(rng: random.Random, mesh: Mesh | None = None) -> ModuleOp:
 
 
 def _fits(move: Move, rank: int) -> bool:
-    """Whether a step is about dimensions that there are."""
+    """Return whether all dimensions that a step names exist."""
     dims = [
         move.properties[name] for name in ("dim", "source", "target") if name in move.properties
     ]

@@ -1,6 +1,6 @@
-"""Runs the RUN lines of a lit file in this process, and says what is wrong with the file itself.
+"""Runs the RUN lines of a lit file in this process, and lists faults of the file itself.
 
-Plain `lit` stays the authority; in one process the same files take a fraction of the time. A RUN
+`lit` itself stays the authority; in one process the files take a fraction of the time. A RUN
 line is a pipe of collopt, collrun, collir, filecheck and `not`.
 """
 
@@ -44,8 +44,8 @@ def run_lines(text: str) -> list[str]:
     """Return the commands of a file, each with its continuation lines."""
     commands: list[str] = []
     for line in text.splitlines():
-        comment, found, command = line.partition("// RUN:")
-        if not found or comment.strip():
+        comment, mark, command = line.partition("// RUN:")
+        if not mark or comment.strip():
             continue
         if commands and commands[-1].endswith("\\"):
             commands[-1] = commands[-1].removesuffix("\\") + command.strip()
@@ -55,10 +55,10 @@ def run_lines(text: str) -> list[str]:
 
 
 def run_piped(command: str, path: Path) -> str:
-    """Return the output of a pipe of our tools, each fed the output of the one before.
+    """Return the output of a pipe of our tools, each of which reads the previous output.
 
     Raises:
-        RunError: one of them fails that should not, or the other way round.
+        RunError: a tool fails that should not fail, or does not fail that should.
     """
     text = ""
     for stage in command.split(" | "):
@@ -86,29 +86,29 @@ def run_piped(command: str, path: Path) -> str:
 
 
 def faults(text: str) -> Iterator[str]:
-    """Yield what would make a file test less than it seems to, or read badly."""
+    """Yield the faults by which a file tests less than it seems to, or is hard to read."""
     commands = run_lines(text)
     if not commands:
         yield "no RUN line: nothing is tested"
-    wanted = {prefix for command in commands for prefix in _prefixes(command)}
+    checked = {prefix for command in commands for prefix in _prefixes(command)}
     used = set[str]()
     for number, line in enumerate(text.splitlines(), 1):
-        found = _DIRECTIVE.match(line)
-        if found is None:
+        directive = _DIRECTIVE.match(line)
+        if directive is None:
             if re.match(r"\s*// ?[A-Z-]*CHECK", line):
                 yield f"line {number}: not a directive of FileCheck (a colon is missing?)"
             continue
-        prefix = found["prefix"]
+        prefix = directive["prefix"]
         if prefix in ("RUN", "REQUIRES"):
             continue
         if re.search("COM|RUN", prefix):
             yield f"line {number}: filecheck takes {prefix} for a comment, as COM or RUN is in it"
         used.add(prefix)
-        if prefix not in wanted:
+        if prefix not in checked:
             yield f"line {number}: no RUN line checks {prefix}: (misspelt?)"
-        if re.search(r"%\d", re.sub(r"\[\[.*?\]\]", "", found["pattern"])):
+        if re.search(r"%\d", re.sub(r"\[\[.*?\]\]", "", directive["pattern"])):
             yield f"line {number}: capture the value, as in [[X:%\\d+]]: its number may change"
-    for prefix in sorted(wanted - used):
+    for prefix in sorted(checked - used):
         yield f"{prefix} is given to filecheck, and no line has it"
     if "--split-input-file" not in text and "// -----" in text:
         yield "the file has several chunks, and no RUN line splits it"
@@ -124,11 +124,11 @@ def faults(text: str) -> Iterator[str]:
 
 def _prefixes(command: str) -> list[str]:
     """Return the prefixes that the filechecks of a RUN line look for."""
-    found: list[str] = []
+    prefixes: list[str] = []
     for stage in command.split(" | "):
         words = shlex.split(stage.removeprefix("not "))
         if words[0] != "filecheck":
             continue
-        given = re.findall(r"--check-prefix(?:es)?[= ](\S+)", stage)
-        found += [prefix for each in given for prefix in each.split(",")] or ["CHECK"]
-    return found
+        options = re.findall(r"--check-prefix(?:es)?[= ](\S+)", stage)
+        prefixes += [prefix for option in options for prefix in option.split(",")] or ["CHECK"]
+    return prefixes

@@ -1,4 +1,4 @@
-"""Random small machines of all kinds, and steps on them, for property tests."""
+"""Random small machines of all kinds, and random steps on them, for property tests."""
 
 import math
 import random
@@ -13,7 +13,7 @@ from collir.machine import Device, Level, Machine
 
 @st.composite
 def one_level(draw: st.DrawFn, name: str, size: int) -> Level:
-    """A level of so many children, of any kind that has so many."""
+    """Draw a level of ``size`` children, of any kind that can have them."""
     kind = draw(st.sampled_from(kinds_of(size)))
     rng = random.Random(draw(st.integers(0, 2**16)))
     port, latency = draw(st.integers(1, 9)) * 1e9, draw(st.integers(0, 9)) * 1e-6
@@ -24,7 +24,7 @@ def one_level(draw: st.DrawFn, name: str, size: int) -> Level:
 
 @st.composite
 def meshes(draw: st.DrawFn) -> Mesh:
-    """Up to 48 devices on one to three levels of any kind, with up to two axes on each."""
+    """Draw a mesh of up to 48 devices on one to three levels of any kind, with up to two axes."""
     axes: dict[str, list[Factor]] = {"a": [], "b": []}
     levels: list[Level] = []
     devices = 1
@@ -48,7 +48,7 @@ def meshes(draw: st.DrawFn) -> Mesh:
 
 @st.composite
 def steps(draw: st.DrawFn) -> tuple[Mesh, tuple[str, ...], frozenset[str]]:
-    """A mesh, the sub-axes of a step in any order, and those at root beside it."""
+    """Draw a mesh, the sub-axes of a step in any order, and other sub-axes at root."""
     mesh = draw(meshes().filter(lambda mesh: mesh.sub_axes))
     names = draw(st.permutations(list(mesh.by_name)))
     count = draw(st.integers(1, len(names)))

@@ -1,12 +1,12 @@
-"""What algorithms send, device by device: the oracle for the closed forms of ``collir.cost``.
+"""The messages of algorithms, device by device: the oracle for the closed forms of ``collir.cost``.
 
-Nothing here is clever: every message of every group is listed, and every port counted. It shares
-only the plain values of machines and meshes with what it checks.
+It lists every message of every group and counts the load of every port. It shares only the plain
+values of machines and meshes with the code that it checks.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations, pairwise, permutations
 from typing import TypeVar
@@ -20,10 +20,10 @@ Loads = defaultdict[Key, float]
 """Bytes by port, wire or interconnect."""
 
 Messages = list[tuple[int, int, float]]
-"""(rank in the group, rank in the group, bytes)."""
+"""(sender in the group, receiver in the group, bytes)."""
 
 Wire = tuple[int, tuple[int, ...]]
-"""The level, and the parent and link below it."""
+"""The level, and the parent and the link below it."""
 
 Link = tuple[int, ...]
 
@@ -34,7 +34,7 @@ Link = tuple[int, ...]
 
 
 def links_of_a_port(level: Level) -> int:
-    """Over how many links a port is shared out."""
+    """Return the number of links that share a port's bandwidth."""
     if level.kind is LinkKind.FULL:
         return level.size - 1
     if level.shape:
@@ -43,7 +43,7 @@ def links_of_a_port(level: Level) -> int:
 
 
 def ways_of(level: Level, a: int, b: int) -> list[tuple[list[Link], float]]:
-    """The ways of a message from a child to another, link by link, and the share of each."""
+    """Return the paths of a message between two children, link by link, each with its share."""
     if level.kind is LinkKind.FULL:
         return [([(a, b)], 1.0)]
     if level.kind is LinkKind.RING:
@@ -64,71 +64,71 @@ def _around_ring(size: int, a: int, b: int) -> list[tuple[list[Link], float]]:
 
 
 def _through_torus(shape: tuple[int, ...], a: int, b: int) -> list[tuple[list[Link], float]]:
-    """First along one dimension, then along the next; and the other way about."""
+    """Return the paths along the dimensions in order, and in reverse order."""
 
     def split(child: int) -> list[int]:
-        found: list[int] = []
+        digits: list[int] = []
         for size in reversed(shape):
-            found.insert(0, child % size)
+            digits.insert(0, child % size)
             child //= size
-        return found
+        return digits
 
     ways: list[tuple[list[Link], float]] = []
     for order in (list(range(len(shape))), list(reversed(range(len(shape))))):
-        found: list[tuple[list[Link], float]] = [([], 0.5)]
+        paths: list[tuple[list[Link], float]] = [([], 0.5)]
         at, end = split(a), split(b)
         for dimension in order:
             size = shape[dimension]
-            each = _around_ring(size, at[dimension], end[dimension])
-            if size == 2 and len(each) == 2:  # the same link
-                each = [(each[0][0], 1.0)]
+            around = _around_ring(size, at[dimension], end[dimension])
+            if size == 2 and len(around) == 2:  # both ways are the same link
+                around = [(around[0][0], 1.0)]
             links = [
                 ([(dimension, way, *at[:dimension], x, *at[dimension + 1 :]) for x, way in hops], w)
-                for hops, w in each
+                for hops, w in around
             ]
-            found = [(old + new, w * v) for old, w in found for new, v in links]
+            paths = [(old + new, w * v) for old, w in paths for new, v in links]
             at[dimension] = end[dimension]
-        ways += found
+        ways += paths
     return ways
 
 
 def _fewest_hops(matrix: Matrix, a: int, b: int) -> list[tuple[list[Link], float]]:
-    """All ways of the fewest links, each of several parallel ones being another."""
+    """Return all shortest paths; parallel links make different paths."""
     paths: list[list[Link]] = [[]]
     while paths:
         ends = [path for path in paths if (path[-1][1] if path else a) == b]
         if ends:
             return [(path, 1 / len(ends)) for path in ends]
         paths = [
-            [*path, (at, other, which)]
+            [*path, (at, neighbour, number)]
             for path in paths
             for at in [path[-1][1] if path else a]
-            for other, count in enumerate(matrix[at])
-            if other not in [link[0] for link in path]
-            for which in range(count)
+            for neighbour, count in enumerate(matrix[at])
+            if neighbour not in [link[0] for link in path]
+            for number in range(count)
         ]
     raise AssertionError("all children are connected")
 
 
 @lru_cache(maxsize=4096)
 def rings_of(level: Level) -> int:
-    """The most rings through all children that share no link: of all choices, for a matrix."""
+    """Return the largest number of edge-disjoint rings; for a matrix, by trying all choices."""
     if level.shape:
         return links_of_a_port(level) // 2
     if not level.links or level.size < 3:
         return 0
-    matrix, each = level.links, list[Counter[tuple[int, int]]]()
+    matrix, rings = level.links, list[Counter[tuple[int, int]]]()
     for order in permutations(range(1, level.size)):
         if order[0] < order[-1]:
             ring = (0, *order, 0)
             used = Counter((min(link), max(link)) for link in pairwise(ring))
             if all(matrix[x][y] >= count for (x, y), count in used.items()):
-                each.append(used)
+                rings.append(used)
 
     def most(left: Matrix, start: int) -> int:
         best = 0
-        for number in range(start, len(each)):
-            used = each[number]
+        for number in range(start, len(rings)):
+            used = rings[number]
             if all(left[x][y] >= count for (x, y), count in used.items()):
                 rest = [list(row) for row in left]
                 for (x, y), count in used.items():
@@ -144,8 +144,8 @@ def coordinates(mesh: Mesh, device: int) -> dict[str, int]:
 
 
 def groups(mesh: Mesh, axes: tuple[str, ...], at_root: frozenset[str]) -> list[list[int]]:
-    """The devices of every group, in the order of its ranks."""
-    found: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    """Return the devices of every group, in the order of its ranks."""
+    members: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for device in range(mesh.devices):
         at = coordinates(mesh, device)
         if any(at[axis] for axis in at_root):
@@ -154,13 +154,13 @@ def groups(mesh: Mesh, axes: tuple[str, ...], at_root: frozenset[str]) -> list[l
         for axis in axes:
             index = index * mesh.by_name[axis].size + at[axis]
         key = tuple(x for axis, x in at.items() if axis not in axes)
-        found.setdefault(key, []).append((index, device))
-    return [[device for _, device in sorted(group)] for group in found.values()]
+        members.setdefault(key, []).append((index, device))
+    return [[device for _, device in sorted(group)] for group in members.values()]
 
 
 @dataclass
 class Network:
-    """Counts what messages put on a machine, and says how long that takes."""
+    """A counter of the load that messages put on a machine, and of the seconds it takes."""
 
     mesh: Mesh
     members: list[list[int]]
@@ -174,7 +174,7 @@ class Network:
         self.totals: Loads[tuple[int, int, str]] = defaultdict(float)
 
     def latency(self, a: int, b: int) -> float:
-        """Of a message between two devices."""
+        """Return the latency of a message between two devices."""
         top = self._top(a, b)
         return max(level.latency for level in self.levels[top:])
 
@@ -182,56 +182,59 @@ class Network:
         return next(i for i, n in enumerate(self.inside) if a // n != b // n)
 
     def load(self, messages: Messages, rings: frozenset[int] = frozenset()) -> tuple[float, float]:
-        """Counts messages of every group at once: (most loaded link in seconds, latency).
+        """Add messages of every group at once; return (seconds of the most loaded link, latency).
 
-        On the levels of ``rings`` messages do not take links one by one: see ``_on_rings``.
+        On the levels of ``rings`` messages do not take links one by one: see ``_add_rings``.
         """
-        ports: Loads[tuple[int, int, str]] = defaultdict(float)
-        wires: Loads[Wire] = defaultdict(float)
-        core: Loads[tuple[int, int]] = defaultdict(float)
+        loads = _Loads()
         slowest = 0.0
         for group in self.members:
             for source, target, size in messages:
                 a, b = group[source], group[target]
-                if a == b or not size:
-                    continue
-                slowest = max(slowest, self.latency(a, b))
-                top = self._top(a, b)
-                for i, n in enumerate(self.inside):
-                    if i >= top:
-                        ports[i, a // n, "out"] += size
-                        ports[i, b // n, "in"] += size
-                    parents = {a // n // self.levels[i].size, b // n // self.levels[i].size}
-                    if i >= top and self.levels[i].kind is LinkKind.BUS:
-                        for parent in parents:
-                            core[i, -1 - parent] += size
-                core[top, a // self.inside[top] // self.levels[top].size] += size
-                if top not in rings:
-                    self._wire(wires, top, a // self.inside[top], b // self.inside[top], size)
+                if a != b and size:
+                    slowest = max(slowest, self.latency(a, b))
+                    self._add_message(loads, a, b, size, rings)
             for i in rings:
-                self._on_rings(wires, i, group, messages)
-        for port, size in ports.items():
+                self._add_rings(loads.wires, i, group, messages)
+        for port, size in loads.ports.items():
             self.totals[port] += size
         times = [0.0]
-        for (i, child, _), size in ports.items():
+        for (i, child, _), size in loads.ports.items():
             times.append(size / self._port(i, child))
-        for (i, _), size in wires.items():
+        for (i, _), size in loads.wires.items():
             times.append(size * links_of_a_port(self.levels[i]) / self.levels[i].port)
-        for (i, parent), size in core.items():
+        for (i, _), size in loads.buses.items():
+            times.append(size / self.levels[i].port)
+        for (i, _), size in loads.cores.items():
             level = self.levels[i]
-            if parent < 0:
-                times.append(size / level.port)
-            elif level.taper > 1:
+            if level.taper > 1:
                 times.append(size * level.taper / (level.size * level.port))
         return max(times), slowest
+
+    def _add_message(
+        self, loads: "_Loads", a: int, b: int, size: float, rings: frozenset[int]
+    ) -> None:
+        top = self._top(a, b)
+        for i, n in enumerate(self.inside):
+            if i < top:
+                continue
+            loads.ports[i, a // n, "out"] += size
+            loads.ports[i, b // n, "in"] += size
+            if self.levels[i].kind is LinkKind.BUS:
+                for parent in {a // n // self.levels[i].size, b // n // self.levels[i].size}:
+                    loads.buses[i, parent] += size
+        n = self.inside[top]
+        loads.cores[top, a // n // self.levels[top].size] += size
+        if top not in rings:
+            self._add_wires(loads.wires, top, a // n, b // n, size)
 
     def _port(self, i: int, child: int) -> float:
         level, n = self.levels[i], self.inside[i]
         used = {d % n // (n // level.rails) for d in self.active if d // n == child}
-        whole = level.ports[child % level.size] if level.ports else level.port
-        return whole * len(used) / level.rails
+        port = level.ports[child % level.size] if level.ports else level.port
+        return port * len(used) / level.rails
 
-    def _wire(self, wires: Loads[Wire], i: int, a: int, b: int, size: float) -> None:
+    def _add_wires(self, wires: Loads[Wire], i: int, a: int, b: int, size: float) -> None:
         level = self.levels[i]
         parent = a // level.size
         ways = ways_of(level, a % level.size, b % level.size)
@@ -239,33 +242,35 @@ class Network:
             for link in way:
                 wires[i, (parent, *link)] += size * share
 
-    def _on_rings(self, wires: Loads[Wire], i: int, group: list[int], messages: Messages) -> None:
-        """Each hop is a hop of every ring through the children of its parent, each with its share;
-        the rings are laid through them in whatever order there are links."""
+    def _add_rings(self, wires: Loads[Wire], i: int, group: list[int], messages: Messages) -> None:
+        """Add hops, each of which is a hop with an equal share on every ring through the children.
+
+        The rings go through the children in any order in which there are links.
+        """
         level, n = self.levels[i], self.inside[i]
         rings = rings_of(level)
         for source, target, size in messages:
             a, b = group[source], group[target]
             if size and a != b and self._top(a, b) == i:
-                for ring in range(rings):  # the hop is as good as named by its child of before
+                for ring in range(rings):  # the children of the hop name a link of the ring
                     wires[i, (a // n // level.size, ring, a // n, b // n)] += size / rings
 
     def passes_through(self, i: int, messages: Messages) -> bool:
-        """Whether messages in one direction go from child to child of a level's parents, each time
-        through all of them and alone."""
+        """Return whether messages in one direction visit all children of each parent of a level in
+        turn, with equally many messages on every hop."""
         level, n = self.levels[i], self.inside[i]
         hops: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
         counts: defaultdict[tuple[int, int], int] = defaultdict(int)
         for group in self.members:
-            here = {device // n for device in group}
+            children = {device // n for device in group}
             for source, target, _ in messages:
                 a, b = group[source], group[target]
                 if a != b and self._top(a, b) == i:
                     hops[a // n // level.size].add((a // n, b // n))
                     counts[a // n, b // n] += 1
-            for child in here:
+            for child in children:
                 parent = child // level.size
-                if not {parent * level.size + k for k in range(level.size)} <= here:
+                if not {parent * level.size + k for k in range(level.size)} <= children:
                     return False
         if len(set(counts.values())) != 1:
             return False
@@ -280,47 +285,58 @@ class Network:
         return True
 
     def port_bytes(self) -> tuple[float, ...]:
-        """Through the busiest port of every level, all messages together."""
+        """Return the bytes of all messages through the busiest port of every level."""
         return tuple(
             max((size for (level, _, _), size in self.totals.items() if level == i), default=0.0)
             for i in range(len(self.levels))
         )
 
 
-def rounds(network: Network, each: Iterable[tuple[Messages, float]]) -> float:
-    """The time of rounds: messages, and the seconds that a rank reduces after them."""
+@dataclass
+class _Loads:
+    """Bytes by port, wire, (level, parent of a bus), and (level, parent of an interconnect)."""
+
+    ports: Loads[tuple[int, int, str]] = field(default_factory=lambda: defaultdict(float))
+    wires: Loads[Wire] = field(default_factory=lambda: defaultdict(float))
+    buses: Loads[tuple[int, int]] = field(default_factory=lambda: defaultdict(float))
+    cores: Loads[tuple[int, int]] = field(default_factory=lambda: defaultdict(float))
+
+
+def rounds(network: Network, listed: Iterable[tuple[Messages, float]]) -> float:
+    """Return the time of rounds: messages, and the seconds that a rank reduces after them."""
     time = 0.0
-    for messages, reducing in each:
+    for messages, reducing in listed:
         busy, latency = network.load(messages)
         time += busy + latency + reducing
     return time
 
 
 def pipelined(network: Network, messages: Messages, latency: float, reducing: float) -> float:
-    """The time of messages that overlap."""
+    """Return the time of messages that overlap."""
     busy, _ = network.load(messages)
     return busy + latency + reducing
 
 
 # ---------------------------------------------------------------------------------------------
-# The algorithms, in the words of their papers
+# The algorithms, as in their papers
 # ---------------------------------------------------------------------------------------------
 
 
 def time_of(network: Network, kind: str, name: str, n: float, g: float) -> float | None:
-    """The time of a collective on ``n`` bytes, ``g`` seconds per byte reduced, if known here."""
+    """Return the time of a collective on ``n`` bytes with ``g`` seconds per byte reduced, or None
+    for algorithms that are not in this file."""
     p = len(network.members[0])
-    found = _TIMES.get((kind, name))
-    return None if found is None else found(network, p, n, g)
+    time = _TIMES.get((kind, name))
+    return None if time is None else time(network, p, n, g)
 
 
 def _ring_latency(network: Network, p: int) -> float:
-    """All hops of the slowest ring but the fastest."""
-    each = [
+    """Return the latency of the slowest ring: of all hops but the fastest."""
+    rings = [
         [network.latency(group[i], group[(i + 1) % p]) for i in range(p)]
         for group in network.members
     ]
-    return max(sum(hops) - min(hops) for hops in each)
+    return max(sum(hops) - min(hops) for hops in rings)
 
 
 def _ring(network: Network, p: int, n: float, g: float) -> float:
@@ -364,19 +380,19 @@ def _halving_doubling(network: Network, p: int, n: float, g: float) -> float:
 def _folded(
     network: Network, p: int, n: float, g: float, steps: list[tuple[int, float, float]]
 ) -> float:
-    """MPICH: of the first 2r ranks, the even ones give their data to the odd ones and wait."""
+    """Return the time of exchanges, for which even ranks of the first 2r fold into odd ranks."""
     core = 1 << p.bit_length() - 1
     extra = p - core
     ranks = [2 * i + 1 if i < extra else i + extra for i in range(core)]
-    each: list[tuple[Messages, float]] = []
+    listed: list[tuple[Messages, float]] = []
     if extra:
-        each.append(([(2 * i, 2 * i + 1, n) for i in range(extra)], g * n))
+        listed.append(([(2 * i, 2 * i + 1, n) for i in range(extra)], g * n))
     for distance, size, reduced in steps:
         messages = [(ranks[i], ranks[i ^ distance], size) for i in range(core)]
-        each.append((messages, g * reduced))
+        listed.append((messages, g * reduced))
     if extra:
-        each.append(([(2 * i + 1, 2 * i, n) for i in range(extra)], 0.0))
-    return rounds(network, each)
+        listed.append(([(2 * i + 1, 2 * i, n) for i in range(extra)], 0.0))
+    return rounds(network, listed)
 
 
 def _doubling_all_gather(network: Network, p: int, n: float, g: float) -> float:
@@ -386,47 +402,49 @@ def _doubling_all_gather(network: Network, p: int, n: float, g: float) -> float:
 
 def _halving_reduce_scatter(network: Network, p: int, n: float, g: float) -> float:
     parts = [(d, n / p * d) for d in reversed(_distances(p))]
-    each = zip(_exchanges(p, parts), parts, strict=True)
-    return rounds(network, [(m, g * size) for m, (_, size) in each])
+    halves = zip(_exchanges(p, parts), parts, strict=True)
+    return rounds(network, [(m, g * size) for m, (_, size) in halves])
 
 
 def _bruck_all_gather(network: Network, p: int, n: float, g: float) -> float:
-    held, each = 1, list[tuple[Messages, float]]()
+    held, listed = 1, list[tuple[Messages, float]]()
     while held < p:
         sent = min(held, p - held)
-        each.append(([(i, (i - held) % p, sent * n / p) for i in range(p)], 0.0))
+        listed.append(([(i, (i - held) % p, sent * n / p) for i in range(p)], 0.0))
         held += sent
-    return rounds(network, each)
+    return rounds(network, listed)
 
 
 def _bruck_all_to_all(network: Network, p: int, n: float, g: float) -> float:
-    each: list[tuple[Messages, float]] = []
+    listed: list[tuple[Messages, float]] = []
     for d in _distances(p):
         blocks = sum(1 for block in range(p) if block & d)
-        each.append(([(i, (i + d) % p, blocks * n / p) for i in range(p)], 0.0))
-    return rounds(network, each)
+        listed.append(([(i, (i + d) % p, blocks * n / p) for i in range(p)], 0.0))
+    return rounds(network, listed)
 
 
 def _pat(network: Network, p: int, n: float, g: float) -> float:
-    """Every block spreads down a binomial tree, all trees at once, far ranks first."""
-    each: list[tuple[Messages, float]] = []
+    """Return the time of all blocks spreading down binomial trees at once, far ranks first."""
+    listed: list[tuple[Messages, float]] = []
     have = {0}
     for d in reversed(_distances(p)):
         new = {x + d for x in have if x + d < p}
-        each.append(([(i, (i + d) % p, len(new) * n / p) for i in range(p)], g * len(new) * n / p))
+        listed.append(
+            ([(i, (i + d) % p, len(new) * n / p) for i in range(p)], g * len(new) * n / p)
+        )
         have |= new
     assert have == set(range(p))
-    return rounds(network, each)
+    return rounds(network, listed)
 
 
 def _pairwise(network: Network, p: int, n: float, g: float) -> float:
-    """Rank i and offset s, digit by digit: what the groups' coordinates say."""
+    """Return the time of exchanges at all offsets, digit by digit of the groups' coordinates."""
     mesh, group = network.mesh, network.members[0]
     at = [coordinates(mesh, device) for device in group]
     axes = [axis for axis in at[0] if len({c[axis] for c in at}) > 1]
     sizes = {axis: mesh.by_name[axis].size for axis in axes}
     index = {tuple(c[axis] for axis in axes): i for i, c in enumerate(at)}
-    each: list[tuple[Messages, float]] = []
+    listed: list[tuple[Messages, float]] = []
     for offset in list(index)[:]:
         if not any(offset):
             continue
@@ -438,8 +456,8 @@ def _pairwise(network: Network, p: int, n: float, g: float) -> float:
             )
             for c, i in index.items()
         ]
-        each.append((messages, g * n / p))
-    return rounds(network, each)
+        listed.append((messages, g * n / p))
+    return rounds(network, listed)
 
 
 def _direct(network: Network, p: int, n: float, g: float) -> float:
@@ -459,15 +477,15 @@ def _star(network: Network, p: int, n: float, g: float) -> float:
 
 
 def _binomial(p: int, size: Callable[[int], float]) -> list[Messages]:
-    """From the root outwards: whoever has it sends it on, the farthest first."""
-    each: list[Messages] = []
+    """Return the rounds from the root outwards: ranks with data send to the farthest first."""
+    listed: list[Messages] = []
     have = [0]
     for d in reversed(_distances(p)):
         new = [(x, x + d) for x in have if x + d < p]
-        each.append([(a, b, size(min(d, p - b))) for a, b in new])
+        listed.append([(a, b, size(min(d, p - b))) for a, b in new])
         have += [b for _, b in new]
     assert sorted(have) == list(range(p))
-    return each
+    return listed
 
 
 def _broadcast(network: Network, p: int, n: float, g: float) -> float:
@@ -480,16 +498,16 @@ def _reduce(network: Network, p: int, n: float, g: float) -> float:
 
 
 def _halving_reduce(network: Network, p: int, n: float, g: float) -> float:
-    """Halves with the nearest first; then whoever has a result that rank 0 lacks hands it down."""
+    """Return the time of halving, nearest ranks first, and then a gather to rank 0."""
     parts = [(d, n / (2 * d)) for d in _distances(p)]
     halves = zip(_exchanges(p, parts), parts, strict=True)
-    each = [(m, g * size) for m, (_, size) in halves]
+    listed = [(m, g * size) for m, (_, size) in halves]
     holders = list(range(p))
     for d, size in reversed(parts):
-        each.append(([(x, x - d, size) for x in holders if x >= d], 0.0))
+        listed.append(([(x, x - d, size) for x in holders if x >= d], 0.0))
         holders = [x for x in holders if x < d]
     assert holders == [0]
-    return rounds(network, each)
+    return rounds(network, listed)
 
 
 def _scatter(network: Network, p: int, n: float, g: float) -> float:

@@ -1,7 +1,6 @@
-"""Runs code for values of any size on real ranks: every element of the types is several.
+"""Runs code for values of any size on real ranks: each element of the types becomes ``width``.
 
-What it should compute is what the numpy executor does, once for each of the elements that lie where
-the types have one.
+The expected results are ``width`` runs of the numpy executor, one for each of these elements.
 """
 
 import re
@@ -32,12 +31,12 @@ _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 
 
 def _wider(text: str, width: int) -> str:
-    """A main for buffers that are so many times as large."""
+    """Return a main for buffers that are ``width`` times as large."""
     return re.sub(r"(?<!!)bytes\[i\]", f"({width} * bytes[i])", text)
 
 
 def _mpi(module: ModuleOp, functions: Sequence[FuncOp], width: int, folder: Path) -> str:
-    """The path of a program that runs functions of MPI code."""
+    """Compile a program that runs functions of MPI code, and return its path."""
     text = emit_harness(module, functions)
     plain = emit_c(module, includes=_INCLUDES)
     assert text.startswith(plain)
@@ -51,7 +50,7 @@ def _mpi(module: ModuleOp, functions: Sequence[FuncOp], width: int, folder: Path
 
 
 def _nccl(module: ModuleOp, functions: Sequence[FuncOp], width: int, folder: Path) -> str:
-    """The path of a program that runs functions of NCCL code on the fake."""
+    """Compile a program that runs functions of NCCL code on the fake, and return its path."""
     text = harness(module, functions, "nccl")
     plain = collir.emit(module, "nccl")
     assert text.startswith(plain)
@@ -63,38 +62,40 @@ def _nccl(module: ModuleOp, functions: Sequence[FuncOp], width: int, folder: Pat
 def differences_at(
     module: ModuleOp, functions: Sequence[FuncOp], width: int, folder: Path, target: str
 ) -> list[str]:
-    """Where ranks hold other results than the numpy executor gives them."""
+    """Return the places where ranks hold other results than the numpy executor computes."""
     program = (_mpi if target == "mpi" else _nccl)(module, functions, width, folder)
     ranks = mesh_of(functions[0]).devices
-    given = [[arguments_of(function, seed) for seed in range(width)] for function in functions]
+    inputs = [[arguments_of(function, seed) for seed in range(width)] for function in functions]
+    arguments = [argument for seeds in inputs for argument in zip(*seeds, strict=True)]
     for rank in range(ranks):
         with (folder / f"{rank}.in").open("wb") as file:
-            for each in given:
-                for argument in zip(*each, strict=True):
-                    if argument[0][rank] is not None:
-                        pieces = [np.asarray(buffers[rank]) for buffers in argument]
-                        file.write(np.stack(pieces, axis=-1).tobytes())
+            for argument in arguments:
+                if argument[0][rank] is not None:
+                    pieces = [np.asarray(buffers[rank]) for buffers in argument]
+                    file.write(np.stack(pieces, axis=-1).tobytes())
     mpiexec(ranks, [program, str(folder)], HANG)
     files = [(folder / f"{rank}.out").open("rb") for rank in range(ranks)]
     wrong: list[str] = []
-    for function, each in zip(functions, given, strict=True):
+    for function, seeds in zip(functions, inputs, strict=True):
         mesh = mesh_of(function)
         epsilons = 0 if exact(function) else roundings(function)
         if target == "nccl" and averages_round(function):
             epsilons = 8 * roundings(function) * mesh.devices
-        expected = [execute(module, function, one) for one in each]
+        expected = [execute(module, function, buffers) for buffers in seeds]
         for index, value in enumerate(plan_buffers(function).returned):
             x = dist_type(value)
             for rank, file in enumerate(files):
                 if any(coordinate(mesh, rank, axis) for axis in x.root):
                     continue
                 data = file.read(width * x.local_bytes(mesh))
-                found = np.frombuffer(data, NUMPY[x.dtype])
-                found = found.reshape((*x.local_shape(mesh), width))
-                for k in range(width):
-                    right: Buffers = expected[k][index]
-                    if not same(found[..., k], right[rank], epsilons):
-                        wrong.append(f"{function.sym_name.data}: result {index}, rank {rank}, {k}")
+                flat = np.frombuffer(data, NUMPY[x.dtype])
+                actual = flat.reshape((*x.local_shape(mesh), width))
+                right: list[Buffers] = [results[index] for results in expected]
+                wrong += [
+                    f"{function.sym_name.data}: result {index}, rank {rank}, {k}"
+                    for k in range(width)
+                    if not same(actual[..., k], right[k][rank], epsilons)
+                ]
     for file in files:
         assert not file.read()
         file.close()

@@ -1,7 +1,7 @@
-"""Runs emitted NCCL code on MPI ranks without a GPU: over a fake of NCCL and CUDA on the host.
+"""Runs emitted NCCL code on MPI ranks without a GPU, over a fake of NCCL and CUDA on the host.
 
-The code is compiled as it is but for kernel launches, which become calls. The fake checks
-arguments, device memory and that streams are waited for; see ``fake_nccl/``.
+The code is compiled unchanged, except that kernel launches become calls. The fake checks arguments,
+device memory, and that streams are waited for; see ``fake_nccl/``.
 """
 
 import re
@@ -36,14 +36,14 @@ STRICT = ("-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Werror")
 
 
 def without_launches(code: str) -> str:
-    """Code for a C++ compiler: a kernel launch as a call."""
+    """Return code for a C++ compiler, with kernel launches as calls."""
     pattern = re.compile(r"(\w+)<<<(.+?), (\w+), 0, (\w+)>>>\(")
     return pattern.sub(r"fake_launch(\1, \2, \3, \4, ", code)
 
 
 @cache
 def _fake(flags: tuple[str, ...]) -> Path:
-    """The fake, compiled once."""
+    """Compile the fake once, and return its object file."""
     folder = Path(tempfile.mkdtemp(prefix="fake_nccl_"))
     _compile([str(FAKE / "fake.cpp"), "-c", "-o", str(folder / "fake.o")], ("-O2", *flags))
     return folder / "fake.o"
@@ -59,7 +59,7 @@ def _compile(arguments: Sequence[str], flags: Sequence[str]) -> None:
 def compile_with_fake(
     code: str, folder: Path, flags: Sequence[str] = STRICT, sanitize: Sequence[str] = ()
 ) -> str:
-    """The path of the program that emitted code with a main makes."""
+    """Compile emitted code with a main, and return the path of the program."""
     source = folder / "program.cpp"
     source.write_text(without_launches(code), encoding="utf-8")
     program = folder / "program"
@@ -144,7 +144,7 @@ _CLOSE = """
 
 
 def harness(module: ModuleOp, functions: Sequence[FuncOp], target: str) -> str:
-    """Emitted code with a main that runs functions on buffers from files."""
+    """Return emitted code with a main that runs functions on buffers from files."""
     names = mesh_names([op for op in module.ops if isinstance(op, FuncOp)])
     buffers = {function: _buffers(function) for function in functions}
     lines = [
@@ -199,12 +199,12 @@ def results_on_fake(
     target: str = "nccl",
     sanitize: Sequence[str] = (),
 ) -> list[list[Buffers]]:
-    """What functions on meshes of one size compute, compiled and launched once."""
+    """Return the results of functions on meshes of one size, compiled and launched once."""
     ranks = mesh_of(functions[0]).devices
     program = compile_with_fake(harness(module, functions, target), folder, STRICT, sanitize)
     for rank in range(ranks):
         with (folder / f"{rank}.in").open("wb") as file:
-            for buffers in (buffers for given in arguments for buffers in given):
+            for buffers in (buffers for listed in arguments for buffers in listed):
                 if (buffer := buffers[rank]) is not None:
                     file.write(buffer.tobytes())
     mpiexec(ranks, [program, str(folder)], HANG)
@@ -215,12 +215,12 @@ def results_on_fake(
         mesh = mesh_of(function)
         types = [dist_type(value) for value in plan_buffers(function).returned]
         out.append([_read(mesh, x, data, at) for x in types])
-    assert at == [len(one) for one in data]
+    assert at == [len(read) for read in data]
     return out
 
 
 def _read(mesh: Mesh, x: DistType, data: Sequence[bytes], at: list[int]) -> Buffers:
-    """The buffers of one result, from where the files of the ranks have been read to."""
+    """Read the buffers of one result at positions ``at`` of the ranks' files, and advance these."""
     buffers: Buffers = []
     for rank in range(mesh.devices):
         if any(coordinate(mesh, rank, axis) for axis in x.root):
@@ -240,15 +240,16 @@ def differences(
     target: str = "nccl",
     sanitize: Sequence[str] = (),
 ) -> list[str]:
-    """Where ranks hold other results than the numpy executor gives them: 'function: result, rank'.
+    """Return the places where ranks hold other results than the numpy executor computes.
 
-    Where the steps of a function round, or averages do, the last bits may differ.
+    They are written as 'function: result, rank'. If the steps of a function or averages round, the
+    last bits may differ.
     """
     arguments = [arguments_of(function) for function in functions]
-    found = results_on_fake(module, functions, arguments, folder, target, sanitize)
+    on_fake = results_on_fake(module, functions, arguments, folder, target, sanitize)
     wrong: list[str] = []
-    for function, given, results in zip(functions, arguments, found, strict=True):
-        expected = execute(module, function, given)
+    for function, inputs, results in zip(functions, arguments, on_fake, strict=True):
+        expected = execute(module, function, inputs)
         epsilons = 0 if exact(function) else roundings(function)
         if averages_round(function):
             epsilons = 8 * roundings(function) * mesh_of(function).devices
@@ -256,7 +257,7 @@ def differences(
         for index, (buffers, right) in enumerate(zip(results, expected, strict=True)):
             wrong += [
                 f"{function.sym_name.data}: result {index}, rank {rank}"
-                for rank, (one, other) in enumerate(zip(buffers, right, strict=True))
-                if not same(one, other, epsilons)
+                for rank, (actual, truth) in enumerate(zip(buffers, right, strict=True))
+                if not same(actual, truth, epsilons)
             ]
     return wrong

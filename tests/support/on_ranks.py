@@ -1,4 +1,4 @@
-"""Runs functions on real MPI ranks, and compares every rank's buffers with the numpy executor's."""
+"""Runs functions on real MPI ranks, and compares the buffers with the numpy executor's."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,14 +17,14 @@ from collir.semantics.reference.executor import execute
 from collir.tools.mpi_run import run
 
 FLAGS = ("-O0",)
-"""Thousands of small functions: compiling them costs more than running them."""
+"""Compiler flags for thousands of small functions, which take longer to compile than to run."""
 
 HANG = 120.0
-"""Seconds after which a launch is taken to hang."""
+"""Seconds after which a launch counts as hung."""
 
 
 def arguments_of(function: FuncOp, seed: int = 0) -> list[Buffers]:
-    """Buffers of all devices for the arguments of a function."""
+    """Return the buffers of all devices for the arguments of a function."""
     rng = np.random.default_rng(seed)
     mesh = mesh_of(function)
     types = [dist_type(arg) for arg in function.args]
@@ -38,7 +38,7 @@ def results_on_ranks(
     flags: Sequence[str] = FLAGS,
     seed: int = 0,
 ) -> list[list[Buffers]]:
-    """What functions on meshes of one size compute on real ranks, compiled and launched once."""
+    """Return the results of functions on meshes of one size, on real ranks and in one launch."""
     arguments = [arguments_of(function, seed) for function in functions]
     done = run(module, functions, arguments, folder, flags, timeout=HANG)
     return [results for results, _ in done]
@@ -47,39 +47,40 @@ def results_on_ranks(
 def differences(
     module: ModuleOp, functions: Sequence[FuncOp], folder: Path, flags: Sequence[str] = FLAGS
 ) -> list[str]:
-    """Where ranks hold other results than the numpy executor gives them: 'function: result, rank'.
+    """Return the places where ranks hold other results than the numpy executor computes.
 
-    Where the steps of a function round, the last bits may differ.
+    They are written as 'function: result, rank'. If the steps of a function round, the last bits
+    may differ.
     """
-    found = results_on_ranks(module, functions, folder, flags)
     wrong: list[str] = []
-    for function, results in zip(functions, found, strict=True):
+    on_ranks = results_on_ranks(module, functions, folder, flags)
+    for function, results in zip(functions, on_ranks, strict=True):
         expected = execute(module, function, arguments_of(function))
         epsilons = 0 if exact(function) else roundings(function)
         assert len(results) == len(expected) == len(plan_buffers(function).returned)
         for index, (buffers, right) in enumerate(zip(results, expected, strict=True)):
             wrong += [
                 f"{function.sym_name.data}: result {index}, rank {rank}"
-                for rank, (one, other) in enumerate(zip(buffers, right, strict=True))
-                if not same(one, other, epsilons)
+                for rank, (actual, truth) in enumerate(zip(buffers, right, strict=True))
+                if not same(actual, truth, epsilons)
             ]
     return wrong
 
 
-def same(found: Array | None, expected: Array | None, epsilons: int = 0) -> bool:
-    """Whether two buffers are equal, or within some epsilons of their magnitude.
+def same(actual: Array | None, expected: Array | None, epsilons: int = 0) -> bool:
+    """Return whether two buffers are equal, or within some epsilons of their magnitude.
 
-    The maximum of 0 and -0 is either, so the sign of a zero does not count.
+    The sign of a zero does not count, as the maximum of 0 and -0 may be either.
     """
-    if found is None or expected is None:
-        return found is expected
-    if found.dtype != expected.dtype or found.shape != expected.shape:
+    if actual is None or expected is None:
+        return actual is expected
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
         return False
-    if np.array_equal(found, expected):
+    if np.array_equal(actual, expected):
         return True
-    if not epsilons or np.issubdtype(found.dtype, np.integer):
+    if not epsilons or np.issubdtype(actual.dtype, np.integer):
         return False
-    one, other = found.astype(np.float64), expected.astype(np.float64)
-    epsilon = {2: 2.0**-7, 4: 2.0**-23, 8: 2.0**-52}[found.dtype.itemsize]
-    scale = max(1.0, float(np.abs(other).max(initial=0.0)))
-    return np.allclose(one, other, rtol=0, atol=epsilons * epsilon * scale, equal_nan=True)
+    x, y = actual.astype(np.float64), expected.astype(np.float64)
+    epsilon = {2: 2.0**-7, 4: 2.0**-23, 8: 2.0**-52}[actual.dtype.itemsize]
+    scale = max(1.0, float(np.abs(y).max(initial=0.0)))
+    return np.allclose(x, y, rtol=0, atol=epsilons * epsilon * scale, equal_nan=True)

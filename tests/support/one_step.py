@@ -1,4 +1,4 @@
-"""Functions of one operation each: every collective and local operation, on meshes of some size."""
+"""Functions of one operation each, for every collective and local operation, on various meshes."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ from collir.machine import Level, Machine
 
 
 def placed(name: str, **axes: Mapping[str, int]) -> Mesh:
-    """A mesh of axes with a factor for some levels; levels are in the order of the alphabet."""
+    """Return a mesh of axes with factors on some levels, which are in alphabetical order."""
     levels = sorted({level for factors in axes.values() for level in factors})
     sizes = [math.prod(factors.get(level, 1) for factors in axes.values()) for level in levels]
     machine = Machine(
@@ -31,14 +31,14 @@ def placed(name: str, **axes: Mapping[str, int]) -> Mesh:
         tuple(Level(level, n, 1e9, 1e-6) for level, n in zip(levels, sizes, strict=True)),
     )
     factors = {
-        axis: [Factor(level, n) for level, n in sorted(given.items())]
-        for axis, given in axes.items()
+        axis: [Factor(level, n) for level, n in sorted(sizes_on.items())]
+        for axis, sizes_on in axes.items()
     }
-    return Mesh(name, machine, tuple(Axis.placed(axis, given) for axis, given in factors.items()))
+    return Mesh(name, machine, tuple(Axis.placed(axis, parts) for axis, parts in factors.items()))
 
 
 def unplaced(name: str, **axes: int) -> Mesh:
-    """A mesh of axes with sizes and no levels."""
+    """Return a mesh of axes with sizes and no levels."""
     machine = Machine(f"{name}_machine", (Level("l", math.prod(axes.values()), 1e9, 1e-6),))
     return Mesh(name, machine, tuple(Axis(axis, n) for axis, n in axes.items()))
 
@@ -67,12 +67,12 @@ MESHES = [
 
 
 def meshes_of(devices: int) -> list[Mesh]:
-    """The meshes of so many devices."""
+    """Return the meshes with a number of devices."""
     return [mesh for mesh in MESHES if mesh.devices == devices]
 
 
 def over_lists(mesh: Mesh) -> list[tuple[str, ...]]:
-    """Every ordered list of sub-axes."""
+    """Return all non-empty lists of distinct sub-axes, in every order."""
     names = list(mesh.by_name)
     return [axes for n in range(len(names)) for axes in itertools.permutations(names, n + 1)]
 
@@ -82,7 +82,7 @@ def over_lists(mesh: Mesh) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A collective on a dtype, with a reduction where it reduces."""
+    """A collective on a dtype, with a reduction if it reduces."""
 
     op: type[DistOp]
     dtype: DType
@@ -93,12 +93,12 @@ class Kind:
 
 
 def mnemonic(op: type[DistOp]) -> str:
-    """The name of an operation as it is written."""
+    """Return the name of an operation in ``.coll`` files."""
     return op.name.partition(".")[2]
 
 
 def reductions(dtype: DType) -> list[Reduction]:
-    """The reductions of a dtype: integers have no average."""
+    """Return the reductions of a dtype; integers have no average."""
     return [r for r in Reduction if dtype.is_float or r is not Reduction.AVG]
 
 
@@ -112,7 +112,7 @@ KINDS = [
 
 @dataclass(frozen=True)
 class Place:
-    """Where a collective works: over some sub-axes, on one of three dimensions."""
+    """The sub-axes and the dimension, one of three, on which a collective works."""
 
     mesh: Mesh
     axes: tuple[str, ...]
@@ -120,7 +120,7 @@ class Place:
 
 
 def places_of(devices: int) -> list[Place]:
-    """Every place on the meshes of so many devices."""
+    """Return all places on the meshes with a number of devices."""
     return [
         Place(mesh, axes, dim)
         for mesh in meshes_of(devices)
@@ -130,9 +130,9 @@ def places_of(devices: int) -> list[Place]:
 
 
 def operand(rng: random.Random, kind: Kind, place: Place, other: int) -> DistType:
-    """What a collective takes, which may cut a dimension and another one.
+    """Return a random operand of a collective; ``other`` is the target of an all_to_all.
 
-    On the sub-axes it is not about, the operand is replicated, at root, sharded or partial.
+    On other sub-axes, the operand is replicated, at root, sharded or partial.
     """
     mesh, axes = place.mesh, place.axes
     sharded: list[tuple[str, ...]] = [(), (), ()]
@@ -151,7 +151,7 @@ def operand(rng: random.Random, kind: Kind, place: Place, other: int) -> DistTyp
         root |= set(axes)
     else:
         sharded[place.dim] += axes
-    cut = None  # the dimension that the operand must have a block of for each of the group
+    cut = None  # the dimension that the group must divide
     if kind.op in (OPERATIONS["reduce_scatter"], OPERATIONS["scatter"]):
         cut = place.dim
     elif kind.op is OPERATIONS["all_to_all"]:
@@ -165,7 +165,7 @@ def operand(rng: random.Random, kind: Kind, place: Place, other: int) -> DistTyp
 
 
 def collective(rng: random.Random, kind: Kind, place: Place, name: str) -> FuncOp:
-    """A function of one collective."""
+    """Return a function of one collective."""
     other = rng.choice([d for d in range(3) if d != place.dim])
     x = operand(rng, kind, place, other)
     properties: dict[str, Attribute] = {"axes": AxesAttr(place.axes)}
@@ -189,7 +189,7 @@ def collective(rng: random.Random, kind: Kind, place: Place, name: str) -> FuncO
 
 
 def collectives(devices: int, rounds: int = 1) -> Iterator[FuncOp]:
-    """Every kind of collective, in each round at one place, all places in turn."""
+    """Yield every kind of collective in each round, each at the next place."""
     rng = random.Random(devices)
     places = places_of(devices)
     rng.shuffle(places)
@@ -199,7 +199,7 @@ def collectives(devices: int, rounds: int = 1) -> Iterator[FuncOp]:
 
 
 def collectives_everywhere(devices: int, at_most: int) -> Iterator[FuncOp]:
-    """Every kind of collective at every place, or so many of them."""
+    """Yield every kind of collective at every place, or at most ``at_most`` of them."""
     rng = random.Random(devices)
     every = list(itertools.product(KINDS, places_of(devices)))
     for index, (kind, place) in enumerate(rng.sample(every, min(at_most, len(every)))):
@@ -211,11 +211,11 @@ def collectives_everywhere(devices: int, at_most: int) -> Iterator[FuncOp]:
 PADS = [(0, 2, 0.0), (1, 0, 1.0), (-1, 3, -2.0), (0, -1, 0.0), (-1, 0, 0.0), (2, 1, 0.0)]
 FACTORS = [2.0, -1.0, 0.0, 3.0, -128.0]
 FRACTIONS = [0.5, 0.1, -1e-3]
-"""Factors of floats; all but the first round."""
+"""Factors of floats; all but the first cause rounding."""
 
 
 def local_steps(rng: random.Random, mesh: Mesh, x: DistType) -> Iterator[tuple[str, Move]]:
-    """Local operations on an operand, typed or not, each with a name for its kind."""
+    """Yield local operations on an operand, well typed or not, each with a name for its kind."""
     dim = integer(rng.randrange(3))
     if lists := over_lists(mesh):
         over = AxesAttr(rng.choice(lists))
@@ -241,7 +241,7 @@ def local_steps(rng: random.Random, mesh: Mesh, x: DistType) -> Iterator[tuple[s
 
 
 def local_operations(devices: int) -> Iterator[FuncOp]:
-    """Every kind of local operation on every dtype, on random layouts."""
+    """Yield every kind of local operation on every dtype, on random layouts."""
     rng = random.Random(devices)
     for dtype in DType:
         missing = {"keep_root", "slice", "mask_sum", "mask_prod"} if devices > 1 else set[str]()
@@ -255,7 +255,7 @@ def local_operations(devices: int) -> Iterator[FuncOp]:
             if x.elements > 2048:
                 continue
             steps = [(name, move) for name, move in local_steps(rng, mesh, x) if name in missing]
-            for name, move in rng.sample(steps, min(3, len(steps))):  # then another layout
+            for name, move in rng.sample(steps, min(3, len(steps))):  # at most 3 for one layout
                 builder = FunctionBuilder(mesh, [x], f"{name}_{dtype}")
                 if (made := builder.try_move(builder.values[0], move)) and name in missing:
                     missing.remove(name)
@@ -264,7 +264,7 @@ def local_operations(devices: int) -> Iterator[FuncOp]:
 
 
 def joins(rng: random.Random, mesh: Mesh, dtype: DType) -> Iterator[FuncOp]:
-    """Additions, and concatenations along every dimension, of one dtype."""
+    """Yield additions, and concatenations along every dimension, of one dtype."""
     names = list(mesh.by_name)
     first = frozenset(names[:1])
     shape = (Dim(2), Dim(mesh.group_size(names[1:]), tuple(names[1:])), Dim(3))
@@ -274,8 +274,8 @@ def joins(rng: random.Random, mesh: Mesh, dtype: DType) -> Iterator[FuncOp]:
     terms = [(whole, whole), (at_root, at_root)]
     terms += [(parts[r], parts[r]) for r in parts if r.linear]
     terms += [(parts[r], whole) for r in parts if r not in (Reduction.SUM, Reduction.PROD)]
-    for index, (one, other) in enumerate(terms):
-        builder = FunctionBuilder(mesh, [one, other], f"add_{index}_{dtype}")
+    for index, (x, y) in enumerate(terms):
+        builder = FunctionBuilder(mesh, [x, y], f"add_{index}_{dtype}")
         made = builder.try_op(OPERATIONS["add"], rng.sample(builder.values, 2), {})
         assert made is not None
         yield builder.function([made])

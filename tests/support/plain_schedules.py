@@ -4,14 +4,16 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
 from collir.cost.collectives.phases import Phase
-from collir.cost.network.loads import Part, Resource
-from collir.cost.programs.schedule import Task
+from collir.cost.network.loads import Resource, ResourceKind
+from collir.cost.programs.schedule import StepTask
 
 
 def even_phase(time: float, loads: Sequence[float], rate: float = 1.0) -> Phase:
     """A phase of so many seconds, with those that it keeps the port of each level busy, and the
     bytes per second of a message."""
-    uses = tuple(((n, Part.PORT), min(1.0, load / time)) for n, load in enumerate(loads) if load)
+    uses = tuple(
+        ((n, ResourceKind.PORT), min(1.0, load / time)) for n, load in enumerate(loads) if load
+    )
     return Phase(transfer=time, uses=uses, rate=rate)
 
 
@@ -50,7 +52,7 @@ def shares(phases: Sequence[Phase]) -> list[Fraction]:
     return speeds
 
 
-def simulated(tasks: Sequence[Task]) -> list[tuple[Fraction, Fraction]]:
+def simulated(tasks: Sequence[StepTask]) -> list[tuple[Fraction, Fraction]]:
     """When tasks start and end, as they are written.
 
     One is issued when all before it are, those of them that are waited for have ended, and so have
@@ -80,7 +82,7 @@ def simulated(tasks: Sequence[Task]) -> list[tuple[Fraction, Fraction]]:
 
 
 def _one_event(
-    tasks: Sequence[Task],
+    tasks: Sequence[StepTask],
     now: Fraction,
     left: dict[int, list[tuple[Phase, Fraction]]],
     starts: Iterable[int],

@@ -1,4 +1,4 @@
-"""Small meshes, all their layouts, all steps from a layout, and random programs made of these."""
+"""Small meshes, all of their layouts, all steps from a layout, and random programs of these."""
 
 import itertools
 import math
@@ -39,7 +39,7 @@ SIZES = [
 
 
 def mesh_of_sizes(sizes: Sequence[int], name: str = "m") -> Mesh:
-    """A mesh with a level, an axis and a sub-axis for each of the sizes: a.l0, b.l1, ..."""
+    """Return a mesh with a level, an axis and a sub-axis for each size: a.l0, b.l1, ..."""
     levels = tuple(Level(f"l{i}", n, 1e9, 1e-6) for i, n in enumerate(sizes)) or (
         Level("l0", 1, 1e9, 1e-6),
     )
@@ -50,7 +50,7 @@ def mesh_of_sizes(sizes: Sequence[int], name: str = "m") -> Mesh:
 
 
 def random_machine(rng: random.Random, sizes: Sequence[int], name: str) -> Machine:
-    """A machine with levels l0, l1, ... of these sizes; its settings are mostly the defaults."""
+    """Return a machine with levels l0, l1, ... of these sizes, with mostly default settings."""
 
     def rarely(default: T, *others: T) -> T:
         return rng.choice(others) if rng.random() < 0.3 else default
@@ -79,7 +79,7 @@ def random_machine(rng: random.Random, sizes: Sequence[int], name: str) -> Machi
 
 
 def random_mesh(rng: random.Random, devices: int | None = None, name: str = "m") -> Mesh:
-    """A mesh of up to 16 devices: up to 3 levels, up to 3 axes, factors anywhere, or unplaced."""
+    """Return a mesh of up to 16 devices, on up to 3 levels, of up to 3 axes; or an unplaced one."""
     factors: list[tuple[int, int, int]] = []  # level, axis, size
     left = devices or rng.choice([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 12, 15, 16, 16])
     levels, axes = rng.randint(1, 3), rng.randint(1, 3)
@@ -108,7 +108,7 @@ def random_mesh(rng: random.Random, devices: int | None = None, name: str = "m")
 
 
 def ordered_lists(axes: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """All non-empty lists of distinct sub-axes, in every order."""
+    """Yield all non-empty lists of distinct sub-axes, in every order."""
     for count in range(1, len(axes) + 1):
         yield from itertools.permutations(axes, count)
 
@@ -116,10 +116,10 @@ def ordered_lists(axes: Sequence[str]) -> Iterator[tuple[str, ...]]:
 def layouts(
     mesh: Mesh, rank: int, reduction: Reduction, dtype: DType = DType.F32, multiple: int = 1
 ) -> Iterator[DistType]:
-    """All layouts of a tensor of some rank on a mesh.
+    """Yield all layouts of a tensor of some rank on a mesh.
 
-    Every dimension has ``multiple`` times as many elements as the mesh has devices, and one
-    dimension more, so that dimensions can be told apart.
+    Dimension d has ``multiple + d`` times as many elements as the mesh has devices, so that all
+    dimensions differ.
     """
     names = list(mesh.by_name)
     states = ["R", "P", "M", *range(rank)]
@@ -136,7 +136,7 @@ def layouts(
 
 @dataclass(frozen=True)
 class Move:
-    """An operation with its properties, to be tried on a value."""
+    """An operation with its properties, to try on a value."""
 
     op: type[DistOp]
     properties: dict[str, Attribute]
@@ -147,7 +147,7 @@ class Move:
 
 
 def integer(value: int) -> IntegerAttr:
-    """A property that is an integer."""
+    """Return a property that is an integer."""
     return IntegerAttr(value, i64)
 
 
@@ -167,7 +167,7 @@ OVER_DIM = (
 
 
 def axis_moves(mesh: Mesh, rank: int) -> Iterator[Move]:
-    """Every step over sub-axes that could be written for a tensor of some rank, typed or not."""
+    """Yield every step over sub-axes for a tensor of some rank, well typed or not."""
     for axes in ordered_lists(list(mesh.by_name)):
         over = AxesAttr(axes)
         for op in OVER:
@@ -185,7 +185,7 @@ def axis_moves(mesh: Mesh, rank: int) -> Iterator[Move]:
 
 
 def local_moves(x: DistType, rng: random.Random) -> Iterator[Move]:
-    """Local operations on a tensor, with a few parameters each, typed or not."""
+    """Yield local operations on a tensor, with a few parameters each, well typed or not."""
     rank = len(x.dims)
     for dim in range(rank):
         size = x.dims[dim].size
@@ -228,7 +228,7 @@ def _random_shape(elements: int, rng: random.Random) -> tuple[int, ...]:
 
 
 def permutes(mesh: Mesh, x: DistType) -> Iterator[Move]:
-    """Permutes to every layout that differs in the replicated and sharded sub-axes only."""
+    """Yield permutes to every layout that differs only in replicated and sharded sub-axes."""
     free = [a for a in mesh.by_name if a not in x.partial | x.root]
     rank = len(x.dims)
     for chosen in itertools.product(["R", *range(rank)], repeat=len(free)):
@@ -243,12 +243,12 @@ def permutes(mesh: Mesh, x: DistType) -> Iterator[Move]:
 
 
 def mesh_ops(mesh: Mesh) -> list[MachineOp | MeshOp]:
-    """The operations that declare a mesh and its machine."""
+    """Return the operations that declare a mesh and its machine."""
     return [machine_op(mesh.machine), mesh_op(mesh)]
 
 
 class FunctionBuilder:
-    """Builds a function step by step; steps that are not typed are refused."""
+    """A builder of a function step by step, which refuses steps that are not well typed."""
 
     def __init__(self, mesh: Mesh, arguments: Iterable[DistType], name: str = "f"):
         self.mesh = mesh
@@ -257,13 +257,13 @@ class FunctionBuilder:
         self.values: list[SSAValue] = list(self.block.args)
 
     def try_move(self, value: SSAValue, move: Move) -> SSAValue | None:
-        """The result of a step, or None if it is not typed."""
+        """Add a step and return its result, or None if it is not well typed."""
         return self.try_op(move.op, [value], move.properties)
 
     def try_op(
         self, op: type[DistOp], operands: Sequence[SSAValue], properties: dict[str, Attribute]
     ) -> SSAValue | None:
-        """The result of an operation, or None if it is not typed."""
+        """Add an operation and return its result, or None if it is not well typed."""
         try:
             made = op.make(self.mesh, *operands, **properties)
         except LayoutError:
@@ -273,7 +273,7 @@ class FunctionBuilder:
         return made.result
 
     def function(self, results: Sequence[SSAValue]) -> FuncOp:
-        """The finished function."""
+        """Return the finished function."""
         self.block.add_op(ReturnOp(*results))
         inputs = [arg.type for arg in self.block.args]
         function = FuncOp(
@@ -284,12 +284,12 @@ class FunctionBuilder:
 
 
 def module_of(meshes: Iterable[Mesh], functions: Iterable[FuncOp]) -> ModuleOp:
-    """A module of meshes and functions."""
+    """Return a module of meshes and functions."""
     return ModuleOp([*(op for mesh in meshes for op in mesh_ops(mesh)), *functions])
 
 
 def random_layout(rng: random.Random, mesh: Mesh, dtype: DType | None = None) -> DistType:
-    """A random type on a mesh, of rank 0 to 3, with dimensions that mostly divide further."""
+    """Return a random type on a mesh, of rank 0 to 3; most dimensions can be divided further."""
     dtype = dtype or rng.choice(list(DType))
     rank = rng.choice([0, 1, 1, 2, 2, 3])
     axes: list[list[str]] = [[] for _ in range(rank)]
@@ -318,7 +318,7 @@ def random_layout(rng: random.Random, mesh: Mesh, dtype: DType | None = None) ->
 def random_function(
     rng: random.Random, mesh: Mesh, steps: int = 6, name: str = "f", dtype: DType | None = None
 ) -> FuncOp:
-    """A well-typed function of up to some steps on one or two arguments, returning some values."""
+    """Return a well-typed function of up to ``steps`` steps on one or two arguments."""
     first = random_layout(rng, mesh, dtype)
     arguments = [first] + ([first] if rng.random() < 0.3 else [])
     builder = FunctionBuilder(mesh, arguments, name)
@@ -332,8 +332,8 @@ def random_function(
         moves = [*axis_moves(mesh, len(x.dims)), *local_moves(x, rng)]
         moves += itertools.islice(permutes(mesh, x), 20)
         rng.shuffle(moves)
-        for other in builder.values:
-            if rng.random() < 0.2 and builder.try_op(OPERATIONS["add"], [value, other], {}):
+        for term in builder.values:
+            if rng.random() < 0.2 and builder.try_op(OPERATIONS["add"], [value, term], {}):
                 break
         if x.dims and rng.random() < 0.1:
             dim = rng.randrange(len(x.dims))
@@ -342,10 +342,10 @@ def random_function(
             builder.try_op(
                 OPERATIONS["compute"], [value, rng.choice(builder.values)], _flops(mesh, x)
             )
-        # Collectives are rarer among the moves that type: give them a chance.
-        wanted = rng.random() < 0.7
-        collective = [m for m in moves if m.op in coll.COLLECTIVES]
-        for move in (collective if wanted else []) + moves:
+        # Collectives are rare among the well-typed moves, so they are often tried first.
+        first_collectives = rng.random() < 0.7
+        collectives = [m for m in moves if m.op in coll.COLLECTIVES]
+        for move in (collectives if first_collectives else []) + moves:
             if builder.try_move(value, move) is not None:
                 break
     count = rng.choice([1, 1, 2])
@@ -356,17 +356,17 @@ def random_function(
 
 
 def _flops(mesh: Mesh, x: DistType) -> dict[str, Attribute]:
-    """A microsecond of computation, where a device says how fast it is: that of f32 does."""
+    """Return the flops of a microsecond, if the device has a rate for the dtype (only for f32)."""
     known = mesh.machine.device is not None and x.dtype is DType.F32
     return {"flops": NumberAttr(1e6 if known else 0.0)}
 
 
 def random_module(rng: random.Random, functions: int = 3, steps: int = 6) -> ModuleOp:
-    """A module of random functions on one or two random meshes."""
+    """Return a module of random functions on one or two random meshes."""
     meshes = [random_mesh(rng, name=name) for name in ("m", "n")[: rng.randint(1, 2)]]
     made = [random_function(rng, rng.choice(meshes), steps, f"f{i}") for i in range(functions)]
     return module_of(meshes, made)
 
 
 RANDOM = st.builds(random.Random, st.integers(0, 2**32 - 1))
-"""Generators by seed: a failure names the seed, and nothing is spent on shrinking programs."""
+"""Random generators by seed: a failure names the seed, and no time goes into shrinking."""

@@ -1,7 +1,7 @@
-"""Runs emitted Python on real ranks: mpi4py under mpiexec, torch on processes with gloo.
+"""Runs emitted Python on real ranks: mpi4py under mpiexec, and torch on processes with gloo.
 
-The ranks read their arguments from files, call every function, and write their results; those are
-compared with the numpy executor's.
+The ranks read their arguments from files, call every function, and write their results, which are
+compared with those of the numpy executor.
 """
 
 import pickle
@@ -45,17 +45,17 @@ def main(rank, make, to_tensor, to_array):
     for mesh, function, arguments, count in calls:
         if mesh not in meshes:
             meshes[mesh] = make(getattr(program, mesh))
-        given = [None if x is None else to_tensor(np.asarray(x)) for x in arguments]
-        before = [None if x is None else to_array(x).copy() for x in given]
-        found = getattr(meshes[mesh], function)(*given)
-        found = found if count > 1 else (found,) if count else ()
-        assert len(found) == count
-        held = [None if x is None else to_array(x) for x in found]
+        inputs = [None if x is None else to_tensor(np.asarray(x)) for x in arguments]
+        before = [None if x is None else to_array(x).copy() for x in inputs]
+        returned = getattr(meshes[mesh], function)(*inputs)
+        returned = returned if count > 1 else (returned,) if count else ()
+        assert len(returned) == count
+        held = [None if x is None else to_array(x) for x in returned]
         held = [None if x is None else x.copy() for x in held]
-        for x in found:  # is it memory of its own?
+        for x in returned:  # results must have memory of their own
             if x is not None:
                 x[...] = 1
-        for x, old in zip(given, before):
+        for x, old in zip(inputs, before):
             assert x is None or np.array_equal(to_array(x), old), f"{function} changes its argument"
         results.append(held)
     (folder / f"{rank}.out").write_bytes(pickle.dumps(results))
@@ -121,17 +121,17 @@ def results_on_ranks(
     folder: Path,
     library: str = "numpy",
 ) -> list[list[Buffers]]:
-    """What functions on meshes of one size compute on real ranks, in one launch.
+    """Return the results of functions on meshes of one size, on real ranks and in one launch.
 
     Args:
-        library: whose arrays mpi4py is given.
+        library: the library whose arrays the mpi4py code gets.
     """
     size = mesh_of(functions[0]).devices
     (folder / "program.py").write_text(collir.emit(module, target), encoding="utf-8")
-    given = [arguments_of(function) for function in functions]
+    inputs = [arguments_of(function) for function in functions]
     for rank in range(size):
         calls: list[tuple[str, str, list[Array | None], int]] = []
-        for function, arguments in zip(functions, given, strict=True):
+        for function, arguments in zip(functions, inputs, strict=True):
             mesh = class_name(mesh_of(function).name)
             held = [buffers[rank] for buffers in arguments]
             results = len(function.function_type.outputs)
@@ -140,7 +140,7 @@ def results_on_ranks(
     script = folder / "ranks.py"
     script.write_text(_MPI4PY if target == "mpi4py" else _TORCH, encoding="utf-8")
     command = [sys.executable, "-W", "ignore", str(script), str(folder)]
-    if target == "mpi4py":  # whose own main ends all ranks where one fails
+    if target == "mpi4py":  # mpi4py's own main ends all ranks if one fails
         mpiexec(size, [*command[:3], "-m", "mpi4py", *command[3:], library], timeout=HANG)
     else:
         done = subprocess.run(
@@ -164,24 +164,25 @@ def differences(
     folder: Path,
     library: str = "numpy",
 ) -> list[str]:
-    """Where ranks hold other results than the numpy executor gives: 'function: result, rank'."""
-    found = results_on_ranks(target, module, functions, folder, library)
+    """Return the places where ranks hold other results than the numpy executor computes, as
+    'function: result, rank'."""
+    on_ranks = results_on_ranks(target, module, functions, folder, library)
     wrong: list[str] = []
-    for function, results in zip(functions, found, strict=True):
+    for function, results in zip(functions, on_ranks, strict=True):
         expected = execute(module, function, arguments_of(function))
         epsilons = 0 if exact(function) else roundings(function)
         assert len(results) == len(expected)
         for index, (buffers, right) in enumerate(zip(results, expected, strict=True)):
             wrong += [
                 f"{function.sym_name.data}: result {index}, rank {rank}"
-                for rank, (one, other) in enumerate(zip(buffers, right, strict=True))
-                if not same(one, other, epsilons)
+                for rank, (actual, truth) in enumerate(zip(buffers, right, strict=True))
+                if not same(actual, truth, epsilons)
             ]
     return wrong
 
 
 def is_tidy(texts: Sequence[str], folder: Path) -> str:
-    """What ruff, as it comes, has to say of emitted files."""
+    """Return the complaints of ruff, with its default settings, about emitted files."""
     for index, text in enumerate(texts):
         (folder / f"emitted_{index}.py").write_text(text, encoding="utf-8")
     said = ""

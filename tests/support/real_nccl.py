@@ -1,4 +1,4 @@
-"""Compiles emitted code against the real NCCL and CUDA, where the extra `nccl` is installed."""
+"""Compiles emitted code against the real NCCL and CUDA, if the extra `nccl` is installed."""
 
 import importlib.util
 import shutil
@@ -14,7 +14,7 @@ WARNINGS = ("-Wall", "-Wextra", "-Wshadow", "-Werror")
 
 
 def _folder() -> Path | None:
-    """Where the wheels of NVIDIA are, if NCCL and the headers of CUDA are among them."""
+    """Return the folder of NVIDIA's wheels if it has NCCL and the headers of CUDA, else None."""
     try:
         spec = importlib.util.find_spec("nvidia")
     except ModuleNotFoundError:
@@ -46,19 +46,19 @@ needs_nvcc = pytest.mark.skipif(
 
 
 def libraries() -> list[Path]:
-    """The libraries of NCCL and of CUDA's runtime."""
+    """Return the libraries of NCCL and of CUDA's runtime."""
     assert FOLDER is not None
-    found = [*FOLDER.glob("nccl/lib/libnccl.so.*"), *FOLDER.glob("cu13/lib/libcudart.so.*")]
-    assert len(found) == 2
-    return found
+    paths = [*FOLDER.glob("nccl/lib/libnccl.so.*"), *FOLDER.glob("cu13/lib/libcudart.so.*")]
+    assert len(paths) == 2
+    return paths
 
 
 def compile_with_gcc(code: str, folder: Path, flags: Sequence[str] = WARNINGS) -> str:
-    """Compiles and links a file without kernels; the path of the program."""
+    """Compile and link a file without kernels, and return the path of the program."""
     assert FOLDER is not None
     source, program = folder / "program.cpp", folder / "program"
     source.write_text(code, encoding="utf-8")
-    # As system headers, so that only warnings about our code count.
+    # System headers, so that only our own code causes warnings.
     headers = [FOLDER / name for name in ("cu13/include", "cu13/include/cccl", "nccl/include")]
     includes = [f"-isystem{path}" for path in headers]
     linked = [f"-Wl,-rpath,{path.parent}" for path in libraries()]
@@ -68,12 +68,12 @@ def compile_with_gcc(code: str, folder: Path, flags: Sequence[str] = WARNINGS) -
 
 
 def compile_with_nvcc(code: str, folder: Path, mpi: bool = False) -> str:
-    """Compiles and links a file with kernels; the path of the program."""
+    """Compile and link a file with kernels, and return the path of the program."""
     assert FOLDER is not None
     assert NVCC is not None
     source, program = folder / "program.cu", folder / "program"
     source.write_text(code, encoding="utf-8")
-    # An nvcc of a CUDA that is installed has headers and a runtime of its own.
+    # The nvcc of an installed CUDA has headers and a runtime of its own.
     nccl = libraries()[0]
     compiler = ["-ccbin", find("mpicxx")] if mpi else []
     flags = ["-std=c++17", "-O1", "-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra"]

@@ -1,4 +1,4 @@
-"""Problems to test searches with: random trees and graphs, and trees that misbehave."""
+"""Problems for tests of searches: random trees and graphs, and trees that misbehave."""
 
 import math
 import os
@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from collir.search.core.problem import Number, Problem, Sense
 
 BIG = 2**53
-"""From here on whole numbers lie closer to each other than floats do."""
+"""The number from which on integers lie closer to each other than floats."""
 
 AROUND = list(range(BIG - 2, BIG + 7))
-"""Whole numbers around that one, which has a test of its own."""
+"""Integers around ``BIG``."""
 
 
 class Hung(BaseException):
-    """A test took so long that it is taken for one that would never end."""
+    """The error of a test that takes so long that it counts as hung."""
 
 
 @contextmanager
 def within(seconds: float) -> Generator[None]:
-    """Interrupts what hangs, again and again if it hangs while being interrupted."""
+    """Interrupt the body after some seconds, and again if it hangs while it is interrupted."""
 
     def give_up(number: int, frame: FrameType | None) -> None:
         raise Hung(f"still not done after {seconds} s")
@@ -42,10 +42,10 @@ def within(seconds: float) -> Generator[None]:
 
 
 class Tree(Problem[int]):
-    """An explicit tree; nodes are numbers, and the parent of a node has a smaller one.
+    """An explicit tree; nodes are numbers, and the parent of a node has a smaller number.
 
     Args:
-        parents: of the nodes 1, 2, ...
+        parents: the parents of the nodes 1, 2, ...
         values: the objective of each node.
     """
 
@@ -75,8 +75,8 @@ class BoundedTree(Tree):
     """A tree with bounds.
 
     Args:
-        slack: what the bound of each node is off by; None: it says nothing.
-        ordered: children are put in the order of their bounds.
+        slack: the distance of each node's bound from the best value; None for an infinite bound.
+        ordered: True if children are in the order of their bounds.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ VALUES: list[st.SearchStrategy[Number]] = [
 
 @st.composite
 def trees(draw: st.DrawFn, most: int = 24) -> Tree:
-    """A random tree, with or without bounds."""
+    """Draw a random tree, with or without bounds."""
     size = draw(st.integers(1, most))
     parents = [
         draw(st.integers(max(0, i - draw(st.sampled_from([1, 4, 99]))), i)) for i in range(size - 1)
@@ -145,9 +145,9 @@ Edges = dict[int, list[tuple[int, tuple[int, ...]]]]
 
 
 class Walks(Problem[Walk]):
-    """Walks from vertex 0 to the goal, of which the greatest cost is to be small.
+    """Walks from vertex 0 to the goal, whose largest cost is minimised.
 
-    A tree without an end where the graph has a circle: only the keys end the search.
+    If the graph has a cycle, the tree of walks is infinite: only the keys end the search.
     """
 
     sense = "min"
@@ -177,14 +177,14 @@ class Walks(Problem[Walk]):
 
 
 class BoundedWalks(Walks):
-    """With the cost so far as a bound."""
+    """Walks with the cost so far as a bound."""
 
     def bound(self, node: Walk) -> int:
         return max(node.cost)
 
 
 class SlowWalks(Walks):
-    """It takes some milliseconds to go on from a vertex."""
+    """Walks that take some milliseconds to continue from a vertex."""
 
     def children(self, node: Walk) -> Iterator[Walk]:
         time.sleep(0.003)
@@ -193,35 +193,36 @@ class SlowWalks(Walks):
 
 @st.composite
 def walks(draw: st.DrawFn, costs: int = 1) -> Walks:
-    """A random graph of a few vertices, with circles, some of which cost nothing."""
+    """Draw a random graph of a few vertices, with cycles, some of which cost nothing."""
     size = draw(st.integers(1, 6))
     vertex = st.integers(0, size - 1)
     weight = st.tuples(*[st.integers(0, 4)] * costs)
     edges: Edges = {}
-    for one, other, cost in draw(st.lists(st.tuples(vertex, vertex, weight), max_size=14)):
-        edges.setdefault(one, []).append((other, cost))
+    for source, target, cost in draw(st.lists(st.tuples(vertex, vertex, weight), max_size=14)):
+        edges.setdefault(source, []).append((target, cost))
     kind = draw(st.sampled_from([Walks, BoundedWalks]))
     return kind(edges, draw(vertex), costs)
 
 
 def shortest(problem: Walks, k: int = 1, length: int | None = None) -> list[int]:
-    """The costs of the ``k`` shortest walks of at most so many edges, by dynamic programming."""
+    """Return the costs of the ``k`` shortest walks of at most ``length`` edges, by dynamic
+    programming."""
     vertices = {0, problem.goal, *problem.edges}
-    vertices |= {other for edges in problem.edges.values() for other, _ in edges}
+    vertices |= {target for edges in problem.edges.values() for target, _ in edges}
     best: dict[int, list[int]] = {vertex: [] for vertex in vertices}
     best[0] = [0]
     for _ in range(len(vertices) * k if length is None else length):
         longer: dict[int, list[int]] = {vertex: [] for vertex in vertices}
         longer[0] = [0]
         for vertex, edges in problem.edges.items():
-            for other, cost in edges:
-                longer[other] += [before + cost[0] for before in best[vertex]]
+            for target, cost in edges:
+                longer[target] += [before + cost[0] for before in best[vertex]]
         best = {vertex: sorted(costs)[:k] for vertex, costs in longer.items()}
     return best[problem.goal]
 
 
 def least(problem: Walks, cap: int = 40) -> int | None:
-    """The least greatest cost of a walk to the goal, by visiting every state up to a cost."""
+    """Return the optimum of a problem of walks, by visiting all states of costs up to ``cap``."""
     todo = [problem.root()]
     seen = {todo[0][:2]}
     best: int | None = None
@@ -240,8 +241,7 @@ class Heap(Problem[int]):
     """A full tree of ``size`` nodes, 0 to ``size`` - 1, each with up to ``arity`` children.
 
     Args:
-        seconds: that it takes to expand a node.
-        bounded: whether there is a bound (an idle one, so that little is pruned).
+        seconds: the time to expand a node.
     """
 
     def __init__(self, size: int, arity: int = 2, seconds: float = 0.0):
@@ -263,16 +263,17 @@ class Heap(Problem[int]):
         return 2000
 
     def most(self, k: int = 1) -> list[int]:
-        """The ``k`` best values."""
+        """Return the ``k`` best values."""
         return sorted((node * 7919 % 1009 for node in range(self.size)), reverse=True)[:k]
 
 
 class Deadly(Heap):
-    """Expanding some of the nodes kills the process, unless it is the one that made the problem.
+    """A tree with nodes that kill the process which expands them, except the process that made it.
 
     Args:
-        nodes: which.
-        folder: where it is noted that a node has killed, so that it does so once; None: each time.
+        nodes: the nodes that kill.
+        folder: the folder that records which nodes have killed, so that each kills only once; None
+            if they kill every time.
     """
 
     def __init__(
@@ -302,11 +303,11 @@ class Deadly(Heap):
 
 
 class Endless(Problem[tuple[int, int]]):
-    """A tree that takes longer than any test: better and better solutions, and a bound far off.
+    """A tree that takes longer than any test, with ever better solutions and a distant bound.
 
     Args:
-        folder: each process that expands a node leaves a file there, named by its number.
-        padding: bytes that each node carries.
+        folder: a folder in which each process that expands a node leaves a file named by its pid.
+        padding: the number of extra bytes in each node.
     """
 
     def __init__(self, folder: Path | None = None, padding: int = 0):

@@ -1,7 +1,7 @@
-"""What every rank of a job does to test searches on MPI: ``mpiexec -n N python -m mpi4py this``.
+"""The tests of searches on MPI that every rank runs: ``mpiexec -n N python -m mpi4py this``.
 
-Arguments: what to do, and a folder that all ranks share. What is wrong is an exception, which ends
-the job.
+The arguments are the name of a test and a folder that all ranks share. A failure is an exception,
+which ends the job.
 """
 
 import os
@@ -50,11 +50,11 @@ COORDINATIONS: list[Coordination] = [
 
 
 HEAVY = [1, *range(4, 8), *range(16, 32), *range(64, 128), *range(256, 300)]
-"""The numbers of the nodes of the next tree."""
+"""The numbers of the nodes of ``Heavy``."""
 
 
 class Heavy(Problem[tuple[int, bytes]]):
-    """Every node is a megabyte."""
+    """A tree whose nodes are a megabyte each."""
 
     def root(self) -> tuple[int, bytes]:
         return (1, bytes(2**20))
@@ -69,7 +69,7 @@ class Heavy(Problem[tuple[int, bytes]]):
 
 
 class Faulty(Heap):
-    """Raises an exception at some node, or at the root."""
+    """A tree that raises an exception at one node."""
 
     at = 777
 
@@ -83,32 +83,32 @@ class Faulty(Heap):
 
 
 class Rootless(Heap):
-    """Has no root."""
+    """A tree that raises an exception at its root."""
 
     def root(self) -> int:
         raise ValueError("no root")
 
 
-def equal(one: object, other: object, *what: object) -> None:
-    """Raises an error unless both are equal."""
-    if one != other:
-        raise AssertionError(f"rank {WORLD.rank}: {one} is not {other}: {what}")
+def equal(actual: object, expected: object, *what: object) -> None:
+    """Check that two values are equal; ``what`` is printed if they are not."""
+    if actual != expected:
+        raise AssertionError(f"rank {WORLD.rank}: {actual} is not {expected}: {what}")
 
 
 def error_of(problem: Problem[Any], engine: Mpi, **options: Any) -> str:
-    """What the error of a search says."""
+    """Return the message of a search's error."""
     try:
         optimise(problem, engine=engine, **options)
     except SearchError as error:
         return str(error)
-    except ValueError as error:  # rank 0 raises what it was
+    except ValueError as error:  # rank 0 raises the original error
         equal(WORLD.rank, 0)
         return str(error)
     raise AssertionError("no error")
 
 
 def tree(rng: Random, size: int) -> BoundedTree:
-    """A random tree."""
+    """Return a random tree."""
     parents = [rng.randint(max(0, i - rng.choice((1, 4, 99))), i) for i in range(size - 1)]
     values: list[Number | None] = [rng.choice((None, rng.randint(-9, 9))) for _ in range(size)]
     slack = [rng.choice((0, 0, 1, 3, None)) for _ in range(size)]
@@ -116,35 +116,35 @@ def tree(rng: Random, size: int) -> BoundedTree:
 
 
 def agree(problem: Problem[Any], engine: Mpi, coordination: Coordination, **options: Any) -> None:
-    """Searches of all kinds find what plain searches find."""
-    given: dict[str, Any] = {"engine": engine, "coordination": coordination, **options}
+    """Check that searches of all kinds give the results of plain searches."""
+    arguments: dict[str, Any] = {"engine": engine, "coordination": coordination, **options}
     what = problem, coordination, options
     plain = plain_optimise(problem)
-    best = optimise(problem, **given)
+    best = optimise(problem, **arguments)
     equal(best.best and best.best.value, plain.value, *what)
     equal(best.status, "optimal" if best.best else "infeasible", *what)
     equal(best.statistics.workers, engine.workers)
     visited = plain_enumerate(problem)
     values = sorted(visited.values.elements(), reverse=problem.sense == "max")
     if not getattr(problem, "dominance", False):
-        several = k_best(problem, 3, **given)
+        several = k_best(problem, 3, **arguments)
         equal([solution.value for solution in several.solutions], values[:3], *what)
     for target in (values[0], values[-1]) if values else (0,):
-        found = decide(problem, target=target, **given).solution
+        solution = decide(problem, target=target, **arguments).solution
         first = plain_decide(problem, target)
-        equal(found is None, first.value is None, target, *what)
-        if isinstance(coordination, Ordered) and found is not None and not options:
-            equal(found.node, first.node, target, *what)
+        equal(solution is None, first.value is None, target, *what)
+        if isinstance(coordination, Ordered) and solution is not None and not options:
+            equal(solution.node, first.node, target, *what)
     if isinstance(coordination, Ordered) and best.best is not None and not options:
         equal(best.best.node, plain.node, *what)
     if "order" not in options:
-        counts = enumerate(problem, NodesByDepth(), **given)
+        counts = enumerate(problem, NodesByDepth(), **arguments)
         equal(counts.total, [visited.by_depth[i] for i in range(len(counts.total))], *what)
         equal(counts.statistics.nodes, visited.nodes, *what)
 
 
-def everything(engine: Mpi) -> None:
-    """Every division of random problems, small ones and those of a single node."""
+def coordinations(engine: Mpi) -> None:
+    """Test every coordination on random problems, some small or of a single node."""
     rng = Random(5)
     for coordination in COORDINATIONS:
         for size in (1, 2, 40, 120):
@@ -158,32 +158,32 @@ def everything(engine: Mpi) -> None:
 
 
 def sequences(engine: Mpi) -> None:
-    """What a search learns while it is stopped does not prune the next one."""
+    """Test that bounds which arrive while a search stops do not prune the next search."""
     rng = Random(9)
     for _ in range(25):
         problem = tree(rng, 100)
         values = [value for value in problem.values if value is not None]
         best = min(values) if problem.sense == "min" else max(values)
-        given: dict[str, Any] = {"engine": engine, "coordination": Budget(1), "slice": 1}
-        equal(decide(problem, target=best, **given).status, "feasible")
-        optimise(problem, **given, node_limit=40)
-        equal(sum(enumerate(problem, NodesByDepth(), **given).total), 100, problem)
-        found = optimise(tree(rng, 1), engine=engine)
-        equal(found.statistics.nodes + found.statistics.pruned, 1)
+        arguments: dict[str, Any] = {"engine": engine, "coordination": Budget(1), "slice": 1}
+        equal(decide(problem, target=best, **arguments).status, "feasible")
+        optimise(problem, **arguments, node_limit=40)
+        equal(sum(enumerate(problem, NodesByDepth(), **arguments).total), 100, problem)
+        outcome = optimise(tree(rng, 1), engine=engine)
+        equal(outcome.statistics.nodes + outcome.statistics.pruned, 1)
 
 
 def heavy(engine: Mpi) -> None:
-    """Messages of megabytes in both directions at once, and such a result."""
+    """Test messages of megabytes in both directions at once, and a result of megabytes."""
     for coordination in (DepthBounded(3), Budget(1), StackStealing(), Ordered(2)):
-        found = k_best(Heavy(), 9, engine=engine, coordination=coordination).solutions
+        solutions = k_best(Heavy(), 9, engine=engine, coordination=coordination).solutions
         values = [number % 101 for number in HEAVY]
-        equal([solution.value for solution in found], sorted(values, reverse=True)[:9])
-        for number, data in (solution.node for solution in found):
+        equal([solution.value for solution in solutions], sorted(values, reverse=True)[:9])
+        for number, data in (solution.node for solution in solutions):
             equal(data[:2], number.to_bytes(2, "big"))
 
 
 def errors(engine: Mpi, folder: Path) -> None:
-    """What goes wrong on one rank is an error on all, and the next search works."""
+    """Test that an error on one rank is raised on all, and that the next search works."""
     problem = Queens(6)
     checks: list[tuple[str, Problem[Any], dict[str, Any]]] = [
         ("no children of 777", Faulty(3000), {"coordination": Budget(1)}),
@@ -204,30 +204,33 @@ def errors(engine: Mpi, folder: Path) -> None:
 
 
 def limits(engine: Mpi, folder: Path) -> None:
-    """A search that is ended early says how far it may be, and can be gone on with."""
-    found = optimise(Endless(), engine=engine, time_limit=0.2)
-    equal((found.status, found.statistics.reason, found.bound), ("feasible", "time limit", 20000))
-    found = optimise(Endless(padding=1000), engine=engine, node_limit=3000)
-    equal((found.status, found.statistics.reason), ("feasible", "node limit"))
-    if found.statistics.nodes > 3000 * (engine.workers + 1):
-        raise AssertionError(f"{found.statistics.nodes} nodes")
-    found = optimise(Endless(), engine=engine, memory_limit=1)
-    equal(found.statistics.reason, "memory limit")
+    """Test that a search which ends early gives a bound and can be resumed."""
+    outcome = optimise(Endless(), engine=engine, time_limit=0.2)
+    equal(
+        (outcome.status, outcome.statistics.reason, outcome.bound),
+        ("feasible", "time limit", 20000),
+    )
+    outcome = optimise(Endless(padding=1000), engine=engine, node_limit=3000)
+    equal((outcome.status, outcome.statistics.reason), ("feasible", "node limit"))
+    if outcome.statistics.nodes > 3000 * (engine.workers + 1):
+        raise AssertionError(f"{outcome.statistics.nodes} nodes")
+    outcome = optimise(Endless(), engine=engine, memory_limit=1)
+    equal(outcome.statistics.reason, "memory limit")
     equal(decide(Endless(), target=1, engine=engine).status, "feasible")
     problem, path = Heap(9000), folder / f"limits-{WORLD.size}"
     for coordination in (Budget(3), DepthBounded(4), Ordered(3)):
-        given: dict[str, Any] = {"engine": engine, "coordination": coordination}
-        found = optimise(problem, **given, node_limit=2500, checkpoint=path)
-        equal(found.statistics.reason, "node limit")
-        if found.bound is None or found.bound < max(problem.most()):
-            raise AssertionError(f"a bound of {found.bound}")
-        found = optimise(problem, **given, resume=path)
-        equal((found.status, found.statistics.nodes), ("optimal", 9000))
-        equal(found.best and found.best.value, max(problem.most()))
+        arguments: dict[str, Any] = {"engine": engine, "coordination": coordination}
+        outcome = optimise(problem, **arguments, node_limit=2500, checkpoint=path)
+        equal(outcome.statistics.reason, "node limit")
+        if outcome.bound is None or outcome.bound < max(problem.most()):
+            raise AssertionError(f"a bound of {outcome.bound}")
+        outcome = optimise(problem, **arguments, resume=path)
+        equal((outcome.status, outcome.statistics.nodes), ("optimal", 9000))
+        equal(outcome.best and outcome.best.value, max(problem.most()))
 
 
 def halves() -> None:
-    """Two searches at once, on the two halves of the job; and several engines in turn."""
+    """Test two searches at once on the two halves of the job, and several engines in turn."""
     half = WORLD.Split(WORLD.rank % 2)
     with Mpi(half) as engine:
         total = enumerate(Queens(5 + WORLD.rank % 2), engine=engine, coordination=Budget(3)).total
@@ -238,7 +241,7 @@ def halves() -> None:
 
 
 def lasting(folder: Path, engine: Mpi | Literal["mpi"] = "mpi") -> None:
-    """A search that writes a checkpoint, and during which a rank is killed from outside."""
+    """Run a search that writes checkpoints, during which a rank is killed from outside."""
     Slow.pause = 5e-4
     (folder / f"pid-{WORLD.rank}").write_text(str(os.getpid()), encoding="utf-8")
     path = folder / "checkpoint"
@@ -246,12 +249,12 @@ def lasting(folder: Path, engine: Mpi | Literal["mpi"] = "mpi") -> None:
 
 
 def losing(folder: Path, patience: float, process: int | None = None) -> None:
-    """A search that loses rank 2: as if on another machine, or its process ends.
+    """Run searches that lose rank 2: it falls silent as on another machine, or its process ends.
 
     Args:
-        patience: seconds of silence.
-        process: what all take for the process of rank 2. (Were it killed, most launchers would kill
-            all others too.)
+        patience: seconds of silence after which a rank counts as lost.
+        process: the process that all ranks take for that of rank 2. (If rank 2 itself were killed,
+            most launchers would kill all other ranks too.)
     """
     sys.stderr = (folder / f"errors-{WORLD.rank}").open("w", encoding="utf-8", buffering=1)
     with Mpi(patience=patience) as engine:
@@ -267,15 +270,15 @@ def losing(folder: Path, patience: float, process: int | None = None) -> None:
 
 
 def interrupted(folder: Path) -> None:
-    """A search that the user interrupts; ranks that are at work have left a file."""
-    found = optimise(Endless(folder), engine="mpi")
-    equal((found.status, found.statistics.reason), ("feasible", "interrupted"))
+    """Run a search that the user interrupts; ranks that are at work leave a file."""
+    outcome = optimise(Endless(folder), engine="mpi")
+    equal((outcome.status, outcome.statistics.reason), ("feasible", "interrupted"))
     time.sleep(0.1)
     WORLD.Barrier()
 
 
 def main(what: str, folder: Path) -> None:
-    """Does what is asked for."""
+    """Run the named test, or all tests."""
     if what == "lasting":
         lasting(folder)
     elif what == "losing":
@@ -285,7 +288,7 @@ def main(what: str, folder: Path) -> None:
     else:
         with Mpi() as engine:
             times = [time.monotonic()]
-            for part in (everything, sequences, heavy):
+            for part in (coordinations, sequences, heavy):
                 part(engine)
                 times.append(time.monotonic())
             for part in (errors, limits):

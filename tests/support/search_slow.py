@@ -1,4 +1,4 @@
-"""A search that takes as long as a test wants it to, in some processes and not in others."""
+"""A search whose duration tests choose, for each process separately."""
 
 import time
 from typing import ClassVar
@@ -7,7 +7,7 @@ from search_problems import Heap
 
 
 class Slow(Heap):
-    """A full tree whose nodes take longer to expand where ``pause`` was set: no pickle has it."""
+    """A full tree whose nodes take ``pause`` seconds longer to expand; ``pause`` is not pickled."""
 
     pause: ClassVar[float] = 0.0
 
@@ -19,4 +19,4 @@ class Slow(Heap):
 
 
 LASTING = Slow(6000, 3)
-"""The same search for who starts it and for who goes on with it."""
+"""One search, for the processes that start it and those that resume it."""

@@ -1,39 +1,39 @@
-"""Random levels of every kind that so many children can be."""
+"""Random levels of every kind."""
 
 import random
 
 from collir.machine import Level, LinkKind
 
 ALIKE = (LinkKind.SWITCH, LinkKind.RING, LinkKind.FULL, LinkKind.BUS)
-"""The kinds that take any number of children, and nothing beside it."""
+"""The kinds that take any number of children and no other parameters."""
 
 MAX_MATRIX = 6
-"""The most children that get a matrix here: the oracles look at all rings through them."""
+"""Largest number of children with a matrix of links: the oracles try all rings through them."""
 
 
 def kinds_of(size: int) -> list[str]:
-    """What so many children can be; ``uneven`` is a switch with a port for each child."""
-    found = [*ALIKE, "uneven"]
+    """Return the kinds of a level of ``size`` children; ``uneven``: a switch with uneven ports."""
+    kinds = [*ALIKE, "uneven"]
     if 2 <= size <= MAX_MATRIX:
-        found.append(LinkKind.LINKS)
+        kinds.append(LinkKind.LINKS)
     if shapes(size):
-        found.append(LinkKind.TORUS)
-    return found
+        kinds.append(LinkKind.TORUS)
+    return kinds
 
 
 def shapes(size: int, most: int = 3) -> list[tuple[int, ...]]:
-    """The shapes of tori with so many children, in two dimensions up to ``most``."""
-    found: list[tuple[int, ...]] = []
+    """Return the shapes of tori with ``size`` children, in two dimensions up to ``most``."""
+    listed: list[tuple[int, ...]] = []
     for first in range(2, size // 2 + 1):
         if size % first == 0:
-            found.append((first, size // first))
+            listed.append((first, size // first))
             if most > 2:
-                found += [(first, *rest) for rest in shapes(size // first, most - 1)]
-    return found
+                listed += [(first, *rest) for rest in shapes(size // first, most - 1)]
+    return listed
 
 
 def links(rng: random.Random, size: int) -> tuple[tuple[int, ...], ...]:
-    """A connected matrix: each child is linked to one before it, and some to others."""
+    """Return a connected matrix: each child is linked to an earlier child, and some to others."""
     rows = [[0] * size for _ in range(size)]
     pairs = [(child, rng.randrange(child)) for child in range(1, size)]
     pairs += [(a, b) for a in range(size) for b in range(a) if rng.random() < 0.5]
@@ -45,7 +45,7 @@ def links(rng: random.Random, size: int) -> tuple[tuple[int, ...], ...]:
 def some_level(
     rng: random.Random, name: str, size: int, port: float, latency: float, kind: str
 ) -> Level:
-    """A level of a kind that ``kinds_of`` has."""
+    """Return a random level of a kind of ``kinds_of``."""
     if kind == "uneven":
         ports = (port, *(port * rng.choice([1, 1, 0.5, 0.3]) for _ in range(size - 1)))
         mixed = tuple(rng.sample(ports, size))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collir.layout.fitting import nearest, unfit
+from collir.layout.fitting import first_misfit, nearest_sizes
 from collir.synthesis.p2.matrices import Matrix, MatrixError, count, matrices
 
 SMALL = st.lists(st.integers(1, 6), min_size=1, max_size=3)
@@ -49,7 +49,7 @@ def test_all_matrices_are_found_once_and_counted(hierarchy: list[int], data: st.
     assert len(set(found)) == len(found) == count(hierarchy, axes)
     assert set(found) == by_definition(hierarchy, axes)
     assert found == sorted(found, reverse=True)
-    assert unfit(math.prod(hierarchy), axes) is None
+    assert first_misfit(math.prod(hierarchy), axes) is None
 
 
 @given(SMALL, SMALL)
@@ -59,10 +59,10 @@ def test_axes_fit_exactly_if_there_is_a_matrix(hierarchy: list[int], axes: list[
     assert fits == bool(by_definition(hierarchy, axes)) == (count(hierarchy, axes) > 0)
     if fits:
         return
-    assert math.prod(axes) < devices or unfit(devices, axes) is not None
+    assert math.prod(axes) < devices or first_misfit(devices, axes) is not None
     with pytest.raises(MatrixError, match="multiply to"):
         matrices(hierarchy, axes)
-    for sizes in nearest(devices, axes):
+    for sizes in nearest_sizes(devices, axes):
         assert len(sizes) == len(axes)
         assert count(hierarchy, sizes) > 0
 
@@ -77,7 +77,7 @@ def test_nearest_sizes_are_nearest(devices: int, axes: list[int]) -> None:
     divisors = [d for d in range(1, devices + 1) if devices % d == 0]
     every = [c for c in product(divisors, repeat=len(axes)) if math.prod(c) == devices]
     expected = sorted(map(distance, every))[:3]
-    assert [distance(sizes) for sizes in nearest(devices, axes)] == expected
+    assert [distance(sizes) for sizes in nearest_sizes(devices, axes)] == expected
 
 
 def test_the_first_of_very_many_come_at_once() -> None:
@@ -102,8 +102,8 @@ def test_sizes_below_one_are_refused(hierarchy: list[int], axes: list[int]) -> N
 
 
 def test_the_axis_that_does_not_fit_is_known() -> None:
-    assert unfit(32, [5, 7]) == 0
-    assert unfit(16, [8, 4]) == 1
-    assert unfit(1, [1, 2]) == 1
-    assert unfit(2147483647, [2**89 - 1, 3]) == 0
-    assert unfit(8, [2, 4]) is None
+    assert first_misfit(32, [5, 7]) == 0
+    assert first_misfit(16, [8, 4]) == 1
+    assert first_misfit(1, [1, 2]) == 1
+    assert first_misfit(2147483647, [2**89 - 1, 3]) == 0
+    assert first_misfit(8, [2, 4]) is None

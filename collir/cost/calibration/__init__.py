@@ -1,10 +1,10 @@
-"""Machines from measurements: which bandwidths and latencies explain the times of collectives.
+"""Machines from measurements: bandwidths and latencies fitted to the times of collectives.
 
-``calibrate(machine, samples)`` fits; ``Sample`` is one measured time. docs/calibration.md says how
-good the numbers are.
+``calibrate(machine, samples)`` fits; a ``Sample`` is a measured time. docs/calibration.md says how
+accurate the numbers are.
 """
 
 from collir.cost.calibration.fit import Calibration, calibrate
-from collir.cost.calibration.values import CalibrationError, Parameter, Residual, Sample
+from collir.cost.calibration.values import CalibrationError, FittedParameter, Residual, Sample
 
-__all__ = ["Calibration", "CalibrationError", "Parameter", "Residual", "Sample", "calibrate"]
+__all__ = ["Calibration", "CalibrationError", "FittedParameter", "Residual", "Sample", "calibrate"]

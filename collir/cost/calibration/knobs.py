@@ -1,7 +1,8 @@
-"""The numbers of a machine that a fit can turn.
+"""The knobs of a machine: the numbers that a fit can change.
 
-Times are piecewise linear in latencies and in the reciprocals of bandwidths, so a knob is set in
-seconds, or in seconds per byte.
+Times are piecewise linear in latencies and in the reciprocals of bandwidths, so the setting of a
+knob is in seconds, or in seconds per byte. The machine's own values are in seconds and bytes per
+second.
 """
 
 from collections.abc import Sequence
@@ -10,21 +11,24 @@ from dataclasses import dataclass, replace
 from collir.machine import Level, Machine
 
 FLOOR = {"latency": 1e-9, "port": 1e-18, "reduction": 1e-18}
-"""The least that a knob is set to: 1 ns, and 10^18 bytes/second."""
+"""Smallest settings: 1 ns, and 10^18 bytes/second."""
 
 CEILING = {"latency": 1e3, "port": 1e2, "reduction": 1e2}
-"""The most: 1000 s, and 0.01 bytes/second."""
+"""Largest settings: 1000 s, and 0.01 bytes/second."""
 
 START = {"latency": 1e-6}
-"""Where the fit starts, if the machine says 0."""
+"""Settings at which the fit starts if the machine has 0."""
 
 
 @dataclass(frozen=True)
 class Knob:
-    """The port or the latency of a level (0 is outermost), or the reduction of the device.
+    """The port or the latency of a level, or the reduction rate of the device.
 
-    Where the children of a level have ports of their own, the port is the largest of them.
-    ``part`` says of which of the level's parts the port is; None: of the level itself.
+    Attributes:
+        what: ``port``, ``latency`` or ``reduction``.
+        level: the index of the level; 0 is outermost.
+        part: the index of the level's part that has the port; None for the level itself. If the
+            children of a level have ports of their own, the port is the largest of them.
     """
 
     name: str
@@ -32,8 +36,8 @@ class Knob:
     level: int = -1
     part: int | None = None
 
-    def said(self, machine: Machine) -> float:
-        """As the machine says it: seconds, or bytes per second."""
+    def machine_value(self, machine: Machine) -> float:
+        """Return the machine's value: seconds, or bytes per second."""
         if self.what == "reduction":
             assert machine.device and machine.device.reduction
             return machine.device.reduction
@@ -42,41 +46,45 @@ class Knob:
             return level.parts[self.part].port
         return level.latency if self.what == "latency" else level.port
 
-    def read(self, machine: Machine) -> float:
-        """In seconds, or seconds per byte."""
-        said = self.said(machine)
-        return said if self.what == "latency" else 1 / said
+    def setting(self, machine: Machine) -> float:
+        """Return the setting on a machine: seconds, or seconds per byte."""
+        value = self.machine_value(machine)
+        return value if self.what == "latency" else 1 / value
 
-    def shown(self, setting: float) -> float:
-        """A setting as the machine says it: seconds, or bytes per second."""
+    def value_of(self, setting: float) -> float:
+        """Return a setting as a machine's value: seconds, or bytes per second."""
         if self.what == "latency":
             return setting
         return 1 / setting if setting > 0 else float("inf")
 
 
 def knobs_of(machine: Machine) -> list[Knob]:
-    """All that a machine has, from the outermost level inwards. One child has no links to fit."""
-    found: list[Knob] = []
+    """Return the knobs of a machine, outermost level first, without levels of one child."""
+    knobs: list[Knob] = []
     for index, level in enumerate(machine.levels):
         if level.size > 1:
-            found += [
-                Knob(f"{level.name}.part[{part.children}]", "port", index, place)
-                for place, part in enumerate(level.parts)
+            knobs += [
+                Knob(f"{level.name}.part[{part.children}]", "port", index, number)
+                for number, part in enumerate(level.parts)
             ]
-            found += [Knob(f"{level.name}.{what}", what, index) for what in ("port", "latency")]
+            knobs += [Knob(f"{level.name}.{what}", what, index) for what in ("port", "latency")]
     if machine.device and machine.device.reduction:
-        found.append(Knob("reduction", "reduction"))
-    return found
+        knobs.append(Knob("reduction", "reduction"))
+    return knobs
 
 
-def turned(machine: Machine, knobs: Sequence[Knob], settings: Sequence[float]) -> Machine:
-    """The machine with some of its knobs set."""
-    shown = [knob.shown(setting) for knob, setting in zip(knobs, settings, strict=True)]
-    return saying(machine, knobs, shown)
+def machine_with_settings(
+    machine: Machine, knobs: Sequence[Knob], settings: Sequence[float]
+) -> Machine:
+    """Return the machine with some of its knobs at these settings."""
+    values = [knob.value_of(setting) for knob, setting in zip(knobs, settings, strict=True)]
+    return machine_with_values(machine, knobs, values)
 
 
-def saying(machine: Machine, knobs: Sequence[Knob], values: Sequence[float]) -> Machine:
-    """The machine with some of its numbers replaced: seconds, or bytes per second."""
+def machine_with_values(
+    machine: Machine, knobs: Sequence[Knob], values: Sequence[float]
+) -> Machine:
+    """Return the machine with other values of some knobs: seconds, or bytes per second."""
     levels = list(machine.levels)
     device = machine.device
     for knob, value in zip(knobs, values, strict=True):
@@ -93,14 +101,14 @@ def saying(machine: Machine, knobs: Sequence[Knob], values: Sequence[float]) -> 
 
 
 def _with_part(level: Level, place: int, port: float) -> Level:
-    """Return the level with this as the port of one of its parts."""
+    """Return the level with another port of one of its parts."""
     parts = list(level.parts)
     parts[place] = replace(parts[place], port=port)
     return replace(level, parts=tuple(parts))
 
 
 def _with_port(level: Level, port: float) -> Level:
-    """The level with this as its port; where children have their own, all in proportion."""
+    """Return the level with another port; ports of its children change in proportion."""
     if not level.ports:
         return replace(level, port=port)
     ports = tuple(own / level.port * port for own in level.ports)

@@ -1,7 +1,7 @@
-"""Measured times beside those of a machine with its knobs set, and the least squares of both.
+"""The fit of a machine's knobs to measured times, by least squares.
 
-A residual is the logarithm of predicted over measured. Its loss is scipy's ``soft_l1``: the square
-of small ones, proportional to large ones, so that a few outliers pull little.
+A residual is log(predicted / measured). Its loss is scipy's ``soft_l1``: the square of small
+residuals, and proportional to large ones, so that a few outliers have little influence.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from collir.cost.calibration.knobs import CEILING, FLOOR, Knob, turned
+from collir.cost.calibration.knobs import CEILING, FLOOR, Knob, machine_with_settings
 from collir.cost.calibration.values import CalibrationError, Sample
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_estimate
@@ -24,52 +24,55 @@ from collir.machine import Machine
 Vector = npt.NDArray[np.float64]
 
 STEP = 1e-6
-"""Of a difference quotient, relative. Times are piecewise linear, so that it is exact."""
+"""Relative step of difference quotients, which are exact as times are piecewise linear."""
 
 PIECES = 30
-"""Linear pieces that a fit goes through, at most."""
+"""Largest number of linear pieces that a fit goes through."""
 
 HALVED = 12
-"""How often a step that does not go downhill is halved."""
+"""Largest number of times that a step which does not reduce the loss is halved."""
 
 CLOSE = 1e-11
-"""A step, or a relative gain, that is none."""
+"""Steps and relative gains below this count as none."""
 
 SMALL = 1e-2
-"""Residuals that are never taken for outliers."""
+"""Residuals below this are never outliers."""
 
 
-def scipy(module: str, name: str) -> Callable[..., Any]:
-    """A function of scipy.
+def scipy_function(module: str, name: str) -> Callable[..., Any]:
+    """Import a function of scipy.
 
     Raises:
         CalibrationError: scipy is not installed.
     """
     try:
-        found = getattr(import_module(f"scipy.{module}"), name)
+        function = getattr(import_module(f"scipy.{module}"), name)
     except ImportError as error:
         message = "calibration needs scipy: `pip install 'collir[fit]'` brings it"
         raise CalibrationError(message) from error
-    return cast("Callable[..., Any]", found)
+    return cast("Callable[..., Any]", function)
 
 
 def soft_l1(residuals: Vector, scale: float) -> float:
-    """The loss of all residuals, those above ``scale`` counting less than their squares."""
+    """Return the sum of the losses; residuals above ``scale`` count less than their squares."""
     return float(np.sum(scale**2 * (np.sqrt(1 + (residuals / scale) ** 2) - 1)))
 
 
-def spread(residuals: Vector, parameters: int) -> float:
-    """The standard deviation of residuals but for outliers: 1.48 of the median, as of a normal
-    distribution, with the degrees of freedom that parameters take."""
+def residual_spread(residuals: Vector, parameters: int) -> float:
+    """Return the standard deviation of residuals without the influence of outliers.
+
+    It is 1.48 times the median of the absolute values, as for a normal distribution. The smallest
+    values are left out, one for each parameter, for the degrees of freedom.
+    """
     if len(residuals) <= parameters:
         return 0.0
-    taken = np.sort(np.abs(residuals))[parameters:]
-    return float(1.4826 * np.median(taken))
+    sizes = np.sort(np.abs(residuals))[parameters:]
+    return float(1.4826 * np.median(sizes))
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Samples, and the knobs of the machine that they are explained with."""
+class FitProblem:
+    """Samples, and the knobs of the machine that should explain them."""
 
     machine: Machine
     samples: tuple[Sample, ...]
@@ -78,54 +81,53 @@ class Problem:
 
     @cached_property
     def measured(self) -> Vector:
-        """The logarithms of the seconds."""
+        """The logarithms of the measured seconds."""
         return np.log([sample.seconds for sample in self.samples])
 
     @cached_property
     def _collectives(self) -> tuple[list[Collective], npt.NDArray[np.intp]]:
-        """The different collectives, and which of them each sample is of."""
-        index = {sample.collective: 0 for sample in self.samples}
-        for place, one in enumerate(index):
-            index[one] = place
+        """The distinct collectives, and the index of each sample's collective."""
+        collectives = dict.fromkeys(sample.collective for sample in self.samples)
+        index = {collective: number for number, collective in enumerate(collectives)}
         return list(index), np.array([index[sample.collective] for sample in self.samples])
 
     def seconds(self, settings: Sequence[float] | Vector) -> Vector:
-        """What each sample is predicted to take.
+        """Return the predicted seconds of each sample.
 
         Raises:
             CalibrationError: a sample has no cost, or takes no time in the model.
         """
-        machine = turned(self.machine, self.knobs, [float(x) for x in settings])
-        collectives, which = self._collectives
+        machine = machine_with_settings(self.machine, self.knobs, [float(x) for x in settings])
+        collectives, index_of_sample = self._collectives
         meshes: dict[int, Mesh] = {}
-        found: list[float] = []
-        for number, one in enumerate(collectives):
-            mesh = meshes.get(id(one.mesh))
+        times: list[float] = []
+        for number, collective in enumerate(collectives):
+            old = collective.mesh
+            mesh = meshes.get(id(old))
             if mesh is None:
-                own = one.mesh.machine
-                mesh = replace(one.mesh, machine=machine.first([lv.size for lv in own.levels]))
-                meshes[id(one.mesh)] = mesh
+                sizes = [level.size for level in old.machine.levels]
+                mesh = meshes[id(old)] = replace(old, machine=machine.first(sizes))
             try:
-                found.append(step_estimate(replace(one, mesh=mesh), self.model)[1].time)
+                times.append(step_estimate(replace(collective, mesh=mesh), self.model)[1].time)
             except CostError as error:
                 raise CalibrationError(str(error), self._source(number)) from error
-            if not found[-1] > 0:
-                message = f"this {one.kind} takes no time in the model"
+            if not times[-1] > 0:
+                message = f"this {collective.kind} takes no time in the model"
                 raise CalibrationError(message, self._source(number))
-        return np.array(found)[which]
+        return np.array(times)[index_of_sample]
 
     def _source(self, collective: int) -> str:
         return self.samples[int(np.argmax(self._collectives[1] == collective))].source
 
     def residuals(self, logs: Vector) -> Vector:
-        """log(predicted / measured), by the logarithms of the settings."""
+        """Return log(predicted / measured) for the logarithms of the settings."""
         return np.log(self.seconds(np.exp(logs))) - self.measured
 
     def shares(self, logs: Vector, active: Sequence[int], step: float = STEP) -> Vector:
-        """The derivatives of the residuals: which part of each time each active knob explains.
+        """Return the derivatives of the residuals: the part of each time due to each active knob.
 
-        Over all knobs of a machine they add up to 1: times are homogeneous in them. Where two
-        pieces meet, a negative step gives the derivatives of the other one.
+        They add up to 1 over all knobs of a machine, as times are homogeneous in the settings.
+        Where two linear pieces meet, a negative step gives the derivatives of the other piece.
         """
         base = self.seconds(np.exp(logs))
         return self._slopes(logs, base, active, step) / base[:, None]
@@ -133,30 +135,30 @@ class Problem:
     def _slopes(
         self, logs: Vector, base: Vector, active: Sequence[int], step: float = STEP
     ) -> Vector:
-        """The derivatives of the seconds by the logarithms of the active settings."""
+        """Return the derivatives of the seconds by the logarithms of the active settings."""
         columns: list[Vector] = []
-        for place in active:
+        for index in active:
             moved = np.exp(logs)
-            moved[place] *= 1 + step
+            moved[index] *= 1 + step
             columns.append((self.seconds(moved) - base) / step)
         return np.stack(columns, axis=1) if columns else np.zeros((len(base), 0))
 
     @cached_property
     def _ends(self) -> tuple[Vector, Vector]:
-        """The least and the most logarithms of the settings."""
+        """The smallest and the largest logarithms of the settings."""
         low, high = (np.log([ends[knob.what] for knob in self.knobs]) for ends in (FLOOR, CEILING))
         return low, high
 
     def clipped(self, logs: Vector) -> Vector:
-        """The nearest logarithms of settings that a machine can have."""
+        """Return the nearest logarithms of settings that a machine can have."""
         return np.clip(logs, *self._ends)
 
     def fit(self, logs: Vector, active: Sequence[int], scale: float) -> Vector:
-        """The logarithms of the settings that fit best, others than the active ones as they are.
+        """Return the logarithms of the settings with the active ones fitted.
 
-        Times are taken to be linear in the settings, as they are in one piece; the best settings
-        of that are where the next piece is looked at. Where this does not go downhill, the step is
-        halved.
+        Times are linear in the settings within one piece. Each step takes the best settings for the
+        current piece, as if it had no end, and continues there. A step that does not reduce the
+        loss is halved.
 
         Raises:
             CalibrationError: scipy is missing, or see ``seconds``.
@@ -175,14 +177,14 @@ class Problem:
                 moved = logs.copy()
                 moved[columns] += step
                 base = self.seconds(np.exp(moved))
-                found = soft_l1(np.log(base) - self.measured, scale)
-                if found <= loss or np.abs(step).max() < CLOSE:
+                new_loss = soft_l1(np.log(base) - self.measured, scale)
+                if new_loss <= loss or np.abs(step).max() < CLOSE:
                     break
                 step /= 2
             else:
                 return logs
-            near = np.abs(step).max() < CLOSE or loss - found < CLOSE * found
-            logs, loss = moved, found
+            near = np.abs(step).max() < CLOSE or loss - new_loss < CLOSE * new_loss
+            logs, loss = moved, new_loss
             if near:
                 break
         return logs
@@ -190,7 +192,7 @@ class Problem:
     def _linear(
         self, part: Vector, base: Vector, slopes: Vector, ends: tuple[Vector, Vector], scale: float
     ) -> Vector:
-        """The best logarithms of some settings, if times are linear in the settings."""
+        """Return the best logarithms of some settings, if times are linear in the settings."""
         rates = slopes / np.exp(part)
         rest = np.maximum(base - slopes.sum(axis=1), 0.0)
 
@@ -203,7 +205,7 @@ class Problem:
         def jacobian(part: Vector) -> Vector:
             return rates * np.exp(part) / seconds(part)[:, None]
 
-        done = scipy("optimize", "least_squares")(
+        solution = scipy_function("optimize", "least_squares")(
             residuals,
             np.clip(part, ends[0] + 1e-9, ends[1] - 1e-9),
             jac=jacobian,
@@ -215,4 +217,4 @@ class Problem:
             gtol=1e-12,
             max_nfev=100,
         )
-        return done.x
+        return solution.x

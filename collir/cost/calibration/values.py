@@ -1,4 +1,4 @@
-"""What a calibration takes and gives back: measured times, numbers of a machine, errors."""
+"""The inputs and results of a calibration: measured times, fitted numbers, residuals."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from collir.cost.collectives.collective import Collective
 
 
 class CalibrationError(ValueError):
-    """Measurements that no machine can be fitted to; ``message`` says why, ``source`` of which."""
+    """Measurements that no machine can be fitted to; ``source`` says where they come from."""
 
     def __init__(self, message: str, source: str = ""):
         super().__init__(f"{source}: {message}" if source else message)
@@ -19,9 +19,9 @@ class CalibrationError(ValueError):
 
 @dataclass(frozen=True)
 class Sample:
-    """A collective, on a mesh of the machine that is fitted, and the seconds it took.
+    """A collective on a mesh of the fitted machine, and the seconds it took.
 
-    ``source`` says where that was measured, such as ``file:line``.
+    ``source`` says where the measurement comes from, such as ``file:line``.
 
     Raises:
         CalibrationError: the time is not positive and finite.
@@ -37,12 +37,16 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Parameter:
+class FittedParameter:
     """A number of a machine after the fit, such as ``node.port``; in SI units.
 
-    ``low`` and ``high`` are the ends of its 95 % interval: what noise of the size of the residuals
-    leaves open, if the model is right. ``given`` is what the machine said before. Where it is not
-    ``fitted``, ``reason`` says why, and the interval is all that the measurements allow.
+    Attributes:
+        low, high: the ends of its 95 % confidence interval, given noise as large as the residuals
+            and provided that the model is right. If the number was not fitted, they are the ends
+            of the range that the measurements allow.
+        fitted: True if it was fitted.
+        given: its value before the fit.
+        reason: the reason why it was not fitted, or "".
     """
 
     name: str
@@ -56,24 +60,22 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Residual:
-    """A sample beside what the fitted machine predicts, in seconds."""
+    """A sample, and the seconds that the fitted machine predicts."""
 
     sample: Sample
     predicted: float
 
     @property
     def error(self) -> float:
-        """Relative to the measurement."""
+        """The error relative to the measurement."""
         return self.predicted / self.sample.seconds - 1
 
 
 def median_error(residuals: Sequence[Residual]) -> float:
-    """The median of the errors' absolute values; NaN of none."""
-    return median(abs(one.error) for one in residuals) if residuals else math.nan
+    """Return the median of the absolute errors; NaN if there are no residuals."""
+    return median(abs(residual.error) for residual in residuals) if residuals else math.nan
 
 
-def worst(residuals: Sequence[Residual]) -> Residual | None:
-    """The residual that is furthest from 1, as a ratio; None of none."""
-    return max(
-        residuals, key=lambda one: abs(math.log(one.predicted / one.sample.seconds)), default=None
-    )
+def worst_residual(residuals: Sequence[Residual]) -> Residual | None:
+    """Return the residual whose ratio predicted / measured is furthest from 1, or None."""
+    return max(residuals, key=lambda r: abs(math.log(r.predicted / r.sample.seconds)), default=None)

@@ -1,1 +1,1 @@
-"""Costs of single collectives: algorithms as rounds of messages, and what libraries choose."""
+"""Costs of single collectives: algorithms as rounds of messages, and the choices of libraries."""

@@ -1,9 +1,13 @@
-"""How long each algorithm of each collective takes: rounds of messages, or pipelines of chunks.
+"""The time of each algorithm of each collective: rounds of messages, or pipelines of chunks.
 
-An algorithm of rounds takes the sum over its rounds of latency + bytes over the most loaded link;
-a pipelined one (rings, chains, trees) the latency of its longest chain of messages + the bytes of
-all messages over the most loaded link. ``size`` is the n of the formulas: the full buffer in
-bytes. Sources: the files of MPICH named in each function (src/mpi/coll), and the papers.
+The time of rounds is the sum over the rounds of latency + bytes over the most loaded link. The time
+of a pipeline (rings, chains, trees) is the latency of its longest chain of messages + the bytes of
+all messages over the most loaded link.
+
+An algorithm is a function that adds its time to a meter. Its docstring gives the seconds that it
+adds on a flat network, where p is the number of ranks, n the bytes of the full buffer (the argument
+``size``), a the latency, b the seconds per byte sent, g the seconds per byte reduced, and lg the
+logarithm to base 2. Sources are the named files of MPICH (src/mpi/coll) and the papers.
 """
 
 import math
@@ -16,17 +20,24 @@ import numpy as np
 
 from collir.cost.collectives.phases import Rounds
 from collir.cost.network.group import CostError, Group
-from collir.cost.network.loads import Array, Load, check_wired_pairs, port_bytes, seconds, total
+from collir.cost.network.loads import (
+    Array,
+    Load,
+    check_wired_pairs,
+    load_seconds,
+    port_bytes,
+    summed_loads,
+)
 from collir.cost.network.rings import Ring
 from collir.cost.network.traffic import (
     AllPairs,
+    BinomialRound,
     Exchange,
     Listed,
     Offset,
     Pattern,
     Shift,
     Star,
-    Tree,
     check_listed,
 )
 from collir.cost.network.wires import has_wires
@@ -35,8 +46,13 @@ from collir.machine import LinkKind
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a step costs: seconds, the bytes through the busiest port of every level, and, where
-    the model counts them, the rounds in which it sends."""
+    """The cost of a collective.
+
+    Attributes:
+        time: seconds.
+        port_bytes: the bytes through the busiest port of every level, outermost first.
+        rounds: the rounds in which it sends, where the model counts them.
+    """
 
     time: float
     port_bytes: tuple[float, ...]
@@ -44,8 +60,15 @@ class Estimate:
 
 
 @dataclass
-class _Round:
-    """A pattern's loads, its latency, its seconds per byte, and the bytes of all its rounds."""
+class _RoundCost:
+    """The cost of rounds of one pattern.
+
+    Attributes:
+        loads: messages on every level.
+        latency: seconds of latency of one round.
+        per_byte: seconds per byte of a message.
+        size: the bytes of a message, summed over all rounds so far.
+    """
 
     loads: tuple[Load, ...]
     latency: float
@@ -54,11 +77,10 @@ class _Round:
 
 
 @lru_cache(maxsize=1024)
-def _round(pattern: Pattern, group: Group) -> _Round:
+def _round_cost(pattern: Pattern, group: Group) -> _RoundCost:
     loads = pattern.loads(group)
-    each = zip(group.latencies, loads, strict=True)
-    latency = next((a for a, load in each if load.port), 0.0)
-    return _Round(loads, latency, seconds(group, loads))
+    latencies = (a for a, load in zip(group.latencies, loads, strict=True) if load.port)
+    return _RoundCost(loads, next(latencies, 0.0), load_seconds(group, loads))
 
 
 @dataclass
@@ -67,66 +89,69 @@ class Meter:
 
     group: Group
     time: float = 0.0
-    rounds: dict[Pattern, _Round] = field(default_factory=dict[Pattern, _Round])
+    rounds: dict[Pattern, _RoundCost] = field(default_factory=dict[Pattern, _RoundCost])
     pipelines: list[tuple[tuple[Load, ...], float]] = field(
         default_factory=list[tuple[tuple[Load, ...], float]]
     )
     listed: list[Rounds] = field(default_factory=list[Rounds])
 
-    def round(self, pattern: Pattern, size: float, times: float = 1, reduced: float = 0.0) -> None:
-        """``times`` rounds of messages of ``size`` bytes, of which a rank reduces ``reduced``."""
-        known = self.rounds.get(pattern)
-        if known is None:
-            known = self.rounds[pattern] = replace(_round(pattern, self.group))
-        reduction = self.reduction(reduced)
-        self.time += times * (known.latency + known.per_byte * size + reduction)
-        known.size += size * times
-        self.listed.append(Rounds(times, known.latency, known.loads, size, size, reduction))
+    def add_rounds(
+        self, pattern: Pattern, size: float, times: float = 1, reduced: float = 0.0
+    ) -> None:
+        """Add ``times`` rounds of messages of ``size`` bytes; a rank reduces ``reduced`` bytes."""
+        cost = self.rounds.get(pattern)
+        if cost is None:
+            cost = self.rounds[pattern] = replace(_round_cost(pattern, self.group))
+        reduction = self.reduction_seconds(reduced)
+        self.time += times * (cost.latency + cost.per_byte * size + reduction)
+        cost.size += size * times
+        self.listed.append(Rounds(times, cost.latency, cost.loads, size, size, reduction))
 
-    def exchange(self, bit: int, size: float, reduced: float = 0.0) -> None:
-        """A round in which all exchange with the rank that differs in a bit.
+    def add_exchange(self, bit: int, size: float, reduced: float = 0.0) -> None:
+        """Add a round in which all ranks exchange with the rank whose index differs in ``bit``.
 
-        On a switch or bus all bits of one digit load the machine alike, so the first stands for
-        them: the number of different rounds is that of the digits.
+        On a switch or bus all bits of one digit load the machine alike, so the first of them is
+        used for all: there are only as many different rounds as digits.
         """
         digit, _ = self.group.bits[bit]
         if self.group.levels[digit.level].kind in (LinkKind.SWITCH, LinkKind.BUS):
-            bit = next(i for i, (other, _) in enumerate(self.group.bits) if other is digit)
-        self.round(Exchange(bit), size, 1, reduced)
+            bit = next(i for i, (owner, _) in enumerate(self.group.bits) if owner is digit)
+        self.add_rounds(Exchange(bit), size, 1, reduced)
 
-    def pipeline(
+    def add_pipeline(
         self,
         latency: float,
         parts: Sequence[tuple[Pattern, float]],
         reduced: float = 0.0,
     ) -> None:
-        """Messages that overlap."""
-        loads = [(_round(pattern, self.group).loads, size) for pattern, size in parts]
-        self.add(latency, total(loads), max(size * one.part for one, size in parts), reduced)
+        """Add messages that overlap: patterns, each with the bytes of a message."""
+        loads = [(_round_cost(pattern, self.group).loads, size) for pattern, size in parts]
+        message = max(size * pattern.part for pattern, size in parts)
+        self.add_loads(latency, summed_loads(loads), message, reduced)
 
-    def add(
+    def add_loads(
         self, latency: float, loads: tuple[Load, ...], message: float, reduced: float = 0.0
     ) -> None:
-        """Loads in bytes that overlap; a rank sends another ``message`` bytes in all."""
-        reduction = self.reduction(reduced)
-        self.time += latency + seconds(self.group, loads) + reduction
+        """Add loads in bytes that overlap; one rank sends another ``message`` bytes in all."""
+        reduction = self.reduction_seconds(reduced)
+        self.time += latency + load_seconds(self.group, loads) + reduction
         self.pipelines.append((loads, 1.0))
         self.listed.append(Rounds(1, latency, loads, 1.0, message, reduction))
 
-    def reduction(self, size: float) -> float:
-        """The seconds a rank takes to reduce so many bytes."""
+    def reduction_seconds(self, size: float) -> float:
+        """Return the seconds a rank takes to reduce ``size`` bytes."""
         device = self.group.machine.device
         return size / device.reduction if device and device.reduction else 0.0
 
     @property
     def estimate(self) -> Estimate:
-        """All so far."""
-        rounds = [(each.loads, each.size) for each in self.rounds.values()]
+        """The cost of all that was added."""
+        rounds = [(cost.loads, cost.size) for cost in self.rounds.values()]
         return Estimate(self.time, port_bytes([*rounds, *self.pipelines]), tuple(self.listed))
 
 
 Algorithm = Callable[[Meter, float], None]
-"""Adds the cost of a collective on a full buffer of so many bytes to a meter."""
+"""A function that adds the cost of a collective on a full buffer, in bytes, to a meter."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -134,80 +159,88 @@ Algorithm = Callable[[Meter, float], None]
 # ---------------------------------------------------------------------------------------------
 
 
-def hops(group: Group) -> list[tuple[int, float]]:
-    """The hops of a ring through a group: (how many, latency) by the level they cross."""
-    loads = _round(Shift(1), group).loads
-    found: list[tuple[int, float]] = []
+def ring_hops(group: Group) -> list[tuple[int, float]]:
+    """Return the hops of a ring through a group, as (number, latency) for every level."""
+    loads = _round_cost(Shift(1), group).loads
+    hops: list[tuple[int, float]] = []
     parents = 1
     ranks = group.size
     for level, load in enumerate(loads):
         groups = group.beside[level] * group.groups_across[level]
         count = round(load.inside / groups) * parents
         if count:
-            found.append((count, group.latencies[level]))
+            hops.append((count, group.latencies[level]))
         ranks = group.below[level]
         parents = group.size // ranks
-    return found
+    return hops
 
 
-def _journey(group: Group) -> float:
-    """The latency of a chunk's way round a ring: all hops but the fastest one."""
-    each = hops(group)
-    return math.fsum(n * a for n, a in each) - min((a for _, a in each), default=0.0)
+def _ring_latency(group: Group) -> float:
+    """Return the latency of a chunk's way round a ring: that of all hops but the fastest."""
+    hops = ring_hops(group)
+    return math.fsum(n * a for n, a in hops) - min((a for _, a in hops), default=0.0)
 
 
 def _ring(meter: Meter, size: float, reduced: float = 0.0) -> None:
-    """Every rank's block goes round; half of it in either direction, as ports are full duplex."""
+    """Add p-1 rounds in which every rank passes a block on to the next rank.
+
+    Half of each block goes round in either direction, as ports are full duplex.
+    """
     p = meter.group.size
-    meter.pipeline(_journey(meter.group), [(Ring(), size * (p - 1) / p)], reduced)
+    meter.add_pipeline(_ring_latency(meter.group), [(Ring(), size * (p - 1) / p)], reduced)
 
 
 def ring_all_gather(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p b (allgather_intra_ring.c)."""
+    """Add (p-1) a + n (p-1)/p b (allgather_intra_ring.c)."""
     _ring(meter, size)
 
 
 def ring_reduce_scatter(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p (b + g): the ring of an all_gather backwards."""
-    _ring(meter, size, size * _share(meter))
+    """Add (p-1) a + n (p-1)/p (b + g): the ring of an all_gather in reverse."""
+    _ring(meter, size, size * _rest(meter))
 
 
 def ring_all_reduce(meter: Meter, size: float) -> None:
-    """2 (p-1) a + 2 n (p-1)/p b + n (p-1)/p g: a reduce_scatter and an all_gather."""
+    """Add 2 (p-1) a + 2 n (p-1)/p b + n (p-1)/p g: a ring reduce_scatter and a ring all_gather."""
     ring_reduce_scatter(meter, size)
     ring_all_gather(meter, size)
 
 
-def _share(meter: Meter) -> float:
+def _rest(meter: Meter) -> float:
+    """Return (p-1)/p."""
     return (meter.group.size - 1) / meter.group.size
 
 
 def _chain(meter: Meter, size: float, reduced: float) -> None:
-    """(p-2+k) (a + n b/k) with the best number of segments k = sqrt((p-2) n b / a)."""
+    """Add a chain with the best number of segments.
+
+    With k segments it takes (p-2+k) (a + n b/k) seconds, which is least for
+    k = sqrt((p-2) n b / a).
+    """
     group = meter.group
-    each = hops(group)
-    slowest = max((a for _, a in each), default=0.0)
-    busy = _round(Shift(1), group).per_byte * size + meter.reduction(reduced)
+    latency = _ring_latency(group)
+    slowest = max((a for _, a in ring_hops(group)), default=0.0)
+    busy = _round_cost(Shift(1), group).per_byte * size + meter.reduction_seconds(reduced)
     fill = max(group.size - 2, 0) * busy
     best = math.sqrt(fill / slowest) if slowest else math.inf
 
     def time(k: float) -> float:
-        return _journey(group) + (k - 1) * slowest + busy + fill / k
+        return latency + (k - 1) * slowest + busy + fill / k
 
     if math.isinf(best):
-        meter.pipeline(_journey(group), [(Shift(1), size)], reduced)
+        meter.add_pipeline(latency, [(Shift(1), size)], reduced)
         return
     segments = min((max(1.0, float(k)) for k in (math.floor(best), math.ceil(best))), key=time)
-    meter.pipeline(time(segments) - busy, [(Shift(1), size)], reduced)
+    meter.add_pipeline(time(segments) - busy, [(Shift(1), size)], reduced)
 
 
 def chain_broadcast(meter: Meter, size: float) -> None:
-    """(p-2+k) (a + n b/k), pipelined in the best number of segments (textbook)."""
+    """Add (p-2+k) (a + n b/k): a pipeline of k segments from rank to rank, for the best k."""
     _chain(meter, size, 0.0)
 
 
 def chain_reduce(meter: Meter, size: float) -> None:
-    """(p-2+k) (a + n (b+g)/k): a broadcast backwards."""
+    """Add (p-2+k) (a + n (b+g)/k): the chain broadcast in reverse."""
     _chain(meter, size, size)
 
 
@@ -216,7 +249,7 @@ def chain_reduce(meter: Meter, size: float) -> None:
 # ---------------------------------------------------------------------------------------------
 
 
-def _power_of_two(group: Group, name: str, instead: str) -> None:
+def _check_power_of_two(group: Group, name: str, instead: str) -> None:
     if not group.is_power_of_two:
         raise CostError(
             f"{name} needs a group of 2^k ranks, and this one has {group.size}: use {instead}"
@@ -224,43 +257,53 @@ def _power_of_two(group: Group, name: str, instead: str) -> None:
 
 
 def doubling_all_gather(meter: Meter, size: float) -> None:
-    """lg p a + n (p-1)/p b (allgather_intra_recursive_doubling.c), for 2^k ranks."""
-    _power_of_two(meter.group, "the recursive_doubling all_gather", "bruck or ring")
+    """Add lg p a + n (p-1)/p b (allgather_intra_recursive_doubling.c), for 2^k ranks."""
+    _check_power_of_two(meter.group, "the recursive_doubling all_gather", "bruck or ring")
     for bit in range(len(meter.group.bits)):
-        meter.exchange(bit, size / meter.group.size * 2**bit)
+        meter.add_exchange(bit, size / meter.group.size * 2**bit)
 
 
 def halving_reduce_scatter(meter: Meter, size: float) -> None:
-    """lg p a + n (p-1)/p (b + g) (reduce_scatter_block_intra_recursive_halving.c), for 2^k ranks;
-    the farthest half first."""
-    _power_of_two(meter.group, "the recursive_halving reduce_scatter", "pairwise, pat or ring")
+    """Add lg p a + n (p-1)/p (b + g) (reduce_scatter_block_intra_recursive_halving.c).
+
+    It needs 2^k ranks. The first round exchanges the largest part, with the farthest rank.
+    """
+    _check_power_of_two(
+        meter.group, "the recursive_halving reduce_scatter", "pairwise, pat or ring"
+    )
     for bit in reversed(range(len(meter.group.bits))):
         part = size / meter.group.size * 2**bit
-        meter.exchange(bit, part, part)
+        meter.add_exchange(bit, part, part)
 
 
 def _folded(
     meter: Meter, size: float, core: Callable[[int, Callable[[int, float, float], None]], None]
 ) -> None:
-    """The exchanges of 2^k ranks, where the ranks too many first give all they have to a neighbour
-    and get the result in the end."""
+    """Add the exchanges of ``core`` among 2^k ranks of a group of any size.
+
+    Each rank beyond 2^k first sends all of its data to a neighbour that takes part, and receives
+    the result from it at the end. ``core`` takes the number of bits and a function that adds the
+    exchange in a bit: (bit, bytes, bytes reduced).
+    """
     group = meter.group
     if group.is_power_of_two:
-        core(len(group.bits), meter.exchange)
+        core(len(group.bits), meter.add_exchange)
         return
     first, last, exchanges = _fold(group.size)
-    meter.round(first, size, reduced=size)
+    meter.add_rounds(first, size, reduced=size)
     core(
         len(exchanges),
-        lambda bit, part, reduced: meter.round(exchanges[bit], part, 1, reduced),
+        lambda bit, part, reduced: meter.add_rounds(exchanges[bit], part, 1, reduced),
     )
-    meter.round(last, size)
+    meter.add_rounds(last, size)
 
 
 @lru_cache(maxsize=8)
 def _fold(size: int) -> tuple[Listed, Listed, tuple[Listed, ...]]:
-    """For groups that are not of 2^k ranks: the messages before, those after, and the exchanges of
-    the 2^k ranks in between, a bit each."""
+    """Return the rounds of ``_folded`` for a number of ranks that is no power of two.
+
+    They are the messages before and after, and the exchanges among 2^k ranks, one for each bit.
+    """
     check_listed(size)
     steps = size.bit_length() - 1
     extra = size - 2**steps
@@ -272,7 +315,7 @@ def _fold(size: int) -> tuple[Listed, Listed, tuple[Listed, ...]]:
 
 
 def doubling_all_reduce(meter: Meter, size: float) -> None:
-    """lg p (a + n b + n g) (allreduce_intra_recursive_doubling.c)."""
+    """Add lg p (a + n b + n g) (allreduce_intra_recursive_doubling.c)."""
 
     def core(steps: int, exchange: Callable[[int, float, float], None]) -> None:
         for bit in range(steps):
@@ -282,8 +325,11 @@ def doubling_all_reduce(meter: Meter, size: float) -> None:
 
 
 def halving_doubling_all_reduce(meter: Meter, size: float) -> None:
-    """2 lg p a + 2 n (p-1)/p b + n (p-1)/p g (Rabenseifner; allreduce_intra_reduce_scatter_
-    allgather.c): halves with the nearest rank first, then the way back."""
+    """Add 2 lg p a + 2 n (p-1)/p b + n (p-1)/p g (allreduce_intra_reduce_scatter_allgather.c).
+
+    Rabenseifner's algorithm is a reduce_scatter by recursive halving, nearest rank first, and then
+    an all_gather by the same exchanges in reverse.
+    """
 
     def core(steps: int, exchange: Callable[[int, float, float], None]) -> None:
         for bit in range(steps):
@@ -295,49 +341,50 @@ def halving_doubling_all_reduce(meter: Meter, size: float) -> None:
 
 
 def bruck_all_gather(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + n (p-1)/p b (allgather_intra_brucks.c)."""
+    """Add ceil(lg p) a + n (p-1)/p b (allgather_intra_brucks.c)."""
     p = meter.group.size
     for distance in _powers(p):
-        meter.round(Shift(p - distance), min(distance, p - distance) * size / p)
+        meter.add_rounds(Shift(p - distance), min(distance, p - distance) * size / p)
 
 
 def bruck_all_to_all(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + (n/2) lg p b (alltoall_intra_brucks.c)."""
+    """Add ceil(lg p) a + (n/2) lg p b (alltoall_intra_brucks.c)."""
     p = meter.group.size
     for distance in _powers(p):
         blocks = p // (2 * distance) * distance + max(0, p % (2 * distance) - distance)
-        meter.round(Shift(distance), blocks * size / p)
+        meter.add_rounds(Shift(distance), blocks * size / p)
 
 
 def _pat(meter: Meter, size: float, reducing: bool) -> None:
+    """Add the rounds of NCCL's parallel aggregated trees (PAT, arXiv 2506.20252)."""
     p = meter.group.size
     for distance in _powers(p) if reducing else reversed(list(_powers(p))):
         part = math.ceil((p - distance) / (2 * distance)) * size / p
-        meter.round(Shift(distance), part, reduced=part if reducing else 0.0)
+        meter.add_rounds(Shift(distance), part, reduced=part if reducing else 0.0)
 
 
 def pat_all_gather(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + n (p-1)/p b: far ranks first, while it is little (arXiv 2506.20252)."""
+    """Add ceil(lg p) a + n (p-1)/p b: PAT, which sends small messages to far ranks first."""
     _pat(meter, size, reducing=False)
 
 
 def pat_reduce_scatter(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + n (p-1)/p (b + g): the all_gather backwards (arXiv 2506.20252)."""
+    """Add ceil(lg p) a + n (p-1)/p (b + g): the all_gather by PAT in reverse."""
     _pat(meter, size, reducing=True)
 
 
 def _powers(p: int) -> Iterable[int]:
-    """1, 2, 4, ... below p."""
+    """Return the powers of two below p: 1, 2, 4, ..."""
     return (1 << k for k in range((p - 1).bit_length()))
 
 
 # ---------------------------------------------------------------------------------------------
-# Everyone with everyone
+# Every rank with every other rank
 # ---------------------------------------------------------------------------------------------
 
 
 def _pairwise(meter: Meter, size: float, reducing: bool) -> None:
-    """p-1 rounds, each with the ranks at one offset, digit by digit of the rank."""
+    """Add p-1 rounds; in each, a rank exchanges with the rank at one offset, digit by digit."""
     group = meter.group
     part = size / group.size
     for level, across in enumerate(group.across):
@@ -348,21 +395,21 @@ def _pairwise(meter: Meter, size: float, reducing: bool) -> None:
         offsets = range(1, across if wired else min(across, 2))
         for offset in offsets:
             times = inside * (1 if wired else across - 1)
-            meter.round(Offset(level, offset), part, times, part if reducing else 0.0)
+            meter.add_rounds(Offset(level, offset), part, times, part if reducing else 0.0)
 
 
 def pairwise_all_to_all(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p b (alltoall_intra_pairwise.c)."""
+    """Add (p-1) a + n (p-1)/p b (alltoall_intra_pairwise.c)."""
     _pairwise(meter, size, reducing=False)
 
 
 def pairwise_reduce_scatter(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p (b + g) (reduce_scatter_block_intra_pairwise.c)."""
+    """Add (p-1) a + n (p-1)/p (b + g) (reduce_scatter_block_intra_pairwise.c)."""
     _pairwise(meter, size, reducing=True)
 
 
 def _messages(group: Group) -> float:
-    """The latency of a message to every other rank, one after the other."""
+    """Return the latency of messages to all other ranks, one after the other."""
     return math.fsum(
         group.below[level] * (across - 1) * group.latencies[level]
         for level, across in enumerate(group.across)
@@ -370,28 +417,28 @@ def _messages(group: Group) -> float:
 
 
 def direct_exchange(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p b, without waiting between messages (alltoall_intra_scattered.c)."""
-    meter.pipeline(_messages(meter.group), [(AllPairs(), size / meter.group.size)])
+    """Add (p-1) a + n (p-1)/p b, without waiting between messages (alltoall_intra_scattered.c)."""
+    meter.add_pipeline(_messages(meter.group), [(AllPairs(), size / meter.group.size)])
 
 
 def direct_reduce_scatter(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p (b + g): every rank sends all others their blocks."""
-    meter.pipeline(
+    """Add (p-1) a + n (p-1)/p (b + g): every rank sends every other rank the block it reduces."""
+    meter.add_pipeline(
         _messages(meter.group),
         [(AllPairs(), size / meter.group.size)],
-        size * _share(meter),
+        size * _rest(meter),
     )
 
 
 def direct_all_reduce(meter: Meter, size: float) -> None:
-    """2 (p-1) a + 2 n (p-1)/p b + n (p-1)/p g."""
+    """Add 2 (p-1) a + 2 n (p-1)/p b + n (p-1)/p g: a direct reduce_scatter, then an all_gather."""
     direct_reduce_scatter(meter, size)
     direct_exchange(meter, size)
 
 
 def direct_rooted(meter: Meter, size: float) -> None:
-    """(p-1) a + n (p-1)/p b: a message between the root and every other rank."""
-    meter.pipeline(_messages(meter.group), [(Star(), size / meter.group.size)])
+    """Add (p-1) a + n (p-1)/p b: one message between the root and every other rank."""
+    meter.add_pipeline(_messages(meter.group), [(Star(), size / meter.group.size)])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -406,25 +453,30 @@ def _binomial(
     subtrees: bool = False,
     to_root: bool = True,
 ) -> None:
-    """A round for each bit of the rank; ``part`` gives the bytes of a message for a bit's value.
+    """Add the rounds of a binomial tree, one for each bit of the rank.
 
-    With ``subtrees``, the last subtree, which may be smaller, gets less. What goes to the root does
-    so over near ranks first, what comes from it over far ones.
+    Args:
+        part: a function of the distance between sender and receiver that returns the bytes.
+        reducing: True if receivers reduce.
+        subtrees: True if a message holds blocks of a subtree, so that the last subtree, which may
+            be smaller, gets a smaller message.
+        to_root: True if data goes to the root, near ranks first; False if it comes from the root,
+            to far ranks first.
     """
     group = meter.group
     rounds = list(enumerate(_powers(group.size)))
     for bit, distance in rounds if to_root else reversed(rounds):
         size = part(distance)
         if group.is_power_of_two:
-            pattern: Pattern = Tree(bit)
+            pattern: Pattern = BinomialRound(bit)
         else:
             pattern = _listed_tree(group.size, distance, subtrees)
-        meter.round(pattern, size, reduced=size if reducing else 0.0)
+        meter.add_rounds(pattern, size, reduced=size if reducing else 0.0)
 
 
 @lru_cache(maxsize=256)
 def _listed_tree(size: int, distance: int, subtrees: bool) -> Listed:
-    """A round of a binomial tree on any number of ranks."""
+    """Return a round of a binomial tree for any number of ranks."""
     check_listed(size)
     sources = np.arange(0, size - distance, 2 * distance)
     share = np.minimum(1.0, (size - sources - distance) / distance)
@@ -432,54 +484,65 @@ def _listed_tree(size: int, distance: int, subtrees: bool) -> Listed:
 
 
 def binomial_broadcast(meter: Meter, size: float) -> None:
-    """ceil(lg p) (a + n b) (bcast_intra_binomial.c)."""
+    """Add ceil(lg p) (a + n b) (bcast_intra_binomial.c)."""
     _binomial(meter, lambda _: size, to_root=False)
 
 
 def binomial_reduce(meter: Meter, size: float) -> None:
-    """ceil(lg p) (a + n b + n g) (reduce_intra_binomial.c)."""
+    """Add ceil(lg p) (a + n b + n g) (reduce_intra_binomial.c)."""
     _binomial(meter, lambda _: size, reducing=True)
 
 
 def binomial_gather(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + n (p-1)/p b (gather_intra_binomial.c)."""
+    """Add ceil(lg p) a + n (p-1)/p b (gather_intra_binomial.c)."""
     _binomial(meter, lambda distance: distance * size / meter.group.size, subtrees=True)
 
 
 def binomial_scatter(meter: Meter, size: float) -> None:
-    """ceil(lg p) a + n (p-1)/p b (scatter_intra_binomial.c): a gather backwards."""
+    """Add ceil(lg p) a + n (p-1)/p b (scatter_intra_binomial.c): the binomial gather in reverse."""
     part = size / meter.group.size
     _binomial(meter, lambda distance: distance * part, subtrees=True, to_root=False)
 
 
 def scatter_all_gather_broadcast(meter: Meter, size: float) -> None:
-    """(lg p + p-1) a + 2 n (p-1)/p b (bcast_intra_scatter_ring_allgather.c)."""
+    """Add (lg p + p-1) a + 2 n (p-1)/p b (bcast_intra_scatter_ring_allgather.c)."""
     binomial_scatter(meter, size)
     ring_all_gather(meter, size)
 
 
 def halving_gather_reduce(meter: Meter, size: float) -> None:
-    """2 lg p a + 2 n (p-1)/p b + n (p-1)/p g (reduce_intra_reduce_scatter_gather.c), 2^k ranks."""
-    _power_of_two(meter.group, "the halving_doubling reduce", "binomial or chain")
+    """Add 2 lg p a + 2 n (p-1)/p b + n (p-1)/p g (reduce_intra_reduce_scatter_gather.c).
+
+    It is a reduce_scatter by recursive halving and then a binomial gather, and needs 2^k ranks.
+    """
+    _check_power_of_two(meter.group, "the halving_doubling reduce", "binomial or chain")
     for bit in range(len(meter.group.bits)):
         part = size / 2 ** (bit + 1)
-        meter.exchange(bit, part, part)
+        meter.add_exchange(bit, part, part)
     for bit in reversed(range(len(meter.group.bits))):
-        meter.round(Tree(bit, leading=True), size / 2 ** (bit + 1))
+        meter.add_rounds(BinomialRound(bit, leading=True), size / 2 ** (bit + 1))
 
 
 @dataclass(frozen=True)
 class _PipelinedTrees:
-    """Trees of chunks over the children of every level, between one rank below each of them.
+    """Pipelined trees over the children of every level, between one rank below each child.
 
-    ``own[n]`` is how many buffers go through the busiest port of n children, in its busier
-    direction, and ``passing[n]`` how many through the ports on the way to one rank below.
+    Attributes:
+        own: the buffers that go through the busiest port of 2, 3, and 4 or more children, in its
+            busier direction.
+        passing: the buffers of them that also go through the ports inside, on the way to one rank.
+        ways: 1 for trees up or down, 2 for trees up and then down.
+        reduced: the buffers that a rank reduces at most.
     """
 
     own: tuple[float, float, float]
     passing: tuple[float, float, float]
     ways: int
     reduced: float
+
+    def port_buffers(self, children: int) -> float:
+        """Return the buffers through the busiest port of 2 or more children."""
+        return self.own[min(children, 4) - 2]
 
     def __call__(self, meter: Meter, size: float) -> None:
         group = meter.group
@@ -489,39 +552,38 @@ class _PipelinedTrees:
                 raise CostError(
                     f"trees are not costed on level '{level.name}', whose links are {what}"
                 )
-        # Buffers through the ports of a parent, and of those how many to one rank below it.
-        latency, whole, passing = 0.0, 0.0, 0.0
+        # ``buffers`` go through the ports of a parent; ``passing`` of them go to one rank below it.
+        latency, buffers, passing = 0.0, 0.0, 0.0
         loads: list[Load] = []
         for level, across in enumerate(group.across):
             groups = group.beside[level] * group.groups_across[level]
             inside = self.ways * (across - 1) * groups
-            leaving = whole * groups * 2  # out and in
+            leaving = buffers * groups * 2  # out and in
             if across > 1:
-                which = min(across, 4) - 2
                 latency += self.ways * (across - 1).bit_length() * group.latencies[level]
-                whole = passing + self.own[which]
-                passing += self.passing[which]
-            port = whole * group.beside[level]
+                buffers = passing + self.port_buffers(across)
+                passing += self.passing[min(across, 4) - 2]
+            port = buffers * group.beside[level]
             loads.append(Load(port * size, inside * size, (inside + leaving) * size))
         message = min(self.own[0], self.passing[0]) * size
-        meter.add(latency, tuple(loads), message, self.reduced * size)
+        meter.add_loads(latency, tuple(loads), message, self.reduced * size)
 
 
 binary_tree_all_reduce = _PipelinedTrees((1, 2, 3), (1, 2, 3), 2, 2)
-"""2 ceil(lg p) a + 3 n b: one binary tree up and down, in chunks."""
+"""2 ceil(lg p) a + 3 n b: chunks go up one binary tree and down again."""
 
 double_tree_all_reduce = _PipelinedTrees((1, 1.5, 2), (0.5, 1, 1.5), 2, 1)
-"""2 ceil(lg p) a + 2 n b: two trees with half of the buffer each, whose inner nodes are the other's
-leaves (Sanders, Speck, Traeff 2009)."""
+"""2 ceil(lg p) a + 2 n b: two trees with half of the buffer each; inner nodes of either tree are
+leaves of the other (Sanders, Speck, Traeff 2009)."""
 
 binary_tree_one_way = _PipelinedTrees((1, 2, 2), (1, 2, 2), 1, 0)
-"""ceil(lg p) a + 2 n b: a broadcast down one binary tree, in chunks."""
+"""ceil(lg p) a + 2 n b: a broadcast of chunks down one binary tree."""
 
 double_tree_one_way = _PipelinedTrees((1, 1, 1), (0.5, 1, 1), 1, 0)
 """ceil(lg p) a + n b: a broadcast down two trees (Sanders, Speck, Traeff 2009)."""
 
 binary_tree_reduce = _PipelinedTrees((1, 2, 2), (1, 2, 2), 1, 2)
-"""ceil(lg p) a + 2 n (b + g): a broadcast backwards."""
+"""ceil(lg p) a + 2 n (b + g): the broadcast down one binary tree, in reverse."""
 
 double_tree_reduce = _PipelinedTrees((1, 1, 1), (0.5, 1, 1), 1, 1)
-"""ceil(lg p) a + n (b + g): a broadcast backwards."""
+"""ceil(lg p) a + n (b + g): the broadcast down two trees, in reverse."""

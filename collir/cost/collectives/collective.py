@@ -1,4 +1,4 @@
-"""One collective as the cost models see it: what is sent, over which sub-axes, between whom."""
+"""A collective as the cost models see it: its kind, its size, and the ranks that take part."""
 
 from dataclasses import dataclass, replace
 
@@ -10,13 +10,17 @@ from collir.layout import DistType, Mesh
 class Collective:
     """A step that sends.
 
-    ``axes`` are its sub-axes in written order (of a permute: all that its layouts are sharded
-    over). ``at_root`` are the others on which only coordinate 0 takes part, ``replicated`` those on
-    which all hold copies. ``size`` is the full
-    buffer in bytes, the n of the formulas: what every rank holds of an all_reduce, broadcast or
-    reduce; what all of a group hold together of an all_gather or reduce_scatter; what the root
-    holds of a gather or scatter; what one rank sends in an all_to_all or permute. ``algorithm`` is
-    the one that the program asks for. ``moves`` are the layouts of a permute, None of all others.
+    Attributes:
+        kind: the name of the collective.
+        axes: its sub-axes in written order; for a permute, those that its layouts are sharded over.
+        size: the full buffer in bytes, the n of the formulas. For an all_reduce, broadcast or
+            reduce it is the buffer of one rank; for an all_gather or reduce_scatter, the buffers of
+            a group together; for a gather or scatter, the buffer of the root; for an all_to_all or
+            permute, the bytes that one rank sends.
+        at_root: the other sub-axes on which only coordinate 0 takes part.
+        replicated: the other sub-axes on which all coordinates hold copies.
+        algorithm: the algorithm that the program asks for, if any.
+        moves: the layouts of operand and result of a permute; None for other collectives.
     """
 
     kind: str
@@ -39,13 +43,13 @@ class Collective:
         return COSTS[self.kind].listed
 
     def scaled(self, factor: float) -> "Collective":
-        """The same with a buffer ``factor`` times as large."""
+        """Return the collective with a buffer ``factor`` times as large."""
         return replace(self, size=self.size * factor)
 
     def algbw(self, time: float) -> float:
-        """Bytes of the full buffer per second, as nccl-tests define it."""
+        """Return the algorithm bandwidth of nccl-tests: bytes of the full buffer per second."""
         return self.size / time if time > 0 else float("inf")
 
     def busbw(self, time: float) -> float:
-        """What that means for the busiest link, as nccl-tests define it."""
+        """Return the bus bandwidth of nccl-tests: bytes per second over the busiest link."""
         return self.algbw(time) * COSTS[self.kind].busbw(self.ranks)

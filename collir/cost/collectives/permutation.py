@@ -1,4 +1,4 @@
-"""Which rank sends its block to which in a permute, listed: blocks change places freely."""
+"""The messages of a permute, listed rank by rank: blocks may move between any ranks."""
 
 from functools import lru_cache
 from typing import cast
@@ -13,7 +13,7 @@ from collir.layout import DistType, Mesh
 
 
 def _indices(mesh: Mesh, axes: tuple[str, ...], coordinates: dict[str, Array], count: int) -> Array:
-    """The mixed-radix index over some sub-axes of every listed rank."""
+    """Return the mixed-radix index over some sub-axes for every rank."""
     index = np.zeros(count, dtype=np.int64)
     for axis in axes:
         index = index * mesh.by_name[axis].size + coordinates[axis]
@@ -21,7 +21,7 @@ def _indices(mesh: Mesh, axes: tuple[str, ...], coordinates: dict[str, Array], c
 
 
 def _listed(collective: Collective) -> tuple[dict[str, Array], int]:
-    """The coordinates of every rank of a group, in the order of its sub-axes."""
+    """Return the coordinates of all ranks of a group by sub-axis, and the number of ranks."""
     mesh, count = collective.mesh, collective.ranks
     if count > MAX_LISTED:
         raise CostError(
@@ -36,7 +36,7 @@ def _listed(collective: Collective) -> tuple[dict[str, Array], int]:
 
 
 def _blocks(mesh: Mesh, x: DistType, coordinates: dict[str, Array], count: int) -> Array:
-    """The number of the block that every rank holds of a tensor."""
+    """Return the number of the block of a tensor that every rank holds."""
     block = np.zeros(count, dtype=np.int64)
     for dim in x.dims:
         shards = mesh.group_size(dim.axes)
@@ -45,9 +45,9 @@ def _blocks(mesh: Mesh, x: DistType, coordinates: dict[str, Array], count: int) 
 
 
 @lru_cache(maxsize=64)
-def pattern(collective: Collective) -> Listed:
-    """The messages of a permute: the r-th rank that holds a block sends it to the r-th that wants
-    it.
+def permute_pattern(collective: Collective) -> Listed:
+    """Return the messages of a permute: the r-th rank that holds a block sends it to the r-th rank
+    that needs it.
 
     Raises:
         CostError: too many devices to list.
@@ -68,19 +68,19 @@ def pattern(collective: Collective) -> Listed:
 
 @lru_cache(maxsize=64)
 def missing_blocks(collective: Collective, group: Group) -> tuple[int, ...]:
-    """For each level, the most blocks that one of its children wants and does not hold."""
+    """Return, for each level, the most blocks that one child needs and does not hold."""
     assert collective.moves is not None
     mesh = collective.mesh
     coordinates, count = _listed(collective)
-    held, wanted = (_blocks(mesh, x, coordinates, count) for x in collective.moves)
-    blocks = int(max(held.max(), wanted.max())) + 1
+    held, needed = (_blocks(mesh, x, coordinates, count) for x in collective.moves)
+    blocks = int(max(held.max(), needed.max())) + 1
     children = np.zeros(count, dtype=np.int64)
-    found: list[int] = []
+    missing: list[int] = []
     for level in range(len(group.levels)):
         for axis, digit in zip(collective.axes, group.digits, strict=True):
             if digit.level == level:
                 children = children * digit.size + coordinates[axis]
-        has, wants = np.unique(children * blocks + held), np.unique(children * blocks + wanted)
-        lacking = np.setdiff1d(wants, has) // blocks
-        found.append(int(np.bincount(lacking).max()) if len(lacking) else 0)
-    return tuple(found)
+        pairs_held, pairs_needed = (children * blocks + numbers for numbers in (held, needed))
+        lacking = np.setdiff1d(pairs_needed, pairs_held) // blocks
+        missing.append(int(np.bincount(lacking).max()) if len(lacking) else 0)
+    return tuple(missing)

@@ -1,8 +1,9 @@
 """The costs of collectives: one entry for every row of the table of steps that sends.
 
-An entry lists the algorithms, what must be sent whatever the algorithm is, and what the runtimes
-choose. ``size`` is the full buffer in bytes, as ``Collective`` has it; ``parts`` are the children
-of a level over which a group extends, and ``below`` the ranks of the group below each of them.
+An entry lists the algorithms, lower bounds of the bytes that any algorithm sends, and the choices
+of the runtimes. Throughout, ``size`` is the full buffer in bytes, as in ``Collective``; ``parts``
+is the number of children of a level over which a group extends, and ``below`` the number of ranks
+of the group below each of these children.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,19 +19,19 @@ from collir.cost.network.traffic import Shift
 from collir.machine import Level
 
 Bytes = Any
-"""Bytes: a number, or an array of them for many groups at once."""
+"""Bytes: a number, or an array for many groups at once."""
 
 
 @dataclass(frozen=True)
-class Ports:
-    """The bandwidths of the ports of a level, where they differ.
+class UnevenPorts:
+    """The ports of a level with bandwidths that differ, in bytes/second.
 
     Attributes:
-        parts: the children over which a group extends.
-        copied: whether other children hold copies of the operand.
+        parts: the number of children over which a group extends.
+        copied: True if other children hold copies of the operand.
         everyone: the ports of all children.
-        roots: the port of one child for each group: where its root is.
-        others: those of the children that are no roots.
+        roots: the port of one child of each group, that of the group's root.
+        others: the ports of the children without roots.
     """
 
     parts: int
@@ -45,8 +46,8 @@ class NcclKind:
     """A collective in NCCL's model.
 
     Attributes:
-        steps: how many steps a ring of some ranks takes.
-        tree: whether NCCL has trees for it.
+        steps: a function of the ranks that returns the steps of a ring.
+        tree: True if NCCL has trees for it.
     """
 
     steps: Callable[[int], int]
@@ -58,31 +59,34 @@ class CollectiveCost:
     """The entry of a collective.
 
     Attributes:
-        algorithms: by the names that the table of steps gives them.
-        ways: how often the buffer goes around the group: 2, where what is reduced goes back to all.
-            It counts in NCCL's latency, and in what may go around a level by other ways: for
-            bounds, 2 is never wrong.
-        into: the bytes that one group's data must send into (or out of) one child of a level at
-            least; ``copied``: other children hold copies of the operand; ``helped``: or nothing, so
-            that they may reduce for those that do.
-        between: the bytes that the children of a level must send each other for one group.
-        slowest: the seconds for ``into`` bytes over ports that differ.
-        links: the seconds over links that are a group's own, given the level, the bytes per second
-            that go around it by other ways, ``size`` and ``below``.
-        busbw: busbw / algbw for some ranks, as nccl-tests define it (PERFORMANCE.md).
-        perf: the name of its program in nccl-tests, without ``_perf``; None if there is none.
-        mpich: the algorithm that MPICH takes.
-        p2: what the model of P² counts the bytes of, and its name.
-        nccl: what NCCL's model knows; an algorithm for what NCCL does by sends and receives.
-        listed: whether its messages depend on the layouts: they are listed, and nothing else of the
-            entry but ``busbw`` is asked for.
+        algorithms: the algorithms, by their names in the table of steps.
+        ways: the number of times that the buffer goes around the group: 2 if the reduced data
+            returns to all ranks, else 1. NCCL's latency depends on it, as do bounds with a way
+            around a level (where 2 is always valid).
+        into: a lower bound of the bytes into (or out of) one child of a level for one group, as a
+            function (size, parts, below, copied, helped). ``copied`` is True if children outside
+            the group hold copies of the operand; ``helped`` is True if children outside the group
+            hold copies or nothing, so that they may reduce for the group.
+        between: a lower bound of the bytes that the children of a level send each other for one
+            group, as a function (size, parts, below).
+        slowest: the seconds of ``into`` bytes over ports that differ.
+        links: a lower bound in seconds over links that a group has to itself, as a function of the
+            level, the bytes/second of a way around the level, ``size`` and ``below``.
+        busbw: a function of the ranks that returns busbw / algbw of nccl-tests (PERFORMANCE.md).
+        perf: the name of its program in nccl-tests, without ``_perf``, or None.
+        mpich: MPICH's choice of an algorithm for a group and a size.
+        p2: the algorithm whose bytes the model of P² counts, with its name.
+        nccl: the parameters of NCCL's model, or the algorithm of a collective that NCCL runs by
+            sends and receives.
+        listed: True if its messages depend on the layouts. They are then listed, and of the entry
+            only ``busbw`` is used.
     """
 
     algorithms: Mapping[str, Algorithm]
     ways: int
     into: Callable[[float, Bytes, Bytes, bool, bool], Bytes]
     between: Callable[[float, int, int], float]
-    slowest: Callable[[float, Ports], float]
+    slowest: Callable[[float, UnevenPorts], float]
     links: Callable[[Level, float, float, int], float]
     busbw: Callable[[int], float]
     mpich: Callable[[Group, float], str]
@@ -93,44 +97,35 @@ class CollectiveCost:
 
 
 # ---------------------------------------------------------------------------------------------
-# Bytes into a child, and between all
+# Bytes into a child, and between all children
 # ---------------------------------------------------------------------------------------------
 
 
-def _there_and_back(size: float, parts: Bytes, below: Bytes, copied: bool, helped: bool) -> Bytes:
-    return size + 0 * parts if helped else 2 * ((parts - 1) / parts) * size
+def _rest(parts: Bytes) -> Bytes:
+    """Return the part of a buffer outside one of ``parts`` equal parts."""
+    return (parts - 1) / parts
 
 
-def _a_share(size: float, parts: Bytes, below: Bytes, copied: bool, helped: bool) -> Bytes:
-    return size / parts if copied else (parts - 1) / parts * size
+def _into_scattered(size: float, parts: Bytes, below: Bytes, copied: bool, helped: bool) -> Bytes:
+    """Return the bytes of the other children's parts, or of a child's own part if there are copies
+    elsewhere."""
+    return size / parts if copied else _rest(parts) * size
 
 
-def _the_rest(size: float, parts: Bytes, below: Bytes, copied: bool, helped: bool) -> Bytes:
-    return (parts - 1) / parts * size
+def _into_gathered(size: float, parts: Bytes, below: Bytes, copied: bool, helped: bool) -> Bytes:
+    return _rest(parts) * size
 
 
-def _for_each_below(size: float, parts: Bytes, below: Bytes, copied: bool, helped: bool) -> Bytes:
-    return below * ((parts - 1) / parts) * size
-
-
-def _the_whole(size: float, parts: Bytes, below: Bytes, copied: bool, helped: bool) -> Bytes:
+def _into_whole(size: float, parts: Bytes, below: Bytes, copied: bool, helped: bool) -> Bytes:
     return size + 0 * parts
 
 
-def _twice_to_all(size: float, parts: int, below: int) -> float:
-    return 2 * (parts - 1) * size
-
-
-def _to_all(size: float, parts: int, below: int) -> float:
+def _buffer_to_all(size: float, parts: int, below: int) -> float:
     return (parts - 1) * size
 
 
-def _once(size: float, parts: int, below: int) -> float:
-    return (parts - 1) / parts * size
-
-
-def _each_to_all(size: float, parts: int, below: int) -> float:
-    return below * (parts - 1) * size
+def _parts_to_one(size: float, parts: int, below: int) -> float:
+    return _rest(parts) * size
 
 
 # ---------------------------------------------------------------------------------------------
@@ -138,32 +133,36 @@ def _each_to_all(size: float, parts: int, below: int) -> float:
 # ---------------------------------------------------------------------------------------------
 
 
-def _over_the_slowest(into: float, ports: Ports) -> float:
+def _over_slowest(into: float, ports: UnevenPorts) -> float:
     return into / min(ports.everyone)
 
 
-def _over_all_or_one(into: float, ports: Ports) -> float:
-    """The sum over all children; by itself, each gets what it has not."""
+def _all_reduce_over(into: float, ports: UnevenPorts) -> float:
+    """Return the larger bound: of all ports together, and of the data that one child lacks."""
     alone = into / max(1.0, 2 * (ports.parts - 1) / ports.parts)
     together = into * len(ports.everyone) / sum(ports.everyone)
     return max(together, alone / min(ports.everyone))
 
 
-def _from_the_root(into: float, ports: Ports) -> float:
+def _broadcast_over(into: float, ports: UnevenPorts) -> float:
     return into / min(ports.others if ports.copied else ports.everyone)
 
 
-def _to_the_root(into: float, ports: Ports) -> float:
+def _reduce_over(into: float, ports: UnevenPorts) -> float:
     return into / min(ports.roots if ports.copied else ports.everyone)
 
 
-def _gathered(into: float, ports: Ports) -> float:
-    """All of it goes to one child; a copy elsewhere may be what is sent."""
-    once = 0.0 if ports.copied else into / (ports.parts - 1) / min(ports.others)
-    return max(into / min(ports.roots), once)
+def _gather_over(into: float, ports: UnevenPorts) -> float:
+    """Return the larger bound: of a root, and of a child that must send its own part.
+
+    A child need not send its part if other children hold copies.
+    """
+    part = 0.0 if ports.copied else into / (ports.parts - 1) / min(ports.others)
+    return max(into / min(ports.roots), part)
 
 
-def _scattered(into: float, ports: Ports) -> float:
+def _scatter_over(into: float, ports: UnevenPorts) -> float:
+    """Return the larger bound: of a root, and of a child that must receive its own part."""
     if ports.copied:
         return into / min(ports.others)
     return max(into / min(ports.roots), into / (ports.parts - 1) / min(ports.others))
@@ -174,37 +173,32 @@ def _scattered(into: float, ports: Ports) -> float:
 # ---------------------------------------------------------------------------------------------
 
 
-def _by_cuts(cut: link_bounds.Cut) -> Callable[[Level, float, float, int], float]:
+def _by_cuts(cut: link_bounds.CutBound) -> Callable[[Level, float, float, int], float]:
+    """Return the bound ``links`` of an entry that follows from cuts."""
+
     def seconds(level: Level, escape: float, size: float, below: int) -> float:
-        return link_bounds.by_cuts(level, cut, escape, escape > 0) * size
+        return link_bounds.cut_seconds(level, cut, escape, escape > 0) * size
 
     return seconds
 
 
 def _by_distances(level: Level, escape: float, size: float, below: int) -> float:
-    return link_bounds.exchange(level, escape) * size * below / level.size
+    return link_bounds.exchange_seconds(level, escape) * size * below / level.size
 
 
 # ---------------------------------------------------------------------------------------------
-# Bandwidths as nccl-tests have them
+# Other fields
 # ---------------------------------------------------------------------------------------------
 
 
-def _twice_the_rest(ranks: int) -> float:
-    return 2 * (ranks - 1) / ranks
-
-
-def _but_its_own(ranks: int) -> float:
-    return (ranks - 1) / ranks
-
-
-def _all_of_it(ranks: int) -> float:
+def _algbw(ranks: int) -> float:
+    """Return busbw / algbw of a collective whose busiest link carries the full buffer."""
     return 1.0
 
 
-def _passed_on(meter: Meter, size: float) -> None:
-    """All of the buffer goes from rank to rank, around a ring."""
-    meter.pipeline(0.0, [(Shift(1), size)])
+def _pass_around(meter: Meter, size: float) -> None:
+    """Add the full buffer going from rank to rank around a ring."""
+    meter.add_pipeline(0.0, [(Shift(1), size)])
 
 
 def _listed(*_: object) -> NoReturn:
@@ -226,11 +220,13 @@ COSTS: dict[str, CollectiveCost] = {
             "direct": by.direct_all_reduce,
         },
         ways=2,
-        into=_there_and_back,
-        between=_twice_to_all,
-        slowest=_over_all_or_one,
+        into=lambda size, parts, below, copied, helped: (
+            size + 0 * parts if helped else 2 * _rest(parts) * size
+        ),
+        between=lambda size, parts, below: 2 * (parts - 1) * size,
+        slowest=_all_reduce_over,
         links=_by_cuts(link_bounds.reduced_to_all),
-        busbw=_twice_the_rest,
+        busbw=lambda ranks: 2 * (ranks - 1) / ranks,
         perf="all_reduce",
         mpich=mpich.all_reduce,
         p2=("ring", by.ring_all_reduce),
@@ -245,11 +241,11 @@ COSTS: dict[str, CollectiveCost] = {
             "direct": by.direct_exchange,
         },
         ways=1,
-        into=_the_rest,
-        between=_to_all,
-        slowest=_over_the_slowest,
+        into=_into_gathered,
+        between=_buffer_to_all,
+        slowest=_over_slowest,
         links=_by_cuts(link_bounds.gathered_by_all),
-        busbw=_but_its_own,
+        busbw=_rest,
         perf="all_gather",
         mpich=mpich.all_gather,
         p2=("ring", by.ring_all_gather),
@@ -264,11 +260,11 @@ COSTS: dict[str, CollectiveCost] = {
             "direct": by.direct_reduce_scatter,
         },
         ways=1,
-        into=_a_share,
-        between=_to_all,
-        slowest=_over_the_slowest,
+        into=_into_scattered,
+        between=_buffer_to_all,
+        slowest=_over_slowest,
         links=_by_cuts(link_bounds.gathered_by_all),
-        busbw=_but_its_own,
+        busbw=_rest,
         perf="reduce_scatter",
         mpich=mpich.reduce_scatter,
         p2=("ring", by.ring_reduce_scatter),
@@ -281,11 +277,11 @@ COSTS: dict[str, CollectiveCost] = {
             "direct": by.direct_exchange,
         },
         ways=1,
-        into=_for_each_below,
-        between=_each_to_all,
-        slowest=_over_the_slowest,
+        into=lambda size, parts, below, copied, helped: below * _rest(parts) * size,
+        between=lambda size, parts, below: below * (parts - 1) * size,
+        slowest=_over_slowest,
         links=_by_distances,
-        busbw=_but_its_own,
+        busbw=_rest,
         perf="alltoall",
         mpich=mpich.all_to_all,
         p2=("direct", by.direct_exchange),
@@ -300,14 +296,14 @@ COSTS: dict[str, CollectiveCost] = {
             "double_binary_tree": by.double_tree_one_way,
         },
         ways=1,
-        into=_the_whole,
-        between=_to_all,
-        slowest=_from_the_root,
+        into=_into_whole,
+        between=_buffer_to_all,
+        slowest=_broadcast_over,
         links=_by_cuts(link_bounds.one_to_all),
-        busbw=_all_of_it,
+        busbw=_algbw,
         perf="broadcast",
         mpich=mpich.broadcast,
-        p2=("ring", _passed_on),
+        p2=("ring", _pass_around),
         nccl=NcclKind(steps=lambda ranks: ranks, tree=False),
     ),
     "reduce": CollectiveCost(
@@ -319,24 +315,24 @@ COSTS: dict[str, CollectiveCost] = {
             "double_binary_tree": by.double_tree_reduce,
         },
         ways=1,
-        into=_the_whole,
-        between=_to_all,
-        slowest=_to_the_root,
+        into=_into_whole,
+        between=_buffer_to_all,
+        slowest=_reduce_over,
         links=_by_cuts(link_bounds.one_to_all),
-        busbw=_all_of_it,
+        busbw=_algbw,
         perf="reduce",
         mpich=mpich.reduce,
-        p2=("ring", _passed_on),
+        p2=("ring", _pass_around),
         nccl=NcclKind(steps=lambda ranks: ranks, tree=False),
     ),
     "gather": CollectiveCost(
         algorithms={"binomial": by.binomial_gather, "direct": by.direct_rooted},
         ways=1,
-        into=_the_rest,
-        between=_once,
-        slowest=_gathered,
+        into=_into_gathered,
+        between=_parts_to_one,
+        slowest=_gather_over,
         links=_by_cuts(link_bounds.gathered_by_one),
-        busbw=_but_its_own,
+        busbw=_rest,
         perf="gather",
         mpich=mpich.rooted,
         p2=("direct", by.direct_rooted),
@@ -345,11 +341,11 @@ COSTS: dict[str, CollectiveCost] = {
     "scatter": CollectiveCost(
         algorithms={"binomial": by.binomial_scatter, "direct": by.direct_rooted},
         ways=1,
-        into=_a_share,
-        between=_once,
-        slowest=_scattered,
+        into=_into_scattered,
+        between=_parts_to_one,
+        slowest=_scatter_over,
         links=_by_cuts(link_bounds.gathered_by_one),
-        busbw=_but_its_own,
+        busbw=_rest,
         perf="scatter",
         mpich=mpich.rooted,
         p2=("direct", by.direct_rooted),
@@ -362,7 +358,7 @@ COSTS: dict[str, CollectiveCost] = {
         between=_listed,
         slowest=_listed,
         links=_listed,
-        busbw=_all_of_it,
+        busbw=_algbw,
         mpich=_listed,
         p2=("direct", _listed),
         nccl=_listed,

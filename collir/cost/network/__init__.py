@@ -1,1 +1,1 @@
-"""The machine as the cost models see it: groups of ranks, and the load on ports and links."""
+"""Groups of ranks on a machine, and the load that their messages put on ports and links."""

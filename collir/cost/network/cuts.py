@@ -1,8 +1,8 @@
-"""Lower bounds by cuts on an explicit network, which may be uneven: bandwidth only.
+"""Lower bounds for bandwidth by cuts through an explicit network, whose links may differ.
 
-Whatever must leave a set of nodes goes over the links out of it (ForestColl, arXiv 2402.06787).
-The compute nodes hold data and reduce; all other nodes are switches, which pass messages on.
-Bandwidths are taken as the exact fractions that floats are, so a cut is never missed by rounding.
+All data that must leave a set of nodes goes over the links out of it (ForestColl, arXiv
+2402.06787). Compute nodes hold data and reduce; all other nodes are switches, which pass messages
+on. Bandwidths are the exact fractions of their floats, so that no cut is missed by rounding.
 """
 
 import importlib
@@ -19,7 +19,7 @@ from collir.cost.network.wires import has_wires, neighbours
 from collir.machine import Level, LinkKind, Machine
 
 MAX_GRAPH = 512
-"""The most devices of a machine whose graph is built."""
+"""Largest number of devices of a machine whose graph is built."""
 
 Node = Hashable
 
@@ -41,33 +41,33 @@ class Network:
 
     @staticmethod
     def both_ways(links: Mapping[tuple[Node, Node], float]) -> "Network":
-        """A network of full-duplex links, each given once."""
+        """Return a network of full-duplex links, each listed once."""
         return Network({**links, **{(b, a): bandwidth for (a, b), bandwidth in links.items()}})
 
     @cached_property
     def reversed(self) -> "Network":
-        """The same with every link the other way round."""
+        """The network with every link reversed."""
         return Network({(b, a): bandwidth for (a, b), bandwidth in self.links.items()})
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """All ends of links, in the order in which they are named."""
+        """The ends of all links, in the order of the links."""
         return tuple(dict.fromkeys(node for link in self.links for node in link))
 
     @cached_property
     def unit(self) -> Fraction:
-        """A bandwidth of which all others are multiples."""
-        each = (Fraction(bandwidth).denominator for bandwidth in self.links.values())
-        return Fraction(1, math.lcm(*each))
+        """A bandwidth of which all bandwidths are multiples, in bytes/second."""
+        denominators = (Fraction(bandwidth).denominator for bandwidth in self.links.values())
+        return Fraction(1, math.lcm(*denominators))
 
     @cached_property
     def capacities(self) -> dict[tuple[Node, Node], int]:
-        """The bandwidth of every link in units; links of none are left out."""
-        each = ((link, Fraction(bandwidth)) for link, bandwidth in self.links.items())
-        return {(a, b): int(c / self.unit) for (a, b), c in each if c and a != b}
+        """The bandwidth of every link in units, without links of bandwidth 0."""
+        links = ((link, Fraction(bandwidth)) for link, bandwidth in self.links.items())
+        return {(a, b): int(c / self.unit) for (a, b), c in links if c and a != b}
 
     def out_of(self, part: Collection[Node]) -> int:
-        """The units out of a set of nodes."""
+        """Return the units of bandwidth out of a set of nodes."""
         return sum(c for (a, b), c in self.capacities.items() if a in part and b not in part)
 
 
@@ -77,23 +77,25 @@ class Network:
 
 
 def all_gather_bound(network: Network, compute: Iterable[Node], size: float) -> float:
-    """The seconds below which no all_gather of ``size`` bytes in all is; inf if it is cut off.
+    """Return the bound in seconds of an all_gather of ``size`` bytes in all; inf if disconnected.
 
-    It is exact: (M/N) max |S's compute nodes| / outgoing bandwidth over all sets S that do not hold
-    all compute nodes (M bytes, N compute nodes), and schedules that reach it exist (ForestColl).
+    The bound is exact: it is (M/N) max |compute nodes in S| / (bandwidth out of S) over all sets S
+    that lack some compute node (M bytes, N compute nodes), and schedules reach it (ForestColl).
 
-    For a ratio x, a source with a link of bandwidth x to every compute node can fill N x into a
-    node v unless some S without v has less than x |S| going out; the minimum cut is such an S, and
-    its own ratio the next, smaller x (Newton's method; Dinkelbach 1967). |S| falls with every step
-    for one v, and x never grows again for the others, so this ends after few more than N flows.
+    To find the set, add a source with a link of bandwidth x to every compute node. The flow from it
+    to a node v is N x, unless less than x |S| leaves some S without v. The minimum cut is such an
+    S, and its ratio is the next, smaller x (Newton's method; Dinkelbach 1967). For one v, |S| falls
+    with every step, and x never grows again for the others, so about N flows suffice.
     """
     nodes = list(dict.fromkeys(compute))
     return _gathered(network, nodes, nodes, size)
 
 
 def gather_bound(network: Network, compute: Iterable[Node], root: Node, size: float) -> float:
-    """The seconds below which no gather of ``size`` bytes in all to one of the compute nodes is, by
-    sets that do not hold it: of an all_gather, what counts for this node."""
+    """Return the bound in seconds of a gather of ``size`` bytes in all to one compute node.
+
+    It is the bound of an all_gather with only those sets that do not contain the root.
+    """
     return _gathered(network, list(dict.fromkeys(compute)), [root], size)
 
 
@@ -102,8 +104,8 @@ def _gathered(network: Network, nodes: Sequence[Node], sinks: Sequence[Node], si
     if count < 2:
         return 0.0
     source = _Terminal()
-    apart = [node for node in nodes if sinks != [node]]
-    ratio = min(Fraction(network.out_of({node})) for node in apart)
+    candidates = [node for node in nodes if sinks != [node]]
+    ratio = min(Fraction(network.out_of({node})) for node in candidates)
     for sink in sinks:
         while ratio:
             capacities = {link: c * ratio.denominator for link, c in network.capacities.items()}
@@ -117,24 +119,24 @@ def _gathered(network: Network, nodes: Sequence[Node], sinks: Sequence[Node], si
 
 
 def reduce_scatter_bound(network: Network, compute: Iterable[Node], size: float) -> float:
-    """The seconds below which no reduce_scatter of ``size`` bytes per rank is: an all_gather
-    backwards, so it is exact too."""
+    """Return the exact bound in seconds of a reduce_scatter of ``size`` bytes per rank, which is an
+    all_gather in reverse."""
     return all_gather_bound(network.reversed, compute, size)
 
 
 def all_reduce_bound(network: Network, compute: Iterable[Node], size: float) -> float:
-    """Seconds below which no all_reduce of ``size`` bytes per rank is; inf if it is cut off.
+    """Return a bound in seconds of an all_reduce of ``size`` bytes per rank; inf if disconnected.
 
-    The larger of two bounds (M bytes, none of them coded):
+    It is the larger of two bounds (M bytes, without network coding):
 
-    - M / min(B_out, B_in) for all sets that hold some compute nodes but not all: what is outside
-      must get in, and what is inside out. This is exact: the smallest flow from and to one node.
-    - 2 (m-1) M / B for disjoint parts that together hold all compute nodes, B the bandwidth
-      out of all parts together, or into them: m parts need 2 (m-1) messages per element to know
-      the sum of all (gossip by one-way messages), if what is outside of the parts neither reduces
-      nor copies: a device beside the group that could is no switch, and this no bound for it. The
-      maximum over all choices of parts is exact where the links form a tree. On other networks
-      only some choices are tried, so the bound is valid but not always the best.
+    - M / min(B_out, B_in) over all sets with some but not all compute nodes, as data must get
+      into and out of the set. This is computed exactly, as the smallest flow from and to one node.
+    - 2 (m-1) M / B over all choices of m disjoint parts that together hold all compute nodes, where
+      B is the bandwidth out of all parts together, or into them. Per element, m parts need 2 (m-1)
+      one-way messages to all know the sum (gossiping), provided that nothing outside the parts
+      reduces or copies. So it is no bound if devices outside the group may help. On trees the
+      maximum is exact. On other networks only some choices are tried: the bound is valid but may
+      not be the best.
     """
     nodes = list(dict.fromkeys(compute))
     if len(nodes) < 2:
@@ -142,26 +144,27 @@ def all_reduce_bound(network: Network, compute: Iterable[Node], size: float) -> 
     cut = _smallest_cut(network, nodes)
     if not cut:
         return math.inf
-    parts = max(_parts(each, nodes) for each in (network, network.reversed))
+    parts = max(_best_parts(direction, nodes) for direction in (network, network.reversed))
     return _seconds(size, network.unit * min(Fraction(cut), 1 / (2 * parts)))
 
 
 def broadcast_bound(network: Network, compute: Iterable[Node], size: float) -> float:
-    """Seconds below which ``size`` bytes do not get from one of the compute nodes, whichever it is,
-    to all others and from all others to one; inf if one is cut off. It is the first bound of an
-    all_reduce; for a broadcast or a reduce it is valid where links are the same in both
-    directions."""
+    """Return a bound in seconds of a broadcast or a reduce of ``size`` bytes, with any root; inf if
+    disconnected.
+
+    It is the first bound of ``all_reduce_bound``, and valid if links are equal in both directions.
+    """
     nodes = list(dict.fromkeys(compute))
     return _seconds(size, network.unit * _smallest_cut(network, nodes)) if len(nodes) > 1 else 0.0
 
 
 def _smallest_cut(network: Network, nodes: Sequence[Node]) -> int:
-    """The units of the smallest cut between any two nodes, in either direction."""
+    """Return the units of the smallest cut between any two nodes, in either direction."""
     first, *rest = nodes
     return min(
         _min_cut(network.capacities, *ends)[0]
-        for other in rest
-        for ends in ((first, other), (other, first))
+        for node in rest
+        for ends in ((first, node), (node, first))
     )
 
 
@@ -175,18 +178,18 @@ def _seconds(size: float, bandwidth: Fraction) -> float:
 
 
 class _Terminal:
-    """A node that no network has."""
+    """A node outside every network."""
 
 
 def _networkx() -> Any:
-    """networkx, loaded when a cut is first asked for; it has no type stubs."""
+    """Import networkx when a cut is first needed; it has no type stubs."""
     return importlib.import_module("networkx")
 
 
 def _min_cut(
     capacities: Mapping[tuple[Node, Node], int], source: Node, sink: Node
 ) -> tuple[int, set[Node]]:
-    """The units of a minimum cut, and the largest set on the side of the source."""
+    """Return the units of a minimum cut, and the largest set of nodes on the side of the source."""
     nx = _networkx()
     graph = nx.DiGraph()
     graph.add_nodes_from((source, sink))
@@ -200,9 +203,12 @@ def _min_cut(
 # ---------------------------------------------------------------------------------------------
 
 
-def _parts(network: Network, compute: Sequence[Node]) -> Fraction:
-    """The largest (m-1) / units out of m disjoint parts that hold all compute nodes: of all parts
-    on a tree, of some elsewhere. The network must be connected."""
+def _best_parts(network: Network, compute: Sequence[Node]) -> Fraction:
+    """Return the largest (m-1) / units out of m disjoint parts that hold all compute nodes.
+
+    On a tree it is the maximum over all choices of parts, elsewhere over some. The network must be
+    connected.
+    """
     order = _tree_order(network)
     if order is None:
         return max(_ratio(network, parts) for parts in _some_parts(network, compute))
@@ -219,24 +225,24 @@ def _ratio(network: Network, parts: Sequence[Collection[Node]]) -> Fraction:
 
 
 def _tree_order(network: Network) -> list[tuple[Node, Node | None]] | None:
-    """Every node with its parent, parents first; None if the links form no tree."""
-    neighbours: defaultdict[Node, dict[Node, None]] = defaultdict(dict)
+    """Return every node with its parent, parents first; None if the links form no tree."""
+    adjacent: defaultdict[Node, dict[Node, None]] = defaultdict(dict)
     for a, b in network.capacities:
-        neighbours[a][b] = neighbours[b][a] = None
-    if sum(map(len, neighbours.values())) != 2 * (len(neighbours) - 1):
+        adjacent[a][b] = adjacent[b][a] = None
+    if sum(map(len, adjacent.values())) != 2 * (len(adjacent) - 1):
         return None
-    first = next(iter(neighbours))
+    first = next(iter(adjacent))
     order: list[tuple[Node, Node | None]] = [(first, None)]
     seen = {first}
-    for node, _ in order:  # grows
-        new = [other for other in neighbours[node] if other not in seen]
+    for node, _ in order:  # the loop appends to the order
+        new = [neighbour for neighbour in adjacent[node] if neighbour not in seen]
         seen.update(new)
-        order += [(other, node) for other in new]
-    return order if len(order) == len(neighbours) else None  # there may be a ring beside
+        order += [(neighbour, node) for neighbour in new]
+    return order if len(order) == len(adjacent) else None  # else a tree and a ring, apart
 
 
 _Choice = tuple[int, int]
-"""How many parts are complete, and the units out of all of them so far."""
+"""The number of complete parts, and the units out of all of them so far."""
 
 
 def _best_on_tree(
@@ -245,11 +251,11 @@ def _best_on_tree(
     compute: Collection[Node],
     ratio: Fraction,
 ) -> _Choice:
-    """The parts of a tree with the largest (number - ratio * units out), bottom up.
+    """Return the parts of a tree with the largest (number - ratio * units out), bottom up.
 
-    Only connected parts with a compute node need a look: others would not become worse in pieces,
-    or left out. ``free``, ``open`` and ``held`` are the best choices below a node that is in no
-    part, in one that has no compute node below it yet, and in one that has.
+    It suffices to consider connected parts that contain a compute node. ``free``, ``open`` and
+    ``held`` are the best choices below a node that is in no part, in a part without a compute node
+    at or below it yet, and in a part with one.
     """
 
     def gain(choice: _Choice | None) -> Fraction | float:
@@ -263,24 +269,24 @@ def _best_on_tree(
             return None
         return choice[0] + other[0], choice[1] + other[1]
 
-    found: dict[Node, tuple[_Choice | None, _Choice | None, _Choice | None]] = {}
+    choices_at: dict[Node, tuple[_Choice | None, _Choice | None, _Choice | None]] = {}
     start: dict[bool, tuple[_Choice | None, _Choice | None, _Choice | None]] = {
         True: (None, None, (0, 0)),
         False: ((0, 0), (0, 0), None),
     }
     for node, parent in reversed(order):
-        free, open_, held = found.pop(node, start[node in compute])
+        free, open_, held = choices_at.pop(node, start[node in compute])
         if parent is None:
-            whole = best(free, plus(held, (1, 0)))
-            assert whole is not None
-            return whole
+            choice = best(free, plus(held, (1, 0)))
+            assert choice is not None
+            return choice
         up = network.capacities.get((node, parent), 0)
         down = network.capacities.get((parent, node), 0)
         closed = plus(held, (1, up))
         apart = best(plus(free, (0, down)), plus(closed, (0, down)))
-        was_free, was_open, was_held = found.get(parent, start[parent in compute])
+        was_free, was_open, was_held = choices_at.get(parent, start[parent in compute])
         unheld = best(apart, open_)
-        found[parent] = (
+        choices_at[parent] = (
             plus(was_free, best(free, closed)),
             plus(was_open, unheld),
             best(plus(was_held, best(unheld, held)), plus(was_open, held)),
@@ -289,9 +295,12 @@ def _best_on_tree(
 
 
 def _some_parts(network: Network, compute: Sequence[Node]) -> Iterator[list[set[Node]]]:
-    """Choices of parts: compute nodes are together that no cut below a threshold separates, for
-    every threshold (a Gomory-Hu tree of both directions together); switches are where the links
-    out of a part become fewest."""
+    """Yield some choices of parts.
+
+    For every threshold, compute nodes share a part if no cut below the threshold separates them
+    (by a Gomory-Hu tree of both directions together). Switches join the part that they give the
+    fewest links out of it.
+    """
     nx = _networkx()
     graph = nx.Graph()
     for (a, b), c in network.capacities.items():
@@ -307,23 +316,25 @@ def _some_parts(network: Network, compute: Sequence[Node]) -> Iterator[list[set[
         joined = group[a] | group[b]
         group |= dict.fromkeys(joined, joined)
         if index + 1 == len(edges) or edges[index + 1][2] < weight:
-            each = {id(group[node]): group[node].intersection(compute) for node in compute}
-            if len(each) > 1:
-                yield _isolated(network, list(each.values()))
+            parts = {id(group[node]): group[node].intersection(compute) for node in compute}
+            if len(parts) > 1:
+                yield _isolated(network, list(parts.values()))
 
 
 def _isolated(network: Network, groups: Sequence[set[Node]]) -> list[set[Node]]:
-    """Groups of compute nodes, each with the switches that it takes for the smallest cut around it;
-    a switch that more than one takes goes to none."""
+    """Return groups of compute nodes, each with the switches inside the smallest cut around it.
+
+    A switch inside the cuts of several groups joins none.
+    """
     source, sink = _Terminal(), _Terminal()
-    everything = sum(network.capacities.values()) + 1
+    unlimited = sum(network.capacities.values()) + 1
     parts: list[set[Node]] = []
     for group in groups:
-        # Backwards, so that the largest set on the other side leaves the smallest on this one.
+        # The reversed network: the largest set on the other side leaves the smallest on this side.
         capacities = dict(network.reversed.capacities)
         for other in groups:
             for node in other:
-                capacities[(node, sink) if other is group else (source, node)] = everything
+                capacities[(node, sink) if other is group else (source, node)] = unlimited
         _, side = _min_cut(capacities, source, sink)
         parts.append({*network.nodes} - side)
     times = Counter(node for part in parts for node in part)
@@ -339,11 +350,12 @@ def _isolated(network: Network, groups: Sequence[set[Node]]) -> list[set[Node]]:
 
 
 def machine_graph(machine: Machine) -> Network:
-    """The network of a machine: devices are 0, 1, ..., and a switch with children of level l below
-    its k-th parent is (l, k); what is no plain switch is made of nodes (l, k, ...).
+    """Return the network of a machine.
 
-    It promises no less than the machine has: the rails of a port are one link, and a taper counts
-    only where the level is a switch.
+    Its nodes are the devices 0, 1, ..., and (l, k) for the switch of level l below the k-th parent;
+    interconnects that are no plain switch consist of several nodes (l, k, ...). The network never
+    has less bandwidth than the machine: the rails of a port are one link, and a taper counts only
+    on switches.
 
     Raises:
         CostError: more than ``MAX_GRAPH`` devices.
@@ -356,46 +368,53 @@ def machine_graph(machine: Machine) -> Network:
     links: dict[tuple[Node, Node], float] = {}
     ends: list[_Ends] = [(device, device) for device in range(machine.devices)]
     for level in reversed(machine.levels):
-        each = [ends[i : i + level.size] for i in range(0, len(ends), level.size)]
-        ends = [_connect(links, level, parent, below) for parent, below in enumerate(each)]
+        siblings = [ends[i : i + level.size] for i in range(0, len(ends), level.size)]
+        connect = _connect_by_wires if has_wires(level) else _connect_by_switch
+        ends = [connect(links, level, parent, below) for parent, below in enumerate(siblings)]
     return Network(links)
 
 
 _Ends = tuple[Node, Node]
-"""Where messages leave what is below a port, and where they enter it."""
+"""The nodes at which messages leave and enter the part of a machine below a port."""
 
 
-def _connect(
+def _connect_by_wires(
     links: dict[tuple[Node, Node], float], level: Level, parent: int, children: Sequence[_Ends]
 ) -> _Ends:
-    """Adds what connects the children of a parent, and gives the parent's ends."""
+    """Add the ports and links of the children of a parent, and return the parent's ends."""
     hub, port, size = (level.name, parent), level.port, level.size
-    if has_wires(level):
-        up, down = (*hub, "up"), (*hub, "down")
-        for at, (out, into) in enumerate(children):
-            child = (*hub, at)
-            if level.kind is not LinkKind.FULL:
-                for other, count in neighbours(level, at):
-                    link = child, (*hub, other)
-                    links[link] = links.get(link, 0.0) + count * port / level.wires
-                around = [((*child, "out"), child), (child, (*child, "in"))]
-                links |= dict.fromkeys(around, port)
-            else:
-                others = [(*hub, other, "in") for other in range(size) if other != at]
-                links |= {((*child, "out"), other): port / (size - 1) for other in others}
-            outward = [(out, (*child, "out")), ((*child, "out"), up)]
-            inward = [(down, (*child, "in")), ((*child, "in"), into)]
-            links |= dict.fromkeys(outward + inward, port)
-        return up, down
+    up, down = (*hub, "up"), (*hub, "down")
+    for index, (out, into) in enumerate(children):
+        child = (*hub, index)
+        if level.kind is not LinkKind.FULL:
+            for neighbour, count in neighbours(level, index):
+                link = child, (*hub, neighbour)
+                links[link] = links.get(link, 0.0) + count * port / level.wires
+            around = [((*child, "out"), child), (child, (*child, "in"))]
+            links |= dict.fromkeys(around, port)
+        else:
+            siblings = [(*hub, sibling, "in") for sibling in range(size) if sibling != index]
+            links |= {((*child, "out"), sibling): port / (size - 1) for sibling in siblings}
+        outward = [(out, (*child, "out")), ((*child, "out"), up)]
+        inward = [(down, (*child, "in")), ((*child, "in"), into)]
+        links |= dict.fromkeys(outward + inward, port)
+    return up, down
+
+
+def _connect_by_switch(
+    links: dict[tuple[Node, Node], float], level: Level, parent: int, children: Sequence[_Ends]
+) -> _Ends:
+    """Add a switch or bus between the children of a parent, and return the parent's ends."""
+    hub, port = (level.name, parent), level.port
     up = down = hub
     if level.kind is LinkKind.BUS:
         down, up = (*hub, "on"), (*hub, "off")
         links[down, up] = port
     elif level.taper > 1:
         up, down = (*hub, "up"), (*hub, "down")
-        links[up, down] = size * port / level.taper
+        links[up, down] = level.size * port / level.taper
     first, last = (down, up) if level.kind is LinkKind.BUS else (up, down)
-    for at, (out, into) in enumerate(children):
-        own = level.ports[at] if level.ports else port
+    for index, (out, into) in enumerate(children):
+        own = level.ports[index] if level.ports else port
         links |= {(out, first): own, (last, into): own}
     return up, down

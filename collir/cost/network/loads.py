@@ -1,7 +1,7 @@
-"""What messages put on the ports and links of a level, and how long that takes.
+"""The load of messages on the ports and links of each level, and the seconds it takes.
 
 A message between two devices goes through the ports of both on every level from the innermost to
-the outermost on which they differ, and over the interconnect of that outermost one.
+the outermost on which the devices differ, and over the interconnect of that outermost level.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,23 +12,25 @@ from itertools import product
 import numpy as np
 
 from collir.cost.network import wires
-from collir.cost.network.group import CostError, Digit, Group
-from collir.cost.network.wires import Array, has_wires
+from collir.cost.network.group import CostError, Group, RankDigit
+from collir.cost.network.wires import Array
 from collir.machine import LinkKind
 
 MAX_WIRED_PAIRS = 512
-"""The most children with links of their own that all send to all."""
+"""Largest number of children with links of their own whose all-to-all messages are counted."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """Messages on one level.
+    """The load on one level, in messages or bytes.
 
-    ``port``: through the busiest port in its busier direction. ``inside``: between the children
-    of the busiest parent. ``through``: those, and all that leave or enter that parent. ``links``:
-    over each link between the children, see ``wires``.
-    ``each``: out of and into every port, where not every child has as many (and where the busiest
-    is not always the same); children of all parents in the order of ranks.
+    Attributes:
+        port: the load of the busiest port in its busier direction.
+        inside: the load between the children of the busiest parent.
+        through: ``inside`` and all that leaves or enters that parent.
+        links: the load of each link between the children (see ``wires``), where they have links.
+        each: the load out of and into every port where ports are not loaded alike, as an array of
+            (direction, child); children of all parents in the order of ranks.
     """
 
     port: float = 0.0
@@ -39,46 +41,41 @@ class Load:
 
     @property
     def busiest_link(self) -> float:
-        """The messages over the busiest link; 0 on a switch or bus."""
+        """The load of the busiest link; 0 on a switch or bus."""
         return 0.0 if self.links is None else float(np.max(self.links))
 
 
-class Part(StrEnum):
-    """What of a level messages share."""
+class ResourceKind(StrEnum):
+    """A kind of resource of a level that messages share."""
 
     PORT = "port"
     """The busiest port."""
     CORE = "core"
-    """What all children share: the medium of a bus, or an interconnect that carries less than all
+    """The shared interconnect: the medium of a bus, or a switch that carries less than all
     ports."""
     LINK = "link"
     """The busiest link between children that have links of their own."""
 
 
-Resource = tuple[int, Part]
-"""The level (0 is outermost), and what of it."""
+Resource = tuple[int, ResourceKind]
+"""A level (0 is outermost) and a kind of resource of that level."""
 
 Pairs = Iterable[tuple[int, int, float]]
 """(child, child, messages) under one parent."""
 
 
-def places(
-    digits: Sequence[Digit], level: int, watched: Digit | None = None
+def reached_children(
+    digits: Sequence[RankDigit], level: int, watched: RankDigit | None = None
 ) -> Iterable[tuple[int, int]]:
-    """The children of a level that digits reach, with the coordinate on one of the digits."""
-    here = [digit for digit in digits if digit.level == level]
-    for at in product(*(range(digit.size) for digit in here)):
-        place = sum(digit.step * x for digit, x in zip(here, at, strict=True))
-        yield place, at[here.index(watched)] if watched else 0
-
-
-def is_wired(group: Group, level: int) -> bool:
-    """Whether messages inside a level share links beside the ports."""
-    return has_wires(group.levels[level])
+    """Yield the children of a level that digits reach, with the coordinate on one of the digits."""
+    inside = [digit for digit in digits if digit.level == level]
+    for coordinates in product(*(range(digit.size) for digit in inside)):
+        child = sum(digit.step * x for digit, x in zip(inside, coordinates, strict=True))
+        yield child, coordinates[inside.index(watched)] if watched else 0
 
 
 def check_wired_pairs(group: Group, level: int) -> None:
-    """Whether the links between all children of a level can be counted pair by pair.
+    """Check that messages between all children of a level can be counted pair by pair.
 
     Raises:
         CostError: there are more than ``MAX_WIRED_PAIRS`` children.
@@ -91,58 +88,63 @@ def check_wired_pairs(group: Group, level: int) -> None:
         )
 
 
-def link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
-    """The messages over each link of a level whose children have links of their own.
+def group_link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
+    """Return the messages over each link of a level whose children have links of their own.
 
     Raises:
         CostError: more than ``MAX_WIRED`` children.
     """
-    machine = group.levels[level]
     listed = [pair for pairs in lists for pair in pairs]
     table = np.array(listed, dtype=float).reshape(-1, 3)
     sources, targets = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
     counts = table[:, 2] * group.beside[level]
-    each = [place for place, _ in places(group.others, level)]
+    offsets = [child for child, _ in reached_children(group.others, level)]
     return wires.link_loads(
-        machine,
-        np.concatenate([sources + place for place in each]),
-        np.concatenate([targets + place for place in each]),
-        np.tile(counts, len(each)),
+        group.levels[level],
+        np.concatenate([sources + offset for offset in offsets]),
+        np.concatenate([targets + offset for offset in offsets]),
+        np.tile(counts, len(offsets)),
     )
 
 
-def total(parts: Sequence[tuple[tuple[Load, ...], float]]) -> tuple[Load, ...]:
-    """Loads together, in bytes: each of the parts with the bytes of its messages."""
+SizedLoads = Sequence[tuple[tuple[Load, ...], float]]
+"""Loads of every level in messages, each with the bytes of its messages."""
+
+
+def summed_loads(parts: SizedLoads) -> tuple[Load, ...]:
+    """Return the sum of loads in bytes, for every level."""
     return tuple(
         Load(
-            _through_port(each),
-            sum(load.inside * size for load, size in each),
-            sum(load.through * size for load, size in each),
-            _sum([(load.links, size) for load, size in each]),
-            _every_port(each),
+            _port_bytes(loads),
+            sum(load.inside * size for load, size in loads),
+            sum(load.through * size for load, size in loads),
+            _sum([(load.links, size) for load, size in loads]),
+            _every_port(loads),
         )
-        for each in zip(*([(load, size) for load in loads] for loads, size in parts), strict=True)
+        for loads in _by_level(parts)
     )
 
 
-def port_bytes(parts: Sequence[tuple[tuple[Load, ...], float]]) -> tuple[float, ...]:
-    """The bytes through the busiest port of every level."""
-    return tuple(
-        _through_port(each)
-        for each in zip(*([(load, size) for load in loads] for loads, size in parts), strict=True)
-    )
+def port_bytes(parts: SizedLoads) -> tuple[float, ...]:
+    """Return the bytes through the busiest port of every level."""
+    return tuple(_port_bytes(loads) for loads in _by_level(parts))
 
 
-def _through_port(parts: Sequence[tuple[Load, float]]) -> float:
+def _by_level(parts: SizedLoads) -> Iterable[tuple[tuple[Load, float], ...]]:
+    return zip(*([(load, size) for load in loads] for loads, size in parts), strict=True)
+
+
+def _port_bytes(parts: Sequence[tuple[Load, float]]) -> float:
     listed = _every_port(parts)
-    same = sum(load.port * size for load, size in parts)
-    return same if listed is None else float(listed.max())
+    alike = sum(load.port * size for load, size in parts)
+    return alike if listed is None else float(listed.max())
 
 
 def _every_port(parts: Sequence[tuple[Load, float]]) -> Array | None:
+    """Return the bytes through every port, or None if no load lists its ports."""
     listed = _sum([(load.each, size) for load, size in parts])
-    same = sum(load.port * size for load, size in parts if load.each is None)
-    return None if listed is None else listed + same
+    alike = sum(load.port * size for load, size in parts if load.each is None)
+    return None if listed is None else listed + alike
 
 
 def _sum(parts: Sequence[tuple[Array | None, float]]) -> Array | None:
@@ -150,23 +152,23 @@ def _sum(parts: Sequence[tuple[Array | None, float]]) -> Array | None:
     return sum(present[1:], present[0]) if present else None
 
 
-def seconds(group: Group, loads: Sequence[Load]) -> float:
-    """How long the most loaded port, link or interconnect takes for loads in bytes."""
-    return max((time for _, time in busy(group, loads)), default=0.0)
+def load_seconds(group: Group, loads: Sequence[Load]) -> float:
+    """Return the seconds of the most loaded port, link or interconnect for loads in bytes."""
+    return max((time for _, time in resource_seconds(group, loads)), default=0.0)
 
 
-def busy(group: Group, loads: Sequence[Load]) -> Iterable[tuple[Resource, float]]:
-    """How long loads in bytes keep everything that they share busy."""
+def resource_seconds(group: Group, loads: Sequence[Load]) -> Iterable[tuple[Resource, float]]:
+    """Yield every resource that loads in bytes use, with the seconds that it is busy."""
     for index, (level, port, load) in enumerate(zip(group.levels, group.ports, loads, strict=True)):
         uneven = group.each_port[index]
         if uneven and load.each is not None:
             children = load.each.reshape(2, -1, len(uneven))
-            yield (index, Part.PORT), float(np.max(children / np.array(uneven)))
+            yield (index, ResourceKind.PORT), float(np.max(children / np.array(uneven)))
         else:
-            yield (index, Part.PORT), load.port / port
+            yield (index, ResourceKind.PORT), load.port / port
         if level.taper > 1:
-            yield (index, Part.CORE), load.inside * level.taper / (level.size * level.port)
+            yield (index, ResourceKind.CORE), load.inside * level.taper / (level.size * level.port)
         if level.kind is LinkKind.BUS:
-            yield (index, Part.CORE), load.through / level.port
+            yield (index, ResourceKind.CORE), load.through / level.port
         elif load.links is not None:
-            yield (index, Part.LINK), load.busiest_link * level.wires / level.port
+            yield (index, ResourceKind.LINK), load.busiest_link * level.wires / level.port

@@ -1,10 +1,9 @@
-"""The links between the children of a level, where they have some of their own, and which of them
-messages take.
+"""The links of a level whose children have links of their own, and the routes of messages.
 
-On a ring messages take the shorter way, and both ways, half of them each, where these are as long.
-On a torus they do so in one dimension after the other: half of them in the order of the dimensions,
-half in the reverse order, so that answers take the same links back. Where a matrix says the links,
-messages take all ways of the fewest hops alike; parallel links are ways of their own.
+On a ring messages take the shorter way; if both ways are equally long, half of them take each.
+On a torus they go along one dimension after the other as on rings: half of them in the order of
+the dimensions, half in the reverse order, so that replies use the same links. With a matrix of
+links, messages are divided equally among all shortest paths; parallel links are different paths.
 """
 
 from collections.abc import Sequence
@@ -22,26 +21,26 @@ from collir.machine.model import Matrix
 Array = npt.NDArray[Any]
 
 MAX_WIRED = {LinkKind.RING: 2**16, LinkKind.FULL: 2**12, LinkKind.TORUS: 2**16}
-"""The most children of a level that have links of their own; a matrix is small anyway."""
+"""Largest number of children by kind of level; ``MAX_LINKS`` limits matrices."""
 
 
 def has_wires(level: Level) -> bool:
-    """Whether messages inside a level share links beside the ports."""
+    """Return whether the children of a level have links of their own besides their ports."""
     return level.kind not in (LinkKind.SWITCH, LinkKind.BUS)
 
 
 def link_loads(level: Level, sources: Array, targets: Array, counts: Array) -> Array:
-    """The messages over each link of a level, which has ``level.wires`` links for a port.
+    """Return the messages over each link of a level, whose ports have ``level.wires`` links each.
 
-    Of a ring or torus: for each dimension and direction over the link behind each child; of others,
-    between each two children, over each of the links that are there.
+    The shape for a ring or torus is (dimension, direction, child): the link after each child.
+    Otherwise it is (child, child): each of the parallel links between two children.
 
     Raises:
         CostError: more than ``MAX_WIRED`` children.
     """
-    if level.size > (most := MAX_WIRED.get(level.kind, level.size)):
+    if level.size > (limit := MAX_WIRED.get(level.kind, level.size)):
         raise CostError(
-            f"level '{level.name}' has {level.size} children: a {level.kind} is costed for {most} "
+            f"level '{level.name}' has {level.size} children: a {level.kind} is costed for {limit} "
             "at most; say kind = switch"
         )
     match level.kind:
@@ -55,45 +54,49 @@ def link_loads(level: Level, sources: Array, targets: Array, counts: Array) -> A
             return _on_links(level.links or (), sources, targets, counts)
 
 
-def all_pairs(level: Level) -> Array:
-    """The same of a message from every child to every other, where all children are alike: the
-    loads of one link in each dimension."""
+def all_pairs_loads(level: Level) -> Array:
+    """Return the messages over one link in each dimension if every child sends one to every other.
+
+    The level must not have a matrix of links: all of its children are alike.
+    """
     if level.kind is LinkKind.FULL:
         return np.ones(1)
     shape = _shape(level)
-    ways = [1 if size == 2 and len(shape) > 1 else 2 for size in shape]
-    each = zip(_far(level), ways, strict=True)
-    return np.array([hops / links for hops, links in each])
+    links = [1 if size == 2 and len(shape) > 1 else 2 for size in shape]
+    return np.array([hops / count for hops, count in zip(_hop_sums(level), links, strict=True)])
 
 
-def _far(level: Level) -> list[int]:
-    """From one child to all others, the links in each dimension."""
+def _hop_sums(level: Level) -> list[int]:
+    """Return the sum of the hops from one child to all others, in each dimension."""
     return [size // 2 * ((size + 1) // 2) * (level.size // size) for size in _shape(level)]
 
 
 def neighbours(level: Level, child: int) -> list[tuple[int, int]]:
-    """The children that a child has links to, and how many links; one may come twice."""
+    """Return the children that a child has links to, with numbers of links; some may come twice."""
     if level.links:
-        return [(other, count) for other, count in enumerate(level.links[child]) if count]
+        return [(neighbour, count) for neighbour, count in enumerate(level.links[child]) if count]
     shape = _shape(level)
-    at = [int(x) for x in np.unravel_index(child, shape)]
-    found: list[tuple[int, int]] = []
+    coordinates = [int(x) for x in np.unravel_index(child, shape)]
+    neighbours_of: list[tuple[int, int]] = []
     for dimension, size in enumerate(shape):
         for step in (1, -1) if size > 2 or len(shape) == 1 else (1,):
-            other = [*at[:dimension], (at[dimension] + step) % size, *at[dimension + 1 :]]
-            found.append((int(np.ravel_multi_index(other, shape)), 1))
-    return found
+            neighbour = [
+                *coordinates[:dimension],
+                (coordinates[dimension] + step) % size,
+                *coordinates[dimension + 1 :],
+            ]
+            neighbours_of.append((int(np.ravel_multi_index(neighbour, shape)), 1))
+    return neighbours_of
 
 
 def distances(level: Level) -> tuple[int, int]:
-    """The links between all children, each to each other, the shortest way: their sum, and the
-    most between two."""
+    """Return the sum of the distances between all ordered pairs of children, and the largest."""
     if level.kind is LinkKind.FULL:
         return level.size * (level.size - 1), 1
     if level.links:
-        hops, _ = _counted(level.links)
+        hops, _ = _shortest_paths(level.links)
         return sum(map(sum, hops)), max(map(max, hops))
-    return level.size * sum(_far(level)), sum(size // 2 for size in _shape(level))
+    return level.size * sum(_hop_sums(level)), sum(size // 2 for size in _shape(level))
 
 
 def _shape(level: Level) -> tuple[int, ...]:
@@ -107,41 +110,46 @@ def _shape(level: Level) -> tuple[int, ...]:
 
 def _on_torus(shape: Sequence[int], sources: Array, targets: Array, counts: Array) -> Array:
     links = np.zeros((len(shape), 2, prod(shape)))
-    start, end = (np.stack(np.unravel_index(each, shape)) for each in (sources, targets))
+    starts, ends = (np.stack(np.unravel_index(children, shape)) for children in (sources, targets))
     orders = [range(len(shape)), range(len(shape))[::-1]]
     for order in orders if len(shape) > 1 else orders[:1]:
-        at = start.copy()
+        positions = starts.copy()
         for dimension in order:
             part = counts / (2 if len(shape) > 1 else 1)
-            _on_lines(links[dimension], shape, dimension, at, end[dimension], part)
-            at[dimension] = end[dimension]
+            _add_along(links[dimension], shape, dimension, positions, ends[dimension], part)
+            positions[dimension] = ends[dimension]
     return links
 
 
-def _on_lines(
-    links: Array, shape: Sequence[int], dimension: int, at: Array, end: Array, counts: Array
+def _add_along(
+    links: Array, shape: Sequence[int], dimension: int, starts: Array, ends: Array, counts: Array
 ) -> None:
-    """Adds messages that go along one dimension only; each line of it is a ring."""
+    """Add the messages that go along one dimension, each line of which is a ring.
+
+    A message takes the links ``first`` to ``first + length`` of its line. Lines are unrolled to
+    twice their length, so that no message wraps around: the loads are the cumulative sums of +1 at
+    the first link of every message and -1 behind its last.
+    """
     size = shape[dimension]
     rest = (*shape[:dimension], *shape[dimension + 1 :])
-    across = np.delete(at, dimension, axis=0)
-    line = np.ravel_multi_index(tuple(across), rest) if rest else np.zeros_like(end)
-    ahead = (end - at[dimension]) % size
+    across = np.delete(starts, dimension, axis=0)
+    line = np.ravel_multi_index(tuple(across), rest) if rest else np.zeros_like(ends)
+    ahead = (ends - starts[dimension]) % size
     if not ahead.any():
         return
     share = np.where(2 * ahead < size, 1.0, np.where(2 * ahead == size, 0.5, 0.0))
-    if size == 2 and len(shape) > 1:  # one link, so there is no other way
+    if size == 2 and len(shape) > 1:  # one link joins the two, so there is only one way
         share = np.ones_like(share)
-    ends = 2 * size + 1
+    unrolled = 2 * size + 1
     lines = prod(rest)
     for direction, part in ((0, share), (1, 1 - share)):
-        first = line * ends + (at[dimension] if direction == 0 else end)
+        first = line * unrolled + (starts[dimension] if direction == 0 else ends)
         length = ahead if direction == 0 else size - ahead
-        added, weights = lines * ends, counts * part
-        change = np.bincount(first, weights, added) - np.bincount(first + length, weights, added)
-        level = np.cumsum(change.reshape(lines, ends), axis=1)[:, :-1]
-        both = (level[:, :size] + level[:, size:]).reshape(*rest, size)
-        links[direction] += np.moveaxis(both, -1, dimension).ravel()
+        bins, weights = lines * unrolled, counts * part
+        change = np.bincount(first, weights, bins) - np.bincount(first + length, weights, bins)
+        loads = np.cumsum(change.reshape(lines, unrolled), axis=1)[:, :-1]
+        rolled = (loads[:, :size] + loads[:, size:]).reshape(*rest, size)
+        links[direction] += np.moveaxis(rolled, -1, dimension).ravel()
 
 
 # ---------------------------------------------------------------------------------------------
@@ -151,51 +159,50 @@ def _on_lines(
 
 def _on_links(links: Matrix, sources: Array, targets: Array, counts: Array) -> Array:
     size = len(links)
-    wanted = np.zeros((size, size))
-    np.add.at(wanted, (sources, targets), counts)
-    found = np.zeros((size, size))
-    for source, target in zip(*np.nonzero(wanted), strict=True):
+    messages = np.zeros((size, size))
+    np.add.at(messages, (sources, targets), counts)
+    loads = np.zeros((size, size))
+    for source, target in zip(*np.nonzero(messages), strict=True):
         if source != target:
-            places, shares = _ways(links, int(source), int(target))
-            found.flat[places] += wanted[source, target] * shares
-    return found
+            used, shares = _route(links, int(source), int(target))
+            loads.flat[used] += messages[source, target] * shares
+    return loads
 
 
 @lru_cache(maxsize=2**14)
-def _ways(links: Matrix, source: int, target: int) -> tuple[Array, Array]:
-    """Which links (row by row of the matrix) messages from a child to another take, and what part
-    of them goes over each one of the parallel links there."""
-    hops, ways = _counted(links)
+def _route(links: Matrix, source: int, target: int) -> tuple[Array, Array]:
+    """Return the links (as flat indices of the matrix) that messages between two children take, and
+    the part of the messages over each one of the parallel links there."""
+    hops, paths = _shortest_paths(links)
     left = np.array([row[target] for row in hops])
-    fewest = np.array(hops[source])[:, None] + 1 + left == hops[source][target]
-    places = np.flatnonzero(fewest & (np.array(links) > 0))
-    all_ways = ways[source][target]
-    # Integers, as there may be very many ways
+    on_path = np.array(hops[source])[:, None] + 1 + left == hops[source][target]
+    used = np.flatnonzero(on_path & (np.array(links) > 0))
+    # The numbers of paths are integers, as they may be too large for floats.
     shares = [
-        ways[source][place // len(links)] * ways[place % len(links)][target] / all_ways
-        for place in places.tolist()
+        paths[source][link // len(links)] * paths[link % len(links)][target] / paths[source][target]
+        for link in used.tolist()
     ]
-    return places, np.array(shares)
+    return used, np.array(shares)
 
 
 @lru_cache(maxsize=64)
-def _counted(links: Matrix) -> tuple[Matrix, Matrix]:
-    """Between each two children: the fewest hops, and in how many ways there are as few."""
+def _shortest_paths(links: Matrix) -> tuple[Matrix, Matrix]:
+    """Return the hops and the number of the shortest paths between every two children."""
     size = len(links)
     hops: list[tuple[int, ...]] = []
-    ways: list[tuple[int, ...]] = []
+    paths: list[tuple[int, ...]] = []
     for source in range(size):
         distance, count = {source: 0}, {source: 1}
-        order = [source]
-        for at in order:  # grows, by distance
-            for other, parallel in enumerate(links[at]):
+        queue = [source]
+        for child in queue:  # the loop appends to the queue, in the order of distances
+            for neighbour, parallel in enumerate(links[child]):
                 if not parallel:
                     continue
-                if other not in distance:
-                    distance[other], count[other] = distance[at] + 1, 0
-                    order.append(other)
-                if distance[other] == distance[at] + 1:
-                    count[other] += count[at] * parallel
+                if neighbour not in distance:
+                    distance[neighbour], count[neighbour] = distance[child] + 1, 0
+                    queue.append(neighbour)
+                if distance[neighbour] == distance[child] + 1:
+                    count[neighbour] += count[child] * parallel
         hops.append(tuple(distance[child] for child in range(size)))
-        ways.append(tuple(count[child] for child in range(size)))
-    return tuple(hops), tuple(ways)
+        paths.append(tuple(count[child] for child in range(size)))
+    return tuple(hops), tuple(paths)

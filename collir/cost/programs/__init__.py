@@ -1,1 +1,1 @@
-"""Costs of whole functions: their steps one after the other, or simulated as they overlap."""
+"""Costs of whole functions: their steps in sequence, or simulated as they overlap."""

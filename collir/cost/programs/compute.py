@@ -1,4 +1,4 @@
-"""What a computation takes on a device."""
+"""The time of a computation on a device."""
 
 from collir.cost.network.group import CostError
 from collir.dialects.operation import DistOp
@@ -7,15 +7,15 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
 from collir.machine import Device
 
-LONGEST = 100 * 365.25 * 86400.0
-"""Seconds that no computation takes."""
+MAX_SECONDS = 100 * 365.25 * 86400.0
+"""Largest number of seconds of a computation: 100 years."""
 
 
 def compute_seconds(flops: float, dtype: str, device: Device | None) -> float:
-    """Seconds of so many floating-point operations on a dtype.
+    """Return the seconds of floating-point operations on a dtype.
 
     Raises:
-        CostError: the device does not say how many it does per second.
+        CostError: the device has no rate for the dtype.
     """
     rates = dict(device.compute) if device else {}
     if dtype not in rates:
@@ -24,11 +24,11 @@ def compute_seconds(flops: float, dtype: str, device: Device | None) -> float:
 
 
 def step_seconds(op: DistOp, mesh: Mesh) -> float:
-    """Seconds of a ``compute`` step.
+    """Return the seconds of a ``compute`` step.
 
     Raises:
-        DiagnosticError: the device does not say how fast it computes the dtype of the result, or it
-            would take more than ``LONGEST``.
+        DiagnosticError: the device has no rate for the dtype of the result, or the step would take
+            more than ``MAX_SECONDS``.
     """
     if not op.flops:
         return 0.0
@@ -38,6 +38,6 @@ def step_seconds(op: DistOp, mesh: Mesh) -> float:
     except CostError as error:
         fix = f"give @{machine.name} a rate, as in device {{ compute {dtype} = 10 TFLOP/s }}"
         raise DiagnosticError.at(op, f"{error}: {fix}") from error
-    if seconds > LONGEST:
+    if seconds > MAX_SECONDS:
         raise DiagnosticError.at(op, "this takes more than 100 years: flops are those of a device")
     return seconds

@@ -1,7 +1,8 @@
-"""What the functions of a module cost: their collectives, one after the other, or overlapping
-where they are ``async``.
+"""The costs of the functions of a module: their collectives in sequence, or overlapping if they are
+``async``.
 
-Operations that send nothing are free here; so is packing the blocks of a later dimension.
+Operations that send nothing are free here; so is packing the blocks of a dimension that is not the
+first.
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError, Group
-from collir.cost.programs.schedule import Span, Task, chain, schedule
+from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
@@ -29,10 +30,11 @@ from collir.layout.steps import OVER
 
 @dataclass(frozen=True)
 class FunctionCost:
-    """What a function costs under a model; seconds.
+    """The cost of a function under a model, in seconds.
 
     Attributes:
-        slots: for every step where it stands in the program.
+        steps: the costs of its collectives, in program order.
+        slots: the place of every step in the program.
     """
 
     name: str
@@ -43,21 +45,20 @@ class FunctionCost:
 
     @property
     def overlaps(self) -> bool:
-        """Whether steps may run at the same time."""
+        """True if steps may run at the same time."""
         return not all(slot.waited for slot in self.slots)
 
     @cached_property
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[StepTask, ...]:
         """The steps, to be scheduled."""
-        each = zip(self.steps, self.slots, strict=True)
         return tuple(
-            Task(step.phases, stream_of(step.collective), slot.after, slot.waited)
-            for step, slot in each
+            StepTask(step.phases, stream_of(step.collective), slot.after, slot.waited)
+            for step, slot in zip(self.steps, self.slots, strict=True)
         )
 
     @cached_property
-    def spans(self) -> list[Span]:
-        """When every step starts and ends."""
+    def spans(self) -> list[TimeSpan]:
+        """The time span of every step."""
         if self.overlaps:
             return schedule(self.tasks)
         ends = list(accumulate((step.time for step in self.steps), initial=0.0))
@@ -65,19 +66,19 @@ class FunctionCost:
 
     @cached_property
     def time(self) -> float:
-        """When the last step ends; the sum of the steps' times where they do not overlap."""
+        """The end of the last step; if steps do not overlap, the sum of their times."""
         return max((end for _, end in self.spans), default=0.0)
 
     @cached_property
     def bound(self) -> float:
-        """What these steps take at least: the sum of their bounds; where they overlap, the longest
-        chain of bounds, each behind what it has to wait for."""
+        """A lower bound of these steps' time: the sum of their bounds, or the longest chain of
+        bounds if steps overlap."""
         if not self.overlaps:
             return sum(step.bound for step in self.steps)
-        return chain(self.tasks, [step.bound for step in self.steps])
+        return longest_chain(self.tasks, [step.bound for step in self.steps])
 
     def scaled(self, factor: float) -> "FunctionCost":
-        """The cost with all buffers ``factor`` times as large.
+        """Return the cost with all buffers ``factor`` times as large.
 
         Raises:
             CostError: see ``step_cost``.
@@ -87,18 +88,18 @@ class FunctionCost:
 
 
 def stream_of(collective: Collective) -> int:
-    """The stream of a collective: the outermost level that it goes through."""
+    """Return the stream of a collective: the outermost level that it goes through."""
     digits = Group.of(collective.mesh, collective.axes, collective.at_root).digits
     return min((digit.level for digit in digits), default=0)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a collective stands in a program.
+    """The place of a collective in a program.
 
     Attributes:
-        after: the numbers of the collectives whose results have to be there before.
-        waited: whether what follows waits for it (it is not ``async``).
+        after: the numbers of the collectives whose results it needs.
+        waited: True if later steps wait for it, as it is not ``async``.
     """
 
     after: tuple[int, ...]
@@ -106,7 +107,7 @@ class Slot:
 
 
 def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]:
-    """What every function of a module costs, in order.
+    """Return the costs of all functions of a module, in order.
 
     Raises:
         DiagnosticError: an operation that is not of the coll dialect, a mesh that is not placed on
@@ -119,7 +120,7 @@ def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]
 
 
 def function_cost(function: FuncOp, model: CostModel) -> FunctionCost:
-    """What one function costs.
+    """Return the cost of a function.
 
     Raises:
         DiagnosticError: see ``cost``.
@@ -128,7 +129,7 @@ def function_cost(function: FuncOp, model: CostModel) -> FunctionCost:
 
 
 def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostModel) -> FunctionCost:
-    """What operations cost, in order, under the name of a function.
+    """Return the cost of operations in order, under the name of a function.
 
     Raises:
         DiagnosticError: see ``cost``.
@@ -152,7 +153,7 @@ def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostMod
 
 
 def op_cost(op: DistOp, mesh: Mesh, model: CostModel) -> StepCost:
-    """What a collective operation costs.
+    """Return the cost of a collective operation.
 
     Raises:
         DiagnosticError: see ``cost``.
@@ -164,7 +165,7 @@ def op_cost(op: DistOp, mesh: Mesh, model: CostModel) -> StepCost:
 
 
 def collective_of(op: DistOp, mesh: Mesh) -> Collective:
-    """A collective operation as the cost models see it."""
+    """Return a collective operation as the cost models see it."""
     x, y = dist_type(op.operands[0]), dist_type(op.result)
     axes = op.over if OVER in op.kind.parameters else None
     name = op.word("algorithm") if "algorithm" in op.properties else None
@@ -179,7 +180,7 @@ def collective_between(
     axes: tuple[str, ...] | None,
     algorithm: str | None = None,
 ) -> Collective:
-    """A collective from a layout to another; ``axes`` are None of a permute."""
+    """Return the collective from one layout to another; ``axes`` is None for a permute."""
     size = max(x.local_bytes(mesh), y.local_bytes(mesh))
     moves = None
     if axes is None:

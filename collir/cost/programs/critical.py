@@ -1,23 +1,23 @@
-"""Why a simulated function takes as long as it does: its critical path, and where its time goes."""
+"""The critical path of a simulated function, and the causes of its time."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from collir.cost.collectives.phases import Phase
-from collir.cost.network.loads import Part, Resource
-from collir.cost.programs.schedule import Piece
+from collir.cost.network.loads import Resource, ResourceKind
+from collir.cost.programs.schedule import Interval
 from collir.cost.programs.simulation import Simulation
 
 
 @dataclass(frozen=True)
-class Link:
+class CriticalStep:
     """A step of the critical path.
 
     Attributes:
-        number: which step.
-        waited_for: the step at whose end it starts; None of the first.
-        why: what that has of it: its ``operand``, its ``stream``, or that it is written before it
-            and waited for (``order``).
+        number: the number of the step.
+        waited_for: the number of the step at whose end it starts; None for the first step.
+        why: the reason to wait: ``operand`` (its result is needed), ``stream`` (it ran on the same
+            stream), or ``order`` (all later steps wait for it).
     """
 
     number: int
@@ -25,49 +25,52 @@ class Link:
     why: str
 
 
-def critical_path(simulation: Simulation) -> list[Link]:
-    """The steps that follow each other without a gap from the start to the end, in order.
+def critical_path(simulation: Simulation) -> list[CriticalStep]:
+    """Return the steps that follow each other without a gap from the start to the end, in order.
 
-    No step of it can take less without the function taking less, unless another path is as long.
+    If one of them gets faster, so does the function, unless another path is as long.
     """
     spans, steps = simulation.spans, simulation.steps
     if not steps:
         return []
-    number = max(range(len(spans)), key=lambda one: spans[one][1])
-    found: list[Link] = []
+    number = max(range(len(spans)), key=lambda step: spans[step][1])
+    path: list[CriticalStep] = []
     while True:
-        link = _before(simulation, number)
-        found.append(link)
-        if link.waited_for is None:
-            return found[::-1]
-        number = link.waited_for
+        step = _critical_step(simulation, number)
+        path.append(step)
+        if step.waited_for is None:
+            return path[::-1]
+        number = step.waited_for
 
 
-def _before(simulation: Simulation, number: int) -> Link:
+def _critical_step(simulation: Simulation, number: int) -> CriticalStep:
+    """Return a step with the reason why it does not start earlier."""
     spans, steps = simulation.spans, simulation.steps
     start, task = spans[number][0], steps[number].task
-    for one in task.after:
-        if spans[one][1] == start:
-            return Link(number, one, "operand")
-    for one in range(number - 1, -1, -1):
-        other = steps[one].task
-        if spans[one][1] == start and (other.waited or other.stream == task.stream):
-            return Link(number, one, "stream" if other.stream == task.stream else "order")
-    # It starts when one does that is written before it, and waits for what that waits for.
-    for one in range(number - 1, -1, -1):
-        if spans[one][0] == start > 0:
-            return Link(number, _before(simulation, one).waited_for, "order")
-    return Link(number, None, "")
+    for operand in task.after:
+        if spans[operand][1] == start:
+            return CriticalStep(number, operand, "operand")
+    for earlier in range(number - 1, -1, -1):
+        before = steps[earlier].task
+        same_stream = before.stream == task.stream
+        if spans[earlier][1] == start and (before.waited or same_stream):
+            return CriticalStep(number, earlier, "stream" if same_stream else "order")
+    # It starts together with an earlier step, so it waits for the step that that one waits for.
+    for earlier in range(number - 1, -1, -1):
+        if spans[earlier][0] == start > 0:
+            return CriticalStep(number, _critical_step(simulation, earlier).waited_for, "order")
+    return CriticalStep(number, None, "")
 
 
 @dataclass(frozen=True)
 class TimeShare:
-    """Time on the critical path.
+    """Time on the critical path due to one cause.
 
     Attributes:
         cause: ``latency``, ``transfer``, ``reduction``, ``local`` (steps that send nothing), or
-            ``shared``: what steps that run beside it take of ports and links.
-        resource: of what, if it has a place on the machine; of latency the part is a port.
+            ``shared`` (steps that run at the same time use the same ports and links).
+        resource: the resource of the machine that takes the time, if any; for latency, a port.
+        time: seconds.
     """
 
     cause: str
@@ -76,39 +79,39 @@ class TimeShare:
 
 
 def time_shares(simulation: Simulation) -> list[TimeShare]:
-    """Where the time goes, the most first; together all of it."""
-    on_path = {link.number for link in critical_path(simulation)}
-    found: dict[tuple[str, Resource | None], float] = {}
-    for piece in simulation.pieces:
-        for number in on_path & piece.running.keys():
-            phase, speed = piece.running[number]
-            time = piece.end - piece.start
-            for cause, resource, part in _causes(
-                phase, speed, simulation.steps[number].sent is None
-            ):
-                found[cause, resource] = found.get((cause, resource), 0.0) + time * part
+    """Return the function's time divided by cause and resource, the largest share first."""
+    on_path = {step.number for step in critical_path(simulation)}
+    times: dict[tuple[str, Resource | None], float] = {}
+    for interval in simulation.intervals:
+        for number in on_path & interval.running.keys():
+            phase, speed = interval.running[number]
+            time = interval.end - interval.start
+            local = simulation.steps[number].sent is None
+            for cause, resource, part in _causes(phase, speed, local):
+                times[cause, resource] = times.get((cause, resource), 0.0) + time * part
             if speed < 1:
-                key = "shared", _fullest(piece, phase)
-                found[key] = found.get(key, 0.0) + time * (1 - speed)
-    each = (TimeShare(*key, time) for key, time in found.items() if time)
-    return sorted(each, key=lambda one: -one.time)
+                key = "shared", _fullest(interval, phase)
+                times[key] = times.get(key, 0.0) + time * (1 - speed)
+    shares = (TimeShare(*key, time) for key, time in times.items() if time)
+    return sorted(shares, key=lambda share: -share.time)
 
 
 def _causes(
     phase: Phase, speed: float, local: bool
 ) -> Iterator[tuple[str, Resource | None, float]]:
+    """Yield the parts of a time that a phase spends on each cause, with the resource."""
     done = speed / phase.time
-    level = None if phase.level is None else (phase.level, Part.PORT)
+    level = None if phase.level is None else (phase.level, ResourceKind.PORT)
     yield "latency", level, done * phase.latency
     yield "transfer", phase.narrowest, done * phase.transfer
     yield "local" if local else "reduction", None, done * phase.work
 
 
-def _fullest(piece: Piece, phase: Phase) -> Resource | None:
-    """Of what a phase uses, what is used up by all that runs."""
+def _fullest(interval: Interval, phase: Phase) -> Resource | None:
+    """Return the resource of a phase that all running phases together use most."""
     used = dict.fromkeys((resource for resource, _ in phase.uses), 0.0)
-    for other, speed in piece.running.values():
-        for resource, part in other.uses:
+    for running, speed in interval.running.values():
+        for resource, part in running.uses:
             if resource in used:
                 used[resource] += part * speed
-    return max(used, key=lambda one: used[one], default=None)
+    return max(used, key=lambda resource: used[resource], default=None)

@@ -1,4 +1,4 @@
-"""Which memory a device needs for a function, from which of its steps to which."""
+"""The memory that a device needs for a function, and the steps between which it needs it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from itertools import groupby
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from collir.cost.programs.schedule import Span
+from collir.cost.programs.schedule import TimeSpan
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results
 from collir.layout import Mesh
 
 AT_END = -1
-"""In the place of a step: when all steps have ended."""
+"""Stands for a step: the time when all steps have ended."""
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of a device.
+    """A buffer in the memory of a device.
 
     Attributes:
         size: bytes.
-        first: the step with whose start it is needed; None: before the first, or ``AT_END``.
-        until: the steps after whose ends it is free; None: never.
+        first: the step from whose start it is needed, or ``AT_END``; None if from the beginning.
+        until: the steps after whose ends it is free; None if it is never free.
     """
 
     size: float
@@ -34,11 +34,14 @@ class Buffer:
 def buffers_of(
     function: FuncOp, mesh: Mesh, where: BufferPlan, number_of: Mapping[Operation, int]
 ) -> Iterator[Buffer]:
-    """What a device holds: arguments throughout, results from when they are first written, the rest
-    until all that read it have ended. What is returned but lies elsewhere is copied in the end.
+    """Yield the buffers that a device holds.
+
+    It holds arguments throughout, results from the step that first writes them, and all other
+    values until the steps that read them have ended. Results that lie in other buffers are copied
+    at the end.
 
     Args:
-        number_of: the steps of the function, numbered.
+        number_of: the number of every step of the function.
     """
 
     def bytes_of(value: SSAValue) -> int:
@@ -52,44 +55,45 @@ def buffers_of(
     written: dict[SSAValue, int] = {}
     read: dict[SSAValue, list[int]] = {}
     for op, number in number_of.items():
-        for value in (where.owner[one] for one in op.operands):
-            read.setdefault(value, []).append(number)
-        for value in (where.owner[one] for one in op.results):
-            whole, _ = where.part_of.get(value, (value, 0))
-            written.setdefault(whole, number)
+        for owner in (where.owner[operand] for operand in op.operands):
+            read.setdefault(owner, []).append(number)
+        for owner in (where.owner[result] for result in op.results):
+            buffer, _ = where.part_of.get(owner, (owner, 0))
+            written.setdefault(buffer, number)
     for value, first in written.items():
         if not isinstance(value, BlockArgument):
             until = None if value in kept else (first, *read.get(value, ()))
             yield Buffer(bytes_of(value), first, until)
 
 
-def held(buffers: Iterable[Buffer], spans: Sequence[Span]) -> list[tuple[float, float]]:
-    """From when on a device holds how many bytes, in order of time.
+def memory_use(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> list[tuple[float, float]]:
+    """Return the bytes that a device holds from each time on, as (time, bytes) in order.
 
-    At one time buffers come and go in the order of their steps; where it holds more in between than
-    before and after, there are two entries.
+    Buffers that are allocated and freed at one time are so in the order of their steps. If a device
+    holds more in between than before and after, there are two entries for that time.
     """
     end = max((end for _, end in spans), default=0.0), len(spans), False
     changes: list[tuple[tuple[float, int, bool], float]] = []
     for buffer in buffers:
         match buffer.first:
             case None:
-                at = 0.0, -1, False
+                start = 0.0, -1, False
             case _ if buffer.first == AT_END:
-                at = end
+                start = end
             case step:
-                at = spans[step][0], step, False
-        changes.append((at, buffer.size))
+                start = spans[step][0], step, False
+        changes.append((start, buffer.size))
         if buffer.until is not None:
-            changes.append((max((spans[one][1], one, True) for one in buffer.until), -buffer.size))
+            freed = max((spans[step][1], step, True) for step in buffer.until)
+            changes.append((freed, -buffer.size))
     changes.sort()
-    found: list[tuple[float, float]] = []
-    now = 0.0
+    use: list[tuple[float, float]] = []
+    held = 0.0
     for time, group in groupby(changes, key=lambda change: change[0][0]):
-        most = before = now
+        most = before = held
         for _, size in group:
-            now += size
-            most = max(most, now)
-        found += [(time, most)] if most > max(before, now) else []
-        found.append((time, now))
-    return found
+            held += size
+            most = max(most, held)
+        use += [(time, most)] if most > max(before, held) else []
+        use.append((time, held))
+    return use

@@ -1,13 +1,14 @@
-"""When the steps of a function run where not all of them are waited for: a simulation by events.
+"""The schedule of steps that may overlap, by a simulation of events.
 
-Operations are issued in the order in which they are written: each once its operands are there, and
-once every step before it that is waited for has ended. It starts then, or once what was issued
-before it on its stream has ended: behind that it is queued, and what is written behind it goes on.
-There is a stream for each level of the machine, and one for what devices do by themselves; a
-collective runs on that of the outermost level it goes through. Those that run at the same time
-share ports and links: where a port is full, all messages that it slows down are equally fast
-(max-min fairness). What happens between two events is computed at once, so a simulation costs what
-its events do, not what its time or its devices are.
+Steps are issued in program order: each one once its operands are ready and once every earlier step
+that is waited for has ended. An issued step joins the queue of its stream, and starts when all
+steps issued before it on that stream have ended; meanwhile later steps may be issued. There is a
+stream for each level of the machine, and one for the work of devices themselves; a collective runs
+on the stream of the outermost level it goes through.
+
+Steps that run at the same time share ports and links. If a port is full, all messages that it slows
+down are equally fast (max-min fairness). Nothing changes between two events, so a simulation costs
+time in proportion to its events, not to the simulated time or the number of devices.
 """
 
 import heapq
@@ -22,14 +23,14 @@ from collir.cost.network.loads import Resource
 
 
 @dataclass(frozen=True)
-class Task:
+class StepTask:
     """A step to be scheduled.
 
     Attributes:
-        phases: what it does, one after the other.
-        stream: what runs on one stream runs one after the other.
-        after: the numbers of the tasks that it needs, all before it.
-        waited: whether what is written behind it starts after its end only.
+        phases: the phases of the step, in order.
+        stream: the number of its stream; the tasks of one stream run one after the other.
+        after: the numbers of the earlier tasks whose results it needs.
+        waited: True if all later tasks wait for its end.
     """
 
     phases: tuple[Phase, ...]
@@ -39,46 +40,56 @@ class Task:
 
     @cached_property
     def time(self) -> float:
-        """Seconds that it takes alone."""
+        """Seconds that it takes if it runs alone."""
         return math.fsum(phase.time for phase in self.phases)
 
     @cached_property
     def busy(self) -> dict[Resource, float]:
         """Seconds that it keeps each resource busy."""
-        found: dict[Resource, float] = {}
+        busy: dict[Resource, float] = {}
         for phase in self.phases:
             for resource, part in phase.uses:
-                found[resource] = found.get(resource, 0.0) + part * phase.time
-        return found
+                busy[resource] = busy.get(resource, 0.0) + part * phase.time
+        return busy
 
     def loads(self, levels: int) -> tuple[float, ...]:
-        """Seconds that it keeps the busiest resource of each level busy, outermost first."""
-        found = [0.0] * levels
+        """Return the seconds that it keeps the busiest resource of each level busy."""
+        busiest = [0.0] * levels
         for (level, _), time in self.busy.items():
-            found[level] = max(found[level], time)
-        return tuple(found)
+            busiest[level] = max(busiest[level], time)
+        return tuple(busiest)
 
 
-Span = tuple[float, float]
-"""When a task starts and ends; seconds from the first start."""
+TimeSpan = tuple[float, float]
+"""The start and the end of a task, in seconds from the first start."""
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A time in which nothing changes: what runs (task, phase) and how fast (1 is as alone)."""
+class Interval:
+    """A stretch of time between two events, in which nothing changes.
+
+    Attributes:
+        start, end: seconds from the first start.
+        running: for each running task, its phase and its speed (1 is full speed).
+    """
 
     start: float
     end: float
     running: Mapping[int, tuple[Phase, float]]
 
 
-Watch = Callable[[Piece], None]
+Observer = Callable[[Interval], None]
 
 
 @dataclass
 class _Running:
-    """A task under way: in which phase, the seconds left of that at full speed, and whether there
-    is anything that it may have to share."""
+    """A running task.
+
+    Attributes:
+        shares: True if the task uses resources that others may use too.
+        index: the number of its current phase.
+        left: the seconds left of the current phase, at full speed.
+    """
 
     phases: tuple[Phase, ...]
     shares: bool
@@ -90,11 +101,11 @@ class _Running:
         return self.phases[self.index]
 
     def rest(self) -> float:
-        """Seconds that are left at full speed."""
+        """Return the seconds left of the task, at full speed."""
         return self.left + math.fsum(phase.time for phase in self.phases[self.index + 1 :])
 
-    def go_on(self, seconds: float) -> bool:
-        """Goes on for so many seconds at full speed, through phases; whether that was all."""
+    def advance(self, seconds: float) -> bool:
+        """Run for some seconds at full speed, through phases; return whether the task ends."""
         if seconds >= self.rest() * (1 - 1e-12):
             return True
         while seconds >= self.left and self.index + 1 < len(self.phases):
@@ -104,8 +115,9 @@ class _Running:
         self.left -= seconds
         return False
 
-    def done(self, seconds: float) -> bool:
-        """Goes on for so many seconds at full speed, at most the phase; whether that was all."""
+    def advance_in_phase(self, seconds: float) -> bool:
+        """Run for some seconds at full speed, at most to the end of the phase; return whether the
+        task ends."""
         self.left -= seconds
         if self.left > 1e-12 * self.phase.time:
             return False
@@ -117,22 +129,21 @@ class _Running:
 
 
 def schedule(
-    tasks: Sequence[Task], as_written: bool = True, watch: Watch | None = None
-) -> list[Span]:
-    """When every task runs.
+    tasks: Sequence[StepTask], as_written: bool = True, watch: Observer | None = None
+) -> list[TimeSpan]:
+    """Return the time span of every task.
 
     Args:
-        as_written: False if a task may be issued before those written before it, where they have
-            to wait for operands and it has not: the order of the starts is then a good one to write
-            them in.
-        watch: called with every piece of time, in order.
+        as_written: False if a task whose operands are ready may be issued before earlier tasks that
+            still wait for theirs. The order of the starts is then a good order for the program.
+        watch: a function that is called with every interval, in order.
     """
-    spans: list[Span] = [(math.inf, math.inf)] * len(tasks)
+    spans: list[TimeSpan] = [(math.inf, math.inf)] * len(tasks)
     running: dict[int, _Running] = {}
     waiting = (_Written if as_written else _Ready)(tasks, spans)
     now = 0.0
     while waiting or running:
-        started = waiting.startable(running, now)
+        started = waiting.start(running, now)
         for number in started:
             phases = tasks[number].phases
             spans[number] = (now, math.inf if phases else now)
@@ -140,38 +151,40 @@ def schedule(
                 shares = any(phase.uses for phase in phases)
                 running[number] = _Running(phases, shares, 0, phases[0].time)
         if not all(tasks[number].phases for number in started):
-            continue  # what takes no time has ended
-        # Whatever waits does so for the end of a task, so what shares nothing runs to its end.
+            continue  # tasks that take no time have ended already
+        # All waiting is for the end of a task, so tasks that share nothing run to the next end.
         if len(running) == 1:
-            now, ended = _alone(running, now, watch)
+            now, ended = _run_alone(running, now, watch)
         elif watch is None and sum(task.shares for task in running.values()) <= 1:
-            now, ended = _apart(running, now)
+            now, ended = _run_apart(running, now)
         else:
-            now, ended = _event(running, now, watch)
+            now, ended = _run_phase(running, now, watch)
         for number in ended:
             del running[number]
             spans[number] = (spans[number][0], now)
     return spans
 
 
-def chain(tasks: Sequence[Task], times: Sequence[float]) -> float:
-    """The seconds of the longest chain of tasks, if each took as long as ``times`` say: behind its
-    operands, what is waited for before it, and what runs before it on its stream."""
+def longest_chain(tasks: Sequence[StepTask], times: Sequence[float]) -> float:
+    """Return the seconds of the longest chain of tasks, if they took the seconds in ``times``.
+
+    A task follows its operands, the earlier tasks that are waited for, and those of its stream.
+    """
     waited = 0.0
     streams: dict[int, float] = {}
     ends: list[float] = []
     for task, time in zip(tasks, times, strict=True):
-        before = (waited, streams.get(task.stream, 0.0), *(ends[one] for one in task.after))
-        ends.append(max(before) + time)
+        starts = (waited, streams.get(task.stream, 0.0), *(ends[number] for number in task.after))
+        ends.append(max(starts) + time)
         streams[task.stream] = ends[-1]
         waited = ends[-1] if task.waited else waited
     return max(ends, default=0.0)
 
 
 class _Written:
-    """Tasks that are issued in the order in which they are written, to wait for their streams."""
+    """The tasks not yet started, which are issued in program order and wait for their streams."""
 
-    def __init__(self, tasks: Sequence[Task], spans: Sequence[Span]):
+    def __init__(self, tasks: Sequence[StepTask], spans: Sequence[TimeSpan]):
         self.tasks, self.spans = tasks, spans
         self.issued = self.started = 0
         self.awaited: int | None = None
@@ -180,109 +193,111 @@ class _Written:
     def __bool__(self) -> bool:
         return self.started < len(self.tasks)
 
-    def startable(self, running: Iterable[int], now: float) -> list[int]:
-        """What can start now; it is taken to."""
+    def start(self, running: Iterable[int], now: float) -> list[int]:
+        """Start the tasks that can start now, and return them."""
         while self.issued < len(self.tasks) and self._can_be_issued(now):
             task = self.tasks[self.issued]
             self.queues.setdefault(task.stream, deque()).append(self.issued)
             self.awaited = self.issued if task.waited else None
             self.issued += 1
         busy = {self.tasks[number].stream for number in running}
-        found = [q.popleft() for stream, q in self.queues.items() if q and stream not in busy]
-        self.started += len(found)
-        return found
+        started = [q.popleft() for stream, q in self.queues.items() if q and stream not in busy]
+        self.started += len(started)
+        return started
 
     def _can_be_issued(self, now: float) -> bool:
         if self.awaited is not None and self.spans[self.awaited][1] > now:
             return False
-        return all(self.spans[one][1] <= now for one in self.tasks[self.issued].after)
+        return all(self.spans[needed][1] <= now for needed in self.tasks[self.issued].after)
 
 
 class _Ready:
-    """Tasks that start as soon as they can, those written first before others."""
+    """The tasks not yet started, which start as soon as possible; ties in program order."""
 
-    def __init__(self, tasks: Sequence[Task], spans: Sequence[Span]):
+    def __init__(self, tasks: Sequence[StepTask], spans: Sequence[TimeSpan]):
         self.tasks, self.spans = tasks, spans
         self.left = len(tasks)
         self.under_way: list[int] = []
         self.missing = [len(task.after) for task in tasks]
         self.users: dict[int, list[int]] = {}
-        self.ready: dict[int, list[int]] = {}  # on each stream, those written first in front
+        self.ready: dict[int, list[int]] = {}  # a heap of task numbers for each stream
         for number, task in enumerate(tasks):
-            for one in task.after:
-                self.users.setdefault(one, []).append(number)
+            for needed in task.after:
+                self.users.setdefault(needed, []).append(number)
             if not task.after:
-                self._is_ready(number)
+                self._add_ready(number)
 
     def __bool__(self) -> bool:
         return self.left > 0
 
-    def _is_ready(self, number: int) -> None:
+    def _add_ready(self, number: int) -> None:
         heapq.heappush(self.ready.setdefault(self.tasks[number].stream, []), number)
 
-    def startable(self, running: Iterable[int], now: float) -> list[int]:
-        """What can start now; it is taken to."""
-        for number in [one for one in self.under_way if self.spans[one][1] <= now]:
-            self.under_way.remove(number)
-            for user in self.users.get(number, ()):
+    def start(self, running: Iterable[int], now: float) -> list[int]:
+        """Start the tasks that can start now, and return them."""
+        for ended in [number for number in self.under_way if self.spans[number][1] <= now]:
+            self.under_way.remove(ended)
+            for user in self.users.get(ended, ()):
                 self.missing[user] -= 1
                 if not self.missing[user]:
-                    self._is_ready(user)
+                    self._add_ready(user)
         busy = {self.tasks[number].stream for number in running}
-        found: list[int] = []
+        started: list[int] = []
         if any(self.tasks[number].waited for number in running):
-            return found
-        first = [queue for stream, queue in self.ready.items() if queue and stream not in busy]
-        for queue in sorted(first):
-            found.append(heapq.heappop(queue))
-            if self.tasks[found[-1]].waited:
+            return started
+        heaps = [heap for stream, heap in self.ready.items() if heap and stream not in busy]
+        for heap in sorted(heaps):
+            started.append(heapq.heappop(heap))
+            if self.tasks[started[-1]].waited:
                 break
-        self.under_way += found
-        self.left -= len(found)
-        return found
+        self.under_way += started
+        self.left -= len(started)
+        return started
 
 
-def _alone(
-    running: dict[int, _Running], now: float, watch: Watch | None
+def _run_alone(
+    running: dict[int, _Running], now: float, watch: Observer | None
 ) -> tuple[float, list[int]]:
-    """Until the one task that runs ends: when that is, and which it is."""
+    """Run the only running task to its end; return its end and its number."""
     ((number, task),) = running.items()
     end = now + task.rest()
     if watch:
         while True:
             phase, until = task.phase, now + task.left
-            last = task.done(task.left)
-            watch(Piece(now, end if last else until, {number: (phase, 1.0)}))
+            last = task.advance_in_phase(task.left)
+            watch(Interval(now, end if last else until, {number: (phase, 1.0)}))
             if last:
                 break
             now = until
     return end, [number]
 
 
-def _apart(running: dict[int, _Running], now: float) -> tuple[float, list[int]]:
-    """Until the next of some tasks ends, of which none slows another down."""
+def _run_apart(running: dict[int, _Running], now: float) -> tuple[float, list[int]]:
+    """Run tasks that do not slow each other down until the first ends; return its end and the
+    numbers of all tasks that end then."""
     passed = min(task.rest() for task in running.values())
-    return now + passed, [n for n, task in running.items() if task.go_on(passed)]
+    return now + passed, [n for n, task in running.items() if task.advance(passed)]
 
 
-def _event(
-    running: dict[int, _Running], now: float, watch: Watch | None
+def _run_phase(
+    running: dict[int, _Running], now: float, watch: Observer | None
 ) -> tuple[float, list[int]]:
-    """Until the next phase ends: when that is, and which tasks end then."""
-    speeds = shares({number: task.phase for number, task in running.items()})
+    """Run all tasks to the next end of a phase; return that time and the tasks that end then."""
+    speeds = fair_speeds({number: task.phase for number, task in running.items()})
     passed = min(task.left / speeds[number] for number, task in running.items())
     if watch and passed:
-        at = {number: (task.phase, speeds[number]) for number, task in running.items()}
-        watch(Piece(now, now + passed, at))
-    ended = [n for n, task in running.items() if task.done(passed * speeds[n])]
+        phases = {number: (task.phase, speeds[number]) for number, task in running.items()}
+        watch(Interval(now, now + passed, phases))
+    ended = [n for n, task in running.items() if task.advance_in_phase(passed * speeds[n])]
     return now + passed, ended
 
 
-def shares(phases: Mapping[int, Phase]) -> dict[int, float]:
-    """How fast phases go that run at the same time: 1 is as fast as alone.
+def fair_speeds(phases: Mapping[int, Phase]) -> dict[int, float]:
+    """Return the speeds of phases that run at the same time; 1 is full speed.
 
-    The rates of all messages rise together, until one is as fast as alone, or a port is full: then
-    those that use it stay as they are (max-min fairness, by progressive filling).
+    They are max-min fair, by progressive filling: the rates of all messages rise together. Once a
+    message reaches full speed, or a port is full, that message or all messages through the port
+    keep their rates, and the others rise on.
     """
     speeds = dict.fromkeys(phases, 1.0)
     free: dict[Resource, float] = {}
@@ -294,13 +309,13 @@ def shares(phases: Mapping[int, Phase]) -> dict[int, float]:
     free = dict.fromkeys(free, 1.0)
     rising = {number: phase for number, phase in phases.items() if phase.uses}
     while rising:
-        pull = _pull(rising.values())
-        fullest = {resource: free[resource] / one for resource, one in pull.items() if one}
-        rate = min((*fullest.values(), *(phase.rate for phase in rising.values())))
-        most = rate * (1 + 1e-12)
-        full = {resource for resource, one in fullest.items() if one <= most}
+        demands = _demands(rising.values())
+        limits = {resource: free[resource] / use for resource, use in demands.items() if use}
+        rate = min((*limits.values(), *(phase.rate for phase in rising.values())))
+        reached = rate * (1 + 1e-12)
+        full = {resource for resource, limit in limits.items() if limit <= reached}
         for number, phase in list(rising.items()):
-            if phase.rate <= most or any(resource in full for resource, _ in phase.uses):
+            if phase.rate <= reached or any(resource in full for resource, _ in phase.uses):
                 del rising[number]
                 speeds[number] = min(1.0, rate / phase.rate)
                 for resource, part in phase.uses:
@@ -308,10 +323,11 @@ def shares(phases: Mapping[int, Phase]) -> dict[int, float]:
     return speeds
 
 
-def _pull(phases: Iterable[Phase]) -> dict[Resource, float]:
-    """What phases use of each resource together, for one byte per second of every message."""
-    pull: dict[Resource, float] = {}
+def _demands(phases: Iterable[Phase]) -> dict[Resource, float]:
+    """Return the part of each resource that phases use together if every message has a rate of one
+    byte per second."""
+    demands: dict[Resource, float] = {}
     for phase in phases:
         for resource, part in phase.uses:
-            pull[resource] = pull.get(resource, 0.0) + part / phase.rate
-    return pull
+            demands[resource] = demands.get(resource, 0.0) + part / phase.rate
+    return demands

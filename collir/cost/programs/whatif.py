@@ -1,4 +1,4 @@
-"""What a simulated function would take if one thing about its machine were better."""
+"""The time that a simulated function would take if one property of its machine were better."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -9,48 +9,55 @@ from typing import Any
 from collir.cost.programs.simulation import Simulation
 from collir.machine import Level, Machine, MachineError
 
-LARGER = 10.0
-"""How many times as large buffers are tried."""
+BUFFER_FACTOR = 10.0
+"""The factor of enlarged buffers."""
 
 
 @dataclass(frozen=True)
-class Change:
-    """What is changed, and what the function then takes; seconds. ``passes`` do it, if they can."""
+class Improvement:
+    """A change that makes a function faster.
+
+    Attributes:
+        what: the change, in words.
+        time: the seconds that the function then takes.
+        passes: the passes that make the change, if there are any.
+    """
 
     what: str
     time: float
     passes: str = ""
 
 
-def improvements(simulation: Simulation) -> list[Change]:
-    """What each change of the machine would bring, the best first: twice the bandwidth of the ports
-    or half the latency of a level, twice the rate at which a device reduces or copies. Those that
-    bring nothing are left out.
+def improvements(simulation: Simulation) -> list[Improvement]:
+    """Return the changes of the machine that make the function faster, the best first.
+
+    The changes are twice the port bandwidth or half the latency of a level, no taper, and twice the
+    rate at which a device reduces or copies.
 
     Raises:
         CostError: see ``step_cost``.
     """
-    each: list[Change] = []
-    for what, better in _machines(simulation.mesh.machine):
-        with suppress(MachineError):  # twice the largest number
-            each.append(Change(what, simulation.on(better()).time))
-    found = [change for change in each if change.time < simulation.time * (1 - 1e-9)]
-    return sorted(found, key=lambda change: change.time)
+    changes: list[Improvement] = []
+    for what, better in _better_machines(simulation.mesh.machine):
+        with suppress(MachineError):  # twice the largest float is infinite
+            changes.append(Improvement(what, simulation.on(better()).time))
+    helpful = [change for change in changes if change.time < simulation.time * (1 - 1e-9)]
+    return sorted(helpful, key=lambda change: change.time)
 
 
-def per_byte(simulation: Simulation) -> float:
-    """What a byte takes in buffers ``LARGER`` times as large, of what it takes now; 0 to 1 or so.
+def large_buffer_ratio(simulation: Simulation) -> float:
+    """Return the time per byte in buffers ``BUFFER_FACTOR`` times as large, relative to now.
 
     Raises:
         CostError: see ``step_cost``.
     """
-    return simulation.scaled(LARGER).time / simulation.time / LARGER
+    return simulation.scaled(BUFFER_FACTOR).time / simulation.time / BUFFER_FACTOR
 
 
-def _machines(machine: Machine) -> Iterator[tuple[str, Callable[[], Machine]]]:
+def _better_machines(machine: Machine) -> Iterator[tuple[str, Callable[[], Machine]]]:
     for index, level in enumerate(machine.levels):
         if level.size > 1:
-            for what, changed in _levels(level):
+            for what, changed in _better_levels(level):
                 yield what, partial(_with_level, machine, index, changed)
     device = machine.device
     if device and device.reduction:
@@ -61,7 +68,7 @@ def _machines(machine: Machine) -> Iterator[tuple[str, Callable[[], Machine]]]:
         yield "twice the bandwidth of memory", partial(_with_device, machine, changed)
 
 
-def _levels(level: Level) -> Iterator[tuple[str, dict[str, Any]]]:
+def _better_levels(level: Level) -> Iterator[tuple[str, dict[str, Any]]]:
     ports = level.ports and tuple(2 * port for port in level.ports)
     yield f"twice the port of {level.name}", {"port": 2 * level.port, "ports": ports}
     if level.latency:

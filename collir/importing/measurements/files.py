@@ -9,7 +9,7 @@ from collir.cost.calibration.values import Sample
 from collir.importing.machines import Place, ReadError
 from collir.importing.measurements import csv_times, nccl_tests, osu, own
 from collir.importing.measurements.tables import Part, Table, Tables, collective, mesh_over
-from collir.machine import Fabric, Machine, fabrics
+from collir.machine import Fabric, Machine, level_fabrics
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _of_hosts(machine: Machine, table: Table) -> tuple[Part, ...]:
     if any(count != per_host for count in table.hosts):
         counts = ", ".join(map(str, table.hosts))
         raise ReadError(f"hosts have {counts} ranks: only as many on each can be used", table.place)
-    kinds = fabrics(machine.levels)
+    kinds = level_fabrics(machine.levels)
     networks = [index for index, kind in enumerate(kinds) if kind is Fabric.NETWORK]
     inner = networks[-1] + 1 if networks else 0
     outside = _filled(machine, 0, inner, len(table.hosts), table, "hosts")

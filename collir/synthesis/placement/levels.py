@@ -16,7 +16,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import machines_of, meshes_of
 from collir.ir.renaming import Renaming
 from collir.layout import Axis, Factor, Mesh
-from collir.machine import Level, LinkKind, Machine, fabrics
+from collir.machine import Level, LinkKind, Machine, level_fabrics
 from collir.synthesis.placement.meshes import change
 
 _KIND = {kind: f"is a {kind}" for kind in LinkKind} | {LinkKind.LINKS: "is a matrix of links"}
@@ -57,7 +57,7 @@ def _machine(op: MachineOp, name: str, sizes: Sequence[int]) -> Machine:
     machine = op.value()
     known = {level.name for level in machine.levels}
     levels: list[Level] = []
-    for level, fabric in zip(machine.levels, fabrics(machine.levels), strict=True):
+    for level, fabric in zip(machine.levels, level_fabrics(machine.levels), strict=True):
         if level.name != name:
             levels.append(level)
             continue

@@ -18,7 +18,7 @@ from collir.ir.names import unused_symbol
 from collir.ir.renaming import Renaming, rename_sub_axes
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Machine
-from collir.machine.model import product
+from collir.machine.model import saturated_product
 from collir.synthesis.p2.matrices import Matrix
 
 
@@ -40,7 +40,9 @@ def part_of(machine: Machine, sizes: Sequence[int]) -> Machine:
 
 def placed(mesh: Mesh, matrix: Matrix) -> Mesh:
     """A mesh with its axes on levels, as a matrix says, of the machine or of a part of it."""
-    machine = part_of(mesh.machine, [product(column) for column in zip(*matrix, strict=True)])
+    machine = part_of(
+        mesh.machine, [saturated_product(column) for column in zip(*matrix, strict=True)]
+    )
     levels = machine.levels
     axes: list[Axis] = []
     for axis, row in zip(mesh.axes, matrix, strict=True):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import StepCost, step_estimate, step_phases
 from collir.cost.programs.cost import stream_of
-from collir.cost.programs.schedule import Task, schedule
+from collir.cost.programs.schedule import StepTask, schedule
 from collir.search import Problem
 from collir.synthesis.programs.paths import Edge, Found, candidate_of
 from collir.synthesis.programs.states import StatePaths
@@ -132,7 +132,7 @@ class Pipelines(Problem[Node]):
         """The stream of a step, and how long it keeps each level busy."""
         model = self.paths.model
         _, estimate = step_estimate(collective, model)
-        task = Task(step_phases(collective, model, estimate), stream_of(collective))
+        task = StepTask(step_phases(collective, model, estimate), stream_of(collective))
         return task.stream, task.loads(len(collective.mesh.machine.levels))
 
     def _node(
@@ -212,13 +212,13 @@ def in_chunks(candidate: Candidate, chunks: int) -> Candidate:
     return replace(candidate, memory=candidate.memory * chunks, pipeline=pipeline)
 
 
-def _tasks(costs: Sequence[StepCost], chunks: int) -> list[Task]:
+def _tasks(costs: Sequence[StepCost], chunks: int) -> list[StepTask]:
     """The steps of every chunk, those of the first one first."""
-    tasks: list[Task] = []
+    tasks: list[StepTask] = []
     for _ in range(chunks):
         for place, cost in enumerate(costs):
             after = (len(tasks) - 1,) if place else ()
-            tasks.append(Task(cost.phases, stream_of(cost.collective), after, waited=False))
+            tasks.append(StepTask(cost.phases, stream_of(cost.collective), after, waited=False))
     return tasks
 
 

@@ -25,7 +25,7 @@ from collir.ir.functions import functions_of, scratch_copy
 from collir.ir.names import unused_symbol
 from collir.ir.progress import activity
 from collir.ir.remarks import remark
-from collir.layout import LayoutError, Mesh, unplaced
+from collir.layout import LayoutError, Mesh, unplaced_message
 from collir.layout.steps import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -193,7 +193,7 @@ def placed_mesh(op: DistOp) -> Mesh:
     """
     mesh = mesh_of(op)
     if not mesh.placed:
-        raise DiagnosticError.at(op, unplaced(mesh))
+        raise DiagnosticError.at(op, unplaced_message(mesh))
     return mesh
 
 

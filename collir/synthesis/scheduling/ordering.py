@@ -22,7 +22,7 @@ from xdsl.ir import Operation
 
 from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.cost import op_cost, stream_of
-from collir.cost.programs.schedule import Task, schedule
+from collir.cost.programs.schedule import StepTask, schedule
 from collir.cost.programs.simulation import local_phases, local_step, sent_phases
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
@@ -48,7 +48,7 @@ class Work:
     """
 
     ops: tuple[Operation, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[StepTask, ...]
 
     def best(self) -> tuple[float, list[int]]:
         """The best order of all that are tried, and its seconds."""
@@ -66,7 +66,7 @@ class Work:
         """Seconds of all tasks, issued in an order."""
         place = {number: index for index, number in enumerate(order)}
         tasks = [
-            Task(task.phases, task.stream, tuple(place[one] for one in task.after), task.waited)
+            StepTask(task.phases, task.stream, tuple(place[one] for one in task.after), task.waited)
             for task in (self.tasks[number] for number in order)
         ]
         return max((end for _, end in schedule(tasks)), default=0.0)
@@ -85,7 +85,7 @@ def work_of(
     """
     mesh, where = mesh_of(function), plan_buffers(function)
     ops: list[Operation] = []
-    tasks: list[Task] = []
+    tasks: list[StepTask] = []
     last: dict[DistOp, tuple[int, ...]] = {}
     steps = steps or _as_written(mesh, model)
     for op, makers in steps_of(function.body.ops, mesh):
@@ -94,13 +94,13 @@ def work_of(
             waited = not op.kind.may_be_async
             for step in steps(op):
                 ops.append(op)
-                tasks.append(Task(sent_phases(step), stream_of(step.collective), after, waited))
+                tasks.append(StepTask(sent_phases(step), stream_of(step.collective), after, waited))
                 after = (len(ops) - 1,)
             last[op] = after  # what it needs itself, if no step of it takes time
         else:
             does = local_phases(local_step(op, mesh, where), mesh.machine.device)
             ops.append(op)
-            tasks.append(Task(does, len(mesh.machine.levels), after))
+            tasks.append(StepTask(does, len(mesh.machine.levels), after))
             last[op] = (len(ops) - 1,)
     return Work(tuple(ops), tuple(tasks))
 
@@ -122,7 +122,7 @@ class _ListSchedule:
     """Tasks in the order in which they are issued, each as early as may be; with ``first``, by
     Johnson's rule."""
 
-    def __init__(self, tasks: Sequence[Task], first: bool):
+    def __init__(self, tasks: Sequence[StepTask], first: bool):
         self.tasks = tasks
         self.users: list[list[int]] = [[] for _ in tasks]
         for number, task in enumerate(tasks):

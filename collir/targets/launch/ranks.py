@@ -13,8 +13,8 @@ import collir
 from collir.dialects.machine import MeshOp
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import meshes_of
-from collir.layout import Mesh, SubAxis, unplaced
-from collir.machine import Fabric, fabrics
+from collir.layout import Mesh, SubAxis, unplaced_message
+from collir.machine import Fabric, level_fabrics
 from collir.targets.code.python_text import comment
 from collir.targets.code.ranks import axes_text
 from collir.targets.launch.hostnames import HostNames
@@ -54,7 +54,7 @@ def meshes(module: ModuleOp, name: str) -> list[MeshOp]:
             module, f"there is no mesh @{name}: the option mesh is {_names(ops)}"
         )
     if without := [op for op in chosen if not op.value().placed]:
-        errors = [DiagnosticError.at(op, unplaced(op.value())) for op in without]
+        errors = [DiagnosticError.at(op, unplaced_message(op.value())) for op in without]
         raise DiagnosticError([found for error in errors for found in error.diagnostics])
     return chosen
 
@@ -206,7 +206,7 @@ class RanksTarget(Target):
                 f"{', '.join(names)}, or {machine.name} where the whole machine is a host",
             )
         else:
-            kinds = enumerate(fabrics(machine.levels))
+            kinds = enumerate(level_fabrics(machine.levels))
             place = max((i for i, kind in kinds if kind is Fabric.NETWORK), default=-1)
         slots = math.prod(level.size for level in machine.levels[place + 1 :])
         return names[place] if place >= 0 else "", slots

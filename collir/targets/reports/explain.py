@@ -9,9 +9,9 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.network.group import CostError
-from collir.cost.programs.critical import Link, TimeShare, critical_path, time_shares
+from collir.cost.programs.critical import CriticalStep, TimeShare, critical_path, time_shares
 from collir.cost.programs.simulation import SimulatedStep, Simulation, simulate
-from collir.cost.programs.whatif import LARGER, Change, improvements, per_byte
+from collir.cost.programs.whatif import BUFFER_FACTOR, Improvement, improvements, large_buffer_ratio
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.functions import meshes_of
 from collir.ir.progress import activity, passes_run
@@ -77,16 +77,16 @@ class ExplainTarget(CostingTarget):
         blocks: list[list[str]] = []
         for one in found:
             decompose = self._pass("decompose")
-            others = [Change("its cheapest program", whole[one.name], decompose)]
+            others = [Improvement("its cheapest program", whole[one.name], decompose)]
             if together[one.name] < whole[one.name] * (1 - TIE):
                 fuse = self._pass("fuse")
-                others.append(Change("its steps in a row as fewer", together[one.name], fuse))
+                others.append(Improvement("its steps in a row as fewer", together[one.name], fuse))
             if in_chunks[one.name] * _LEAST < whole[one.name]:
                 passes = self._pass("decompose", f"chunks={CHUNKS}")
-                others.append(Change("its cheapest in chunks", in_chunks[one.name], passes))
+                others.append(Improvement("its cheapest in chunks", in_chunks[one.name], passes))
             if (moved := elsewhere.get(one.mesh.name)) is not None:
                 passes = f"{self._pass('place', 'again=true')},{decompose}"
-                others.append(Change(placement_text(moved[0]), moved[1][one.name], passes))
+                others.append(Improvement(placement_text(moved[0]), moved[1][one.name], passes))
             blocks.append(explanation(one, others, file, self._pass("simulate")))
         output.write("\n".join("\n".join(lines) + "\n" for lines in blocks))
 
@@ -134,7 +134,9 @@ class ExplainTarget(CostingTarget):
         return (found[0].mesh, there) if better else None
 
 
-def explanation(found: Simulation, others: Sequence[Change], file: str, target: str) -> list[str]:
+def explanation(
+    found: Simulation, others: Sequence[Improvement], file: str, target: str
+) -> list[str]:
     """The lines of a function.
 
     Args:
@@ -167,7 +169,7 @@ def _critical(found: Simulation) -> list[str]:
     ]
 
 
-def _link_row(found: Simulation, link: Link) -> list[str]:
+def _link_row(found: Simulation, link: CriticalStep) -> list[str]:
     start, end = found.spans[link.number]
     before = "" if link.waited_for is None else f" %{found.steps[link.waited_for].result}"
     return [
@@ -208,10 +210,10 @@ def _cause(found: Simulation, one: TimeShare) -> str:
             return "reducing"
 
 
-def _helpful(found: Simulation, others: Sequence[Change], file: str, target: str) -> list[str]:
+def _helpful(found: Simulation, others: Sequence[Improvement], file: str, target: str) -> list[str]:
     try:
         changes = [*improvements(found), *others]
-        byte = per_byte(found)
+        byte = large_buffer_ratio(found)
     except CostError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
     changes = [one for one in changes if found.time > one.time * _LEAST]
@@ -225,7 +227,9 @@ def _helpful(found: Simulation, others: Sequence[Change], file: str, target: str
     lines: list[str] = []
     for one, row in zip(changes, rows, strict=True):
         lines += [row, *([f"    {_command(one.passes, file, target)}"] if one.passes else [])]
-    larger = f"  buffers {LARGER:.0f} times as large: a byte takes {100 * byte:.0f}% of the time"
+    larger = (
+        f"  buffers {BUFFER_FACTOR:.0f} times as large: a byte takes {100 * byte:.0f}% of the time"
+    )
     return ["what would help:", *lines, larger]
 
 

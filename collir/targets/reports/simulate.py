@@ -6,7 +6,7 @@ from typing import IO, Any
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
-from collir.cost.network.loads import Part, Resource
+from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulation import Simulation, simulate
 from collir.targets.reports.cost import CostingTarget, title_of
@@ -54,7 +54,11 @@ def stream_name(found: Simulation, stream: int) -> str:
 def resource_name(found: Simulation, resource: Resource) -> str:
     """Such as ``port of node``."""
     level, part = resource
-    words = {Part.PORT: "port", Part.CORE: "interconnect", Part.LINK: "links"}
+    words = {
+        ResourceKind.PORT: "port",
+        ResourceKind.CORE: "interconnect",
+        ResourceKind.LINK: "links",
+    }
     return f"{words[part]} of {found.mesh.machine.levels[level].name}"
 
 
@@ -123,7 +127,7 @@ def simulation_json(found: Simulation) -> dict[str, Any]:
         "busy_s": [
             {"level": level, "part": str(part), "time_s": found.busy[index, part]}
             for index, level in enumerate(one.name for one in found.mesh.machine.levels)
-            for part in Part
+            for part in ResourceKind
             if (index, part) in found.busy
         ],
         "memory": {

@@ -80,7 +80,7 @@ def _phases(found: Simulation, first: int) -> Iterator[dict[str, Any]]:
         name = _phase_name(phase, step.sent is None)
         return _slice(first + step.task.stream, 1, name, "phase", (start, ends[number]), {})
 
-    for piece in found.pieces:
+    for piece in found.intervals:
         for number, (phase, _) in piece.running.items():
             if number in open_ and open_[number][0] is not phase:
                 yield closed(number)
