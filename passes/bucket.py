@@ -47,8 +47,8 @@ from xdsl.passes import ModulePass
 from collir.cost.model import CostModel
 from collir.ir.remarks import remark
 from collir.synthesis.programs.strategies import SearchOptions
-from collir.synthesis.scheduling.bucketing import RULES, bucket, by_size, up_to
-from collir.synthesis.searching import searching
+from collir.synthesis.scheduling.bucketing import RULES, bucket_collectives, ddp_rule, xla_rule
+from collir.synthesis.searching import search_workers
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,12 @@ class BucketPass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        sized = {"ddp": by_size, "xla": up_to}
+        sized = {"ddp": ddp_rule, "xla": xla_rule}
         rule = sized[self.rule](self.size) if self.size else RULES.get(self.rule)
         model = CostModel(self.model, self.algorithm, self.order)
-        with searching(self.workers):
-            kept = bucket(op, SearchOptions(model, seconds=float(self.limit) or None), rule)
+        with search_workers(self.workers):
+            kept = bucket_collectives(
+                op, SearchOptions(model, seconds=float(self.limit) or None), rule
+            )
         for function, why in kept:
             remark(function, f"{self.name} keeps @{function.sym_name.data}: {why}")

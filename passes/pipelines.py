@@ -17,7 +17,7 @@ Known = Mapping[str, Callable[[], type[ModulePass]]]
 
 
 @dataclass(frozen=True)
-class Position:
+class PipelineEntry:
     """A pass in a pipeline: as it is written behind ``-p``, and why it stands there."""
 
     written: str
@@ -30,7 +30,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class PassPipeline:
     """Passes with a name.
 
     Attributes:
@@ -41,36 +41,36 @@ class Pipeline:
     name: str
     summary: str
     about: str
-    positions: tuple[Position, ...]
+    positions: tuple[PipelineEntry, ...]
 
 
-_CLEAN = Position(
+_CLEAN = PipelineEntry(
     "canonicalize", "what does nothing or is used by nothing need not be looked at by the others"
 )
-_REORDER = Position(
+_REORDER = PipelineEntry(
     "reorder-by-hierarchy",
     "values travel while they are small; steps that a cast or a scale kept apart then stand side "
     "by side, for fuse",
 )
-_BUCKET = Position(
+_BUCKET = PipelineEntry(
     "bucket",
     "small collectives share their latencies; ahead of decompose, which makes steps over single "
     "levels of them and chooses by the size of the buffer",
 )
-_DECOMPOSE = Position(
+_DECOMPOSE = PipelineEntry(
     "decompose",
     "each collective in the cheapest steps over the levels, once it is known how large it is",
 )
-_CLEAN_AGAIN = Position(
+_CLEAN_AGAIN = PipelineEntry(
     "canonicalize", "what the others have left behind goes, so that it is not scheduled"
 )
-_OVERLAP = Position(
+_OVERLAP = PipelineEntry(
     "overlap",
     "a schedule is for the steps that there are in the end; and fuse and bucket leave alone what "
     "is async",
 )
 
-_DEFAULT = Pipeline(
+_DEFAULT = PassPipeline(
     "default",
     "The order that suits most programs: fewer steps, then cheaper ones, then at the same time.",
     "For programs of which nothing is known. It may use more memory than the program as it is "
@@ -78,32 +78,32 @@ _DEFAULT = Pipeline(
     (
         _CLEAN,
         _REORDER,
-        Position(
+        PipelineEntry(
             "fuse",
             "steps that undo or repeat each other go while they still stand side by side as they "
             "were written; of buffers, and of steps over single levels, it would see less",
         ),
-        Position(
+        PipelineEntry(
             "cse",
             "the same step on the same value once, so that it is packed once; behind fuse, which "
             "leaves values alone that are used twice",
         ),
         _BUCKET,
         _DECOMPOSE,
-        Position("cse", "first steps that programs of decompose have in common merge"),
+        PipelineEntry("cse", "first steps that programs of decompose have in common merge"),
         _CLEAN_AGAIN,
         _OVERLAP,
     ),
 )
 
-_DDP = Pipeline(
+_DDP = PassPipeline(
     "ddp",
     "Data parallel training: many gradients, each reduced once it has been computed.",
     "For functions with a reduction for every tensor and nothing behind it but an update, which is "
     "why there is nothing to reorder.",
     (
         _CLEAN,
-        Position(
+        PipelineEntry(
             "fuse", "gradients that are summed over microbatches are reduced once, not each time"
         ),
         _BUCKET,
@@ -113,7 +113,7 @@ _DDP = Pipeline(
     ),
 )
 
-_ZERO = Pipeline(
+_ZERO = PassPipeline(
     "zero",
     "Sharded training (ZeRO, FSDP): gathers and reductions of shards, without whole gradients.",
     "It has no cse, as what is gathered twice is gathered twice so as not to be kept in between; "
@@ -122,7 +122,7 @@ _ZERO = Pipeline(
     (_CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
 )
 
-_LATENCY = Pipeline(
+_LATENCY = PassPipeline(
     "latency",
     "Small buffers, such as activations in inference: few steps one behind the other.",
     "It has no overlap: streams and events, or requests and waits, take longer than small steps "
@@ -130,10 +130,10 @@ _LATENCY = Pipeline(
     (
         _CLEAN,
         _REORDER,
-        Position("fuse", "a step less is a latency less"),
-        Position("cse", "the same for steps that are equal; behind fuse, as in default"),
-        Position("bucket", "collectives that are due at the same time share their latencies"),
-        Position(
+        PipelineEntry("fuse", "a step less is a latency less"),
+        PipelineEntry("cse", "the same for steps that are equal; behind fuse, as in default"),
+        PipelineEntry("bucket", "collectives that are due at the same time share their latencies"),
+        PipelineEntry(
             "decompose",
             "a step becomes several only where that is faster, latencies counted: where fewer of "
             "them cross the slow level",
@@ -142,10 +142,10 @@ _LATENCY = Pipeline(
     ),
 )
 
-PIPELINES: dict[str, Pipeline] = {one.name: one for one in (_DEFAULT, _DDP, _ZERO, _LATENCY)}
+PIPELINES: dict[str, PassPipeline] = {one.name: one for one in (_DEFAULT, _DDP, _ZERO, _LATENCY)}
 
 
-def expanded(passes: str, known: Known) -> tuple[ArgSpec, ...]:
+def expanded_passes(passes: str, known: Known) -> tuple[ArgSpec, ...]:
     """The passes of a specification, with those of a pipeline in place of its name.
 
     Raises:
@@ -182,7 +182,7 @@ class PipelineOption:
     passes: tuple[str, ...]
 
 
-def options_of(pipeline: Pipeline, known: Known) -> dict[str, PipelineOption]:
+def options_of(pipeline: PassPipeline, known: Known) -> dict[str, PipelineOption]:
     """The options of a pipeline by name: those of its passes, with what it sets itself."""
     found: dict[str, PipelineOption] = {}
     for spec in {spec.name: spec for spec in (one.spec for one in pipeline.positions)}.values():

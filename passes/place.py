@@ -30,11 +30,11 @@ from xdsl.passes import ModulePass
 from collir.cost.model import CostModel
 from collir.dialects.machine import MeshOp
 from collir.ir.remarks import remark
-from collir.synthesis.placement.meshes import place, unplaced
+from collir.synthesis.placement.meshes import place, unplaced_meshes
 from collir.synthesis.placement.placements import best_placements
 from collir.synthesis.placement.unplacing import unplace
 from collir.synthesis.placement.weights import weights_of
-from collir.synthesis.searching import searching
+from collir.synthesis.searching import search_workers
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class PlacePass(ModulePass):
                     remark(mesh, f"{what}: {self.name}{{again=true}} places it anew")
                 elif (named := unplace(op, mesh)) is not None:
                     remark(mesh, f"{what}: @{named.sym_name.data} names parts of its axes")
-        for mesh in unplaced(op):
-            with searching(self.workers):
+        for mesh in unplaced_meshes(op):
+            with search_workers(self.workers):
                 found = best_placements(op, mesh, model, 1, float(self.limit) or None, weights)
             if found.found:
                 place(mesh, found.found[0].mesh)

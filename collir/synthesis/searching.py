@@ -65,7 +65,7 @@ def session() -> Generator[None]:
 
 
 @contextmanager
-def searching(workers: int) -> Generator[None]:
+def search_workers(workers: int) -> Generator[None]:
     """Give each long search inside so many workers."""
     shared = _session.get() or Session()
     before, shared.workers = shared.workers, workers
@@ -144,7 +144,7 @@ def gap_of(best: float | None, bound: float | None) -> float | None:
     return max(0.0, 1 - bound / best)
 
 
-def cut_off(
+def remark_cut_off(
     item: Operation, what: str, ended: str, seconds: float | None, gap: float | None = None
 ) -> None:
     """Make a remark that a search was cut off, or leave that to ``grouped_remarks``.

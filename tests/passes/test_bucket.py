@@ -22,7 +22,7 @@ from collir.cost.programs.simulation import simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.layout import Mesh
-from collir.synthesis.scheduling.bucketing import RULES, Bucketable, earliest, up_to
+from collir.synthesis.scheduling.bucketing import RULES, Bucketable, earliest_buckets, xla_rule
 
 # --- the rules ----------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ def test_the_earliest_is_that_of_all(data: st.DataObject, count: int) -> None:
     best = min(end(group, one) for one in partitions(count) if allowed(one))
     for rule in RULES.values():
         assert allowed(rule(group))
-    assert end(group, earliest(group)) == pytest.approx(best)
+    assert end(group, earliest_buckets(group)) == pytest.approx(best)
 
 
 def test_rules_of_sizes() -> None:
@@ -80,7 +80,7 @@ def test_rules_of_sizes() -> None:
     group = group_of([mib // 2, mib // 2, 20 * mib, 4 * mib, 2 * mib, mib], [0] * 6, [-1] * 6)
     assert RULES["ddp"](group) == [range(2), range(2, 5), range(5, 6)]
     assert RULES["xla"](group) == [range(6)]
-    assert up_to(6 * mib)(group) == [range(2), range(2, 3), range(3, 5), range(5, 6)]
+    assert xla_rule(6 * mib)(group) == [range(2), range(2, 3), range(3, 5), range(5, 6)]
 
 
 # --- random programs ----------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, Machine
-from collir.synthesis.p2.candidates import enumerated
-from collir.synthesis.p2.enumerate import Reading
+from collir.synthesis.p2.candidates import p2_candidates
+from collir.synthesis.p2.enumerate import RuleReading
 from collir.synthesis.programs.strategies import STRATEGIES
 
 CLUSTER = """\
@@ -40,11 +40,11 @@ def two_levels(nodes: int, gpus: int) -> Mesh:
 
 @pytest.mark.parametrize(
     ("reading", "number"),
-    [(Reading.MASTER_ALL_REDUCE, 47), (Reading.LITERAL, 93), (Reading.NO_MASTER, 39)],
+    [(RuleReading.MASTER_ALL_REDUCE, 47), (RuleReading.LITERAL, 93), (RuleReading.NO_MASTER, 39)],
 )
-def test_the_numbers_of_the_paper(reading: Reading, number: int) -> None:
+def test_the_numbers_of_the_paper(reading: RuleReading, number: int) -> None:
     for sizes in ((2, 4), (2, 16), (4, 3)):
-        found = enumerated(all_reduce(two_levels(*sizes)), CostModel("p2"), reading=reading)
+        found = p2_candidates(all_reduce(two_levels(*sizes)), CostModel("p2"), reading=reading)
         assert len(found) == number
         assert [one.time for one in found] == pytest.approx(sorted(one.time for one in found))
 
@@ -52,7 +52,7 @@ def test_the_numbers_of_the_paper(reading: Reading, number: int) -> None:
 def test_scatter_reduce_gather_is_the_best_of_large_buffers() -> None:
     """On two levels, as the paper finds; it costs what the step by step formulas say."""
     mesh, size, model = two_levels(2, 16), 2**31, CostModel("p2")
-    best = enumerated(all_reduce(mesh, size), model)[0]
+    best = p2_candidates(all_reduce(mesh, size), model)[0]
     assert [(s.collective.kind, s.collective.axes) for s in best.costs] == [
         ("reduce_scatter", ("data.gpu",)),
         ("all_reduce", ("data.node",)),
@@ -71,7 +71,7 @@ def test_no_strategy_of_decompose_is_cheaper(rng: random.Random) -> None:
     text = _module(mesh, tuple(mesh.by_name))
     model = rng.choice(["p2", "alpha-beta"])
     step = Collective("all_reduce", mesh, tuple(mesh.by_name), 4.0 * 2**10 * mesh.devices)
-    best = enumerated(step, CostModel(model), size=5)[0]
+    best = p2_candidates(step, CostModel(model), size=5)[0]
     assert best.time <= step_cost(step, CostModel(model)).time * (1 + 1e-9)
     levels = len({mesh.by_name[axis].level for axis in mesh.by_name})
     for strategy in STRATEGIES:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collir.synthesis.p2.dsl import (
-    Collective,
+    CollectiveKind,
     DslError,
     Form,
     InsideGroup,
@@ -56,9 +56,9 @@ def test_master() -> None:
 
 def test_forms() -> None:
     assert list(forms(2)) == [InsideGroup(), Parallel(0), Parallel(1), Master(0), Master(1)]
-    step = Instruction(2, Master(0), Collective.ALL_REDUCE)
+    step = Instruction(2, Master(0), CollectiveKind.ALL_REDUCE)
     assert str(step) == "(2, Master(0), all_reduce)"
-    assert str(Instruction(1, InsideGroup(), Collective.REDUCE)) == "(1, InsideGroup, reduce)"
+    assert str(Instruction(1, InsideGroup(), CollectiveKind.REDUCE)) == "(1, InsideGroup, reduce)"
 
 
 @pytest.mark.parametrize(

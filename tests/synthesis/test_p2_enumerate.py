@@ -9,53 +9,66 @@ import numpy as np
 import pytest
 
 from collir.semantics.reference import chunks as oracle
-from collir.synthesis.p2.dsl import Collective, Groups, Instruction, Parallel, forms, groups
-from collir.synthesis.p2.enumerate import Enumerator, Reading, instructions, programs, shrunk
+from collir.synthesis.p2.dsl import (
+    CollectiveKind,
+    DeviceGroups,
+    Instruction,
+    Parallel,
+    forms,
+    groups,
+)
+from collir.synthesis.p2.enumerate import (
+    Enumerator,
+    RuleReading,
+    instructions,
+    programs,
+    shrunk_hierarchy,
+)
 from collir.synthesis.p2.semantics import Chunks
 
 FLAT = {1: 1, 2: 2}
 TWO_LEVELS = {
-    Reading.LITERAL: {1: 1, 2: 4, 3: 24, 4: 42, 5: 22},
-    Reading.MASTER_ALL_REDUCE: {1: 1, 2: 4, 3: 20, 4: 22},
-    Reading.NO_MASTER: {1: 1, 2: 4, 3: 16, 4: 18},
+    RuleReading.LITERAL: {1: 1, 2: 4, 3: 24, 4: 42, 5: 22},
+    RuleReading.MASTER_ALL_REDUCE: {1: 1, 2: 4, 3: 20, 4: 22},
+    RuleReading.NO_MASTER: {1: 1, 2: 4, 3: 16, 4: 18},
 }
 
 
-def lengths(hierarchy: tuple[int, ...], reading: Reading, size: int = 5) -> dict[int, int]:
+def lengths(hierarchy: tuple[int, ...], reading: RuleReading, size: int = 5) -> dict[int, int]:
     found = list(programs(hierarchy, size, reading))
     assert found == sorted(found, key=len)
     assert len(set(found)) == len(found)
     return dict(Counter(map(len, found)))
 
 
-@pytest.mark.parametrize("reading", Reading)
+@pytest.mark.parametrize("reading", RuleReading)
 @pytest.mark.parametrize("hierarchy", [(1, 2), (1, 16), (1, 1, 4), (1, 6, 1)], ids=str)
-def test_one_effective_level(hierarchy: tuple[int, ...], reading: Reading) -> None:
+def test_one_effective_level(hierarchy: tuple[int, ...], reading: RuleReading) -> None:
     assert lengths(hierarchy, reading) == FLAT
 
 
-@pytest.mark.parametrize("reading", Reading)
+@pytest.mark.parametrize("reading", RuleReading)
 @pytest.mark.parametrize(
     "hierarchy", [(1, 2, 2), (1, 2, 3), (1, 5, 2), (1, 16, 2), (1, 2, 16), (1, 3, 1, 4)], ids=str
 )
-def test_two_levels_whatever_the_factors(hierarchy: tuple[int, ...], reading: Reading) -> None:
+def test_two_levels_whatever_the_factors(hierarchy: tuple[int, ...], reading: RuleReading) -> None:
     assert lengths(hierarchy, reading) == TWO_LEVELS[reading]
 
 
 def test_totals_of_two_levels() -> None:
-    totals = [sum(TWO_LEVELS[reading].values()) for reading in Reading]
+    totals = [sum(TWO_LEVELS[reading].values()) for reading in RuleReading]
     assert totals == [93, 47, 39]
 
 
 @pytest.mark.parametrize("factors", [(2, 2, 2), (2, 3, 2), (2, 2, 4)], ids=str)
 def test_three_levels(factors: tuple[int, ...]) -> None:
-    found = lengths((1, *factors), Reading.MASTER_ALL_REDUCE)
+    found = lengths((1, *factors), RuleReading.MASTER_ALL_REDUCE)
     assert found == {1: 1, 2: 6, 3: 50, 4: 205, 5: 563}
     assert sum(found.values()) == 825
 
 
-@pytest.mark.parametrize("reading", Reading)
-def test_nothing_crosses_the_root(reading: Reading) -> None:
+@pytest.mark.parametrize("reading", RuleReading)
+def test_nothing_crosses_the_root(reading: RuleReading) -> None:
     assert lengths((2, 2), reading) == {}
 
 
@@ -63,8 +76,8 @@ def test_one_device_has_nothing_to_do() -> None:
     assert list(programs((1, 1))) == [()]
 
 
-@pytest.mark.parametrize("reading", Reading)
-def test_counting_is_as_listing(reading: Reading) -> None:
+@pytest.mark.parametrize("reading", RuleReading)
+def test_counting_is_as_listing(reading: RuleReading) -> None:
     found = Enumerator((1, 2, 2, 2), reading)
     listed = Counter(map(len, found.programs(4)))
     assert [found.count(length) for length in range(5)] == [listed[n] for n in range(5)]
@@ -72,13 +85,13 @@ def test_counting_is_as_listing(reading: Reading) -> None:
 
 def test_no_program_is_longer_than_the_longest() -> None:
     """The numbers of programs of every length: the languages are finite."""
-    two, three = Enumerator((1, 2, 2), Reading.LITERAL), Enumerator((1, 2, 2, 2))
+    two, three = Enumerator((1, 2, 2), RuleReading.LITERAL), Enumerator((1, 2, 2, 2))
     assert [two.count(n) for n in range(6, 12)] == [0] * 6
     assert [three.count(n) for n in range(6, 12)] == [537, *[0] * 5]
 
 
-@pytest.mark.parametrize("reading", Reading)
-def test_instructions_differ_in_groups_or_collective(reading: Reading) -> None:
+@pytest.mark.parametrize("reading", RuleReading)
+def test_instructions_differ_in_groups_or_collective(reading: RuleReading) -> None:
     hierarchy = (1, 2, 1, 3, 2)
     found = instructions(hierarchy, reading)
     lowered = {(s.collective, groups(hierarchy, s.slice, s.form)) for s in found}
@@ -87,9 +100,9 @@ def test_instructions_differ_in_groups_or_collective(reading: Reading) -> None:
         (collective, groups(hierarchy, level, form))
         for level in range(len(hierarchy))
         for form in forms(level)
-        for collective in Collective
+        for collective in CollectiveKind
     }
-    if reading is Reading.LITERAL:
+    if reading is RuleReading.LITERAL:
         assert lowered == {(c, g) for c, g in every if g}
     else:
         assert lowered < every
@@ -106,7 +119,9 @@ def as_matrices(chunks: Chunks, state: tuple[int, ...]) -> oracle.State:
     return out
 
 
-def by_oracle(state: oracle.State, collective: Collective, of: Groups) -> oracle.State | None:
+def by_oracle(
+    state: oracle.State, collective: CollectiveKind, of: DeviceGroups
+) -> oracle.State | None:
     try:
         return oracle.step(state, collective.value, of)
     except oracle.ChunkError:
@@ -120,7 +135,7 @@ def test_states_are_those_of_the_oracle(hierarchy: tuple[int, ...]) -> None:
     chunks = Chunks(prod(hierarchy))
     steps = [
         (s.collective, groups(hierarchy, s.slice, s.form))
-        for s in instructions(hierarchy, Reading.LITERAL)
+        for s in instructions(hierarchy, RuleReading.LITERAL)
     ]
     seen: set[tuple[int, ...]] = set()
     for _ in range(40):
@@ -150,7 +165,7 @@ def test_programs_are_what_the_oracle_finds_by_trying_all(size: int, expected: i
     hierarchy = (1, 2, 2)
     every = {
         (collective, of)
-        for level, collective in product(range(3), Collective)
+        for level, collective in product(range(3), CollectiveKind)
         for form in forms(level)
         if (of := groups(hierarchy, level, form))
     }
@@ -166,7 +181,7 @@ def test_programs_are_what_the_oracle_finds_by_trying_all(size: int, expected: i
     found = {program for program, state in frontier if np.array_equal(state, goal)}
     listed = {
         tuple((s.collective, groups(hierarchy, s.slice, s.form)) for s in program)
-        for program in programs(hierarchy, size, Reading.LITERAL)
+        for program in programs(hierarchy, size, RuleReading.LITERAL)
         if len(program) == size
     }
     assert found == listed
@@ -178,9 +193,9 @@ SHRUNK = [(1, 4, 4), (1, 5, 6), (1, 7, 2), (1, 2, 8), (1, 4, 2, 2), (1, 2, 4, 3)
 
 @pytest.mark.parametrize("hierarchy", SHRUNK, ids=str)
 def test_smaller_factors_have_the_same_programs(hierarchy: tuple[int, ...]) -> None:
-    assert shrunk(hierarchy) != hierarchy
-    for reading in Reading:
-        found = list(programs(shrunk(hierarchy), 5, reading))
+    assert shrunk_hierarchy(hierarchy) != hierarchy
+    for reading in RuleReading:
+        found = list(programs(shrunk_hierarchy(hierarchy), 5, reading))
         assert found == list(programs(hierarchy, 5, reading))
 
 
@@ -188,8 +203,8 @@ def test_the_programs_of_two_nodes_start_with_the_flat_one() -> None:
     found = programs((1, 2, 16))
     assert [str(step) for step in next(found)] == ["(0, InsideGroup, all_reduce)"]
     hierarchical = (
-        Instruction(1, next(forms(1)), Collective.REDUCE_SCATTER),
-        Instruction(1, Parallel(0), Collective.ALL_REDUCE),
-        Instruction(1, next(forms(1)), Collective.ALL_GATHER),
+        Instruction(1, next(forms(1)), CollectiveKind.REDUCE_SCATTER),
+        Instruction(1, Parallel(0), CollectiveKind.ALL_REDUCE),
+        Instruction(1, next(forms(1)), CollectiveKind.ALL_GATHER),
     )
     assert hierarchical in found

@@ -8,9 +8,9 @@ import pytest
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.machine import Level, Machine
 from collir.semantics.reference.devices import coordinate, groups
-from collir.synthesis.p2.dsl import Collective, Group, span
-from collir.synthesis.p2.enumerate import Reading, instructions, programs
-from collir.synthesis.p2.lower import Numbering, Reduction, Step, SubAxes, matrix_of
+from collir.synthesis.p2.dsl import CollectiveKind, DeviceGroup, span
+from collir.synthesis.p2.enumerate import RuleReading, instructions, programs
+from collir.synthesis.p2.lower import LoweredStep, Numbering, ReducedFactors, SubAxes, matrix_of
 from collir.synthesis.p2.matrices import Matrix, matrices
 
 Buffer = dict[int, int]
@@ -23,31 +23,31 @@ def summed(buffers: list[Buffer]) -> Buffer:
     return {c: sum(buffer[c] for buffer in buffers) for c in buffers[0]}
 
 
-def run(step: Step, devices: list[Buffer]) -> None:
+def run(step: LoweredStep, devices: list[Buffer]) -> None:
     """A step with real numbers, by what the collectives do."""
     for group in step.groups:
         held = [devices[rank] for rank in group]
         assert any(held)
         match step.collective:
-            case Collective.ALL_REDUCE:
+            case CollectiveKind.ALL_REDUCE:
                 after = [summed(held)] * len(group)
-            case Collective.REDUCE:
+            case CollectiveKind.REDUCE:
                 after = [summed(held), *[{} for _ in group[1:]]]
-            case Collective.REDUCE_SCATTER:
+            case CollectiveKind.REDUCE_SCATTER:
                 total = sorted(summed(held).items())
                 share = len(total) // len(group)
                 after = [dict(total[i * share : (i + 1) * share]) for i in range(len(group))]
-            case Collective.ALL_GATHER:
+            case CollectiveKind.ALL_GATHER:
                 gathered = {c: v for buffer in held for c, v in buffer.items()}
                 assert len(gathered) == sum(map(len, held))
                 after = [gathered] * len(group)
-            case Collective.BROADCAST:
+            case CollectiveKind.BROADCAST:
                 after = [held[0]] * len(group)
         for rank, buffer in zip(group, after, strict=True):
             devices[rank] = dict(buffer)
 
 
-def reduction_groups(mesh: Mesh, axes: list[str]) -> list[Group]:
+def reduction_groups(mesh: Mesh, axes: list[str]) -> list[DeviceGroup]:
     return [tuple(group) for group in groups(mesh, axes)]
 
 
@@ -80,7 +80,7 @@ CASES = [
 def test_every_program_reduces(
     matrix: Matrix, reduced: tuple[int, ...], numbering: Numbering
 ) -> None:
-    reduction = Reduction.of_axes(matrix, reduced, numbering)
+    reduction = ReducedFactors.of_axes(matrix, reduced, numbering)
     mesh = mesh_of(matrix)
     sub_axes = [name for i in reduced for name in mesh.of_axis["abcd"[i]]]
     chunks = mesh.group_size(sub_axes)
@@ -91,7 +91,7 @@ def test_every_program_reduces(
         for rank in group:
             expected[rank] = summed([inputs[other] for other in group])
     size = 4 if len(matrix[0]) > 2 else 5
-    for program in programs(reduction.hierarchy, size, Reading.LITERAL):
+    for program in programs(reduction.hierarchy, size, RuleReading.LITERAL):
         devices = [dict(buffer) for buffer in inputs]
         for step in reduction.lower(program):
             run(step, devices)
@@ -104,8 +104,8 @@ def test_sub_axes_are_the_groups(
     matrix: Matrix, reduced: tuple[int, ...], numbering: Numbering
 ) -> None:
     mesh = mesh_of(matrix)
-    reduction = Reduction.of_axes(matrix, reduced, numbering)
-    for instruction in instructions(reduction.hierarchy, Reading.LITERAL):
+    reduction = ReducedFactors.of_axes(matrix, reduced, numbering)
+    for instruction in instructions(reduction.hierarchy, RuleReading.LITERAL):
         (step,) = reduction.lower((instruction,))
         sub_axes = reduction.over(instruction, mesh)
         if sub_axes is None:
@@ -129,8 +129,8 @@ def test_groups_that_are_no_sub_axes_are_none_of_any(
 ) -> None:
     """Where there are no sub-axes, the groups are not those of any set of sub-axes."""
     mesh = mesh_of(matrix)
-    reduction = Reduction.of_axes(matrix, reduced, Numbering.AXES)
-    for instruction in instructions(reduction.hierarchy, Reading.NO_MASTER):
+    reduction = ReducedFactors.of_axes(matrix, reduced, Numbering.AXES)
+    for instruction in instructions(reduction.hierarchy, RuleReading.NO_MASTER):
         if reduction.over(instruction, mesh) is not None:
             continue
         (step,) = reduction.lower((instruction,))
@@ -149,7 +149,7 @@ def test_numbering_by_hardware_finds_the_node() -> None:
     mesh = mesh_of(SCATTERED)
     in_node = {tuple(group) for group in groups(mesh, ["a.l1", "c.l1"])}
     for numbering in Numbering:
-        reduction = Reduction.of_axes(SCATTERED, [0, 2], numbering)
+        reduction = ReducedFactors.of_axes(SCATTERED, [0, 2], numbering)
         assert reduction.hierarchy == (1, 2, 16)
         steps = reduction.lower(instructions(reduction.hierarchy))
         blocks = [{tuple(sorted(group)) for group in step.groups} for step in steps]
@@ -158,12 +158,12 @@ def test_numbering_by_hardware_finds_the_node() -> None:
 
 def test_sub_axes_and_roots_by_name() -> None:
     mesh = mesh_of(((1, 2, 2), (2, 1, 3)))
-    reduction = Reduction.of_mesh(mesh, ["a.l1", "a.l2", "b.l2"], Numbering.HARDWARE)
+    reduction = ReducedFactors.of_mesh(mesh, ["a.l1", "a.l2", "b.l2"], Numbering.HARDWARE)
     assert reduction.hierarchy == (1, 1, 2, 6)
     found = {
         str(step.form): reduction.over(step, mesh)
         for step in instructions(reduction.hierarchy)
-        if step.slice == 2 and step.collective is Collective.ALL_REDUCE
+        if step.slice == 2 and step.collective is CollectiveKind.ALL_REDUCE
     }
     assert found == {
         "InsideGroup": SubAxes(("a.l2", "b.l2")),
@@ -179,16 +179,16 @@ def test_matrices_of_meshes() -> None:
 
 def test_a_sub_axis_that_does_not_exist_is_refused() -> None:
     with pytest.raises(MeshError, match=r"no sub-axis 'a\.l0'"):
-        Reduction.of_mesh(mesh_of(((1, 2),)), ["a.l1", "a.l0"])
+        ReducedFactors.of_mesh(mesh_of(((1, 2),)), ["a.l1", "a.l0"])
 
 
 def test_a_mesh_without_a_placement_is_refused() -> None:
     mesh = Mesh("m", Machine("machine", (Level("l0", 2, 1e9, 0.0),)), (Axis("a", 2),))
     with pytest.raises(MeshError, match="not placed"):
-        Reduction.of_mesh(mesh, ["a"])
+        ReducedFactors.of_mesh(mesh, ["a"])
     step = instructions((1, 2))[0]
     with pytest.raises(MeshError, match="not placed"):
-        Reduction.of_axes(((2,),), [0]).over(step, mesh)
+        ReducedFactors.of_axes(((2,),), [0]).over(step, mesh)
 
 
 MEASURED = [
@@ -206,7 +206,7 @@ MEASURED = [
 @pytest.mark.parametrize(("axes", "reduced", "total"), MEASURED, ids=str)
 def test_published_totals(axes: tuple[int, ...], reduced: int, total: int) -> None:
     found = [
-        sum(1 for _ in programs(Reduction.of_axes(matrix, [reduced]).hierarchy))
+        sum(1 for _ in programs(ReducedFactors.of_axes(matrix, [reduced]).hierarchy))
         for matrix in matrices((2, 16), axes)
     ]
     assert sum(found) == total

@@ -38,8 +38,13 @@ from collir.search import k_best
 from collir.syntax.reader import read
 from collir.syntax.writer import write
 from collir.synthesis.p2.matrices import count
-from collir.synthesis.placement.meshes import unplaced
-from collir.synthesis.placement.placements import Matrices, Partial, best_placements, functions_on
+from collir.synthesis.placement.meshes import unplaced_meshes
+from collir.synthesis.placement.placements import (
+    PartialMatrix,
+    PlacementProblem,
+    best_placements,
+    functions_on,
+)
 from collir.tools.api import run_passes
 
 TWO = """\
@@ -75,7 +80,7 @@ def test_placing_changes_no_result(rng: random.Random) -> None:
     before = read(write(random_program(rng)), "x.coll")
     after = run_passes(before.clone(), "place")
     verify(after)
-    assert not unplaced(after)
+    assert not unplaced_meshes(after)
     assert write(read(write(after))) == write(after)
     for old, new in zip(functions_of(before), functions_of(after), strict=True):
         assert agree(
@@ -107,7 +112,7 @@ def test_the_best_placement_is_the_cheapest_one_written_by_hand(
     rng: random.Random, model: str
 ) -> None:
     module = random_program(rng)
-    [op] = unplaced(module)
+    [op] = unplaced_meshes(module)
     text = write(module)
     mesh = op.value()
     placements = best_placements(module, op, CostModel(model), top=1000)
@@ -134,7 +139,7 @@ def test_the_best_placement_is_the_cheapest_one_written_by_hand(
 
 def test_the_larger_reduction_gets_the_faster_links() -> None:
     module = read(TWO)
-    [op] = unplaced(module)
+    [op] = unplaced_meshes(module)
     found = best_placements(module, op, CostModel("alpha-beta", order="written"))
     assert found.count == 3 and found.proven
     assert [one.matrix for one in found.found] == [
@@ -147,7 +152,7 @@ def test_the_larger_reduction_gets_the_faster_links() -> None:
 def test_a_limit_of_time_returns_the_best_so_far_and_says_so() -> None:
     text = TWO.replace("node[4]", "node[64]").replace("gpu[4]", "gpu[64]")
     module = read(text.replace("data = 4, model = 4", "data = 64, model = 8, more = 8"))
-    [op] = unplaced(module)
+    [op] = unplaced_meshes(module)
     found = best_placements(module, op, CostModel("alpha-beta", order="written"), seconds=0.05)
     assert not found.proven
     assert found.count > len(found.found) > 0
@@ -157,12 +162,12 @@ def test_placements_that_an_algorithm_does_not_fit_are_left_out() -> None:
     """Trees have no cost on rings."""
     ring = TWO.replace("3 us }", "3 us, kind = ring }")
     module = read(ring.replace("over data", "over data using binary_tree"))
-    [op] = unplaced(module)
+    [op] = unplaced_meshes(module)
     found = best_placements(module, op, CostModel("alpha-beta", order="written"))
     assert [one.matrix for one in found.found] == [((4, 1), (1, 4))]
     both = ring.replace("20 us }", "20 us, kind = ring }")
     module = read(both.replace("over data", "over data using binary_tree"))
-    [op] = unplaced(module)
+    [op] = unplaced_meshes(module)
     with pytest.raises(collir.DiagnosticError, match="trees are not costed"):
         best_placements(module, op, CostModel("alpha-beta", order="written"))
 
@@ -170,12 +175,12 @@ def test_placements_that_an_algorithm_does_not_fit_are_left_out() -> None:
 def test_what_has_no_cost_is_left_out_at_the_end_of_the_time_too() -> None:
     ring = TWO.replace("3 us }", "3 us, kind = ring }")
     module = read(ring.replace("over data", "over data using binary_tree"))
-    [op] = unplaced(module)
-    search = Matrices(
+    [op] = unplaced_meshes(module)
+    search = PlacementProblem(
         functions_on(module, "m"), op.value(), CostModel("alpha-beta", order="written"), {}
     )
 
-    def visit(node: Partial) -> None:
+    def visit(node: PartialMatrix) -> None:
         search.bound(node)
         for child in search.children(node):
             visit(child)
@@ -188,7 +193,7 @@ def test_what_has_no_cost_is_left_out_at_the_end_of_the_time_too() -> None:
 
 def test_weights_say_how_often_a_function_runs() -> None:
     module = read(TWO)
-    [op] = unplaced(module)
+    [op] = unplaced_meshes(module)
     plain = best_placements(module, op, CostModel("alpha-beta", order="written"))
     heavy = best_placements(
         module, op, CostModel("alpha-beta", order="written"), weights={"acts": 1000.0}
@@ -203,7 +208,7 @@ def test_a_smaller_mesh_gets_the_best_part_of_its_machine() -> None:
     text = TWO.replace("data = 4, model = 4", "data = 2, model = 3")
     text = text.replace("64@model", "96@model")
     module = read(text)
-    [op] = unplaced(module)
+    [op] = unplaced_meshes(module)
     found = best_placements(module, op, CostModel("alpha-beta", order="written"))
     parts = {tuple(level.size for level in one.mesh.machine.levels) for one in found.found}
     assert parts == {(2, 3), (3, 2)} and found.count == 2
@@ -277,17 +282,17 @@ def test_bounds_are_no_more_than_what_placements_cost(model: str) -> None:
 
         def matrices(
             module: ModuleOp = module, mesh: Mesh = mesh, weights: dict[str, float] = weights
-        ) -> Matrices:
-            return Matrices(functions_on(module, "m"), mesh, CostModel(model), weights)
+        ) -> PlacementProblem:
+            return PlacementProblem(functions_on(module, "m"), mesh, CostModel(model), weights)
 
         search = matrices()
         if not search.parts:
             continue
 
         def least(
-            node: Partial,
-            search: Matrices = search,
-            matrices: Callable[[], Matrices] = matrices,
+            node: PartialMatrix,
+            search: PlacementProblem = search,
+            matrices: Callable[[], PlacementProblem] = matrices,
         ) -> float:
             """The cheapest placement below a node; every node on the way promises no more."""
             closed = 0.0 if node.looked else matrices().bound(node)
@@ -307,7 +312,7 @@ def test_the_best_placement_is_the_best_of_all(model: str) -> None:
     for _ in range(30):
         mesh = some_mesh(rng)
         module = module_of([mesh], [one_operation(rng, mesh, f"f{index}") for index in range(2)])
-        [op] = unplaced(module)
+        [op] = unplaced_meshes(module)
         try:
             all_ = best_placements(module, op, CostModel(model), top=10**6)
         except collir.DiagnosticError:
@@ -344,8 +349,8 @@ func @h(%x: bf16[65536@(a, d, c), 65536@b]) -> bf16[65536@(a, d), 65536@b] on @m
 @pytest.mark.parametrize("model", ["alpha-beta", "p2"])
 def test_on_many_levels_few_matrices_are_costed(model: str) -> None:
     module = read(MANY)
-    [op] = unplaced(module)
-    search = Matrices(functions_on(module, "m"), op.value(), CostModel(model), {})
+    [op] = unplaced_meshes(module)
+    search = PlacementProblem(functions_on(module, "m"), op.value(), CostModel(model), {})
     outcome = k_best(search, 1, order="best-first", progress=False)
     assert outcome.status == "optimal"
     assert len(search.costed) < 50 < count([4, 8, 16, 16, 16], [64, 16, 16, 8]) == 43758

@@ -14,7 +14,7 @@ from collir.ir.diagnostics import Diagnostic
 from collir.ir.remarks import listening
 from collir.search import Problem
 from collir.synthesis import searching
-from collir.synthesis.placement.placements import Matrices, Partial
+from collir.synthesis.placement.placements import PartialMatrix, PlacementProblem
 from collir.synthesis.programs.strategies import SearchOptions, synthesised
 from collir.synthesis.searching import INTERRUPTED, TIME, best_of, session
 from collir.tools.collopt import main
@@ -88,15 +88,15 @@ def test_a_limit_that_cuts_a_search_off_is_told() -> None:
 def test_an_interrupt_gives_the_best_placement_so_far(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    objective, seen = Matrices.objective, list[Partial]()
+    objective, seen = PlacementProblem.objective, list[PartialMatrix]()
 
-    def interrupting(self: Matrices, node: Partial) -> float | None:
+    def interrupting(self: PlacementProblem, node: PartialMatrix) -> float | None:
         seen.append(node)
         if len(seen) == 2:
             signal.raise_signal(signal.SIGINT)
         return objective(self, node)
 
-    monkeypatch.setattr(Matrices, "objective", interrupting)
+    monkeypatch.setattr(PlacementProblem, "objective", interrupting)
     monkeypatch.setattr(searching, "_GRACE", 0.0)
     text = (EXAMPLES / "placement.coll").read_text()
     text = text.replace("node[4]", "node[64]").replace("gpu[8]", "gpu[512]")
@@ -138,7 +138,7 @@ def test_what_is_told_together_is_told_once() -> None:
     heard: list[Diagnostic] = []
     op = next(iter(module.ops))
     with listening(heard.append), searching.grouped_remarks(op, "buckets"):
-        searching.cut_off(op, "a program", TIME, 5.0)
+        searching.remark_cut_off(op, "a program", TIME, 5.0)
         searching.record_cut_off(TIME, 5.0)
     [remark] = heard
     assert remark.message.startswith("2 searches for buckets were cut off by the limit of 5 s")

@@ -17,24 +17,24 @@ from collir.cost.network.group import CostError
 from collir.layout.steps import STEPS
 from collir.machine import Machine
 from collir.synthesis.p2.dsl import Instruction, Program
-from collir.synthesis.p2.enumerate import Reading, known_programs
-from collir.synthesis.p2.lower import Numbering, Reduction
+from collir.synthesis.p2.enumerate import RuleReading, known_programs
+from collir.synthesis.p2.lower import Numbering, ReducedFactors
 from collir.synthesis.programs.steps import Candidate, Step
 from collir.synthesis.searching import INTERRUPTED, TIME
 
 
-def enumerated(
+def p2_candidates(
     collective: Collective,
     model: CostModel,
     size: int = 5,
-    reading: Reading = Reading.MASTER_ALL_REDUCE,
+    reading: RuleReading = RuleReading.MASTER_ALL_REDUCE,
 ) -> list[Candidate]:
-    """All programs of P² up to a number of steps, cheapest first; see ``enumerated_within``."""
-    return enumerated_within(collective, model, size, reading, None)[0]
+    """All programs of P² up to a number of steps, cheapest first; see ``p2_candidates_within``."""
+    return p2_candidates_within(collective, model, size, reading, None)[0]
 
 
-def enumerated_within(
-    collective: Collective, model: CostModel, size: int, reading: Reading, seconds: float | None
+def p2_candidates_within(
+    collective: Collective, model: CostModel, size: int, reading: RuleReading, seconds: float | None
 ) -> tuple[list[Candidate], str]:
     """All programs of P² up to a number of steps, cheapest first; of equal ones the shorter.
 
@@ -50,7 +50,7 @@ def enumerated_within(
     """
     mesh = collective.mesh
     axes = mesh.ordered(collective.axes)
-    reduction = Reduction.of_mesh(mesh, axes, Numbering.HARDWARE)
+    reduction = ReducedFactors.of_mesh(mesh, axes, Numbering.HARDWARE)
     found: list[Candidate] = []
     steps = _Steps(reduction, collective, model)
     ended = ""
@@ -78,7 +78,7 @@ class _Steps:
     only: on another placement, or over another axis.
     """
 
-    def __init__(self, reduction: Reduction, whole: Collective, model: CostModel):
+    def __init__(self, reduction: ReducedFactors, whole: Collective, model: CostModel):
         self.reduction, self.whole, self.model = reduction, whole, model
         self._known: dict[tuple[Instruction, float], StepCost | None] = {}
         machine = whole.mesh.machine

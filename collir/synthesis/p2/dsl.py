@@ -13,17 +13,17 @@ from math import prod
 Hierarchy = tuple[int, ...]
 """The sizes of levels, outermost first. The first is the root, of size 1: groups lie below it."""
 
-Group = tuple[int, ...]
+DeviceGroup = tuple[int, ...]
 """Devices that communicate; the first is the root of a reduce or a broadcast."""
 
-Groups = tuple[Group, ...]
+DeviceGroups = tuple[DeviceGroup, ...]
 
 
 class DslError(ValueError):
     """An instruction that the language does not have."""
 
 
-class Collective(StrEnum):
+class CollectiveKind(StrEnum):
     """The collectives of P², under the names that collir's operations have."""
 
     ALL_REDUCE = "all_reduce"
@@ -70,7 +70,7 @@ class Instruction:
 
     slice: int
     form: Form
-    collective: Collective
+    collective: CollectiveKind
 
     def __str__(self) -> str:
         return f"({self.slice}, {self.form}, {self.collective})"
@@ -91,7 +91,7 @@ class Span:
     inner: int
     master: bool = False
 
-    def groups(self, devices: int) -> Iterator[Group]:
+    def groups(self, devices: int) -> Iterator[DeviceGroup]:
         """The groups, in the order of their first devices."""
         block = self.size * self.inner
         for start in range(0, devices, block):
@@ -118,7 +118,7 @@ def span(hierarchy: Sequence[int], slice_: int, form: Form) -> Span:
     return Span(between, below, isinstance(form, Master) and below > 1)
 
 
-def groups(hierarchy: Sequence[int], slice_: int, form: Form) -> Groups:
+def groups(hierarchy: Sequence[int], slice_: int, form: Form) -> DeviceGroups:
     """The groups of devices of a slice and a form; none, where they would be single devices."""
     found = span(hierarchy, slice_, form)
     return tuple(found.groups(prod(hierarchy))) if found.size > 1 else ()

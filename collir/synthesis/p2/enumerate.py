@@ -12,8 +12,8 @@ from math import prod
 from time import monotonic
 
 from collir.synthesis.p2.dsl import (
-    Collective,
-    Groups,
+    CollectiveKind,
+    DeviceGroups,
     Hierarchy,
     Instruction,
     Master,
@@ -25,7 +25,7 @@ from collir.synthesis.p2.dsl import (
 from collir.synthesis.p2.semantics import Chunks, State
 
 
-class Reading(StrEnum):
+class RuleReading(StrEnum):
     """What the paper leaves open: which collectives groups of masters carry out."""
 
     LITERAL = "literal"
@@ -35,24 +35,24 @@ class Reading(StrEnum):
     NO_MASTER = "no-master"
     """None: there are no groups of masters."""
 
-    def allows(self, collective: Collective) -> bool:
+    def allows(self, collective: CollectiveKind) -> bool:
         """Whether masters carry out a collective."""
-        if self is Reading.MASTER_ALL_REDUCE:
-            return collective is Collective.ALL_REDUCE
-        return self is Reading.LITERAL
+        if self is RuleReading.MASTER_ALL_REDUCE:
+            return collective is CollectiveKind.ALL_REDUCE
+        return self is RuleReading.LITERAL
 
 
 def instructions(
-    hierarchy: Sequence[int], reading: Reading = Reading.MASTER_ALL_REDUCE
+    hierarchy: Sequence[int], reading: RuleReading = RuleReading.MASTER_ALL_REDUCE
 ) -> tuple[Instruction, ...]:
     """The instructions on a hierarchy: of several with the same groups only the first."""
-    found: dict[tuple[Span, Collective], Instruction] = {}
+    found: dict[tuple[Span, CollectiveKind], Instruction] = {}
     for level in range(len(hierarchy)):
         for form in forms(level):
             groups = span(hierarchy, level, form)
             if groups.size == 1:
                 continue
-            for collective in Collective:
+            for collective in CollectiveKind:
                 if isinstance(form, Master) and not reading.allows(collective):
                     continue
                 step = Instruction(level, form, collective)
@@ -60,7 +60,7 @@ def instructions(
     return tuple(found.values())
 
 
-def shrunk(hierarchy: Sequence[int]) -> Hierarchy:
+def shrunk_hierarchy(hierarchy: Sequence[int]) -> Hierarchy:
     """A smaller hierarchy that has the same programs: factors above 3 become 3.
 
     That they are the same is not proved; it is tested on small hierarchies. A factor of 3 keeps a
@@ -74,14 +74,14 @@ class Enumerator:
 
     Once ``monotonic()`` is greater than ``until``, a ``TimeoutError`` is raised.
 
-    Its memory grows with the cube of the number of devices (some 50 MB for 512 of them); ``shrunk``
-    hierarchies do with less.
+    Its memory grows with the cube of the number of devices (some 50 MB for 512 of them).
+    A ``shrunk_hierarchy`` needs less.
     """
 
     def __init__(
         self,
         hierarchy: Sequence[int],
-        reading: Reading = Reading.MASTER_ALL_REDUCE,
+        reading: RuleReading = RuleReading.MASTER_ALL_REDUCE,
         until: float = math.inf,
     ) -> None:
         self.until = until
@@ -89,8 +89,8 @@ class Enumerator:
         devices = prod(self.hierarchy)
         self._chunks = Chunks(devices)
         self._start, self._goal = self._chunks.initial(), self._chunks.goal()
-        lowered: dict[Span, Groups] = {}
-        self._steps: list[tuple[Instruction, Groups]] = []
+        lowered: dict[Span, DeviceGroups] = {}
+        self._steps: list[tuple[Instruction, DeviceGroups]] = []
         for step in instructions(hierarchy, reading):
             found = span(hierarchy, step.slice, step.form)
             groups = lowered.setdefault(found, tuple(found.groups(devices)))
@@ -151,7 +151,7 @@ class Enumerator:
 def programs(
     hierarchy: Sequence[int],
     size: int = 5,
-    reading: Reading = Reading.MASTER_ALL_REDUCE,
+    reading: RuleReading = RuleReading.MASTER_ALL_REDUCE,
     until: float = math.inf,
 ) -> Iterator[Program]:
     """All valid programs of at most ``size`` steps on a hierarchy, shorter ones first.
@@ -163,20 +163,20 @@ def programs(
 
 
 @lru_cache(maxsize=64)
-def _found(hierarchy: Hierarchy, size: int, reading: Reading) -> list[Program]:
+def _found(hierarchy: Hierarchy, size: int, reading: RuleReading) -> list[Program]:
     """Filled by ``known_programs``; empty until then."""
     return []
 
 
 def known_programs(
-    hierarchy: Sequence[int], size: int, reading: Reading, until: float
+    hierarchy: Sequence[int], size: int, reading: RuleReading, until: float
 ) -> Iterator[Program]:
     """All valid programs, as of ``programs``; of hierarchies with the same ones found once.
 
     Raises:
         TimeoutError: ``monotonic()`` is greater than ``until``.
     """
-    small = shrunk(hierarchy)
+    small = shrunk_hierarchy(hierarchy)
     kept = _found(small, size, reading)
     if kept:
         yield from kept

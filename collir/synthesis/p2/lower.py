@@ -13,7 +13,15 @@ from itertools import product
 from math import prod
 
 from collir.layout import Mesh, MeshError
-from collir.synthesis.p2.dsl import Collective, Group, Groups, Hierarchy, Instruction, Program, span
+from collir.synthesis.p2.dsl import (
+    CollectiveKind,
+    DeviceGroup,
+    DeviceGroups,
+    Hierarchy,
+    Instruction,
+    Program,
+    span,
+)
 from collir.synthesis.p2.matrices import Matrix
 
 
@@ -27,7 +35,7 @@ class Numbering(StrEnum):
 
 
 @dataclass(frozen=True)
-class Digit:
+class MatrixFactor:
     """A factor of a matrix: a device's index on it is ``rank // stride % size``."""
 
     axis: int
@@ -37,11 +45,11 @@ class Digit:
 
 
 @dataclass(frozen=True)
-class Step:
+class LoweredStep:
     """A collective that all groups carry out at once, on the ranks of the machine."""
 
-    collective: Collective
-    groups: Groups
+    collective: CollectiveKind
+    groups: DeviceGroups
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class SubAxes:
 
 
 @dataclass(frozen=True)
-class Reduction:
+class ReducedFactors:
     """Factors of a parallelism matrix that one collective reduces over.
 
     Ranks are mixed radix over the levels, outermost most significant, and within a level the first
@@ -72,15 +80,15 @@ class Reduction:
     @staticmethod
     def of_axes(
         matrix: Matrix, axes: Collection[int], numbering: Numbering = Numbering.AXES
-    ) -> "Reduction":
+    ) -> "ReducedFactors":
         """Over whole axes, by their indices."""
         levels = range(len(matrix[0]))
-        return Reduction(matrix, frozenset(product(axes, levels)), numbering)
+        return ReducedFactors(matrix, frozenset(product(axes, levels)), numbering)
 
     @staticmethod
     def of_mesh(
         mesh: Mesh, sub_axes: Collection[str], numbering: Numbering = Numbering.AXES
-    ) -> "Reduction":
+    ) -> "ReducedFactors":
         """Over sub-axes of a placed mesh, by their names.
 
         Raises:
@@ -90,7 +98,9 @@ class Reduction:
         unknown = [name for name in sub_axes if name not in names]
         if unknown:
             raise MeshError(f"mesh @{mesh.name} has no sub-axis '{unknown[0]}'")
-        return Reduction(matrix_of(mesh), frozenset(names[name] for name in sub_axes), numbering)
+        return ReducedFactors(
+            matrix_of(mesh), frozenset(names[name] for name in sub_axes), numbering
+        )
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -103,25 +113,25 @@ class Reduction:
         )
 
     @cached_property
-    def _digits(self) -> list[Digit]:
+    def _digits(self) -> list[MatrixFactor]:
         """All factors, most significant in a rank first."""
         stride = prod(map(prod, self.matrix))
-        found: list[Digit] = []
+        found: list[MatrixFactor] = []
         for level in range(len(self.matrix[0])):
             for axis, row in enumerate(self.matrix):
                 stride //= row[level]
-                found.append(Digit(axis, level, row[level], stride))
+                found.append(MatrixFactor(axis, level, row[level], stride))
         return found
 
     @cached_property
-    def digits(self) -> tuple[Digit, ...]:
+    def digits(self) -> tuple[MatrixFactor, ...]:
         """The reduced factors, most significant in the numbers of the synthesis hierarchy first."""
         reduced = [digit for digit in self._digits if (digit.axis, digit.level) in self.factors]
         if self.numbering is Numbering.AXES:
             reduced.sort(key=lambda digit: digit.axis)
         return tuple(reduced)
 
-    def copies(self) -> Iterator[Group]:
+    def copies(self) -> Iterator[DeviceGroup]:
         """For every combination of the other indices the ranks of the reducing devices.
 
         They are in the order of their numbers on the synthesis hierarchy.
@@ -131,16 +141,16 @@ class Reduction:
         for start in _ranks(others):
             yield tuple([start + offset for offset in offsets])
 
-    def lower(self, program: Program) -> tuple[Step, ...]:
+    def lower(self, program: Program) -> tuple[LoweredStep, ...]:
         """A program's steps on the ranks of the machine."""
         copies = list(self.copies())
         return tuple(self._step(instruction, copies) for instruction in program)
 
-    def _step(self, instruction: Instruction, copies: Sequence[Group]) -> Step:
+    def _step(self, instruction: Instruction, copies: Sequence[DeviceGroup]) -> LoweredStep:
         hierarchy = self.hierarchy
         found = span(hierarchy, instruction.slice, instruction.form)
         groups = list(found.groups(prod(hierarchy)))
-        return Step(
+        return LoweredStep(
             instruction.collective,
             tuple(tuple([copy[i] for i in group]) for copy in copies for group in groups),
         )
@@ -207,7 +217,7 @@ def _names(mesh: Mesh) -> dict[tuple[int, int], str]:
     }
 
 
-def _ranks(digits: Sequence[Digit]) -> list[int]:
+def _ranks(digits: Sequence[MatrixFactor]) -> list[int]:
     """All ranks that differ in these digits alone, the last one fastest."""
     found = [0]
     for digit in digits:

@@ -11,7 +11,7 @@ tests.
 
 from collections.abc import Callable
 
-from collir.synthesis.p2.dsl import Collective, Groups
+from collir.synthesis.p2.dsl import CollectiveKind, DeviceGroups
 
 State = tuple[int, ...]
 """For every device the number of what it holds."""
@@ -27,14 +27,14 @@ class Chunks:
         self._bits: list[int] = []  # what a number stands for
         self._rows: list[int] = []  # a set of the rows that are not empty
         self._numbers: dict[int, int] = {}
-        self._done: dict[tuple[Collective, _Held], _Held | None] = {}
+        self._done: dict[tuple[CollectiveKind, _Held], _Held | None] = {}
         self._empty = self._number(0, 0)
-        self._rules: dict[Collective, Callable[[_Held], _Held | None]] = {
-            Collective.ALL_REDUCE: self._all_reduce,
-            Collective.REDUCE_SCATTER: self._reduce_scatter,
-            Collective.ALL_GATHER: self._all_gather,
-            Collective.REDUCE: self._reduce,
-            Collective.BROADCAST: self._broadcast,
+        self._rules: dict[CollectiveKind, Callable[[_Held], _Held | None]] = {
+            CollectiveKind.ALL_REDUCE: self._all_reduce,
+            CollectiveKind.REDUCE_SCATTER: self._reduce_scatter,
+            CollectiveKind.ALL_GATHER: self._all_gather,
+            CollectiveKind.REDUCE: self._reduce,
+            CollectiveKind.BROADCAST: self._broadcast,
         }
 
     def initial(self) -> State:
@@ -48,7 +48,7 @@ class Chunks:
         k = self.devices
         return (self._number((1 << k * k) - 1, (1 << k) - 1),) * k
 
-    def step(self, state: State, collective: Collective, groups: Groups) -> State | None:
+    def step(self, state: State, collective: CollectiveKind, groups: DeviceGroups) -> State | None:
         """The state after a collective of all groups at once, or None if one of them cannot."""
         after = list(state)
         done = self._done

@@ -26,7 +26,7 @@ Rows = Mapping[str, Sequence[int]]
 """The factors of axes on the first levels, by their names."""
 
 
-class Span(NamedTuple):
+class Extent(NamedTuple):
     """How far some axes extend.
 
     Attributes:
@@ -43,7 +43,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Room:
+class PartialPlacement:
     """A machine whose first levels are shared out among the axes of a mesh.
 
     Attributes:
@@ -71,7 +71,7 @@ class Room:
         backwards = accumulate((level.latency for level in reversed(self.levels)), max)
         return [*backwards][::-1]
 
-    def span(self, axes: Iterable[str]) -> Span:
+    def span(self, axes: Iterable[str]) -> Extent:
         """How far some axes extend."""
         left, factors = 1, [1] * self.shared
         for axis in axes:
@@ -84,9 +84,9 @@ class Room:
         both = [*zip(known, free, strict=True)]
         least = tuple(n * (left // math.gcd(left, free[-1] // f)) for n, f in both)
         most = tuple(n * math.gcd(left, f) for n, f in both)
-        return Span(known[-1] * left, tuple(factors), least, most)
+        return Extent(known[-1] * left, tuple(factors), least, most)
 
-    def latency(self, span: Span) -> float:
+    def latency(self, span: Extent) -> float:
         """Seconds that messages take at least until one has crossed between all coordinates.
 
         Whatever reaches n children of a level, one by one or by doubling, does so in lg n messages
@@ -156,7 +156,7 @@ class PlacementBounds:
         each = self.changes.items()
         return tuple(a for a, (one, other, _) in each if one == before and other in after)
 
-    def least(self, room: Room) -> float:
+    def least(self, room: PartialPlacement) -> float:
         """Seconds that any program for the operation takes at least, wherever the rest lives.
 
         Each step takes its messages' latencies and the time of its bytes through any one port.
@@ -169,7 +169,7 @@ class PlacementBounds:
         latency = room.latency(room.span(self._crossed)) if self._with_latency else 0.0
         return max(self._fetched(room, per_byte), self._reduction(room, per_byte)) + latency
 
-    def _fetched(self, room: Room, per_byte: Sequence[float]) -> float:
+    def _fetched(self, room: PartialPlacement, per_byte: Sequence[float]) -> float:
         """Seconds for what the children of a level want and do not hold, nothing reduced."""
         into: list[Iterable[float]] = []
         if self._spread:
@@ -185,7 +185,7 @@ class PlacementBounds:
             into.append((1 - 1 / n) * self._local * (moved.size // most) for n, most in both)
         return max((max(map(mul, sizes, per_byte)) for sizes in into), default=0.0)
 
-    def _reduction(self, room: Room, per_byte: Sequence[float]) -> float:
+    def _reduction(self, room: PartialPlacement, per_byte: Sequence[float]) -> float:
         """Seconds in which the children of a level reduce what they have, and send it those that
         want it.
 
@@ -198,7 +198,7 @@ class PlacementBounds:
         parts = room.span((*self._reduced, *self._summed)).least[1:]
         copies = room.span(self._helping).most[1:]
         levels = [
-            Reducing(self._whole * seconds, n, c)
+            PortReduction(self._whole * seconds, n, c)
             for seconds, n, c in zip(per_byte, parts, copies, strict=True)
         ]
         if self._summed or self._split:  # not all want the sum
@@ -208,7 +208,7 @@ class PlacementBounds:
         return _reduced_and_sent(levels, room.shared)
 
 
-class Reducing(NamedTuple):
+class PortReduction(NamedTuple):
     """What reduces through the port of a child of a level.
 
     Attributes:
@@ -233,7 +233,7 @@ class Reducing(NamedTuple):
         return self.reducing + self.seconds * (1 - 1 / children) if self.parts > 1 else 0.0
 
 
-def _reduced_and_sent(levels: Sequence[Reducing], shared: int) -> float:
+def _reduced_and_sent(levels: Sequence[PortReduction], shared: int) -> float:
     """Seconds to reduce and to send the sums, with the best choice of what is cut before.
 
     Copies that are kept on a level are there on all levels inside it too, where each takes as long

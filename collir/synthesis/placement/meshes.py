@@ -31,13 +31,13 @@ Names = dict[str, tuple[str, ...]]
 """What becomes of every sub-axis."""
 
 
-def unplaced(module: ModuleOp) -> list[MeshOp]:
+def unplaced_meshes(module: ModuleOp) -> list[MeshOp]:
     """The meshes of a module whose axes are not on levels."""
     meshes = [op for op in module.ops if isinstance(op, MeshOp)]
     return [op for op in meshes if not op.value().placed]
 
 
-def part_of(machine: Machine, sizes: Sequence[int]) -> Machine:
+def machine_part(machine: Machine, sizes: Sequence[int]) -> Machine:
     """The first children of every level, as a machine; itself, if these are all.
 
     What a tapered interconnect carries stays what it was.
@@ -48,9 +48,9 @@ def part_of(machine: Machine, sizes: Sequence[int]) -> Machine:
     return Machine(f"{machine.name}_part", tuple(levels), machine.device)
 
 
-def placed(mesh: Mesh, matrix: Matrix) -> Mesh:
+def mesh_of_matrix(mesh: Mesh, matrix: Matrix) -> Mesh:
     """A mesh with its axes on levels, as a matrix says, of the machine or of a part of it."""
-    machine = part_of(mesh.machine, [product(column) for column in zip(*matrix, strict=True)])
+    machine = machine_part(mesh.machine, [product(column) for column in zip(*matrix, strict=True)])
     levels = machine.levels
     axes: list[Axis] = []
     for axis, row in zip(mesh.axes, matrix, strict=True):

@@ -28,11 +28,11 @@ from collir.machine import Level, LinkKind
 from collir.search import Optimum, Problem
 from collir.search.core.plan import Order
 from collir.synthesis.p2.matrices import Matrix, count, rows
-from collir.synthesis.placement.bounds import PlacementBounds, Room, Rows
-from collir.synthesis.placement.meshes import placed, renamed_type
+from collir.synthesis.placement.bounds import PartialPlacement, PlacementBounds, Rows
+from collir.synthesis.placement.meshes import mesh_of_matrix, renamed_type
 from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.states import StatePaths
-from collir.synthesis.searching import TIME, best_of, cut_off, gap_of, interrupted, workers
+from collir.synthesis.searching import TIME, best_of, gap_of, interrupted, remark_cut_off, workers
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Placements:
         return not self.ended
 
 
-class Partial(NamedTuple):
+class PartialMatrix(NamedTuple):
     """The factors of all axes on the first levels.
 
     Attributes:
@@ -93,7 +93,7 @@ class Partial(NamedTuple):
 
 
 @dataclass
-class Known:
+class KnownCost:
     """What is known of an operation on a placement.
 
     Attributes:
@@ -108,7 +108,7 @@ class Known:
     time: float | None = None
 
 
-class Matrices(Problem[Partial]):
+class PlacementProblem(Problem[PartialMatrix]):
     """All matrices, column by column; a whole one is worth what its functions take.
 
     What an operation takes at least is first a closed form, then the least way through the graph of
@@ -133,23 +133,23 @@ class Matrices(Problem[Partial]):
         self._weights = {name: weights.get(name, 1.0) for name in self._names}
         self.parts = list(_parts(mesh.machine.levels, mesh.devices))
         self._symmetric = mesh.machine.symmetric
-        self._known: dict[object, Known] = {}
-        self._bounds: dict[Partial, float] = {}
+        self._known: dict[object, KnownCost] = {}
+        self._bounds: dict[PartialMatrix, float] = {}
         self.costed: dict[Matrix, Placement | None] = {}
         self.refused: DiagnosticError | None = None
         self.unproven = math.inf
         self.until = math.inf
         self.each = _EACH
 
-    def root(self) -> Partial:
+    def root(self) -> PartialMatrix:
         """No level has factors."""
-        return Partial()
+        return PartialMatrix()
 
-    def children(self, node: Partial) -> list[Partial]:
+    def children(self, node: PartialMatrix) -> list[PartialMatrix]:
         """One level more, or a part of the machine, the most promising first; or the same one,
         looked at more closely."""
         if node.part is None:
-            return sorted((Partial((), part) for part in self.parts), key=self.bound)
+            return sorted((PartialMatrix((), part) for part in self.parts), key=self.bound)
         if len(node.columns) == len(node.part):
             return [node._replace(looked=node.looked + 1)] if self._look(node) else []
         room = self._room(node)
@@ -158,7 +158,7 @@ class Matrices(Problem[Partial]):
         after = [node._replace(columns=(*node.columns, column)) for column in columns]
         return sorted(after, key=self.bound)
 
-    def bound(self, node: Partial) -> float:
+    def bound(self, node: PartialMatrix) -> float:
         """Seconds that the functions take at least: what is known when it is first asked for, so
         that the order of children stays what it was."""
         if node.part is None:
@@ -172,7 +172,7 @@ class Matrices(Problem[Partial]):
             self._bounds[node] = self._sum(each) * (1 - SLACK)
         return self._bounds[node]
 
-    def objective(self, node: Partial) -> float | None:
+    def objective(self, node: PartialMatrix) -> float | None:
         """Seconds, where all operations are costed."""
         if node.part is None or len(node.columns) < len(node.part):
             return None
@@ -211,18 +211,18 @@ class Matrices(Problem[Partial]):
         for columns in sorted(open_, key=promise):
             if monotonic() > self.until and best < math.inf:
                 return
-            node = Partial(columns, tuple(map(math.prod, columns)))
+            node = PartialMatrix(columns, tuple(map(math.prod, columns)))
             while self._now(node) < best and self._look(node):
                 pass
             time = self.objective(node)
             best = min(best, math.inf if time is None else time)
 
-    def take_over(self, node: Partial) -> None:
+    def take_over(self, node: PartialMatrix) -> None:
         """Costs a whole matrix that another process has costed."""
         while node.columns not in self.costed and self._look(node):
             self.objective(node)
 
-    def _now(self, node: Partial) -> float:
+    def _now(self, node: PartialMatrix) -> float:
         """Seconds that a whole matrix takes at least, as far as is known by now."""
         found = self._all_known(node, self._room(node))
         return self._sum(known.least for known in found) * (1 - SLACK)
@@ -232,22 +232,22 @@ class Matrices(Problem[Partial]):
         both = zip(self._demands, each, strict=True)
         return sum(self._weights[name] * seconds for (name, _), seconds in both)
 
-    def _room(self, node: Partial) -> Room:
+    def _room(self, node: PartialMatrix) -> PartialPlacement:
         """The machine, as far as it is shared out at a node."""
         assert node.part is not None
         shared = len(node.columns)
         factors = [*zip(*node.columns, strict=True)] or [()] * len(self.mesh.axes)
         each = {axis.name: own for axis, own in zip(self.mesh.axes, factors, strict=True)}
         left = {axis.name: axis.size // math.prod(each[axis.name]) for axis in self.mesh.axes}
-        return Room(self.mesh.machine.levels, node.part, each, left, shared)
+        return PartialPlacement(self.mesh.machine.levels, node.part, each, left, shared)
 
-    def _all_known(self, node: Partial, room: Room) -> list[Known]:
+    def _all_known(self, node: PartialMatrix, room: PartialPlacement) -> list[KnownCost]:
         """Of every operation, on the placement of a node."""
-        found: list[Known] = []
+        found: list[KnownCost] = []
         for number, (_, demand) in enumerate(self._demands):
             key = (number, node.part, self._key(demand, room.rows))
             if key not in self._known:
-                self._known[key] = Known(demand.least(room))
+                self._known[key] = KnownCost(demand.least(room))
             found.append(self._known[key])
         return found
 
@@ -264,7 +264,7 @@ class Matrices(Problem[Partial]):
         )
         return tuple(map(tuple, each))
 
-    def _look(self, node: Partial) -> bool:
+    def _look(self, node: PartialMatrix) -> bool:
         """Whether an operation was looked at more closely: of those that are known the least, the
         one that takes the most."""
         mesh = self._placed(node)
@@ -285,8 +285,8 @@ class Matrices(Problem[Partial]):
             known.least, known.closer = max(known.least, self._least(demand, mesh)), True
         return True
 
-    def _placed(self, node: Partial) -> Mesh:
-        return placed(self.mesh, tuple(zip(*node.columns, strict=True)))
+    def _placed(self, node: PartialMatrix) -> Mesh:
+        return mesh_of_matrix(self.mesh, tuple(zip(*node.columns, strict=True)))
 
     def bounded(self, mesh: Mesh) -> float:
         """Seconds that no programs take less than on a placement."""
@@ -302,7 +302,7 @@ class Matrices(Problem[Partial]):
         except CostError:
             return 0.0
 
-    def _placement(self, node: Partial, each: Sequence[float]) -> Placement | None:
+    def _placement(self, node: PartialMatrix, each: Sequence[float]) -> Placement | None:
         if math.inf in each:
             return None
         times = dict.fromkeys(self._names, 0.0)
@@ -429,7 +429,7 @@ def best_placements(
     functions = functions_on(module, op.sym_name.data)
     check_programs(functions, "has no cost", redistributions=True)
     mesh = op.value()
-    search = Matrices(functions, mesh, model, weights or {})
+    search = PlacementProblem(functions, mesh, model, weights or {})
     if not search.parts:
         raise DiagnosticError.at(op, _no_part(mesh))
     sizes = [axis.size for axis in mesh.axes]
@@ -444,12 +444,12 @@ def best_placements(
     costed = sorted(filter(None, search.costed.values()), key=lambda one: one.time)
     gap = gap_of(costed[0].time if costed else None, bound) if ended else 0.0
     if ended:
-        cut_off(op, f"placements of mesh @{mesh.name}", ended, seconds, gap)
+        remark_cut_off(op, f"placements of mesh @{mesh.name}", ended, seconds, gap)
     found = tuple(replace(one, bound=search.bounded(one.mesh)) for one in costed[:top])
     return Placements(mesh.name, found, number, len(search.costed), ended, gap)
 
 
-def _searched(search: Matrices, top: int, seconds: float | None) -> tuple[str, float]:
+def _searched(search: PlacementProblem, top: int, seconds: float | None) -> tuple[str, float]:
     """Why the search was cut off, or "", and seconds that no placement takes less than; 0: not
     known."""
     if seconds is None:
@@ -477,8 +477,8 @@ def _searched(search: Matrices, top: int, seconds: float | None) -> tuple[str, f
 
 
 def _best(
-    search: Matrices, top: int, seconds: float | None, order: Order = "depth-first"
-) -> Optimum[Partial]:
+    search: PlacementProblem, top: int, seconds: float | None, order: Order = "depth-first"
+) -> Optimum[PartialMatrix]:
     """What a search has found, with its costs here; if it has found nothing, of one more matrix."""
     outcome = best_of(search, top, seconds, order=order)
     for solution in outcome.solutions:
@@ -488,7 +488,7 @@ def _best(
     return outcome
 
 
-def _least_of(search: Matrices, outcome: Optimum[Partial]) -> float:
+def _least_of(search: PlacementProblem, outcome: Optimum[PartialMatrix]) -> float:
     """Seconds that no placement takes less than, by a search; 0: not known."""
     bound = outcome.bound if isinstance(outcome.bound, float) else 0.0
     return max(0.0, min(bound, search.unproven))

@@ -78,7 +78,7 @@ class Bucketable:
 # ---------------------------------------------------------------------------------------------
 
 
-def by_size(size: int, first: int | None = None) -> Rule:
+def ddp_rule(size: int, first: int | None = None) -> Rule:
     """Buckets that are closed once they have so many bytes; the first may have another size. So
     does PyTorch's DistributedDataParallel, with 25 MiB and first 1 MiB."""
 
@@ -102,7 +102,7 @@ def _filled(group: Bucketable, size: int, first: int) -> Iterator[range]:
         yield range(start, len(group.sizes))
 
 
-def up_to(size: int) -> Rule:
+def xla_rule(size: int) -> Rule:
     """Buckets that hold at most so many bytes, but those of one member. So does XLA's combiner of
     all_reduces, with 30 MiB."""
 
@@ -119,7 +119,7 @@ def up_to(size: int) -> Rule:
     return rule
 
 
-def earliest(group: Bucketable) -> list[range]:
+def earliest_buckets(group: Bucketable) -> list[range]:
     """The buckets with which all members are done the earliest."""
     count = len(group.ops)
     ends: Times = np.array([0, *accumulate(group.sizes)], dtype=np.float64)
@@ -151,9 +151,9 @@ def _grid(smallest: float, largest: float) -> list[float]:
 
 
 RULES: dict[str, Rule] = {
-    "earliest": earliest,
-    "ddp": by_size(25 * MIB, first=MIB),
-    "xla": up_to(30 * MIB),
+    "earliest": earliest_buckets,
+    "ddp": ddp_rule(25 * MIB, first=MIB),
+    "xla": xla_rule(30 * MIB),
 }
 """The rules that have names."""
 
@@ -162,7 +162,7 @@ RULES: dict[str, Rule] = {
 # ---------------------------------------------------------------------------------------------
 
 
-def bucket(
+def bucket_collectives(
     module: ModuleOp, wanted: SearchOptions, rule: Rule | None = None
 ) -> list[tuple[FuncOp, str]]:
     """Packs the collectives of every function by a rule, in place; without one by the best of
@@ -267,7 +267,15 @@ class _Bucketing:
         changed = False
         for kind in kinds:
             group = self._group(function, mesh, kind)
-            buckets = [bucket for bucket in rule(group) if len(bucket) > 1] if group else []
+            buckets = (
+                [
+                    bucket_collectives
+                    for bucket_collectives in rule(group)
+                    if len(bucket_collectives) > 1
+                ]
+                if group
+                else []
+            )
             if group and buckets:
                 self._put(function, mesh, group, buckets)
                 changed = True
@@ -308,8 +316,8 @@ class _Bucketing:
         """Writes a collective on a buffer in the place of those in each bucket."""
         block = function.body.block
         rank: dict[Operation, float] = {op: n for n, op in enumerate(block.ops)}
-        for bucket in buckets:
-            ops = [group.ops[index] for index in bucket]
+        for bucket_collectives in buckets:
+            ops = [group.ops[index] for index in bucket_collectives]
             try:
                 before, whole, found = packed(mesh, ops)
             except LayoutError:  # more bytes than a tensor may have

@@ -10,10 +10,10 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.model import CostModel
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
-from collir.synthesis.placement.meshes import unplaced
+from collir.synthesis.placement.meshes import unplaced_meshes
 from collir.synthesis.placement.placements import Placement, Placements, best_placements
 from collir.synthesis.placement.weights import weights_of
-from collir.synthesis.searching import searching
+from collir.synthesis.searching import search_workers
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import ratio_text, seconds_text, table
 
@@ -45,7 +45,7 @@ class PlacingTarget(CostingTarget):
         Raises:
             DiagnosticError: there is no such mesh, or a function has no cost.
         """
-        meshes = unplaced(module)
+        meshes = unplaced_meshes(module)
         if not meshes:
             raise DiagnosticError.at(
                 module,
@@ -54,7 +54,7 @@ class PlacingTarget(CostingTarget):
             )
         model = self.cost_model()
         weights = weights_of(self.weights, module)
-        with searching(self.workers):
+        with search_workers(self.workers):
             return [
                 best_placements(module, op, model, self.top, float(self.limit) or None, weights)
                 for op in meshes
