@@ -1,9 +1,9 @@
-"""Meshes before and after placement: which have none, and what it changes in a program.
+"""Meshes before and after placement, and the rewrite of a program from one to the other.
 
 A placement is a parallelism matrix (P², Xie et al., MLSys 2022): a row per axis, a column per
-level. An axis that was one sub-axis becomes several, outermost level first; the index along it
-stays what it was, so programs compute what they did. A mesh that is smaller than its machine gets
-the first children of levels, as a machine of its own.
+level. Placement splits an axis from one sub-axis into several, outermost level first. The index
+along the axis does not change, so programs compute the same results. A mesh that is smaller than
+its machine gets the first children of some levels, as a machine of its own.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,19 +28,25 @@ from collir.machine.model import product
 from collir.synthesis.p2.matrices import Matrix
 
 Names = dict[str, tuple[str, ...]]
-"""What becomes of every sub-axis."""
+"""The new sub-axes that replace each sub-axis, by its name."""
 
 
 def unplaced_meshes(module: ModuleOp) -> list[MeshOp]:
-    """The meshes of a module whose axes are not on levels."""
+    """Return the meshes of a module whose axes are not on levels."""
     meshes = [op for op in module.ops if isinstance(op, MeshOp)]
     return [op for op in meshes if not op.value().placed]
 
 
-def machine_part(machine: Machine, sizes: Sequence[int]) -> Machine:
-    """The first children of every level, as a machine; itself, if these are all.
+def functions_on(module: ModuleOp, mesh: str) -> list[FuncOp]:
+    """Return the functions of a module that are on the mesh of a name."""
+    reference = SymbolRefAttr(mesh)
+    return [f for f in functions_of(module) if f.attributes[MESH_ATTRIBUTE] == reference]
 
-    What a tapered interconnect carries stays what it was.
+
+def machine_part(machine: Machine, sizes: Sequence[int]) -> Machine:
+    """Return the first children of every level as a machine; the machine itself if that is all.
+
+    A tapered interconnect keeps its total bandwidth.
     """
     if list(sizes) == [level.size for level in machine.levels]:
         return machine
@@ -49,7 +55,7 @@ def machine_part(machine: Machine, sizes: Sequence[int]) -> Machine:
 
 
 def mesh_of_matrix(mesh: Mesh, matrix: Matrix) -> Mesh:
-    """A mesh with its axes on levels, as a matrix says, of the machine or of a part of it."""
+    """Return a mesh with its axes placed by a matrix on the levels of its machine or of a part."""
     machine = machine_part(mesh.machine, [product(column) for column in zip(*matrix, strict=True)])
     levels = machine.levels
     axes: list[Axis] = []
@@ -61,14 +67,14 @@ def mesh_of_matrix(mesh: Mesh, matrix: Matrix) -> Mesh:
 
 
 def place(op: MeshOp, mesh: Mesh) -> None:
-    """Puts the axes of a mesh on levels, and renames the sub-axes of all programs on it.
+    """Put the axes of a mesh on levels, and rename the sub-axes of all programs on the mesh.
 
-    A part of a machine becomes a machine beside it.
+    If the placed mesh uses a part of the machine, the part is declared as a machine beside it.
     """
     module = op.parent_op()
     assert isinstance(module, ModuleOp)
     if mesh.machine != op.value().machine:
-        machine = _declared(module, mesh.machine)
+        machine = _declaration(module, mesh.machine)
         assert op.parent is not None
         op.parent.insert_op_before(machine, op)
         op.machine = SymbolRefAttr(machine.sym_name.data)
@@ -85,8 +91,8 @@ def change(op: MeshOp, mesh: Mesh, names: Names) -> None:
     op.axes = ArrayAttr([AxisAttr.of(axis) for axis in mesh.axes])
 
 
-def _declared(module: ModuleOp, machine: Machine) -> MachineOp:
-    """A machine as an operation, under a name that the module does not have yet."""
+def _declaration(module: ModuleOp, machine: Machine) -> MachineOp:
+    """Return an operation that declares a machine under a name that is new in the module."""
     names = {
         name.data
         for op in module.ops

@@ -11,7 +11,8 @@ from collir.cost.model import CostModel
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
 from collir.synthesis.placement.meshes import unplaced_meshes
-from collir.synthesis.placement.placements import Placement, Placements, best_placements
+from collir.synthesis.placement.placements import Placements, best_placements
+from collir.synthesis.placement.problem import Placement
 from collir.synthesis.placement.weights import weights_of
 from collir.synthesis.searching import search_workers
 from collir.targets.reports.cost import CostingTarget
@@ -94,13 +95,13 @@ class PlacementsJsonTarget(PlacingTarget):
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         model = self.cost_model()
-        rows = [_json(one, all_, model) for all_ in self.found(module) for one in all_.found]
+        rows = [_json(one, all_, model) for all_ in self.found(module) for one in all_.best]
         json.dump(rows, output, indent=2)
         output.write("\n")
 
 
 def _lines(placements: Placements, model: CostModel) -> list[str]:
-    first = placements.found[0] if placements.found else None
+    first = placements.best[0] if placements.best else None
     seen = ""
     if not placements.proven:
         seen = ", not all of them looked at in the time given"
@@ -122,7 +123,7 @@ def _lines(placements: Placements, model: CostModel) -> list[str]:
             ratio_text(one.time, first.time) if first.time else "",
             ratio_text(one.time, one.bound),
         ]
-        for one in placements.found
+        for one in placements.best
     ]
     return [title, *(f"  {line}" for line in table(head, rows, left=1))]
 
