@@ -174,11 +174,8 @@ class PlacementBounds:
         ]
         crossed = placement.extent(self._crossed)
         latency = placement.latency(crossed) if self._with_latency else 0.0
-        received, reduced = (
-            self._receiving(placement, per_byte),
-            self._reducing(placement, per_byte),
-        )
-        return max(received, reduced) + latency
+        receiving = self._receiving(placement, per_byte)
+        return max(receiving, self._reducing(placement, per_byte)) + latency
 
     def _receiving(self, placement: PartialPlacement, per_byte: Sequence[float]) -> float:
         """Return a lower bound in seconds to receive data that a child lacks, without reducing."""
@@ -189,10 +186,8 @@ class PlacementBounds:
         if self._gathered:
             gathered = placement.extent(self._gathered)
             split = placement.extent((*self._split, *self._summed, *self._spread))
-            shards = zip(split.most[1:], gathered.least[1:], strict=True)
-            received.append(
-                (1 / after - 1 / before) * self._gathered_bytes for after, before in shards
-            )
+            shards = zip(gathered.least[1:], split.most[1:], strict=True)
+            received.append((1 / n - 1 / m) * self._gathered_bytes for m, n in shards)
         if self._moved:
             moved = placement.extent(self._moved)
             sizes = zip(moved.least[1:], moved.most[1:], strict=True)
