@@ -1,9 +1,9 @@
-"""Pipelines: lists of passes with names, where every pass has its place for a reason.
+"""Pipelines: named lists of passes, with a reason for the position of each pass.
 
-The name of a pipeline stands for its passes wherever the name of a pass may stand: ``-p ddp``, ``-p
-'place,default'``. It is replaced by them before anything runs, so that everything that looks at
-passes (``--print-between-passes``, ``--cost-between-passes``, the verifier) sees each of them. An
-option goes to every pass of the pipeline that has it: ``-p 'default{model=p2 chunks=8}'``.
+The name of a pipeline may stand wherever the name of a pass may: ``-p ddp``, ``-p
+'place,default'``. It is replaced by its passes before anything runs, so that each of them is seen
+by ``--print-between-passes``, ``--cost-between-passes`` and the verifier. An option goes to every
+pass of the pipeline that has it: ``-p 'default{model=p2 chunks=8}'``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,29 +13,30 @@ from xdsl.passes import ModulePass, PassOptionInfo, get_pass_option_infos
 from xdsl.utils.arg_spec import ArgSpec, parse_pipeline, parse_spec
 
 Known = Mapping[str, Callable[[], type[ModulePass]]]
-"""Passes by name, each with a function that imports it."""
+"""Functions that import the known passes, by the names of the passes."""
 
 
 @dataclass(frozen=True)
 class PipelineEntry:
-    """A pass in a pipeline: as it is written behind ``-p``, and why it stands there."""
+    """A pass in a pipeline: its text behind ``-p``, and the reason for its position."""
 
     written: str
     why: str
 
     @property
     def spec(self) -> ArgSpec:
-        """The pass and its options."""
+        """Return the name of the pass and its options."""
         return parse_spec(self.written).normalize_parameter_names()
 
 
 @dataclass(frozen=True)
 class PassPipeline:
-    """Passes with a name.
+    """A named list of passes.
 
     Attributes:
-        summary: what it is for, in a line.
-        about: what to know of it.
+        summary: its purpose in a line.
+        about: further explanation for users.
+        positions: its passes, in order.
     """
 
     name: str
@@ -142,54 +143,61 @@ _LATENCY = PassPipeline(
     ),
 )
 
-PIPELINES: dict[str, PassPipeline] = {one.name: one for one in (_DEFAULT, _DDP, _ZERO, _LATENCY)}
+PIPELINES: dict[str, PassPipeline] = {
+    pipeline.name: pipeline for pipeline in (_DEFAULT, _DDP, _ZERO, _LATENCY)
+}
 
 
 def expanded_passes(passes: str, known: Known) -> tuple[ArgSpec, ...]:
-    """The passes of a specification, with those of a pipeline in place of its name.
+    """Return the passes of a specification, with the names of pipelines replaced by their passes.
 
     Raises:
-        ArgSpecParseError: it cannot be read.
-        ValueError: an option that no pass of its pipeline has.
+        ArgSpecParseError: the specification cannot be parsed.
+        ValueError: no pass of a pipeline has an option that the pipeline is given.
     """
-    return tuple(one for spec in parse_pipeline(passes) for one in _expanded(spec, known))
+    return tuple(p for spec in parse_pipeline(passes) for p in _expanded(spec, known))
 
 
 def _expanded(spec: ArgSpec, known: Known) -> Iterator[ArgSpec]:
     if spec.name not in PIPELINES:
         yield spec
         return
-    pipeline, given = PIPELINES[spec.name], spec.normalize_parameter_names().parameters
-    there_are = options_of(pipeline, known)
-    if unknown := [name for name in given if name not in there_are]:
-        listed = ", ".join(there_are)
+    pipeline, parameters = PIPELINES[spec.name], spec.normalize_parameter_names().parameters
+    options = options_of(pipeline, known)
+    if unknown := [name for name in parameters if name not in options]:
+        listed = ", ".join(options)
         raise ValueError(
             f"no pass of {pipeline.name} has an option {unknown[0]}; there is {listed}"
         )
     for position in pipeline.positions:
         own = position.spec
         passed = {
-            name: value for name, value in given.items() if own.name in there_are[name].passes
+            name: value for name, value in parameters.items() if own.name in options[name].passes
         }
         yield ArgSpec(own.name, {**own.parameters, **passed})
 
 
 @dataclass(frozen=True)
 class PipelineOption:
-    """An option of a pipeline: its first form in one of the passes, and all that have it."""
+    """An option of a pipeline.
+
+    Attributes:
+        info: name, type and default, as in the first pass that has the option.
+        passes: names of the passes that have it.
+    """
 
     info: PassOptionInfo
     passes: tuple[str, ...]
 
 
 def options_of(pipeline: PassPipeline, known: Known) -> dict[str, PipelineOption]:
-    """The options of a pipeline by name: those of its passes, with what it sets itself."""
-    found: dict[str, PipelineOption] = {}
-    for spec in {spec.name: spec for spec in (one.spec for one in pipeline.positions)}.values():
+    """Return the options of a pipeline by name, with the values that it sets as defaults."""
+    options: dict[str, PipelineOption] = {}
+    for spec in {position.spec.name: position.spec for position in pipeline.positions}.values():
         for info in get_pass_option_infos(known[spec.name]()):
             if info.name in spec.parameters:
                 value = ",".join(map(str, spec.parameters[info.name])).lower()
                 info = info._replace(default_value=value)
-            before = found.get(info.name, PipelineOption(info, ()))
-            found[info.name] = replace(before, passes=(*before.passes, spec.name))
-    return found
+            option = options.get(info.name, PipelineOption(info, ()))
+            options[info.name] = replace(option, passes=(*option.passes, spec.name))
+    return options
