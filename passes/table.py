@@ -1,4 +1,4 @@
-"""All passes of collir by name. A pass is imported when it is asked for, so tools start fast."""
+"""The passes of collir by name; a pass is imported when it is asked for, so that tools start fast."""
 
 from collections.abc import Callable
 

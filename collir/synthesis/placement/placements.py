@@ -57,7 +57,7 @@ class Placements:
 
     @property
     def proven(self) -> bool:
-        """Whether no other placement is better."""
+        """Return whether no other placement is better."""
         return not self.ended
 
 
