@@ -1,4 +1,4 @@
-"""The passes of collir by name; a pass is imported when it is asked for, so that tools start fast."""
+"""The table of passes by name; a pass is imported when asked for, so that tools start fast."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Slices and forms of P²'s reduction language (MLSys 2022): the groups of the paper's example."""
+"""Tests of slices and forms of P²'s reduction language (MLSys 2022), on the paper's example."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ RACK, SERVER, CPU, GPU = range(4)
 
 
 def named(slice_: int, form: Form) -> str:
-    """The groups by the names of the paper."""
+    """Return the groups by the names of the paper."""
     return " ".join(
         "{" + " ".join(f"{'ABCD'[device // 4]}{device % 4}" for device in group) + "}"
         for group in groups(EXAMPLE, slice_, form)
@@ -78,18 +78,19 @@ def test_levels_that_cannot_be(slice_: int, form: Form, message: str) -> None:
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_groups_by_the_rules(sizes: list[int]) -> None:
-    """By the coordinates of devices, as the rules are written."""
+    """Check groups against the rules of the paper, applied to coordinates of devices."""
     coordinates: list[tuple[int, ...]] = [()]
     for size in sizes:
         coordinates = [(*c, i) for c in coordinates for i in range(size)]
     for slice_ in range(len(sizes)):
         for form in forms(slice_):
-            found: dict[tuple[int, ...], list[int]] = {}
-            for device, at in enumerate(coordinates):
-                position = at[slice_ + 1 :]
+            members: dict[tuple[int, ...], list[int]] = {}
+            for device, coordinate in enumerate(coordinates):
+                position = coordinate[slice_ + 1 :]
                 if isinstance(form, InsideGroup):
-                    found.setdefault(at[: slice_ + 1], []).append(device)
+                    members.setdefault(coordinate[: slice_ + 1], []).append(device)
                 elif isinstance(form, Parallel) or not any(position):
-                    found.setdefault((*at[: form.ancestor + 1], *position), []).append(device)
-            expected = {tuple(group) for group in found.values() if len(group) > 1}
+                    key = (*coordinate[: form.ancestor + 1], *position)
+                    members.setdefault(key, []).append(device)
+            expected = {tuple(group) for group in members.values() if len(group) > 1}
             assert set(groups(sizes, slice_, form)) == expected

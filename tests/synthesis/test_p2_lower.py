@@ -1,4 +1,4 @@
-"""Programs of P² (MLSys 2022) on real devices: they reduce, and their groups are sub-axes."""
+"""Tests of P²'s programs (MLSys 2022) on devices: they reduce, and their groups are sub-axes."""
 
 import random
 from math import prod
@@ -14,27 +14,28 @@ from collir.synthesis.p2.lower import LoweredStep, Numbering, ReducedFactors, Su
 from collir.synthesis.p2.matrices import Matrix, matrices
 
 Buffer = dict[int, int]
-"""What a device holds: chunks and their values."""
+"""The content of a device: values of chunks by their indices."""
 
 
-def summed(buffers: list[Buffer]) -> Buffer:
+def buffer_sum(buffers: list[Buffer]) -> Buffer:
+    """Return the sum of buffers of equal chunks, chunk by chunk."""
     chunks = {frozenset(buffer) for buffer in buffers}
     assert len(chunks) == 1
     return {c: sum(buffer[c] for buffer in buffers) for c in buffers[0]}
 
 
 def run(step: LoweredStep, devices: list[Buffer]) -> None:
-    """A step with real numbers, by what the collectives do."""
+    """Run a step on the buffers of all devices, by the definitions of the collectives."""
     for group in step.groups:
         held = [devices[rank] for rank in group]
         assert any(held)
         match step.collective:
             case CollectiveKind.ALL_REDUCE:
-                after = [summed(held)] * len(group)
+                after = [buffer_sum(held)] * len(group)
             case CollectiveKind.REDUCE:
-                after = [summed(held), *[{} for _ in group[1:]]]
+                after = [buffer_sum(held), *[{} for _ in group[1:]]]
             case CollectiveKind.REDUCE_SCATTER:
-                total = sorted(summed(held).items())
+                total = sorted(buffer_sum(held).items())
                 share = len(total) // len(group)
                 after = [dict(total[i * share : (i + 1) * share]) for i in range(len(group))]
             case CollectiveKind.ALL_GATHER:
@@ -52,7 +53,7 @@ def reduction_groups(mesh: Mesh, axes: list[str]) -> list[DeviceGroup]:
 
 
 def mesh_of(matrix: Matrix) -> Mesh:
-    """Axes a, b, ... on levels l0, l1, ... by a matrix."""
+    """Return a mesh with axes a, b, ... on levels l0, l1, ... by a matrix."""
     columns = list(zip(*matrix, strict=True))
     levels = tuple(Level(f"l{j}", prod(column), 1e9, 1e-6) for j, column in enumerate(columns))
     axes = (
@@ -89,7 +90,7 @@ def test_every_program_reduces(
     expected: list[Buffer] = [{} for _ in inputs]
     for group in reduction_groups(mesh, sub_axes):
         for rank in group:
-            expected[rank] = summed([inputs[other] for other in group])
+            expected[rank] = buffer_sum([inputs[member] for member in group])
     size = 4 if len(matrix[0]) > 2 else 5
     for program in programs(reduction.hierarchy, size, RuleReading.LITERAL):
         devices = [dict(buffer) for buffer in inputs]
@@ -119,33 +120,33 @@ def test_sub_axes_are_the_groups(
         }
         assert set(step.groups) == expected
         assert len(step.groups) == len(expected)
-        found = span(reduction.hierarchy, instruction.slice, instruction.form)
-        assert bool(sub_axes.root) == found.master
+        group_span = span(reduction.hierarchy, instruction.slice, instruction.form)
+        assert bool(sub_axes.root) == group_span.master
 
 
 @pytest.mark.parametrize(("matrix", "reduced"), CASES, ids=str)
 def test_groups_that_are_no_sub_axes_are_none_of_any(
     matrix: Matrix, reduced: tuple[int, ...]
 ) -> None:
-    """Where there are no sub-axes, the groups are not those of any set of sub-axes."""
+    """Check that groups lowered to no sub-axes are not the groups of any set of sub-axes."""
     mesh = mesh_of(matrix)
     reduction = ReducedFactors.of_axes(matrix, reduced, Numbering.AXES)
     for instruction in instructions(reduction.hierarchy, RuleReading.NO_MASTER):
         if reduction.over(instruction, mesh) is not None:
             continue
         (step,) = reduction.lower((instruction,))
-        found = {frozenset(group) for group in step.groups}
+        step_groups = {frozenset(group) for group in step.groups}
         names = list(mesh.by_name)
-        for chosen in range(1 << len(names)):
-            axes = [name for i, name in enumerate(names) if chosen >> i & 1]
-            assert {frozenset(group) for group in reduction_groups(mesh, axes)} != found
+        for subset in range(1 << len(names)):
+            axes = [name for i, name in enumerate(names) if subset >> i & 1]
+            assert {frozenset(group) for group in reduction_groups(mesh, axes)} != step_groups
 
 
 SCATTERED: Matrix = ((1, 4), (2, 1), (2, 4))
 
 
 def test_numbering_by_hardware_finds_the_node() -> None:
-    """Reducing axes 0 and 2, P² numbers devices axis by axis and misses what a node is."""
+    """Check that only the numbering by hardware has a node as a group, reducing axes 0 and 2."""
     mesh = mesh_of(SCATTERED)
     in_node = {tuple(group) for group in groups(mesh, ["a.l1", "c.l1"])}
     for numbering in Numbering:
@@ -160,12 +161,12 @@ def test_sub_axes_and_roots_by_name() -> None:
     mesh = mesh_of(((1, 2, 2), (2, 1, 3)))
     reduction = ReducedFactors.of_mesh(mesh, ["a.l1", "a.l2", "b.l2"], Numbering.HARDWARE)
     assert reduction.hierarchy == (1, 1, 2, 6)
-    found = {
+    sub_axes = {
         str(step.form): reduction.over(step, mesh)
         for step in instructions(reduction.hierarchy)
         if step.slice == 2 and step.collective is CollectiveKind.ALL_REDUCE
     }
-    assert found == {
+    assert sub_axes == {
         "InsideGroup": SubAxes(("a.l2", "b.l2")),
         "Parallel(0)": SubAxes(("a.l1",)),
         "Master(0)": SubAxes(("a.l1",), ("a.l2", "b.l2")),
@@ -200,13 +201,13 @@ MEASURED = [
     ((16, 2), 0, 50),
     ((16, 2), 1, 6),
 ]
-"""Axes, the reduced one, and how many programs all placements on 2 x 16 have: published totals."""
+"""Axes, index of the reduced axis, and published number of programs on all placements on 2 x 16."""
 
 
 @pytest.mark.parametrize(("axes", "reduced", "total"), MEASURED, ids=str)
 def test_published_totals(axes: tuple[int, ...], reduced: int, total: int) -> None:
-    found = [
+    counts = [
         sum(1 for _ in programs(ReducedFactors.of_axes(matrix, [reduced]).hierarchy))
         for matrix in matrices((2, 16), axes)
     ]
-    assert sum(found) == total
+    assert sum(counts) == total
