@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from plain_strategies import KINDS, Taken, Unordered, dijkstra, equal
+from plain_strategies import KINDS, PlainStep, Unordered, dijkstra, equal
 from programs import random_machine
 
 from collir.cost.collectives.collective import Collective
@@ -49,7 +49,7 @@ def mesh_of(sizes: Hierarchy, rng: random.Random) -> Mesh:
 # --- what they cost -------------------------------------------------------------------------------
 
 
-def expressible(mesh: Mesh, state: str, step: Taken, reading: RuleReading) -> bool:
+def expressible(mesh: Mesh, state: str, step: PlainStep, reading: RuleReading) -> bool:
     """Whether P² has a typed step: over neighbouring levels; by all devices, or by the first ones
     of all that lies inside; and no scatter or gather."""
     names = list(mesh.by_name)
