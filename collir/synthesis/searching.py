@@ -145,54 +145,55 @@ def gap_of(best: float | None, bound: float | None) -> float | None:
 
 
 def remark_cut_off(
-    item: Operation, what: str, ended: str, seconds: float | None, gap: float | None = None
+    item: Operation, subject: str, ended: str, seconds: float | None, gap: float | None = None
 ) -> None:
     """Make a remark that a search was cut off, or leave that to ``grouped_remarks``.
 
     Args:
-        item: the operation that the search was for; ``what`` describes the search in words.
+        item: the operation that the search was for.
+        subject: the goal of the search in words.
         ended: reason for the end, as in ``Statistics.reason``.
         seconds: limit of the search.
         gap: result of ``gap_of``.
     """
-    shared = _session.get()
-    if shared is not None and shared.cut is not None:
-        shared.cut.append((ended, seconds))
+    if record_cut_off(ended, seconds):
         return
-    near = "" if gap is None else f", which none is better than by more than {100 * gap:.2g} %"
-    text = f"the search for {what} was {_cut(ended, seconds)}: the best so far is taken{near}"
+    limit = "" if gap is None else f", which none is better than by more than {100 * gap:.2g} %"
+    text = f"the search for {subject} was {_cut(ended, seconds)}: the best so far is taken{limit}"
     remark(item, text + _again(ended))
 
 
-def record_cut_off(ended: str, seconds: float | None) -> None:
-    """Let ``grouped_remarks``, if there is any, remark that a search was cut off."""
+def record_cut_off(ended: str, seconds: float | None) -> bool:
+    """Let ``grouped_remarks`` remark that a search was cut off; return whether there is one."""
     shared = _session.get()
-    if shared is not None and shared.cut is not None:
-        shared.cut.append((ended, seconds))
+    if shared is None or shared.cut is None:
+        return False
+    shared.cut.append((ended, seconds))
+    return True
 
 
 @contextmanager
-def grouped_remarks(item: Operation, what: str) -> Generator[None]:
+def grouped_remarks(item: Operation, subject: str) -> Generator[None]:
     """Make one remark for all searches inside that were cut off."""
     shared = _session.get() or Session()
-    around, shared.cut = shared.cut, []
+    outer, shared.cut = shared.cut, []
     token = _session.set(shared)
     try:
         yield
         cut = shared.cut
     finally:
         _session.reset(token)
-        shared.cut = around
+        shared.cut = outer
     if not cut:
         return
-    if around is not None:
-        around += cut
+    if outer is not None:
+        outer += cut
         return
     reasons = [reason for reason, _ in cut]
     ended = INTERRUPTED if INTERRUPTED in reasons else reasons[0]
-    many = "1 search" if len(cut) == 1 else f"{len(cut)} searches"
+    searches = "1 search" if len(cut) == 1 else f"{len(cut)} searches"
     was = "was" if len(cut) == 1 else "were"
-    text = f"{many} for {what} {was} {_cut(ended, cut[0][1])}: the best so far is taken"
+    text = f"{searches} for {subject} {was} {_cut(ended, cut[0][1])}: the best so far is taken"
     remark(item, text + _again(ended))
 
 

@@ -97,9 +97,9 @@ static int reduce_broadcast(const void *in, void *out, size_t n, MPI_Datatype ty
 
 def on_nccl(self: nccl_function.FunctionText, s: nccl_function.Sent) -> list[str]:
     """Return the statements in C++."""
-    count, there = self.elements(s.y), replace(s, operand=s.out)
+    count, in_place = self.elements(s.y), replace(s, operand=s.out)
     reduced = self.call("ncclReduce", s, count, nccl_function.operator(s.x), "0")
-    return [reduced, self.call("ncclBroadcast", there, count, "0")]
+    return [reduced, self.call("ncclBroadcast", in_place, count, "0")]
 
 
 def on_mpi4py(self: mpi4py.Mpi4pyFunction, s: python_text.Sent) -> list[str]:

@@ -18,7 +18,7 @@ from collir.passes.table import PASSES
 
 
 class JoinReduceAndBroadcast(RewritePattern):
-    """A pattern that joins a broadcast with a reduce over the same sub-axes whose result only it uses."""
+    """Join a broadcast with the reduce over the same sub-axes whose result only it uses."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, DistOp) or op.kind is not BROADCAST:

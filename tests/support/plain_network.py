@@ -561,7 +561,7 @@ class _RunningJob:
         return [self._flow(self.current, message, begins) for message in messages]
 
     def _advance(self, device: int, number: int, now: float) -> list[_Flow]:
-        """Begin a round on a device, or the next one in which it has anything to send or receive."""
+        """Begin a round on a device; skip rounds in which it has nothing to send or receive."""
         while number < len(self.rounds):
             self.position[device], self.free[device] = number, now
             if self.busy[number][device]:

@@ -86,7 +86,7 @@ class Unordered:
         return self.held(before) + self.held(after) <= self.memory
 
     def seconds(self, kind: str, before: str, after: str, axes: tuple[str, ...]) -> float:
-        """Return the seconds of a collective in the better of two rank orders; inf without a cost."""
+        """Return the seconds of a collective in the better of two rank orders; inf if none."""
         key = (kind, before, axes)
         if key in self._paid:
             return self._paid[key]
