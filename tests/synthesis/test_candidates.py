@@ -12,6 +12,7 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, Machine
+from collir.syntax.writer import write
 from collir.synthesis.p2.candidates import p2_candidates
 from collir.synthesis.p2.enumerate import RuleReading
 from collir.synthesis.programs.strategies import STRATEGIES
@@ -84,9 +85,7 @@ def test_no_strategy_of_decompose_is_cheaper(rng: random.Random) -> None:
 
 
 def _module(mesh: Mesh, axes: tuple[str, ...]) -> str:
-
-    from collir.syntax.writer import write
-
+    """Return a program of an all_reduce over some sub-axes of a mesh."""
     elements = 2**10 * mesh.devices
     head = write(module_of([mesh], []))
     listed = ", ".join(axes)

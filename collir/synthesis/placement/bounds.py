@@ -127,8 +127,8 @@ class PlacementBounds:
         self.over = op.over if OVER in op.kind.parameters else None
         self.searched, self.placeholder = needs_search(op), op.kind.placeholder
         self.algorithm = op.word("algorithm") if "algorithm" in op.properties else ""
-        self._fits = is_unordered(x, y)
-        self.ordered = not (self.searched and self._fits)
+        self._unordered = is_unordered(x, y)
+        self.ordered = not (self.searched and self._unordered)
         self.changes = {
             axis: (x.state_of(axis), y.state_of(axis), x.dim_of(axis) != y.dim_of(axis))
             for axis in mesh.by_name
@@ -136,6 +136,7 @@ class PlacementBounds:
         unchanged = [("partial", "partial", False), ("sharded", "sharded", False)]
         self.inert = frozenset(axis for axis, change in self.changes.items() if change in unchanged)
         self._with_latency = model.on(mesh.machine).model == "alpha-beta"
+        # Sets of axes, by their states before and after the operation
         self._reduced = self._having("partial", "replicated")
         self._summed = self._having("partial", "sharded", "root")
         self._gathered = self._having("sharded", "replicated")
@@ -143,13 +144,16 @@ class PlacementBounds:
         split = ("sharded", "root", "partial")
         self._split = (*self._having("replicated", *split), *self._having("root", *split[::2]))
         idle = (*self._having("replicated", "replicated"), *self._having("root", "replicated"))
+        # Axes whose coordinates may hold copies of an element, and share its reduction
         self._helping = (*idle, *self._gathered, *self._split)
+        # Axes that move shards to another dimension, and axes whose devices keep different data
         kept = (*self._having("sharded", "sharded"), *self._having("partial", "partial"))
         exchanges = op.kind.exchanges
         self._moved = tuple(axis for axis in kept if exchanges and axis not in self.inert)
         self._distinct = tuple(axis for axis in kept if axis not in self._moved)
+        # Axes between whose coordinates messages have to pass
         self._crossed = (*self._reduced, *self._summed, *self._spread)
-        if self._fits:  # otherwise a permute may bring blocks to their places
+        if self._unordered:  # otherwise a permute may bring blocks to their places
             self._crossed += (*self._gathered, *self._having("sharded", "root"), *self._moved)
         self._local_bytes = float(x.local_bytes(mesh))
         gathered_size = math.prod(mesh.by_name[axis].size for axis in self._gathered)
@@ -214,7 +218,7 @@ class PlacementBounds:
         ]
         if self._summed or self._split:  # some children do not need the sum
             return max(level.reducing for level in levels)
-        if not self._fits:  # copies may be cut later
+        if not self._unordered:  # copies may be cut later
             return max(level.reducing_and_sending for level in levels)
         return _least_to_reduce_and_send(levels, placement.shared)
 
