@@ -67,7 +67,7 @@ class PlacePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         model = CostModel(self.model, self.algorithm, self.order)
         weights = weights_of(self.weights, op)
-        self._handle_placed(op)
+        self._unplace_or_remark(op)
         for mesh in unplaced_meshes(op):
             with search_workers(self.workers):
                 result = best_placements(op, mesh, model, 1, float(self.limit) or None, weights)
@@ -76,7 +76,7 @@ class PlacePass(ModulePass):
             else:
                 remark(mesh, f"{self.name} has found no placement of mesh @{mesh.sym_name.data}")
 
-    def _handle_placed(self, module: ModuleOp) -> None:
+    def _unplace_or_remark(self, module: ModuleOp) -> None:
         """Unplace placed meshes if asked to, and remark those that stay."""
         for mesh in [op for op in module.ops if isinstance(op, MeshOp) and op.value().placed]:
             stays = f"{self.name} leaves mesh @{mesh.sym_name.data} where it is, on levels"
