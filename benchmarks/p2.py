@@ -30,10 +30,10 @@ from collir.layout import Axis, Dim, DistType, DType, Mesh, Reduction
 from collir.syntax.reader import read
 from collir.synthesis.p2 import candidates, lower
 from collir.synthesis.p2 import enumerate as enumeration
-from collir.synthesis.p2.candidates import Candidate, enumerated
+from collir.synthesis.p2.candidates import Candidate, p2_candidates
 from collir.synthesis.p2.enumerate import programs
 from collir.synthesis.p2.matrices import Matrix
-from collir.synthesis.placement.meshes import placed
+from collir.synthesis.placement.meshes import mesh_of_matrix
 from collir.synthesis.programs import graph, ports
 from collir.synthesis.programs.cheapest import synthesise
 
@@ -170,7 +170,7 @@ def collective(row: Published) -> Collective:
     [machine] = [op.value() for op in read(MACHINE).ops if isinstance(op, MachineOp)]
     names = [f"axis{index}" for index in range(len(row.axes))]
     axes = tuple(Axis(name, size) for name, size in zip(names, row.axes, strict=True))
-    mesh = placed(Mesh("m", machine, axes), row.matrix)
+    mesh = mesh_of_matrix(Mesh("m", machine, axes), row.matrix)
     over = {names[index] for index in row.reduced}
     reduced = tuple(sub.name for sub in mesh.sub_axes if sub.axis in over)
     return Collective("all_reduce", mesh, reduced, BYTES)
@@ -179,7 +179,7 @@ def collective(row: Published) -> Collective:
 def predict(row: Published) -> Predicted:
     """The prediction for a placement."""
     whole = collective(row)
-    return Predicted(row, RUNS * step_cost(whole, MODEL).time, enumerated(whole, MODEL, SIZE))
+    return Predicted(row, RUNS * step_cost(whole, MODEL).time, p2_candidates(whole, MODEL, SIZE))
 
 
 @cache
@@ -642,7 +642,7 @@ def seconds_table(all_: Sequence[Predicted]) -> list[str]:
             [
                 lambda wholes=wholes: [searched(whole) for whole in wholes],
                 lambda wholes=wholes: [_programs(whole) for whole in wholes],
-                lambda wholes=wholes: [enumerated(whole, MODEL, SIZE) for whole in wholes],
+                lambda wholes=wholes: [p2_candidates(whole, MODEL, SIZE) for whole in wholes],
             ]
         )
         seconds = [*ours, row.synthesis, row.simulation, row.synthesis + row.simulation]
@@ -653,7 +653,7 @@ def seconds_table(all_: Sequence[Predicted]) -> list[str]:
 
 def _programs(whole: Collective) -> int:
     axes = whole.mesh.ordered(whole.axes)
-    reduction = lower.Reduction.of_mesh(whole.mesh, axes, lower.Numbering.HARDWARE)
+    reduction = lower.ReducedFactors.of_mesh(whole.mesh, axes, lower.Numbering.HARDWARE)
     return sum(1 for _ in programs(reduction.hierarchy, SIZE))
 
 

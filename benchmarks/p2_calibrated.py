@@ -14,7 +14,7 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost
 from collir.cost.network.group import Group
 from collir.machine import Machine
-from collir.synthesis.p2.candidates import Candidate, enumerated
+from collir.synthesis.p2.candidates import Candidate, p2_candidates
 
 MODEL = CostModel("p2")
 
@@ -68,7 +68,7 @@ class Programs:
 
 def programs(one: Collective, steps: int) -> Programs:
     """By enumeration of all programs of so many steps."""
-    found = enumerated(one, MODEL, steps)
+    found = p2_candidates(one, MODEL, steps)
     [flat] = [each for each in found if _is_flat(each, one)]
     trees = [math.fsum(map(with_trees, each.costs)) for each in found]
     return Programs(

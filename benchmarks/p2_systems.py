@@ -18,7 +18,7 @@ from collir.layout import Axis, Dim, DistType, DType, Mesh, Reduction
 from collir.machine import Machine
 from collir.syntax.reader import read
 from collir.synthesis.p2.matrices import Matrix, matrices
-from collir.synthesis.placement.meshes import placed
+from collir.synthesis.placement.meshes import mesh_of_matrix
 from collir.synthesis.programs.cheapest import synthesise
 
 BYTES = 2.0**31
@@ -73,7 +73,9 @@ def placements() -> list[Placed]:
             names = [f"axis{index}" for index in range(len(axes))]
             mesh = Mesh("m", machine, tuple(map(Axis, names, axes)))
             for matrix in matrices(sizes, axes):
-                whole = _reduction(placed(mesh, matrix), {names[index] for index in reduced})
+                whole = _reduction(
+                    mesh_of_matrix(mesh, matrix), {names[index] for index in reduced}
+                )
                 found.append(_costed((name, axes, reduced), whole))
     return found
 
@@ -141,7 +143,7 @@ def decision(
     machine = _machine("gcp_a2", 2)
     names = [f"axis{index}" for index in range(len(matrix))]
     axes = tuple(Axis(name, math.prod(row)) for name, row in zip(names, matrix, strict=True))
-    mesh = placed(Mesh("m", machine, axes), matrix)
+    mesh = mesh_of_matrix(Mesh("m", machine, axes), matrix)
     whole = _reduction(mesh, {names[index] for index in reduced})
     one = _costed(("2 x 16 A100", (), ()), whole, ALGORITHMS | {"auto": "auto"})
     measured = {

@@ -16,7 +16,7 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.layout import Axis, DistType, DType, Factor, Mesh, Reduction
 from collir.machine import Level, Machine
-from collir.synthesis.p2.candidates import enumerated
+from collir.synthesis.p2.candidates import p2_candidates
 from collir.synthesis.programs import ports
 from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.graph import graph
@@ -53,7 +53,7 @@ def enumeration(sizes: Sequence[int], model: str) -> float:
     """That of the cheapest of all programs of P²."""
     mesh = mesh_of(sizes)
     step = Collective("all_reduce", mesh, tuple(mesh.by_name), float(BYTES))
-    return enumerated(step, CostModel(model))[0].time
+    return p2_candidates(step, CostModel(model))[0].time
 
 
 def forget() -> None:

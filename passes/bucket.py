@@ -1,12 +1,12 @@
 """Pack collectives of one kind into buffers of the best sizes.
 
-What: collectives that do the same over the same sub-axes, on values of one element type, become
-one, on a buffer in which their operands lie one behind the other; results are cut out of it. Which
-go together is chosen so that all are done the earliest, given when the operands of each are there:
-a collective that waits for more has fewer latencies, and starts later.
+What: collectives of one operation over the same sub-axes, on values of one element type, become one
+collective on a buffer of all their operands; the results are cut out of it. The buckets are chosen
+so that all collectives are done the earliest, given when the operands of each are ready: a larger
+buffer has fewer latencies, but is sent later.
 
-Why: models have hundreds of small gradients. One by one, latencies are what they cost; all at once,
-the network waits for the last.
+Why: models have hundreds of small gradients. Reduced one by one they cost mostly latency; reduced
+all at once they make the network wait for the last gradient.
 
     %1 = all_reduce %x over data             // f32[64, 32]
     %2 = all_reduce %y over data             // f32[32]
@@ -18,24 +18,27 @@ becomes
     %1 = reshape %6 to [64, 32]
     %2 = pad %5 dim 0 low -2048
 
-Rules, which an option may fix:
+Rules, to be fixed by an option:
 
-- ``earliest``: the buckets with which all members are done the earliest (dynamic programming over
-  them in the order in which they are ready; each bucket with the cheapest program for it).
-- ``ddp``: closed once a bucket has 25 MiB, the first once it has 1 MiB, as PyTorch's
-  DistributedDataParallel has it; with ``size``, that for all.
-- ``xla``: at most 30 MiB, as XLA's combiner of all_reduces has it; with ``size``, that.
+- ``earliest``: the buckets with which all members are done the earliest, found by dynamic
+  programming over the members in the order in which they are ready; each bucket is costed with its
+  cheapest program.
+- ``ddp``: a bucket is closed once it has 25 MiB, the first bucket once it has 1 MiB, as in
+  PyTorch's DistributedDataParallel; ``size`` replaces both sizes.
+- ``xla``: a bucket has at most 30 MiB, as in XLA's combiner of all_reduces; ``size`` replaces it.
 
-Without one each is tried, on the schedule that ``overlap`` would make, and the best is taken.
+If no rule is given, every rule is tried; each candidate is scheduled as ``overlap`` would, and the
+fastest wins.
 
-When not: collectives that say how they run (``using``) or that they need not be waited for
-(``async``), permutes; collectives of which one needs the result of another; functions with a
-``redistribute``, which has no cost before ``decompose``; buffers that a device has no memory for.
-Sizes are those of the types, also in functions that stand for others with larger values (``for``).
+When not: collectives that name their algorithm (``using``) or are ``async``, and permutes, are not
+packed, and no bucket has both a collective and one that needs its result. Functions with a
+``redistribute`` stay as they are, because it has no cost before ``decompose``. So do functions
+whose buffers need more memory than a device has. Sizes are those of the types, even in functions
+that stand for others with larger values (``for``).
 
-Cost: never more than before under the model, with everything that can running at the same time: it
-goes before ``decompose`` and ``overlap``. Without them, and with a rule that is asked for, it may
-take longer. What is put into a buffer is copied once more.
+Cost: never more time than before under the model, if ``decompose`` and ``overlap`` follow. Without
+them, and with a rule that is given, the program may take longer. Operands are copied into the
+buffer.
 """
 
 from dataclasses import dataclass
@@ -47,17 +50,20 @@ from xdsl.passes import ModulePass
 from collir.cost.model import CostModel
 from collir.ir.remarks import remark
 from collir.synthesis.programs.strategies import SearchOptions
-from collir.synthesis.scheduling.bucketing import RULES, bucket, by_size, up_to
-from collir.synthesis.searching import searching
+from collir.synthesis.scheduling.bucketing import RULES, bucket_collectives, ddp_rule, xla_rule
+from collir.synthesis.searching import search_workers
 
 
 @dataclass(frozen=True)
 class BucketPass(ModulePass):
     """Pack collectives of one kind into buffers of the best sizes.
 
-    rule: earliest, ddp or xla; none: the best of these, or no buckets at all. size: bytes, of the
-    rules that have a size. model, algorithm, order: of the costs, as of the target cost. limit:
-    seconds for each search of a program; 0: none. workers: processes for one that takes long.
+    Attributes:
+        rule: `earliest`, `ddp` or `xla`; "": the best of these, or no buckets.
+        size: bytes of a bucket, for the rules `ddp` and `xla`; 0: the default of the rule.
+        model, algorithm, order: options of the cost model, as of the target cost.
+        limit: seconds for each search of a program; 0: no limit.
+        workers: processes for a search that takes long.
     """
 
     name = "bucket"
@@ -80,10 +86,12 @@ class BucketPass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        sized = {"ddp": by_size, "xla": up_to}
+        sized = {"ddp": ddp_rule, "xla": xla_rule}
         rule = sized[self.rule](self.size) if self.size else RULES.get(self.rule)
         model = CostModel(self.model, self.algorithm, self.order)
-        with searching(self.workers):
-            kept = bucket(op, SearchOptions(model, seconds=float(self.limit) or None), rule)
-        for function, why in kept:
-            remark(function, f"{self.name} keeps @{function.sym_name.data}: {why}")
+        with search_workers(self.workers):
+            kept = bucket_collectives(
+                op, SearchOptions(model, seconds=float(self.limit) or None), rule
+            )
+        for function, reason in kept:
+            remark(function, f"{self.name} keeps @{function.sym_name.data}: {reason}")

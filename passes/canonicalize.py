@@ -1,12 +1,12 @@
-"""Fold what does nothing, and drop what nothing uses.
+"""Fold operations that do nothing, and drop operations whose results nothing uses.
 
 What: xDSL's ``canonicalize`` over our operations, with source positions kept. A reshape, cast or
-permute to the type a value has already, a transpose in the old order, a pad by nothing and a
-scale by 1 fold into their operand; operations whose results are unused go.
+permute to the type that its operand has already, a transpose in the order of its operand, a pad by
+nothing and a scale by 1 fold into their operand. Operations whose results are unused are dropped.
 
-Why: passes may then build steps without looking whether they are trivial.
+Why: other passes may build steps without checking whether they are trivial.
 
-When not: it never drops or merges a collective that some ranks still run. Every rank runs the same
+When not: a collective is never dropped or merged on some ranks only. Every rank runs the same
 program, so a step whose result is unused is unused on all of them.
 
     %1 = reshape %x to [4, 8]        // %x is f32[4, 8]
@@ -14,8 +14,8 @@ program, so a step whose result is unused is unused on all of them.
 becomes
     %2 = all_reduce %x over data
 
-Cost: never more than before; no step is added. What a step that folds had written to its place in a
-result or a buffer is copied there instead.
+Cost: never more than before, as no step is added. If a folded step wrote to its place in a result
+or a buffer, its operand is copied there instead.
 """
 
 from xdsl.context import Context
@@ -29,7 +29,7 @@ from collir.passes.locations import keep_locations
 
 
 class CanonicalizePass(ModulePass):
-    """Fold what does nothing, and drop what nothing uses."""
+    """Fold operations that do nothing, and drop operations whose results nothing uses."""
 
     name = "canonicalize"
 

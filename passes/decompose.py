@@ -67,7 +67,7 @@ from collir.synthesis.programs.strategies import (
     decompose,
     synthesised,
 )
-from collir.synthesis.searching import searching
+from collir.synthesis.searching import search_workers
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class DecomposePass(ModulePass):
             float(self.limit) or None,
             chunks=self.chunks,
         )
-        with searching(self.workers):
+        with search_workers(self.workers):
             if self.up_to > 1:
                 return for_sizes(op, wanted, self.up_to, keep_locations())
             return synthesised(op, wanted, keep_locations())

@@ -1,4 +1,4 @@
-"""Keeps source positions through rewrites: what replaces an operation stands where it stood."""
+"""A listener that keeps source positions through rewrites: of an operation for its replacement."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 
 
 def keep_locations() -> PatternRewriterListener:
-    """A listener that gives inserted operations the location of the one they replace."""
+    """Return a listener that gives inserted operations the location of the one they replace."""
     inserted: list[Operation] = []
 
     def replaced(op: Operation, _: Sequence[SSAValue | None]) -> None:

@@ -1,9 +1,9 @@
-"""Pipelines: lists of passes with names, where every pass has its place for a reason.
+"""Pipelines: named lists of passes, with a reason for the position of each pass.
 
-The name of a pipeline stands for its passes wherever the name of a pass may stand: ``-p ddp``, ``-p
-'place,default'``. It is replaced by them before anything runs, so that everything that looks at
-passes (``--print-between-passes``, ``--cost-between-passes``, the verifier) sees each of them. An
-option goes to every pass of the pipeline that has it: ``-p 'default{model=p2 chunks=8}'``.
+The name of a pipeline may stand wherever the name of a pass may: ``-p ddp``, ``-p
+'place,default'``. It is replaced by its passes before anything runs, so that each of them is seen
+by ``--print-between-passes``, ``--cost-between-passes`` and the verifier. An option goes to every
+pass of the pipeline that has it: ``-p 'default{model=p2 chunks=8}'``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,64 +13,65 @@ from xdsl.passes import ModulePass, PassOptionInfo, get_pass_option_infos
 from xdsl.utils.arg_spec import ArgSpec, parse_pipeline, parse_spec
 
 Known = Mapping[str, Callable[[], type[ModulePass]]]
-"""Passes by name, each with a function that imports it."""
+"""Functions that import the known passes, by the names of the passes."""
 
 
 @dataclass(frozen=True)
-class Position:
-    """A pass in a pipeline: as it is written behind ``-p``, and why it stands there."""
+class PipelineEntry:
+    """A pass in a pipeline: its text behind ``-p``, and the reason for its position."""
 
     written: str
     why: str
 
     @property
     def spec(self) -> ArgSpec:
-        """The pass and its options."""
+        """Return the name of the pass and its options."""
         return parse_spec(self.written).normalize_parameter_names()
 
 
 @dataclass(frozen=True)
-class Pipeline:
-    """Passes with a name.
+class PassPipeline:
+    """A named list of passes.
 
     Attributes:
-        summary: what it is for, in a line.
-        about: what to know of it.
+        summary: its purpose in a line.
+        about: further explanation for users.
+        positions: its passes, in order.
     """
 
     name: str
     summary: str
     about: str
-    positions: tuple[Position, ...]
+    positions: tuple[PipelineEntry, ...]
 
 
-_CLEAN = Position(
+_CLEAN = PipelineEntry(
     "canonicalize", "what does nothing or is used by nothing need not be looked at by the others"
 )
-_REORDER = Position(
+_REORDER = PipelineEntry(
     "reorder-by-hierarchy",
     "values travel while they are small; steps that a cast or a scale kept apart then stand side "
     "by side, for fuse",
 )
-_BUCKET = Position(
+_BUCKET = PipelineEntry(
     "bucket",
     "small collectives share their latencies; ahead of decompose, which makes steps over single "
     "levels of them and chooses by the size of the buffer",
 )
-_DECOMPOSE = Position(
+_DECOMPOSE = PipelineEntry(
     "decompose",
     "each collective in the cheapest steps over the levels, once it is known how large it is",
 )
-_CLEAN_AGAIN = Position(
+_CLEAN_AGAIN = PipelineEntry(
     "canonicalize", "what the others have left behind goes, so that it is not scheduled"
 )
-_OVERLAP = Position(
+_OVERLAP = PipelineEntry(
     "overlap",
     "a schedule is for the steps that there are in the end; and fuse and bucket leave alone what "
     "is async",
 )
 
-_DEFAULT = Pipeline(
+_DEFAULT = PassPipeline(
     "default",
     "The order that suits most programs: fewer steps, then cheaper ones, then at the same time.",
     "For programs of which nothing is known. It may use more memory than the program as it is "
@@ -78,32 +79,32 @@ _DEFAULT = Pipeline(
     (
         _CLEAN,
         _REORDER,
-        Position(
+        PipelineEntry(
             "fuse",
             "steps that undo or repeat each other go while they still stand side by side as they "
             "were written; of buffers, and of steps over single levels, it would see less",
         ),
-        Position(
+        PipelineEntry(
             "cse",
             "the same step on the same value once, so that it is packed once; behind fuse, which "
             "leaves values alone that are used twice",
         ),
         _BUCKET,
         _DECOMPOSE,
-        Position("cse", "first steps that programs of decompose have in common merge"),
+        PipelineEntry("cse", "first steps that programs of decompose have in common merge"),
         _CLEAN_AGAIN,
         _OVERLAP,
     ),
 )
 
-_DDP = Pipeline(
+_DDP = PassPipeline(
     "ddp",
     "Data parallel training: many gradients, each reduced once it has been computed.",
     "For functions with a reduction for every tensor and nothing behind it but an update, which is "
     "why there is nothing to reorder.",
     (
         _CLEAN,
-        Position(
+        PipelineEntry(
             "fuse", "gradients that are summed over microbatches are reduced once, not each time"
         ),
         _BUCKET,
@@ -113,7 +114,7 @@ _DDP = Pipeline(
     ),
 )
 
-_ZERO = Pipeline(
+_ZERO = PassPipeline(
     "zero",
     "Sharded training (ZeRO, FSDP): gathers and reductions of shards, without whole gradients.",
     "It has no cse, as what is gathered twice is gathered twice so as not to be kept in between; "
@@ -122,7 +123,7 @@ _ZERO = Pipeline(
     (_CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
 )
 
-_LATENCY = Pipeline(
+_LATENCY = PassPipeline(
     "latency",
     "Small buffers, such as activations in inference: few steps one behind the other.",
     "It has no overlap: streams and events, or requests and waits, take longer than small steps "
@@ -130,10 +131,10 @@ _LATENCY = Pipeline(
     (
         _CLEAN,
         _REORDER,
-        Position("fuse", "a step less is a latency less"),
-        Position("cse", "the same for steps that are equal; behind fuse, as in default"),
-        Position("bucket", "collectives that are due at the same time share their latencies"),
-        Position(
+        PipelineEntry("fuse", "a step less is a latency less"),
+        PipelineEntry("cse", "the same for steps that are equal; behind fuse, as in default"),
+        PipelineEntry("bucket", "collectives that are due at the same time share their latencies"),
+        PipelineEntry(
             "decompose",
             "a step becomes several only where that is faster, latencies counted: where fewer of "
             "them cross the slow level",
@@ -142,54 +143,61 @@ _LATENCY = Pipeline(
     ),
 )
 
-PIPELINES: dict[str, Pipeline] = {one.name: one for one in (_DEFAULT, _DDP, _ZERO, _LATENCY)}
+PIPELINES: dict[str, PassPipeline] = {
+    pipeline.name: pipeline for pipeline in (_DEFAULT, _DDP, _ZERO, _LATENCY)
+}
 
 
-def expanded(passes: str, known: Known) -> tuple[ArgSpec, ...]:
-    """The passes of a specification, with those of a pipeline in place of its name.
+def expanded_passes(passes: str, known: Known) -> tuple[ArgSpec, ...]:
+    """Return the passes of a specification, with the names of pipelines replaced by their passes.
 
     Raises:
-        ArgSpecParseError: it cannot be read.
-        ValueError: an option that no pass of its pipeline has.
+        ArgSpecParseError: the specification cannot be parsed.
+        ValueError: no pass of a pipeline has an option that the pipeline is given.
     """
-    return tuple(one for spec in parse_pipeline(passes) for one in _expanded(spec, known))
+    return tuple(p for spec in parse_pipeline(passes) for p in _expanded(spec, known))
 
 
 def _expanded(spec: ArgSpec, known: Known) -> Iterator[ArgSpec]:
     if spec.name not in PIPELINES:
         yield spec
         return
-    pipeline, given = PIPELINES[spec.name], spec.normalize_parameter_names().parameters
-    there_are = options_of(pipeline, known)
-    if unknown := [name for name in given if name not in there_are]:
-        listed = ", ".join(there_are)
+    pipeline, parameters = PIPELINES[spec.name], spec.normalize_parameter_names().parameters
+    options = options_of(pipeline, known)
+    if unknown := [name for name in parameters if name not in options]:
+        listed = ", ".join(options)
         raise ValueError(
             f"no pass of {pipeline.name} has an option {unknown[0]}; there is {listed}"
         )
     for position in pipeline.positions:
         own = position.spec
         passed = {
-            name: value for name, value in given.items() if own.name in there_are[name].passes
+            name: value for name, value in parameters.items() if own.name in options[name].passes
         }
         yield ArgSpec(own.name, {**own.parameters, **passed})
 
 
 @dataclass(frozen=True)
 class PipelineOption:
-    """An option of a pipeline: its first form in one of the passes, and all that have it."""
+    """An option of a pipeline.
+
+    Attributes:
+        info: name, type and default, as in the first pass that has the option.
+        passes: names of the passes that have it.
+    """
 
     info: PassOptionInfo
     passes: tuple[str, ...]
 
 
-def options_of(pipeline: Pipeline, known: Known) -> dict[str, PipelineOption]:
-    """The options of a pipeline by name: those of its passes, with what it sets itself."""
-    found: dict[str, PipelineOption] = {}
-    for spec in {spec.name: spec for spec in (one.spec for one in pipeline.positions)}.values():
+def options_of(pipeline: PassPipeline, known: Known) -> dict[str, PipelineOption]:
+    """Return the options of a pipeline by name, with the values that it sets as defaults."""
+    options: dict[str, PipelineOption] = {}
+    for spec in {position.spec.name: position.spec for position in pipeline.positions}.values():
         for info in get_pass_option_infos(known[spec.name]()):
             if info.name in spec.parameters:
                 value = ",".join(map(str, spec.parameters[info.name])).lower()
                 info = info._replace(default_value=value)
-            before = found.get(info.name, PipelineOption(info, ()))
-            found[info.name] = replace(before, passes=(*before.passes, spec.name))
-    return found
+            option = options.get(info.name, PipelineOption(info, ()))
+            options[info.name] = replace(option, passes=(*option.passes, spec.name))
+    return options

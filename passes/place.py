@@ -1,24 +1,24 @@
-"""Place every mesh that has no placement on the levels of its machine, the cheapest way.
+"""Place every mesh that has no placement on the levels of its machine, at the least cost.
 
 What: a mesh such as ``{ data = 4, model = 4 }`` gets levels for its axes, such as ``{ data =
-node:2 * gpu:2, model = node:2 * gpu:2 }``. Placements are costed with all functions on the mesh,
-each collective under the cheapest program for it (that of ``decompose``), each function as often
-as its weight says; the one of the smallest sum is written into the mesh, and the sub-axes of the
+node:2 * gpu:2, model = node:2 * gpu:2 }``. A placement costs the sum of the times of all functions
+on the mesh, each multiplied by its weight; every collective runs by its cheapest program, as
+``decompose`` finds it. The cheapest placement is written into the mesh, and the sub-axes of the
 programs are renamed. A mesh that is smaller than its machine gets the first children of some
-levels: the best part of the machine, which becomes a machine beside it.
+levels: the best part of the machine, which is declared as a machine beside it.
 
-Why: which axis lives on which links decides what its collectives cost, by factors of 10 and more
-where links differ as much.
+Why: the links that an axis uses decide the cost of its collectives, by factors of 10 and more on
+machines whose links differ as much.
 
-When not: meshes that are placed are left as they are, and a remark says so; with ``again``, those
-with functions that name parts of axes (``over data.gpu``).
+When not: a mesh that is placed already stays as it is, and a remark says so. With ``again`` it is
+placed anew, unless one of its functions names a part of an axis (``over data.gpu``).
 
     mesh @m on @cluster { data = 2, model = 4 }
-becomes, where model has the more to send,
+becomes, if model sends more bytes,
     mesh @m on @cluster { data = node:2, model = gpu:4 }
 
-Cost: never more than that of any other placement, if the search ended within the limit; what
-programs compute stays the same. The programs it was costed with are for ``decompose`` to write.
+Cost: never more than on any other placement, if the search ends within its limit. The results of
+programs do not change. The programs that were costed are written by ``decompose``, not here.
 """
 
 from dataclasses import dataclass
@@ -30,21 +30,23 @@ from xdsl.passes import ModulePass
 from collir.cost.model import CostModel
 from collir.ir.functions import meshes_of
 from collir.ir.remarks import remark
-from collir.synthesis.placement.meshes import place, unplaced
+from collir.synthesis.placement.meshes import place, unplaced_meshes
 from collir.synthesis.placement.placements import best_placements
 from collir.synthesis.placement.unplacing import unplace
 from collir.synthesis.placement.weights import weights_of
-from collir.synthesis.searching import searching
+from collir.synthesis.searching import search_workers
 
 
 @dataclass(frozen=True)
 class PlacePass(ModulePass):
-    """Place every mesh that has no placement on the levels of its machine, the cheapest way.
+    """Place every mesh that has no placement on the levels of its machine, at the least cost.
 
-    model, algorithm, order: of the costs, as of the target cost.
-    limit: seconds for each mesh; 0: none. workers: processes for a search that takes long.
-    weights: how often functions run, such as `weights="grads:1,activations:32"`; once, if not said.
-    again: whether meshes on levels are placed anew, where their functions name whole axes only.
+    Attributes:
+        model, algorithm, order: options of the cost model, as of the target cost.
+        limit: seconds for each mesh; 0: no limit.
+        workers: processes for a search that takes long.
+        again: whether placed meshes whose functions name whole axes only are placed anew.
+        weights: how often functions run, such as `weights="grads:1,activations:32"`; default 1.
     """
 
     name = "place"
@@ -65,17 +67,20 @@ class PlacePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         model = CostModel(self.model, self.algorithm, self.order)
         weights = weights_of(self.weights, op)
-        for mesh in meshes_of(op):
-            if mesh.value().placed:
-                what = f"{self.name} leaves mesh @{mesh.sym_name.data} where it is, on levels"
-                if not self.again:
-                    remark(mesh, f"{what}: {self.name}{{again=true}} places it anew")
-                elif (named := unplace(op, mesh)) is not None:
-                    remark(mesh, f"{what}: @{named.sym_name.data} names parts of its axes")
-        for mesh in unplaced(op):
-            with searching(self.workers):
-                found = best_placements(op, mesh, model, 1, float(self.limit) or None, weights)
-            if found.found:
-                place(mesh, found.found[0].mesh)
+        self._unplace_or_remark(op)
+        for mesh in unplaced_meshes(op):
+            with search_workers(self.workers):
+                result = best_placements(op, mesh, model, 1, float(self.limit) or None, weights)
+            if result.best:
+                place(mesh, result.best[0].mesh)
             else:
                 remark(mesh, f"{self.name} has found no placement of mesh @{mesh.sym_name.data}")
+
+    def _unplace_or_remark(self, module: ModuleOp) -> None:
+        """Unplace placed meshes if asked to, and remark those that stay."""
+        for mesh in [op for op in meshes_of(module) if op.value().placed]:
+            stays = f"{self.name} leaves mesh @{mesh.sym_name.data} where it is, on levels"
+            if not self.again:
+                remark(mesh, f"{stays}: {self.name}{{again=true}} places it anew")
+            elif (function := unplace(module, mesh)) is not None:
+                remark(mesh, f"{stays}: @{function.sym_name.data} names parts of its axes")

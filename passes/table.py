@@ -1,4 +1,4 @@
-"""All passes of collir by name. Each is imported when it is asked for, so tools start fast."""
+"""The table of passes by name; a pass is imported when asked for, so that tools start fast."""
 
 from collections.abc import Callable
 
@@ -70,4 +70,4 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "split-level": _split_level,
     "validate": _validate,
 }
-"""Name -> a function that imports the pass."""
+"""Functions that import the passes, by the names of the passes."""

@@ -1,30 +1,31 @@
-"""Compare the functions with those of another file: do they compute the same?
+"""Check that functions compute the same as those of another file.
 
-What: every function is compared with that of the same name in the file ``against``, of the same
-types and mesh. First by proof: what every element of every result is made of, on all devices at
-once. Where that cannot tell, both functions are run on random data, if their buffers are small
-enough; where they are equal, a remark says that this is no proof, and how many runs there were. A
-difference is an error, that names the function, the result, the element, the device, and what is
-wrong with it. The module stays as it is.
+What: every function is compared with the function of the same name, types and mesh in the file
+``against``. The pass first tries a proof, from the contributions to every element of every result
+on all devices at once. If a proof cannot tell, both functions run on random data, provided that
+their buffers are small enough; if the results are equal, a remark says that this is no proof, and
+how many runs there were. A difference is an error that names the function, the result, the element,
+the device, and the fault. The module is not changed.
 
-Why: programs are rewritten by hand, by other tools, and by passes. Types catch a wrong layout; they
+Why: programs are rewritten by hand, by other tools, and by passes. Types catch a wrong layout. They
 do not see that an older value of the same type was used, that a sum has a term twice, or that a
 bucket was cut in the wrong places.
 
     collopt after.coll -p 'validate{against="before.coll"}'
 
-says, of a function that adds ``%x`` twice in the place of ``%x`` and ``%y``:
+prints, if a function adds ``%x`` twice instead of ``%x`` and ``%y``:
 
     after.coll:12:8: error: @step computes something else for %r: element [0] on data.node=0,
     data.gpu=0, model.gpu=0 lacks the contribution of %y[0] of data.node=0, data.gpu=0, and counts
     %x[0] of data.node=0, data.gpu=0 twice (proven)
 
-When not: rounding is no difference, but for what underflows in f16 and is added up then; nor is
-what a step costs, or whether it is ``async``. Axes may have been placed on levels, and levels
-split, in between; a ``compute`` is the same if what it computes on is. Functions that only one side
-has are errors; one that takes the place of another (``for``) is compared with that.
+When not: rounding is not compared, except that f16 values that underflow and are added up then are
+a difference. Neither are costs and ``async``. Axes may have been placed on levels in between, and
+levels split. A ``compute`` is the same if its operands are. A function that is in one file only is
+an error; a function that stands for another (``for``) is compared with that function.
 
-Cost: the proof takes time by the number of steps, whatever the numbers of devices and elements.
+Cost: the time of a proof depends on the number of steps, not on the numbers of devices and
+elements.
 """
 
 from dataclasses import dataclass
@@ -46,10 +47,13 @@ from collir.syntax.reader import read
 
 @dataclass(frozen=True)
 class ValidatePass(ModulePass):
-    """Compare the functions with those of another file: do they compute the same?
+    """Check that functions compute the same as those of another file.
 
-    against: the file, .coll or .mlir. memory: MiB of buffers up to which functions that nothing is
-    proven of are run; of larger ones an error says that nothing is known. seed: of their inputs.
+    Attributes:
+        against: path of the other file, `.coll` or `.mlir`.
+        memory: MiB of buffers up to which functions run if they cannot be proven; above, an error
+            says that nothing is known.
+        seed: seed of the random inputs.
     """
 
     name = "validate"
@@ -67,21 +71,21 @@ class ValidatePass(ModulePass):
         for module in (before, op):
             check_programs(functions_of(module), "cannot be validated", redistributions=True)
         memory = self.memory * 2**20
-        done = compare_modules(before, op, new=False, seed=self.seed, memory=memory)
-        for one in done:
-            name, verdict = one.function.sym_name.data, one.verdict
+        comparisons = compare_modules(before, op, new=False, seed=self.seed, memory=memory)
+        for comparison in comparisons:
+            name, verdict = comparison.function.sym_name.data, comparison.verdict
             if (verdict.outcome, verdict.how) == (Outcome.SAME, "execution"):
-                remark(one.function, f"@{name}: {verdict.explanation}")
-        unknown = [one for one in done if one.verdict.outcome is Outcome.UNKNOWN]
+                remark(comparison.function, f"@{name}: {verdict.explanation}")
+        unknown = [c for c in comparisons if c.verdict.outcome is Outcome.UNKNOWN]
         if unknown:
-            raise DiagnosticError(map(_nothing_known, unknown))
+            raise DiagnosticError(map(_unknown_diagnostic, unknown))
 
 
 def _read(ctx: Context, path: Path) -> ModuleOp:
-    """The verified module of a file.
+    """Return the verified module of a file.
 
     Raises:
-        DiagnosticError: it cannot be read, or anything is wrong with it.
+        DiagnosticError: the file cannot be read or is not a correct program.
     """
     try:
         text = decode(path.read_bytes(), str(path))
@@ -94,10 +98,11 @@ def _read(ctx: Context, path: Path) -> ModuleOp:
     return module
 
 
-def _nothing_known(one: Checked) -> Diagnostic:
-    """What to say of a function that is neither proven nor run."""
+def _unknown_diagnostic(comparison: Checked) -> Diagnostic:
+    """Return the error for a function that was neither proven nor run."""
     message = (
-        f"whether @{one.function.sym_name.data} computes the same is not known: "
-        f"{one.verdict.explanation}; a larger `memory` lets it run, or smaller sizes in both files"
+        f"whether @{comparison.function.sym_name.data} computes the same is not known: "
+        f"{comparison.verdict.explanation}; a larger `memory` lets it run, or smaller sizes in "
+        "both files"
     )
-    return Diagnostic(message, Position.of(one.function))
+    return Diagnostic(message, Position.of(comparison.function))

@@ -20,9 +20,9 @@ from collir.ir.functions import functions_of
 from collir.layout import Axis, LayoutError, Mesh
 from collir.machine import Machine
 from collir.syntax.reader import read
-from collir.synthesis.p2.candidates import enumerated
+from collir.synthesis.p2.candidates import p2_candidates
 from collir.synthesis.p2.matrices import Matrix, matrices
-from collir.synthesis.placement.meshes import placed
+from collir.synthesis.placement.meshes import mesh_of_matrix
 from collir.synthesis.programs.build import build
 from collir.synthesis.programs.steps import Candidate, Step
 from collir.synthesis.programs.strategies import (
@@ -108,7 +108,7 @@ def _seen(case: Case, machine: Machine, matrix: Matrix) -> tuple[object, ...]:
 def mesh_on(case: Case, machine: Machine, matrix: Matrix, name: str = "m") -> Mesh:
     """The mesh of a placement."""
     axes = tuple(Axis(f"a{index}", size) for index, size in enumerate(case.axes))
-    return placed(Mesh(name, machine, axes), matrix)
+    return mesh_of_matrix(Mesh(name, machine, axes), matrix)
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def candidates(case: Case, machine: Machine, matrix: Matrix, elements: int) -> l
     the flat all_reduce first."""
     whole = flat(case, machine, matrix)
     [op] = searched_in(functions_of(_written([whole], machine, elements))[0])
-    listed: list[Candidate] = enumerated(collective_of(op, mesh_of(op)), MODEL)
+    listed: list[Candidate] = p2_candidates(collective_of(op, mesh_of(op)), MODEL)
     listed += search_programs(op, SearchOptions(MODEL, top=SEARCHED)).candidates
     typed = (one.steps for one in listed if _has_type(op, one.steps))
     each = (tuple((step.kind, tuple(step.axes)) for step in steps) for steps in typed)

@@ -1,1 +1,1 @@
-"""What search and symmetry find for us: strategies, placements, redistributions."""
+"""Searches for programs, placements, schedules and orders of least cost."""

@@ -1,7 +1,7 @@
-"""Searches as passes and targets run them.
+"""Searches as passes and targets run them: with workers, limits, interrupts and remarks.
 
-They show progress while they take long, and a remark says where one was cut off, by its limit or by
-Ctrl-C.
+A search that takes long shows progress, and a remark says if a search was cut off by its limit or
+by Ctrl-C.
 """
 
 import math
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 Node = TypeVar("Node")
 
 TIME = "time limit"
-"""Why a search has ended, if it has taken as long as it may."""
+"""The reason for the end of a search that reached its limit."""
 
 INTERRUPTED = "interrupted"
-"""Why a search has ended, if the user has asked for it."""
+"""The reason for the end of a search that the user interrupted."""
 
 _GRACE = 0.1
-"""Seconds at most of every search behind one that was interrupted: to find something at all."""
+"""Maximum seconds of every search after an interrupt, so that it finds a first solution."""
 
 
 @dataclass
 class Session:
-    """The state that searches of one command share.
+    """The state that the searches of one command share.
 
     Attributes:
-        workers: how many each may use.
-        interrupted: whether the user has asked that they end.
-        under_way: how many have begun, each inside the one before.
-        cut: of searches that are told about together, why each ended that was cut off, and after
-            how many seconds at most; None: each is told about.
+        workers: number of workers that each search may use.
+        interrupted: whether the user has interrupted a search.
+        under_way: number of searches that run, each inside the one before.
+        cut: reason and limit in seconds of the searches cut off inside ``grouped_remarks``; None
+            outside of it.
     """
 
     workers: int = 1
@@ -56,7 +56,7 @@ _session: ContextVar[Session | None] = ContextVar("_session", default=None)
 
 @contextmanager
 def session() -> Generator[None]:
-    """End a search inside, and all later ones, with the best so far on Ctrl-C."""
+    """On Ctrl-C, end the search inside and all later searches with the best so far."""
     token = _session.set(Session())
     try:
         yield
@@ -65,8 +65,8 @@ def session() -> Generator[None]:
 
 
 @contextmanager
-def searching(workers: int) -> Generator[None]:
-    """Give each long search inside so many workers."""
+def search_workers(workers: int) -> Generator[None]:
+    """Let each long search inside use a number of workers."""
     shared = _session.get() or Session()
     before, shared.workers = shared.workers, workers
     token = _session.set(shared)
@@ -89,7 +89,7 @@ def best_of(
     A search inside another one uses one worker, and shows no progress. So does one in a program
     with threads, where processes cannot be forked.
     """
-    from collir.search import k_best  # which takes long to import, and the tools import this
+    from collir.search import k_best  # imported here because it is slow and the tools start fast
 
     shared = _session.get() or Session()
     if shared.interrupted:
@@ -98,7 +98,7 @@ def best_of(
     shared.under_way += 1
     token = _session.set(shared)
     try:
-        found = k_best(
+        outcome = k_best(
             problem,
             k,
             better_than=better_than,
@@ -110,88 +110,90 @@ def best_of(
     finally:
         _session.reset(token)
         shared.under_way -= 1
-    if found.statistics.reason == INTERRUPTED:
+    if outcome.statistics.reason == INTERRUPTED:
         shared.interrupted = True
-        if inside:  # the one around it has not heard of it
+        if inside:  # interrupt the search around this one, too
             signal.raise_signal(signal.SIGINT)
-    elif found.statistics.reason and shared.interrupted:
-        found.statistics.reason = INTERRUPTED
-    return found
+    elif outcome.statistics.reason and shared.interrupted:
+        outcome.statistics.reason = INTERRUPTED
+    return outcome
 
 
 def workers() -> int:
-    """Return how many workers a search may use."""
+    """Return the number of workers that a search may use."""
     shared = _session.get()
     return 1 if shared is None else shared.workers
 
 
 def under_way() -> bool:
-    """Return whether a search has begun and not ended."""
+    """Return whether a search is running."""
     shared = _session.get()
     return shared is not None and shared.under_way > 0
 
 
 def interrupted() -> bool:
-    """Return whether the user has asked that searches end."""
+    """Return whether the user has interrupted a search."""
     shared = _session.get()
     return shared is not None and shared.interrupted
 
 
 def gap_of(best: float | None, bound: float | None) -> float | None:
-    """Return the most that the optimum may be below the best, relative to it; None: not known."""
+    """Return the largest relative saving of the optimum over the best; None if it is not known."""
     if best is None or not bound or not 0 < best < math.inf or math.isinf(bound):
         return None
     return max(0.0, 1 - bound / best)
 
 
-def cut_off(
-    item: Operation, what: str, ended: str, seconds: float | None, gap: float | None = None
+def remark_cut_off(
+    item: Operation, subject: str, ended: str, seconds: float | None, gap: float | None = None
 ) -> None:
     """Make a remark that a search was cut off, or leave that to ``grouped_remarks``.
 
     Args:
-        item: what it was for, and ``what`` that is in words.
-        ended: why, as in ``Statistics.reason``.
-        seconds: the limit.
-        gap: as of ``gap_of``.
+        item: the operation that the search was for.
+        subject: the goal of the search in words.
+        ended: reason for the end, as in ``Statistics.reason``.
+        seconds: limit of the search.
+        gap: result of ``gap_of``.
     """
-    shared = _session.get()
-    if shared is not None and shared.cut is not None:
-        shared.cut.append((ended, seconds))
+    if record_cut_off(ended, seconds):
         return
-    near = "" if gap is None else f", which none is better than by more than {100 * gap:.2g} %"
-    text = f"the search for {what} was {_cut(ended, seconds)}: the best so far is taken{near}"
+    limit = "" if gap is None else f", which none is better than by more than {100 * gap:.2g} %"
+    text = f"the search for {subject} was {_cut(ended, seconds)}: the best so far is taken{limit}"
     remark(item, text + _again(ended))
 
 
-def record_cut_off(ended: str, seconds: float | None) -> None:
-    """Leave it to ``grouped_remarks`` to say that a search was cut off."""
+def record_cut_off(ended: str, seconds: float | None) -> bool:
+    """Let ``grouped_remarks`` remark that a search was cut off; return whether there is one."""
     shared = _session.get()
-    if shared is not None and shared.cut is not None:
-        shared.cut.append((ended, seconds))
+    if shared is None or shared.cut is None:
+        return False
+    shared.cut.append((ended, seconds))
+    return True
 
 
 @contextmanager
-def grouped_remarks(item: Operation, what: str) -> Generator[None]:
+def grouped_remarks(item: Operation, subject: str) -> Generator[None]:
     """Make one remark for all searches inside that were cut off."""
     shared = _session.get() or Session()
-    around, shared.cut = shared.cut, []
+    outer, shared.cut = shared.cut, []
     token = _session.set(shared)
     try:
         yield
         cut = shared.cut
     finally:
         _session.reset(token)
-        shared.cut = around
+        shared.cut = outer
     if not cut:
         return
-    if around is not None:
-        around += cut
+    if outer is not None:
+        outer += cut
         return
-    ended = next((one for one, _ in cut if one == INTERRUPTED), cut[0][0])
-    many = "1 search" if len(cut) == 1 else f"{len(cut)} searches"
+    reasons = [reason for reason, _ in cut]
+    ended = INTERRUPTED if INTERRUPTED in reasons else reasons[0]
+    searches = "1 search" if len(cut) == 1 else f"{len(cut)} searches"
     was = "was" if len(cut) == 1 else "were"
-    text = f"{many} for {what} {was} {_cut(ended, cut[0][1])}: the best so far is taken"
+    text = f"{searches} for {subject} {was} {_cut(ended, cut[0][1])}: the best so far is taken"
     remark(item, text + _again(ended))
 
 
@@ -202,7 +204,7 @@ def _cut(ended: str, seconds: float | None) -> str:
 
 
 def _again(ended: str) -> str:
-    """Return what the user may do about a limit, and that another run may differ."""
+    """Return advice for a search that reached its limit; "" for one that was interrupted."""
     if ended == INTERRUPTED:
         return ""
     return "; another run may find another, a greater limit a better one"

@@ -25,7 +25,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import functions_of
 from collir.ir.remarks import listening
 from collir.ir.verification import verify
-from collir.passes.pipelines import PIPELINES, Known, expanded
+from collir.passes.pipelines import PIPELINES, Known, expanded_passes
 from collir.passes.table import PASSES
 from collir.syntax.mlir import read_mlir
 from collir.syntax.parsing import decode
@@ -127,7 +127,7 @@ def pass_pipeline(passes: str, known: Known | None = None) -> PassPipeline:
         known = known_passes()
     try:
         check_text(passes)
-        specs = expanded(passes, known)
+        specs = expanded_passes(passes, known)
         if unknown := [one.name for one in specs if one.name not in known]:
             raise ValueError(f"Unrecognized passes: {unknown}")
         return PassPipeline(tuple(made(known[one.name](), one) for one in specs))

@@ -14,7 +14,7 @@ from xdsl.passes import ModulePass, PassOptionInfo, get_pass_option_infos
 from xdsl.utils.hints import type_repr
 from xdsl.utils.target import Target
 
-from collir.passes.pipelines import Known, Pipeline, options_of
+from collir.passes.pipelines import Known, PassPipeline, options_of
 
 XDSL_PASSES = {
     "cse": "Merge operations that compute the same.",
@@ -116,7 +116,7 @@ def field_docs(found: type) -> dict[str, str]:
     return about
 
 
-def pipeline_page(pipeline: Pipeline, known: Known) -> str:
+def pipeline_page(pipeline: PassPipeline, known: Known) -> str:
     """The page of a pipeline: its passes, each with its reason, and its options."""
     lines = [f"{pipeline.name}: {pipeline.summary}", ""]
     if pipeline.about:

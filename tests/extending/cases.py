@@ -1,4 +1,4 @@
-"""What the extensions of this folder do; test_extending.py runs it with them as plugins."""
+"""Tests of the extensions of this folder; test_extending.py runs them with these as plugins."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def test_wrong_uses_are_diagnostics(step: str, message: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "reduction"), REDUCTIONS)
 def test_the_oracles_agree(dtype: str, reduction: str, tmp_path: Path) -> None:
-    """On buffers, on one device, and on real ranks."""
+    """Check results on the buffers of all devices, on one device, and on real ranks."""
     text = f"""{MACHINE}
 func @f(%g: {dtype}[24] partial({reduction}: data)) -> {dtype}[24] on @m {{
   %r = reduce_broadcast %g over data
@@ -72,13 +72,13 @@ func @f(%g: {dtype}[24] partial({reduction}: data)) -> {dtype}[24] on @m {{
     module = collir.parse(text)
     [function] = functions_of(module)
     seed = fresh(text).randrange(2**32)
-    found = results_on_all_devices(module, function, seed)
-    assert agree(found, results_on_one_device(function, seed), mesh_of(function).devices)
+    results = results_on_all_devices(module, function, seed)
+    assert agree(results, results_on_one_device(function, seed), mesh_of(function).devices)
     assert differences(module, [function], tmp_path) == []
 
 
 def test_programs_with_it_are_proven() -> None:
-    """The pass joins two steps into it; decompose takes it apart again."""
+    """Check by proof that passes keep results, both when they make such a step and split it."""
     module = collir.parse(
         f"""{MACHINE}
 func @f(%g: f32[24] partial(sum: data)) -> f32[24] on @m {{
@@ -108,7 +108,7 @@ def test_it_has_a_cost_above_its_bound(model: str, nodes: int) -> None:
 
 
 def test_passes_know_where_it_may_stand() -> None:
-    """A sum may be negated before it is taken; a maximum would become a minimum."""
+    """Check that a negation moves before a sum; it would make a minimum of a maximum."""
     module = collir.parse(
         f"""{MACHINE}
 func @f(%g: f32[1024] partial(sum: data)) -> f32[1024@data] on @m {{
@@ -124,7 +124,7 @@ func @f(%g: f32[1024] partial(sum: data)) -> f32[1024@data] on @m {{
 
 
 def test_it_may_run_in_chunks() -> None:
-    """What cannot be async is not made so."""
+    """Check that a step that cannot be async is not made so."""
     module = collir.parse(
         f"""{MACHINE}
 func @f(%g: f32[1048576] partial(sum: data)) -> f32[1048576] on @m {{
@@ -167,6 +167,6 @@ def test_a_target_prints_any_operation() -> None:
 
 
 def test_what_a_target_has_no_line_for_is_an_error() -> None:
-    """Never code that leaves it out."""
+    """Check that a target refuses an operation that it has no line for."""
     with pytest.raises(KeyError, match="negate"):
         collir.emit(collir.parse(PROGRAM), "mpi")

@@ -1,7 +1,7 @@
-"""A collective from outside: a reduce and a broadcast as one step, partial -> replicated.
+"""A collective as an extension: a reduce and a broadcast as one step, partial -> replicated.
 
-In collir itself each part stands in the table that it is added to here. docs/extending.md quotes
-this file, cases.py tries it, and test_extending.py counts its parts.
+In collir itself each part is an entry of the table that it is added to here. docs/extending.md
+quotes this file, cases.py tests it, and test_extending.py counts its parts.
 """
 
 from dataclasses import replace
@@ -32,9 +32,9 @@ row(
 )
 
 
-# 2. What it costs: as an all_reduce, but for its algorithm and what the runtimes do.
+# 2. The cost entry: that of an all_reduce, but with other algorithms and runtimes.
 def binomial(meter: Meter, size: float) -> None:
-    """Trees to the root and back: 2 ceil(lg p) (a + n b) + ceil(lg p) n g."""
+    """Run trees to the root and back: 2 ceil(lg p) (a + n b) + ceil(lg p) n g."""
     binomial_reduce(meter, size)
     binomial_broadcast(meter, size)
 
@@ -47,7 +47,7 @@ COSTS["reduce_broadcast"] = replace(
     nccl=NcclKind(steps=lambda ranks: 2 * ranks, tree=False),
 )
 
-# The rest of collir is imported only now, as it takes its operations from the table.
+# The rest of collir is imported only now, because it makes its operations from the table.
 
 from collir.dialects.machine import mesh_of  # noqa: E402
 from collir.dialects.operation import DistOp  # noqa: E402
@@ -65,9 +65,9 @@ from collir.targets.code import (  # noqa: E402
 )
 
 
-# 3. What it means to the oracles: to buffers, and to expressions.
+# 3. The rules of the oracles: on buffers, and on expressions.
 def run(op: DistOp, args: Args) -> Buffers:
-    """A reduce, and a broadcast of what it gives."""
+    """Return the buffers after a reduce and a broadcast of its result."""
     mesh, reduction = mesh_of(op), dist_type(op.input).reduction
     assert reduction is not None
     reduced = collectives.reduce(mesh, args[0], op.over, reduction)
@@ -77,7 +77,7 @@ def run(op: DistOp, args: Args) -> Buffers:
 MEANINGS["reduce_broadcast"] = Meaning(run)
 execution.RULES["reduce_broadcast"] = lambda run, op, xs: run.reduce(op, xs[0], op.over)
 
-# 4. What each code target prints: a section of a runtime, or a method.
+# 4. The line of each code target: a section of a runtime, or a method.
 c_function.sections("mpi_runtime.c")["reduce_broadcast"] = (
     ("reduce", "least", "size_of"),
     """\
@@ -96,21 +96,21 @@ static int reduce_broadcast(const void *in, void *out, size_t n, MPI_Datatype ty
 
 
 def on_nccl(self: nccl_function.FunctionText, s: nccl_function.Sent) -> list[str]:
-    """The statements in C++."""
-    count, there = self.elements(s.y), replace(s, operand=s.out)
+    """Return the statements in C++."""
+    count, in_place = self.elements(s.y), replace(s, operand=s.out)
     reduced = self.call("ncclReduce", s, count, nccl_function.operator(s.x), "0")
-    return [reduced, self.call("ncclBroadcast", there, count, "0")]
+    return [reduced, self.call("ncclBroadcast", in_place, count, "0")]
 
 
 def on_mpi4py(self: mpi4py.Mpi4pyFunction, s: python_text.Sent) -> list[str]:
-    """The statements in Python, on numpy."""
+    """Return the statements in Python, on numpy."""
     reduced = self.send(s, "Reduce", [s.operand, s.out], self.operator(s.x))
     sent = self.send(s, "Bcast", [s.out])
     return [s.new, *reduced, *sent, *self.average(s.x, s.group, s.out)]
 
 
 def on_torch(self: torch.TorchFunction, s: python_text.Sent) -> list[str]:
-    """The statements in Python, on torch."""
+    """Return the statements in Python, on torch."""
     reduced = self.send(s, "reduce", [s.out, "group_dst=0", self.operator(s.x)])
     sent = self.send(s, "broadcast", [s.out, "group_src=0"])
     made = f"{s.out} = {s.operand}.clone()"

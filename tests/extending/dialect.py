@@ -1,8 +1,8 @@
-"""A dialect from outside, of one operation: toy.negate turns the sign of every element.
+"""A dialect as an extension, with one operation: toy.negate changes the sign of every element.
 
-In collir itself it is a table of rows in layout/, a file of dialects/, and a
-call of register in dialects/tables.py. Its operations need rules in the oracles and lines in code
-targets, as others do; here only the Python targets get one.
+In collir itself a dialect is a table of rows in layout/, a file of dialects/, and a call of
+register in dialects/tables.py. Its operations need rules in the oracles and lines in code targets,
+as others do; here only the Python targets get one.
 """
 
 from xdsl.ir import Dialect
@@ -16,7 +16,7 @@ ROWS: dict[str, StepKind] = {}
 
 
 def negate(mesh: Mesh, x: DistType) -> DistType:
-    """The type of -x: a partial max becomes a partial min."""
+    """Return the type of -x: a partial max becomes a partial min."""
     return rules.scale(mesh, x, -1.0)
 
 

@@ -1,6 +1,6 @@
-"""A pass from outside: a reduce and the broadcast of its result become one reduce_broadcast.
+"""A pass as an extension: a reduce and the broadcast of its result become one reduce_broadcast.
 
-In collir itself it is a file of passes/, with a line in passes/table.py.
+In collir itself a pass is a file of passes/, with a line in passes/table.py.
 """
 
 from xdsl.context import Context
@@ -18,7 +18,7 @@ from collir.passes.table import PASSES
 
 
 class JoinReduceAndBroadcast(RewritePattern):
-    """A broadcast of what only it uses, reduced over the same sub-axes."""
+    """Join a broadcast with the reduce over the same sub-axes whose result only it uses."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, DistOp) or op.kind is not BROADCAST:
@@ -36,7 +36,7 @@ class JoinReduceAndBroadcast(RewritePattern):
 
 
 class JoinReductionsPass(ModulePass):
-    """Make one step of a reduce and the broadcast of its result."""
+    """Join a reduce and the broadcast of its result into one step."""
 
     name = "join-reductions"
 

@@ -1,6 +1,6 @@
-"""A target from outside: how many steps of each function send.
+"""A target as an extension: the number of collectives of each function.
 
-In collir itself it is a file of targets/, with a line in targets/table.py.
+In collir itself a target is a file of targets/, with a line in targets/table.py.
 """
 
 from dataclasses import dataclass

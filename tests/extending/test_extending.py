@@ -1,7 +1,7 @@
-"""Extensions from outside work, and take no more than docs/extending.md says.
+"""Tests that extensions work, and need no more parts than docs/extending.md says.
 
 The files beside this one add a collective, a pass, a target and a dialect. They are imported in a
-Python of their own, before anything else of collir: the grammar is made from the tables.
+process of their own, before the rest of collir, because the grammar is made from the tables.
 """
 
 import ast
@@ -55,7 +55,7 @@ def test_extensions_from_outside_work() -> None:
 
 
 def test_a_collective_is_one_entry_in_each_table() -> None:
-    """One row, one cost entry, a rule for each oracle, and one line for each code target."""
+    """Check the parts: a row, a cost entry, a rule per oracle, and a line per code target."""
     tree = ast.parse((HERE / "collective.py").read_text(encoding="utf-8"))
     assigned = [
         ast.unparse(target.value)
@@ -83,7 +83,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (OPERATIONS, set(STEPS)),
         (MEANINGS, set(STEPS)),
         (execution.RULES, set(STEPS)),
-        (exactness.GRIDS, {n for n, one in MEANINGS.items() if one.effect is Effect.VALUES}),
+        (exactness.GRIDS, {n for n, x in MEANINGS.items() if x.effect is Effect.VALUES}),
         (COSTS, SENDING),
         (mpi.STARTS, {name for name, kind in STEPS.items() if kind.may_be_async}),
         (nccl_function.FunctionText.COLLECTIVES, SENDING),
@@ -94,10 +94,10 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (nccl_text.CudaText.LOCAL, COPYING),
         (swap.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
     ],
-    ids=lambda one: "",
+    ids=lambda _: "",
 )
 def test_tables_are_complete(table: Mapping[str, object], names: Collection[str]) -> None:
-    """What is not in a table is an error where it is looked up, so nothing may be missing."""
+    """Check that no entry is missing from a table, because looking it up would be an error."""
     assert set(table) == set(names)
 
 
@@ -118,7 +118,7 @@ TABLES = {
     "targets/code/mpi4py.py",
     "targets/code/torch.py",
 }
-"""Where every collective is named."""
+"""The files that name every collective."""
 
 SUBJECTS = {
     "importing/measurements/osu.py": "what the benchmarks of OSU call them",
@@ -131,14 +131,14 @@ SUBJECTS = {
     "targets/reports/strategies.py": "P² has strategies for an all_reduce",
     "tools/measure.py": "those that are measured",
 }
-"""Files that are about particular collectives, and why."""
+"""The files that are about particular collectives, with the reason."""
 
 TELLING = SENDING - {"reduce", "scatter", "gather", "permute"}
-"""The names that are not words of Python or of English for something else."""
+"""The names that have no other meaning in Python or English."""
 
 
 def _naming(path: Path, names: Collection[str]) -> set[str]:
-    """The operations that the code of a file names, as strings or as rows."""
+    """Return the operations that the code of a file names, as strings or as rows."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     strings = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
     rows = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
@@ -146,25 +146,25 @@ def _naming(path: Path, names: Collection[str]) -> set[str]:
 
 
 def test_no_other_file_names_collectives() -> None:
-    """A list of operations by name is a place to forget a new one."""
+    """Check that other files have no lists of operations, in which a new one could be missing."""
     for folder in ("collir", "passes"):
         for path in (ROOT / folder).rglob("*.py"):
             file = str(path.relative_to(ROOT / folder))
             if folder == "collir" and file.startswith("passes/"):
                 continue
             if file not in TABLES and file not in SUBJECTS:
-                found = _naming(path, TELLING)
-                assert not found, f"{folder}/{file} names {', '.join(sorted(found))}"
+                named = _naming(path, TELLING)
+                assert not named, f"{folder}/{file} names {', '.join(sorted(named))}"
 
 
 @pytest.mark.parametrize("file", sorted([*TABLES, *SUBJECTS]))
 def test_files_that_are_listed_name_collectives(file: str) -> None:
-    """One that no longer does goes from the list."""
+    """Check that the lists above have no file that names no collective any more."""
     assert _naming(ROOT / "collir" / file, TELLING)
 
 
 def test_the_page_shows_the_files_as_they_are() -> None:
-    """Each block that names a file is a part of it."""
+    """Check that each block of the page that names a file is a part of that file."""
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```text\n# ([a-z]+/\S+)\n(.*?)```", page, re.DOTALL)
     assert len(blocks) >= 7

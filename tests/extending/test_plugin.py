@@ -1,4 +1,4 @@
-"""Packages for xDSL: xdsl-opt knows what collir adds, and collopt what others add."""
+"""Tests of packages for xDSL: xdsl-opt loads collir, and collopt loads other packages."""
 
 import os
 import re
@@ -23,7 +23,7 @@ BROKEN = {
 def run(
     tool: str, *arguments: str, folder: Path, status: int = 0
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command with the packages of a folder installed."""
+    """Run a command with the packages of a folder installed, and check its exit status."""
     bin_ = Path(sys.executable).parent
     done = subprocess.run(
         [str(bin_ / tool), *arguments],
@@ -39,7 +39,7 @@ def run(
 
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of examples/plugin: pip and lit write into it."""
+    """Return a copy of examples/plugin, because pip and lit write into it."""
     folder = tmp_path_factory.mktemp("source") / "plugin"
     shutil.copytree(ROOT / "examples" / "plugin", folder)
     return folder
@@ -47,7 +47,7 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(plugin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with that package, as pip installs it."""
+    """Return a folder with that package as pip installs it."""
     folder = tmp_path_factory.mktemp("installed")
     options = "--quiet --no-index --no-deps --no-build-isolation --target"
     command = [sys.executable, "-m", "pip", "install", *options.split(), str(folder)]

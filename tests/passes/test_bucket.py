@@ -1,4 +1,4 @@
-"""Collectives on one buffer: the same values, buckets that are right, and never dearer."""
+"""Tests of bucket: the rules, equal results, and programs that never get slower."""
 
 import itertools
 import random
@@ -24,7 +24,7 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import is_collective
 from collir.layout import Mesh
-from collir.synthesis.scheduling.bucketing import RULES, Bucketable, earliest, up_to
+from collir.synthesis.scheduling.bucketing import RULES, Bucketable, earliest_buckets, xla_rule
 
 PAIR = """\
 machine @pair {
@@ -83,7 +83,7 @@ def group_of(sizes: Sequence[int], ready: Sequence[float], needs: Sequence[int])
 
 
 def end(group: Bucketable, buckets: Sequence[range]) -> float:
-    """When all are done, one bucket after the other."""
+    """Return the time at which all members are done, with one bucket after the other."""
     now = 0.0
     for bucket in buckets:
         size = sum(group.sizes[index] for index in bucket)
@@ -93,12 +93,12 @@ def end(group: Bucketable, buckets: Sequence[range]) -> float:
 
 
 def partitions(count: int) -> list[list[range]]:
-    """All ways to cut a row into intervals."""
-    found: list[list[range]] = []
+    """Return all partitions of so many members into intervals."""
+    listed: list[list[range]] = []
     for cuts in itertools.product([False, True], repeat=count - 1):
         places = [0, *(n + 1 for n, cut in enumerate(cuts) if cut), count]
-        found.append([range(a, b) for a, b in itertools.pairwise(places)])
-    return found
+        listed.append([range(a, b) for a, b in itertools.pairwise(places)])
+    return listed
 
 
 @given(data=st.data(), count=st.integers(1, 8))
@@ -112,10 +112,10 @@ def test_the_earliest_is_that_of_all(data: st.DataObject, count: int) -> None:
     def allowed(buckets: Sequence[range]) -> bool:
         return all(group.needs[index] < bucket[0] for bucket in buckets for index in bucket)
 
-    best = min(end(group, one) for one in partitions(count) if allowed(one))
+    best = min(end(group, buckets) for buckets in partitions(count) if allowed(buckets))
     for rule in RULES.values():
         assert allowed(rule(group))
-    assert end(group, earliest(group)) == pytest.approx(best)
+    assert end(group, earliest_buckets(group)) == pytest.approx(best)
 
 
 def test_rules_of_sizes() -> None:
@@ -123,7 +123,7 @@ def test_rules_of_sizes() -> None:
     group = group_of([mib // 2, mib // 2, 20 * mib, 4 * mib, 2 * mib, mib], [0] * 6, [-1] * 6)
     assert RULES["ddp"](group) == [range(2), range(2, 5), range(5, 6)]
     assert RULES["xla"](group) == [range(6)]
-    assert up_to(6 * mib)(group) == [range(2), range(2, 3), range(3, 5), range(5, 6)]
+    assert xla_rule(6 * mib)(group) == [range(2), range(2, 3), range(3, 5), range(5, 6)]
 
 
 # --- random programs ----------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_it_never_takes_longer(rng: random.Random) -> None:
 
 
 def test_on_ranks(tmp_path: Path) -> None:
-    """Some programs after all that is done to them, on real ranks."""
+    """Check packed and overlapped programs on real ranks."""
     functions: list[FuncOp] = []
     mesh: Mesh | None = None
     for seed in range(40):

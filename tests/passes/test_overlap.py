@@ -1,4 +1,4 @@
-"""Collectives beside computations: what that takes, and that it never takes longer."""
+"""Tests of overlap: the times of collectives beside computations, which never get longer."""
 
 import random
 
@@ -23,11 +23,11 @@ mesh @m on @c {{ data = node:2, model = gpu:4 }}
 
 
 def overlapped(body: str, memory: str = "1 GB") -> Simulation:
-    """What a function takes after the pass."""
+    """Return the simulation of a function after the pass."""
     module = collir.parse(MACHINE.format(memory=memory) + body)
     collir.run_passes(module, "overlap")
-    [found] = simulate(module)
-    return found
+    [simulation] = simulate(module)
+    return simulation
 
 
 BACKWARD = """\
@@ -43,13 +43,13 @@ func @f(%x: f32[4194304] partial(sum: data), %y: f32[4194304] partial(sum: data)
 
 
 def test_a_gradient_is_reduced_while_the_next_is_computed() -> None:
-    found = overlapped(BACKWARD)
-    assert found.time == pytest.approx(20e-3 + found.steps[-1].task.time)
+    simulation = overlapped(BACKWARD)
+    assert simulation.time == pytest.approx(20e-3 + simulation.steps[-1].task.time)
 
 
 def test_levels_work_beside_each_other() -> None:
-    """Two all_reduces over apart levels, and no computation."""
-    found = overlapped("""\
+    """Check two all_reduces over different levels, without computation."""
+    simulation = overlapped("""\
 func @f(%x: f32[4194304] partial(sum: data), %y: f32[4194304] partial(sum: model))
     -> (f32[4194304], f32[4194304]) on @m {
   %a = all_reduce %x over data
@@ -57,7 +57,7 @@ func @f(%x: f32[4194304] partial(sum: data), %y: f32[4194304] partial(sum: model
   return %a, %b
 }
 """)
-    assert found.time < sum(step.task.time for step in found.steps) * 0.999
+    assert simulation.time < sum(step.task.time for step in simulation.steps) * 0.999
 
 
 def test_what_is_computed_soon_and_sent_for_long_comes_first() -> None:
@@ -76,7 +76,7 @@ func @f(%x: f32[2000000] partial(sum: data), %y: f32[20000000] partial(sum: data
 
 
 def test_what_does_not_fit_into_memory_stays() -> None:
-    """Gathered ahead, two layers would be held at once."""
+    """Check that a weight is not gathered ahead if a device cannot hold two layers at once."""
     body = """\
 func @f(%h: f32[1024], %v: f32[4194304@data], %w: f32[4194304@data]) -> f32[1024] on @m {
   %a = all_gather %v over data dim 0

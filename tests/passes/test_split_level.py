@@ -1,4 +1,4 @@
-"""Levels in groups: programs mean what they did, and rings cost what they did."""
+"""Tests of split-level: results and the costs of rings do not change."""
 
 import random
 
@@ -62,11 +62,11 @@ def test_rings_cost_what_they_did(model: str) -> None:
 
 
 def test_with_rings_groups_make_other_programs_cheaper() -> None:
-    """A ring of 16 has 30 messages one behind the other, two of 4 have 12."""
+    """Check latencies: a ring of 16 has 30 messages in a row, two rings of 4 have 12."""
     text = BOX.replace(" using ring", "").replace("33554432", "4096")
     options = "model=alpha-beta algorithm=ring"
     times = [
-        collir.cost(run_passes(read(text), f"{first}decompose{{{options}}}"), "alpha-beta", "ring")
-        for first in ("", "split-level{level=gpu into=4,4},")
+        collir.cost(run_passes(read(text), f"{passes}decompose{{{options}}}"), "alpha-beta", "ring")
+        for passes in ("", "split-level{level=gpu into=4,4},")
     ]
     assert times[1][0].time < times[0][0].time

@@ -1,4 +1,4 @@
-"""The pass compares with another file, and leaves the module as it is; errors are golden files."""
+"""Tests of validate, which never changes the module; its errors are golden files."""
 
 from pathlib import Path
 
@@ -14,8 +14,9 @@ EXAMPLE = ROOT / "examples" / "train.coll"
 
 
 def validate(path: Path, **options: int) -> str:
-    more = " ".join(f"{name}={value}" for name, value in options.items())
-    return f'validate{{against="{path}" {more}}}'
+    """Return the pass with its options."""
+    listed = " ".join(f"{name}={value}" for name, value in options.items())
+    return f'validate{{against="{path}" {listed}}}'
 
 
 def test_the_module_stays_as_it_is_where_it_is_wrong(tmp_path: Path) -> None:
@@ -27,13 +28,13 @@ def test_the_module_stays_as_it_is_where_it_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(DiagnosticError) as caught:
         collir.run_passes(module, validate(tmp_path / "before.coll"))
     assert write(module) == before
-    (found,) = caught.value.diagnostics
-    assert "counts %g[0] of data.node=0, data.gpu=0 twice (proven)" in found.message
-    assert found.position is not None
-    assert (found.position.file, found.position.line) == ("after.coll", 13)
-    (other,) = found.notes
-    assert other.position is not None
-    assert other.position.file.endswith("before.coll")
+    (error,) = caught.value.diagnostics
+    assert "counts %g[0] of data.node=0, data.gpu=0 twice (proven)" in error.message
+    assert error.position is not None
+    assert (error.position.file, error.position.line) == ("after.coll", 13)
+    (note,) = error.notes
+    assert note.position is not None
+    assert note.position.file.endswith("before.coll")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.coll")), ids=lambda p: p.stem)
@@ -44,9 +45,9 @@ def test_examples_are_proven_without_a_run(path: Path) -> None:
 
 def test_the_other_file_may_be_mlir(tmp_path: Path) -> None:
     module = collir.parse(EXAMPLE)
-    other = tmp_path / "before.mlir"
-    other.write_text(collir.emit(module, "mlir"), encoding="utf-8")
-    collir.run_passes(module, validate(other))
+    before = tmp_path / "before.mlir"
+    before.write_text(collir.emit(module, "mlir"), encoding="utf-8")
+    collir.run_passes(module, validate(before))
 
 
 def test_options() -> None:

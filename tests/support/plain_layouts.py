@@ -1,4 +1,4 @@
-"""Redistributions found the plain way: every step that the typing rules allow, and no bounds."""
+"""Exhaustive search for redistributions: all steps that the typing rules allow, without bounds."""
 
 import itertools
 import math
@@ -14,7 +14,7 @@ from collir.cost.network.group import CostError
 from collir.layout import Dim, DistType, LayoutError, Mesh, rules
 
 FREE = ("slice", "keep_root", "mask")
-"""The steps that send nothing."""
+"""Names of the steps that send nothing."""
 
 OVER = {
     "all_reduce": rules.all_reduce,
@@ -43,7 +43,11 @@ class Move:
 
 @dataclass
 class Ordered:
-    """All steps between layouts on a mesh, on the way to one of them."""
+    """The graph of all steps between layouts on a mesh, to a target.
+
+    Attributes:
+        memory: maximum bytes of operand and result of a step together.
+    """
 
     mesh: Mesh
     target: DistType
@@ -54,7 +58,7 @@ class Ordered:
     )
 
     def moves(self, x: DistType) -> list[tuple[float, Move]]:
-        """The steps from a layout, with their seconds."""
+        """Return the steps from a layout, with their seconds."""
         if x not in self._moves:
             timed = [(self.seconds(move), move) for move in self._typed(x)]
             self._moves[x] = [(time, move) for time, move in timed if time < math.inf]
@@ -62,17 +66,17 @@ class Ordered:
 
     def _typed(self, x: DistType) -> Iterator[Move]:
         mesh, rank = self.mesh, len(x.dims)
-        tried: list[tuple[str, tuple[str, ...], Callable[[], DistType]]] = []
+        candidates: list[tuple[str, tuple[str, ...], Callable[[], DistType]]] = []
         for axes in ordered_lists(list(mesh.by_name)):
             for kind, rule in OVER.items():
-                tried.append((kind, axes, lambda r=rule, a=axes: r(mesh, x, a)))
-            if (made := self.target.reduction) is not None:
-                tried.append(("mask", axes, lambda a=axes, m=made: rules.mask(mesh, x, a, m)))
+                candidates.append((kind, axes, lambda r=rule, a=axes: r(mesh, x, a)))
+            if (op := self.target.reduction) is not None:
+                candidates.append(("mask", axes, lambda a=axes, o=op: rules.mask(mesh, x, a, o)))
             for dim in range(rank):
                 for kind, rule in OVER_DIM.items():
-                    tried.append((kind, axes, lambda r=rule, a=axes, d=dim: r(mesh, x, a, d)))
+                    candidates.append((kind, axes, lambda r=rule, a=axes, d=dim: r(mesh, x, a, d)))
                 for to in range(rank):
-                    tried.append(
+                    candidates.append(
                         (
                             "all_to_all",
                             axes,
@@ -82,20 +86,20 @@ class Ordered:
         for y in self._rearranged(x):
             sharded = {axis for z in (x, y) for dim in z.dims for axis in dim.axes}
             over = mesh.ordered(sharded)
-            tried.append(("permute", over, lambda to=y: rules.permute(mesh, x, to)))
-        for kind, axes, rule in tried:
+            candidates.append(("permute", over, lambda to=y: rules.permute(mesh, x, to)))
+        for kind, axes, rule in candidates:
             try:
                 yield Move(kind, axes, x, rule())
             except LayoutError:
                 continue
 
     def _rearranged(self, x: DistType) -> Iterator[DistType]:
-        """All layouts that differ in what is sharded and replicated."""
+        """Yield all layouts that a permute may lead to: those with other shards."""
         free = [axis for axis in self.mesh.by_name if axis not in x.partial | x.root]
         rank = len(x.dims)
-        for chosen in itertools.product(range(rank + 1), repeat=len(free)):
+        for places in itertools.product(range(rank + 1), repeat=len(free)):
             lists = [
-                [axis for axis, at in zip(free, chosen, strict=True) if at == dim]
+                [axis for axis, place in zip(free, places, strict=True) if place == dim]
                 for dim in range(rank)
             ]
             for orders in itertools.product(*map(itertools.permutations, lists)):
@@ -105,7 +109,7 @@ class Ordered:
                     yield y
 
     def seconds(self, move: Move) -> float:
-        """What a step takes; inf if the model has no cost for it, or it needs too much memory."""
+        """Return the seconds of a step; infinite if it has no cost or needs too much memory."""
         x, y, mesh = move.before, move.after, self.mesh
         before, after = x.local_bytes(mesh), y.local_bytes(mesh)
         if before + after > self.memory:
@@ -123,45 +127,44 @@ class Ordered:
             return math.inf
 
     def best(self, source: DistType) -> float:
-        """Seconds of the cheapest program; inf if there is none."""
-        found = dijkstra(
+        """Return the seconds of the cheapest program; infinite if there is none."""
+        times = dijkstra(
             {source: 0.0}, lambda x: ((time, move.after) for time, move in self.moves(x))
         )
-        return found.get(self.target, math.inf)
+        return times.get(self.target, math.inf)
 
     def best_by_few(self, source: DistType) -> float:
-        """That of programs in which
+        """Return the seconds of the cheapest program in which
 
-        - nothing becomes partial, what is to be partial or at root stays so once it is, and what is
-          sharded is gathered to a root only if it is to be there;
-        - what is replicated is cut or dropped only where it is to be sharded or at root, but for
-          what is replicated at both ends, before anything else; permutes reach only sub-axes that
-          are to be sharded.
+        - no sub-axis becomes partial, a sub-axis stays partial or at root once it is so and the
+          target has it so, and a gather to a root is only over sub-axes at root in the target;
+        - slice and keep_root are only over sub-axes that are sharded or at root in the target, or,
+          as first steps, over sub-axes replicated at both ends; permutes shard only over sub-axes
+          that are sharded in the target.
         """
-        wanted = {axis for dim in self.target.dims for axis in dim.axes}
+        sharded = {axis for dim in self.target.dims for axis in dim.axes}
         idle = set(self.mesh.by_name) - {*source.axes, *self.target.axes}
 
-        def edges(at: tuple[DistType, bool]) -> Iterator[tuple[float, tuple[DistType, bool]]]:
-            x, begun = at
+        def edges(node: tuple[DistType, bool]) -> Iterator[tuple[float, tuple[DistType, bool]]]:
+            x, begun = node
             for time, move in self.moves(x):
                 axes = set(move.axes)
                 new = {axis for dim in move.after.dims for axis in dim.axes} - {
                     axis for dim in x.dims for axis in dim.axes
                 }
                 first = move.kind in LOCAL and axes <= idle and not begun
-                able = wanted | self.target.root | (set[str]() if begun else idle)
-                fits = {
+                cuttable = sharded | self.target.root | (set[str]() if begun else idle)
+                allowed = {
                     "mask": False,
-                    "slice": axes <= able,
-                    "permute": new <= wanted,
-                    "keep_root": axes <= able,
+                    "slice": axes <= cuttable,
+                    "permute": new <= sharded,
+                    "keep_root": axes <= cuttable,
                     "gather": axes <= self.target.root,
                     "broadcast": not axes & self.target.root,
                     "scatter": not axes & self.target.root,
                 }.get(move.kind, not axes & self.target.partial)
-                if fits:
+                if allowed:
                     yield time, (move.after, begun or not first)
 
-        found = dijkstra({(source, False): 0.0}, edges)
-        ends = [time for (x, _), time in found.items() if x == self.target]
-        return min(ends, default=math.inf)
+        times = dijkstra({(source, False): 0.0}, edges)
+        return min((time for (x, _), time in times.items() if x == self.target), default=math.inf)

@@ -1,11 +1,11 @@
-"""A network of devices and links, and what algorithms send over it, message by message.
+"""Simulation of a network of devices and links, and of the messages of algorithms over it.
 
-Apart from the product: it shares only the plain values of machines and meshes with it. Every port
-of every child is a link in either direction; a bus and a tapered interconnect are links that all
-messages below a parent share; the children of a ring or a full mesh have links of their own.
-Messages flow at once, as fast as links let them, each link shared fairly (max-min). Algorithms are
-written as the blocks that ranks hold and send, so that one can see whether they do what they
-should (``play``). Seconds and bytes.
+It shares only the plain values of machines and meshes with collir. Every port of every child is a
+link in either direction; a bus and a tapered interconnect are links that all messages below a
+parent share; the children of a ring or a full mesh have links of their own. Messages flow at the
+same time, and share each link fairly (max-min). Algorithms are written as the blocks that ranks
+hold and send, so that their results can be checked (``play``). Times are in seconds, sizes in
+bytes.
 """
 
 import math
@@ -28,7 +28,7 @@ Block = tuple[int, ...]
 
 
 class Send(NamedTuple):
-    """Blocks from a rank to another, which adds them to its own or keeps them (``adds``)."""
+    """Blocks that a rank sends to another, which stores them or, with ``adds``, adds them up."""
 
     source: int
     target: int
@@ -40,14 +40,14 @@ Rounds = list[list[Send]]
 
 
 class Moves(NamedTuple):
-    """What the ranks of a group send: round by round, and into how many blocks a buffer is cut."""
+    """The messages of the ranks of a group, by rounds, and the number of blocks of a buffer."""
 
     rounds: Rounds
     blocks: int
 
 
 def _bits(p: int) -> list[int]:
-    """1, 2, 4, ... below p."""
+    """Return 1, 2, 4, ... below p."""
     return [1 << k for k in range(32) if 1 << k < p]
 
 
@@ -56,28 +56,32 @@ def _all(count: int) -> tuple[Block, ...]:
 
 
 def _ring(p: int, gathers: bool) -> Rounds:
-    """Blocks go round, one half of each in either direction."""
+    """Return rounds in which blocks go around a ring, one half of each in either direction."""
     rounds: Rounds = []
     for k in range(p - 1):
-        at = k if gathers else k + 1
-        ahead = [Send(i, (i + 1) % p, (((i - at) % p, 0),), not gathers) for i in range(p)]
-        back = [Send(i, (i - 1) % p, (((i + at) % p, 1),), not gathers) for i in range(p)]
+        offset = k if gathers else k + 1
+        ahead = [Send(i, (i + 1) % p, (((i - offset) % p, 0),), not gathers) for i in range(p)]
+        back = [Send(i, (i - 1) % p, (((i + offset) % p, 1),), not gathers) for i in range(p)]
         rounds.append(ahead + back)
     return rounds
 
 
 def _doubling(p: int, blocks: Callable[[int, int], Iterable[int]], far_first: bool) -> Rounds:
-    """All exchange with the rank that differs in a bit; ``blocks``: which, of a rank and bit."""
+    """Return rounds of exchanges with the rank that differs in a bit.
+
+    Args:
+        blocks: function from a rank and a bit to the blocks that the rank sends.
+    """
     bits = _bits(p)[::-1] if far_first else _bits(p)
     return [[Send(i, i ^ d, tuple((b,) for b in blocks(i, d))) for i in range(p)] for d in bits]
 
 
 def _adding(rounds: Rounds) -> Rounds:
-    return [[send._replace(adds=True) for send in each] for each in rounds]
+    return [[send._replace(adds=True) for send in sends] for sends in rounds]
 
 
-def _there_and_back(core: int) -> tuple[Rounds, Rounds]:
-    """Halves with the nearest rank first; then the way back."""
+def _halving_and_doubling(core: int) -> tuple[Rounds, Rounds]:
+    """Return rounds that halve the buffers, nearest rank first, and rounds that double them."""
     down = _doubling(
         core, lambda i, d: (b for b in range(core) if (b ^ i ^ d) % (2 * d) == 0), False
     )
@@ -86,10 +90,16 @@ def _there_and_back(core: int) -> tuple[Rounds, Rounds]:
 
 
 def _folded(p: int, core: int, rounds: Rounds) -> Rounds:
-    """Of the first ranks, the even ones give what they have to the odd ones, and get the result."""
+    """Return rounds for p ranks from rounds for ``core`` ranks, the largest power of two.
+
+    Of the first ranks, the even ones send their buffers to the odd ones, and get the result.
+    """
     extra = p - core
     rank = [2 * i + 1 if i < extra else i + extra for i in range(core)]
-    inner = [[one._replace(source=rank[one[0]], target=rank[one[1]]) for one in r] for r in rounds]
+    inner = [
+        [send._replace(source=rank[send.source], target=rank[send.target]) for send in sends]
+        for sends in rounds
+    ]
     if not extra:
         return inner
     first = [Send(2 * i, 2 * i + 1, _all(core), True) for i in range(extra)]
@@ -102,7 +112,11 @@ def _core(p: int) -> int:
 
 
 def _binomial(p: int, blocks: Callable[[int, int], Iterable[int]]) -> Rounds:
-    """From rank 0 outwards, the farthest first; ``blocks``: of a rank and how many it stands for"""
+    """Return the rounds of a binomial tree from rank 0, the farthest rank first.
+
+    Args:
+        blocks: function from a rank and the number of ranks of its subtree to the blocks it gets.
+    """
     rounds: Rounds = []
     for d in _bits(p)[::-1]:
         pairs = [(i, i + d) for i in range(0, p, 2 * d) if i + d < p]
@@ -112,8 +126,8 @@ def _binomial(p: int, blocks: Callable[[int, int], Iterable[int]]) -> Rounds:
 
 def _backwards(rounds: Rounds, adds: bool = False) -> Rounds:
     return [
-        [Send(send.target, send.source, send.blocks, adds) for send in each]
-        for each in reversed(rounds)
+        [Send(send.target, send.source, send.blocks, adds) for send in sends]
+        for sends in reversed(rounds)
     ]
 
 
@@ -131,27 +145,27 @@ def _bruck_gather(p: int) -> Rounds:
 
 
 def _bruck_exchange(p: int) -> Rounds:
-    """A block has as far to go as its target is from its source; it goes bit by bit."""
+    """Return rounds that move every block by its distance from source to target, bit by bit."""
     rounds: Rounds = []
     for d in _bits(p):
-        each: list[Send] = []
+        sends: list[Send] = []
         for i in range(p):
-            far = [x for x in range(p) if x & d]
-            blocks = (((i - x % d) % p, (i - x % d + x) % p) for x in far)
-            each.append(Send(i, (i + d) % p, tuple(blocks)))
-        rounds.append(each)
+            distances = [x for x in range(p) if x & d]
+            blocks = (((i - x % d) % p, (i - x % d + x) % p) for x in distances)
+            sends.append(Send(i, (i + d) % p, tuple(blocks)))
+        rounds.append(sends)
     return rounds
 
 
 def _spread(p: int) -> Rounds:
-    """Every block down a binomial tree of its own, all at once, over far ranks first."""
+    """Return rounds that send every block down a binomial tree of its own, farthest ranks first."""
     rounds: Rounds = []
-    there = [0]
+    reached = [0]
     for d in _bits(p)[::-1]:
-        new = [x for x in there if x + d < p]
+        new = [x for x in reached if x + d < p]
         blocks = [tuple(((i - x) % p,) for x in new) for i in range(p)]
         rounds.append([Send(i, (i + d) % p, blocks[i]) for i in range(p)])
-        there += [x + d for x in new]
+        reached += [x + d for x in new]
     return rounds
 
 
@@ -167,7 +181,7 @@ def _ring_all_reduce(p: int) -> Rounds:
 
 
 def _halving_doubling(p: int) -> Rounds:
-    down, up = _there_and_back(_core(p))
+    down, up = _halving_and_doubling(_core(p))
     return _folded(p, _core(p), down + up)
 
 
@@ -177,7 +191,7 @@ def _doubling_all_reduce(p: int) -> Rounds:
 
 
 def _halves(p: int, far_first: bool) -> Rounds:
-    """Of a rank's partner, the blocks of the half that this is in; or all that a rank has."""
+    """Return rounds that halve the buffers, farthest rank first, or rounds that double them."""
     if far_first:
         return _adding(
             _doubling(p, lambda i, d: (b for b in range(p) if b // d == (i ^ d) // d), True)
@@ -186,8 +200,8 @@ def _halves(p: int, far_first: bool) -> Rounds:
 
 
 def _to_root(p: int) -> Rounds:
-    """Halves with the nearest first; whoever has what rank 0 lacks hands it down."""
-    down, _ = _there_and_back(p)
+    """Return rounds of a reduce to rank 0: halving, nearest rank first, then a binomial gather."""
+    down, _ = _halving_and_doubling(p)
     up: Rounds = []
     for d in _bits(p)[::-1]:
         holders = range(d, 2 * d)
@@ -204,7 +218,7 @@ _POWERS_OF_TWO = (
 
 
 def moves(kind: str, name: str, p: int) -> Moves | None:
-    """What a group of p ranks sends; None: not known here, or not for so many ranks."""
+    """Return the messages of a group of p ranks; None if the algorithm is not known here for p."""
     if (kind, name) in _POWERS_OF_TWO and p & (p - 1):
         return None
     match kind, name:
@@ -254,21 +268,24 @@ def moves(kind: str, name: str, p: int) -> Moves | None:
 
 
 Held = list[dict[Block, frozenset[int]]]
-"""Which blocks every rank holds, and from which ranks there is something in them."""
+"""The blocks of every rank, each with the ranks whose contributions it has."""
 
 
-def play(found: Moves, start: Held) -> Held:
-    """What ranks hold in the end. They send only what they hold, and add nothing twice."""
-    held = [dict(each) for each in start]
-    for each in found.rounds:
-        before = [dict(one) for one in held]
-        for send in each:
+def play(moves: Moves, start: Held) -> Held:
+    """Return the blocks of all ranks in the end.
+
+    Checks that ranks send only blocks that they hold, and add no contribution twice.
+    """
+    held = [dict(blocks) for blocks in start]
+    for sends in moves.rounds:
+        before = [dict(blocks) for blocks in held]
+        for send in sends:
             for block in send.blocks:
                 parts = before[send.source][block]
-                there = held[send.target].get(block, frozenset[int]())
+                old = held[send.target].get(block, frozenset[int]())
                 if send.adds:
-                    assert not parts & there, (send, block)
-                    parts |= there
+                    assert not parts & old, (send, block)
+                    parts |= old
                 held[send.target][block] = parts
     return held
 
@@ -281,7 +298,7 @@ Link = tuple[object, ...]
 
 
 class Network:
-    """The links of a machine, and which of them a message goes over."""
+    """The links of a machine, and the routes of messages over them."""
 
     def __init__(self, machine: Machine):
         self.levels = machine.levels
@@ -290,66 +307,71 @@ class Network:
         self.speed: dict[Link, float] = {}
 
     def top(self, a: int, b: int) -> int:
-        """The outermost level on which two devices differ."""
+        """Return the outermost level on which two devices differ."""
         return next(i for i, n in enumerate(self.below) if a // n != b // n)
 
     def latency(self, a: int, b: int) -> float:
         return max(level.latency for level in self.levels[self.top(a, b) :])
 
     def route(self, a: int, b: int) -> dict[Link, float]:
-        """What part of a message goes over each link."""
-        found: dict[Link, float] = {}
+        """Return the links that a message uses, each with the part of the message that uses it."""
+        route: dict[Link, float] = {}
         top = self.top(a, b)
         for i, level in list(enumerate(self.levels))[top:]:
             children = a // self.below[i], b // self.below[i]
             for child, way in zip(children, ("out", "in"), strict=True):
                 port = level.ports[child % level.size] if level.ports else level.port
-                self._over(found, (way, i, child), port)
+                self._add(route, (way, i, child), port)
             if level.kind is LinkKind.BUS:
                 for parent in {child // level.size for child in children}:
-                    self._over(found, ("bus", i, parent), level.port)
+                    self._add(route, ("bus", i, parent), level.port)
         level = self.levels[top]
         source, target = a // self.below[top], b // self.below[top]
         parent, size = source // level.size, level.size
         if level.taper > 1:
-            self._over(found, ("core", top, parent), level.port * size / level.taper)
+            self._add(route, ("core", top, parent), level.port * size / level.taper)
         if level.kind is LinkKind.FULL:
-            self._over(found, ("wire", top, source, target), level.port / (size - 1))
+            self._add(route, ("wire", top, source, target), level.port / (size - 1))
         elif level.kind is LinkKind.RING:
             ahead = (target - source) % size
             ways = [w for w, hops in ((1, ahead), (-1, size - ahead)) if 2 * hops <= size]
             for way in ways:
-                at = source % size
-                while at != target % size:
-                    self._over(found, ("wire", top, parent, at, way), level.port / 2, 1 / len(ways))
-                    at = (at + way) % size
-        return found
+                child = source % size
+                while child != target % size:
+                    link = ("wire", top, parent, child, way)
+                    self._add(route, link, level.port / 2, 1 / len(ways))
+                    child = (child + way) % size
+        return route
 
-    def _over(self, found: dict[Link, float], link: Link, speed: float, part: float = 1.0) -> None:
+    def _add(self, route: dict[Link, float], link: Link, speed: float, part: float = 1.0) -> None:
+        """Add a part of a message over a link to a route."""
         self.speed[link] = speed
-        found[link] = found.get(link, 0.0) + part
+        route[link] = route.get(link, 0.0) + part
 
 
 def rates(routes: Sequence[dict[Link, float]], speed: dict[Link, float]) -> list[float]:
-    """How fast messages flow that share links fairly: all become faster until a link is full."""
+    """Return the bytes per second of messages that share links fairly.
+
+    The rates of all messages rise together, until a link of a message is full.
+    """
     numbers = {link: n for n, link in enumerate({link for route in routes for link in route})}
     used = np.zeros((len(routes), len(numbers)))
     for row, route in zip(used, routes, strict=True):
         for link, part in route.items():
             row[numbers[link]] = part
     free = np.array([speed[link] for link in numbers])
-    found = np.zeros(len(routes))
+    speeds = np.zeros(len(routes))
     rising = np.ones(len(routes), dtype=bool)
     while rising.any():
         pull = used[rising].sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             steps = np.where(pull > 0, free / pull, np.inf)
         step = steps.min()
-        found[rising] += step
+        speeds[rising] += step
         free = np.maximum(0.0, free - step * pull)
         full = steps <= step * (1 + 1e-12)
         rising &= ~(used[:, full] > 0).any(axis=1)
-    return [float(one) for one in cast(Iterable[float], found)]
+    return [float(x) for x in cast(Iterable[float], speeds)]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -358,30 +380,30 @@ def rates(routes: Sequence[dict[Link, float]], speed: dict[Link, float]) -> list
 
 
 def coordinates(mesh: Mesh, device: int) -> dict[str, int]:
-    """Of a device, by sub-axis: a mixed-radix number over levels, and axes in each."""
-    found: dict[str, int] = {}
+    """Return the coordinates of a device by sub-axis, from its mixed-radix number."""
+    coordinate: dict[str, int] = {}
     for level in reversed(mesh.machine.levels):
         for axis in reversed(mesh.axes):
             size = math.prod(f.size for f in axis.factors or () if f.level == level.name)
             if size > 1:
-                found[f"{axis.name}.{level.name}"] = device % size
+                coordinate[f"{axis.name}.{level.name}"] = device % size
             device //= size
-    return found
+    return coordinate
 
 
 def groups(mesh: Mesh, axes: Sequence[str], at_root: Iterable[str] = ()) -> list[list[int]]:
-    """The devices of every group, in the order of its ranks."""
-    found: defaultdict[tuple[int, ...], dict[tuple[int, ...], int]] = defaultdict(dict)
+    """Return the devices of every group, in the order of its ranks."""
+    members: defaultdict[tuple[int, ...], dict[tuple[int, ...], int]] = defaultdict(dict)
     for device in range(math.prod(level.size for level in mesh.machine.levels)):
         at = coordinates(mesh, device)
         if not any(at[axis] for axis in at_root):
             key = tuple(x for axis, x in at.items() if axis not in axes)
-            found[key][tuple(at[axis] for axis in axes)] = device
-    return [[each[at] for at in sorted(each)] for each in found.values()]
+            members[key][tuple(at[axis] for axis in axes)] = device
+    return [[group[at] for at in sorted(group)] for group in members.values()]
 
 
 class Message(NamedTuple):
-    """From a device to another, in a round of a collective."""
+    """A message from a device to another, in a round of a collective."""
 
     source: int
     target: int
@@ -391,27 +413,28 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """A collective: the messages of all of its groups, round by round."""
+    """The messages of all groups of a collective, by rounds."""
 
     rounds: list[list[Message]]
 
     @staticmethod
-    def of(found: Moves, members: Sequence[Sequence[int]], size: float) -> "Job":
-        part = size / found.blocks
+    def of(moves: Moves, members: Sequence[Sequence[int]], size: float) -> "Job":
+        """Return the messages of groups that all run the same algorithm."""
+        part = size / moves.blocks
         return Job(
             [
                 [
                     Message(group[s.source], group[s.target], part * len(s.blocks), s.adds)
                     for group in members
-                    for s in each
+                    for s in sends
                 ]
-                for each in found.rounds
+                for sends in moves.rounds
             ]
         )
 
 
 def pairwise(mesh: Mesh, axes: Sequence[str], members: Sequence[Sequence[int]], size: float) -> Job:
-    """Rounds with the ranks at one offset, digit by digit of their coordinates."""
+    """Return an exchange in rounds, each with the rank at an offset added digit by digit."""
     sizes = [1 + max(coordinates(mesh, d)[axis] for d in members[0]) for axis in axes]
     index = {at: n for n, at in enumerate(product(*map(range, sizes)))}
     rounds: list[list[Message]] = []
@@ -437,15 +460,15 @@ class _Flow:
 
 @dataclass(frozen=True)
 class Rules:
-    """How devices go from round to round.
+    """The rules by which devices go from round to round.
 
     Attributes:
-        barriers: all of a collective begin a round together, when the last has ended the one
-            before, and wait for the slowest latency of it; else each device begins when it has
-            ended its own.
-        sends_on: a device has sent when its bytes are gone, and the other has received a latency
-            later; else both have to wait for a latency, then for the bytes.
-        per_byte: seconds that a device takes to add a byte that it has received.
+        barriers: whether the devices of a collective begin a round together, when the last of them
+            has ended the round before, and wait for the slowest latency; otherwise each device
+            begins a round when it has ended its own round before.
+        sends_on: whether a sender is done when its bytes have left, and a receiver a latency later;
+            otherwise both wait for a latency and then for the bytes.
+        per_byte: seconds that a device takes to add a received byte.
     """
 
     barriers: bool = False
@@ -454,10 +477,10 @@ class Rules:
 
 
 def run(network: Network, jobs: Sequence[Job], rules: Rules) -> list[float]:
-    """When collectives end that begin at 0 together."""
+    """Return the end times of collectives that all begin at 0."""
     devices = sorted({d for j in jobs for r in j.rounds for m in r for d in (m.source, m.target)})
-    runs = [_Job(number, job, network, rules, devices) for number, job in enumerate(jobs)]
-    flows = [flow for one in runs for flow in one.begin(0.0)]
+    runs = [_RunningJob(number, job, network, rules, devices) for number, job in enumerate(jobs)]
+    flows = [flow for running in runs for flow in running.begin(0.0)]
     arriving: list[tuple[float, _Flow]] = []
     now: float = 0.0
     while flows or arriving:
@@ -477,16 +500,24 @@ def run(network: Network, jobs: Sequence[Job], rules: Rules) -> list[float]:
         gone = set(map(id, ended))
         flows = [flow for flow in flows if id(flow) not in gone]
         for flow in ended:
-            flows += runs[flow.job].sent(flow, now)
-        arriving += [(now + runs[flow.job].behind(flow.message), flow) for flow in ended]
+            flows += runs[flow.job].on_sent(flow, now)
+        arriving += [(now + runs[flow.job].delay_after(flow.message), flow) for flow in ended]
         for flow in [flow for time, flow in arriving if time <= now]:
-            flows += runs[flow.job].received(flow, now)
-        arriving = [one for one in arriving if one[0] > now]
-    return [one.end for one in runs]
+            flows += runs[flow.job].on_received(flow, now)
+        arriving = [(time, flow) for time, flow in arriving if time > now]
+    return [running.end for running in runs]
 
 
-class _Job:
-    """A collective under way."""
+class _RunningJob:
+    """A collective under way.
+
+    Attributes:
+        busy: messages that each device has yet to send or receive, by rounds.
+        added: bytes that each device has received to add, by rounds.
+        left: messages that have not arrived, by rounds.
+        current: the current round, with barriers.
+        position, free: the round that each device is in and the time it entered it.
+    """
 
     def __init__(
         self, number: int, job: Job, network: Network, rules: Rules, devices: Sequence[int]
@@ -497,81 +528,85 @@ class _Job:
         self.devices = devices
         self.busy = [defaultdict[int, int](int) for _ in job.rounds]
         self.added = [defaultdict[int, float](float) for _ in job.rounds]
-        for each, busy in zip(job.rounds, self.busy, strict=True):
-            for message in each:
+        for messages, busy in zip(job.rounds, self.busy, strict=True):
+            for message in messages:
                 busy[message.source] += 1
                 busy[message.target] += 1
         self.of_source = [defaultdict[int, list[Message]](list) for _ in job.rounds]
-        for each, sent in zip(job.rounds, self.of_source, strict=True):
-            for message in each:
+        for messages, sent in zip(job.rounds, self.of_source, strict=True):
+            for message in messages:
                 sent[message.source].append(message)
-        self.left = [len(each) for each in job.rounds]
-        self.at = 0
+        self.left = [len(messages) for messages in job.rounds]
+        self.current = 0
         self.position: dict[int, int] = {}
         self.free: dict[int, float] = {}
 
     def begin(self, now: float) -> list[_Flow]:
+        """Begin the first round; return its flows."""
         if self.rules.barriers:
-            return self._round(now)
-        return [flow for device in self.devices for flow in self._device(device, 0, now)]
+            return self._begin_round(now)
+        return [flow for device in self.devices for flow in self._advance(device, 0, now)]
 
     def _flow(self, number: int, message: Message, begins: float) -> _Flow:
         route = self.network.route(message.source, message.target)
         return _Flow(self.number, number, message, begins, message.size, route)
 
-    def _round(self, now: float) -> list[_Flow]:
+    def _begin_round(self, now: float) -> list[_Flow]:
+        """Begin the current round on all devices, with barriers."""
         self.end = now
-        if self.at == len(self.rounds):
+        if self.current == len(self.rounds):
             return []
-        each = self.rounds[self.at]
-        begins = now + max(map(self._before, each))
-        return [self._flow(self.at, message, begins) for message in each]
+        messages = self.rounds[self.current]
+        begins = now + max(map(self._delay_before, messages))
+        return [self._flow(self.current, message, begins) for message in messages]
 
-    def _device(self, device: int, number: int, now: float) -> list[_Flow]:
-        """A device begins a round; or a later one, where all it does in it has ended by then."""
+    def _advance(self, device: int, number: int, now: float) -> list[_Flow]:
+        """Begin a round on a device; skip rounds in which it has nothing to send or receive."""
         while number < len(self.rounds):
             self.position[device], self.free[device] = number, now
             if self.busy[number][device]:
                 sent = self.of_source[number][device]
-                return [self._flow(number, m, now + self._before(m)) for m in sent]
+                return [self._flow(number, m, now + self._delay_before(m)) for m in sent]
             now += self.added[number][device] * self.rules.per_byte
             number += 1
         self.position[device] = number
         self.end = max(self.end, now)
         return []
 
-    def _before(self, message: Message) -> float:
-        """Seconds that pass before the bytes of a message flow."""
+    def _delay_before(self, message: Message) -> float:
+        """Return the seconds before the bytes of a message flow."""
         sends_on = self.rules.sends_on
         return 0.0 if sends_on else self.network.latency(message.source, message.target)
 
-    def behind(self, message: Message) -> float:
-        """Seconds from when the bytes of a message have left to when it is there."""
+    def delay_after(self, message: Message) -> float:
+        """Return the seconds from the departure of the last byte of a message to its arrival."""
         sends_on = self.rules.sends_on
         return self.network.latency(message.source, message.target) if sends_on else 0.0
 
-    def sent(self, flow: _Flow, now: float) -> list[_Flow]:
-        """The bytes of a message have left."""
-        return [] if self.rules.barriers else self._ended(flow.message.source, flow.round, now)
+    def on_sent(self, flow: _Flow, now: float) -> list[_Flow]:
+        """Record that the bytes of a message have left; return the flows that begin then."""
+        if self.rules.barriers:
+            return []
+        return self._end_message(flow.message.source, flow.round, now)
 
-    def received(self, flow: _Flow, now: float) -> list[_Flow]:
-        """A message is there."""
+    def on_received(self, flow: _Flow, now: float) -> list[_Flow]:
+        """Record that a message has arrived; return the flows that begin then."""
         _, target, size, adds = flow.message
         if adds:
             self.added[flow.round][target] += size
         if not self.rules.barriers:
-            return self._ended(target, flow.round, now)
+            return self._end_message(target, flow.round, now)
         self.left[flow.round] -= 1
         if self.left[flow.round]:
             return []
-        self.at += 1
+        self.current += 1
         most = max(self.added[flow.round].values(), default=0.0)
-        return self._round(now + most * self.rules.per_byte)
+        return self._begin_round(now + most * self.rules.per_byte)
 
-    def _ended(self, device: int, number: int, now: float) -> list[_Flow]:
-        """A device has sent or received a message of a round."""
+    def _end_message(self, device: int, number: int, now: float) -> list[_Flow]:
+        """Record that a device has sent or received a message of a round."""
         self.busy[number][device] -= 1
         if self.busy[number][device] or self.position[device] != number:
             return []
         adding = self.added[number][device] * self.rules.per_byte
-        return self._device(device, number + 1, max(now, self.free[device]) + adding)
+        return self._advance(device, number + 1, max(now, self.free[device]) + adding)

@@ -1,7 +1,6 @@
-"""Programs in chunks the plain way: all paths of the graph, and the formula of each.
+"""Exhaustive search for programs in chunks: all paths of the graph, each priced by the formula.
 
-What is taken from collir are the edges of a state and what a step costs, nothing of how it
-searches.
+It shares with collir the edges of a state and the costs of steps, but nothing of its search.
 """
 
 import random
@@ -28,31 +27,31 @@ from collir.synthesis.programs.steps import Step
 
 @dataclass(frozen=True)
 class Way:
-    """The steps of a program, and what those that send cost."""
+    """A path: the steps of a program, and the costs of the steps that send."""
 
     steps: tuple[Step, ...]
     costs: tuple[StepCost, ...]
 
 
 class TooManyError(Exception):
-    """More paths than are to be looked at."""
+    """An error that says that there are more paths than a limit."""
 
 
 def all_paths(paths: StatePaths, most: int) -> list[Way]:
-    """Every way from the start to the end.
+    """Return all paths from the start to the end.
 
     Raises:
         TooManyError: there are more than ``most``.
     """
-    found: list[Way] = []
-    for path in _onwards(paths, paths.start()):
-        found.append(path)
-        if len(found) > most:
+    listed: list[Way] = []
+    for path in _paths_from(paths, paths.start()):
+        listed.append(path)
+        if len(listed) > most:
             raise TooManyError
-    return found
+    return listed
 
 
-def _onwards(paths: StatePaths, state: int) -> Iterator[Way]:
+def _paths_from(paths: StatePaths, state: int) -> Iterator[Way]:
     if paths.reached(state):
         yield Way(paths.masks, ())
     for _, edge in paths.edges(state):
@@ -63,12 +62,12 @@ def _onwards(paths: StatePaths, state: int) -> Iterator[Way]:
                 continue
             step, collective, _ = costed
             steps, costs = (*steps, step), (step_cost(collective, paths.model),)
-        for rest in _onwards(paths, edge.after):
+        for rest in _paths_from(paths, edge.after):
             yield Way((*steps, *edge.then, *rest.steps), (*costs, *rest.costs))
 
 
 def loads(cost: StepCost) -> list[float]:
-    """Seconds that a step keeps the port of each level busy, or whatever of it is more so."""
+    """Return the seconds that a step keeps the busiest resource of each level busy."""
     parts: dict[Resource, float] = {}
     for phase in cost.phases:
         for resource, use in phase.uses:
@@ -78,28 +77,30 @@ def loads(cost: StepCost) -> list[float]:
 
 
 def stream(cost: StepCost) -> int:
-    """The outermost level that a step goes through."""
+    """Return the outermost level that a step uses."""
     mesh = cost.collective.mesh
     names = [level.name for level in mesh.machine.levels]
     return min(names.index(str(mesh.by_name[axis].level)) for axis in cost.collective.axes)
 
 
 def formula(costs: Sequence[StepCost], chunks: int) -> float:
-    """What a program takes on so many chunks in a steady state."""
+    """Return the seconds of a program on so many chunks in a steady state."""
     if not costs:
         return 0.0
     levels = range(len(costs[0].collective.mesh.machine.levels))
-    streams = [sum(one.time for one in costs if stream(one) == level) for level in levels]
-    ports = [sum(loads(one)[level] for one in costs) for level in levels]
-    return sum(one.time for one in costs) + (chunks - 1) * max(*streams, *ports)
+    streams = [sum(cost.time for cost in costs if stream(cost) == level) for level in levels]
+    ports = [sum(loads(cost)[level] for cost in costs) for level in levels]
+    return sum(cost.time for cost in costs) + (chunks - 1) * max(*streams, *ports)
 
 
 # --- random cases -------------------------------------------------------------------------------
 
 
 def quick_mesh(rng: random.Random, devices: int | None = None, name: str = "m") -> Mesh:
-    """A placed mesh over two or three levels, mostly on plain switches without latencies: chunks
-    pay for the smallest values."""
+    """Return a placed mesh over several levels, mostly on plain switches without latencies.
+
+    Without latencies chunks pay even for the smallest values.
+    """
     while True:
         mesh = random_mesh(rng, devices, name)
         levels = mesh.machine.levels
@@ -108,16 +109,14 @@ def quick_mesh(rng: random.Random, devices: int | None = None, name: str = "m") 
         if any(level.taper > 9 for level in levels):
             continue
         if rng.random() < 0.7:
-            plain = [
-                Level(one.name, one.size, one.port, rng.choice([0.0, 0.0, 1e-12])) for one in levels
-            ]
+            plain = [Level(x.name, x.size, x.port, rng.choice([0.0, 0.0, 1e-12])) for x in levels]
             machine = Machine(mesh.machine.name, tuple(plain), mesh.machine.device)
             mesh = Mesh(mesh.name, machine, mesh.axes)
         return mesh
 
 
 def states(rng: random.Random, mesh: Mesh, shape: Sequence[int], dtype: DType) -> DistType:
-    """A random layout of a tensor, sharded where that divides."""
+    """Return a random layout of a tensor, sharded only where sub-axes divide dimensions."""
     dims = [Dim(size) for size in shape]
     partial: set[str] = set()
     root: set[str] = set()
@@ -134,27 +133,27 @@ def states(rng: random.Random, mesh: Mesh, shape: Sequence[int], dtype: DType) -
             axes = (*dims[place].axes, axis)
             if dims[place].size % mesh.group_size(axes) == 0:
                 dims[place] = Dim(dims[place].size, axes)
-    reductions = [one for one in Reduction if dtype.is_float or one is not Reduction.AVG]
+    reductions = [op for op in Reduction if dtype.is_float or op is not Reduction.AVG]
     reduction = rng.choice(reductions) if partial else None
     return DistType(dtype, tuple(dims), frozenset(partial), reduction, frozenset(root))
 
 
 def further(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
-    """A layout that programs may bring another one to without changing the order of shards."""
+    """Return a random layout that programs reach from x without changing the order of shards."""
     dims = [list(dim.axes) for dim in x.dims]
     partial, root = set(x.partial), set(x.root)
     idle = set(mesh.by_name) - set(x.axes)
 
     def shard(axis: str) -> bool:
-        able = [
+        divisible = [
             place
             for place, dim in enumerate(x.dims)
             if dim.size % mesh.group_size((*dims[place], axis)) == 0
             and dims[place][: len(dim.axes)] == list(dim.axes)
         ]
-        if not able:
+        if not divisible:
             return False
-        dims[rng.choice(able)].append(axis)
+        dims[rng.choice(divisible)].append(axis)
         return True
 
     for axis in [*sorted(x.partial), *sorted(x.root), *sorted(idle)]:
@@ -174,22 +173,22 @@ def further(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
             if rng.random() < 0.2:
                 root.add(axis)
             elif rng.random() < 0.5:
-                others = [p for p in range(len(dims)) if p != place]
-                grown = [
+                divisible = [
                     p
-                    for p in others
-                    if dims[p][: len(x.dims[p].axes)] == list(x.dims[p].axes)
+                    for p in range(len(dims))
+                    if p != place
+                    and dims[p][: len(x.dims[p].axes)] == list(x.dims[p].axes)
                     and x.dims[p].size % mesh.group_size((*dims[p], axis)) == 0
                 ]
-                if grown:
-                    dims[rng.choice(grown)].append(axis)
-    made = tuple(Dim(d.size, tuple(axes)) for d, axes in zip(x.dims, dims, strict=True))
+                if divisible:
+                    dims[rng.choice(divisible)].append(axis)
+    new_dims = tuple(Dim(d.size, tuple(axes)) for d, axes in zip(x.dims, dims, strict=True))
     reduction = x.reduction if partial else None
-    return DistType(x.dtype, made, frozenset(partial), reduction, frozenset(root))
+    return DistType(x.dtype, new_dims, frozenset(partial), reduction, frozenset(root))
 
 
 def random_shape(rng: random.Random, most: int = 2048) -> tuple[int, ...]:
-    """Up to three dimensions, of sizes that divide and that do not."""
+    """Return a shape of up to three dimensions, of sizes that sub-axes divide and do not divide."""
     while True:
         rank = rng.choice([1, 1, 2, 2, 3])
         shape = tuple(
@@ -203,7 +202,7 @@ def random_shape(rng: random.Random, most: int = 2048) -> tuple[int, ...]:
 
 
 def redistribution(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:
-    """A function of one redistribute between layouts of one order."""
+    """Return a function of one redistribute that keeps the order of shards."""
     while True:
         x = states(rng, mesh, random_shape(rng), dtype)
         y = further(rng, mesh, x)
@@ -217,15 +216,15 @@ def redistribution(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> F
 
 
 def collective(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:
-    """A function of one collective, all kinds as likely."""
-    wanted = rng.choice([kind for kind in coll.COLLECTIVES if kind is not OPERATIONS["permute"]])
+    """Return a function of one collective; all kinds are equally likely."""
+    kind = rng.choice([op for op in coll.COLLECTIVES if op is not OPERATIONS["permute"]])
     while True:
         x = states(rng, mesh, random_shape(rng), dtype)
         if rng.random() < 0.3:
             x = random_layout(rng, mesh, dtype)
         if x.elements > 4096:
             continue
-        moves = [move for move in axis_moves(mesh, len(x.dims)) if move.op is wanted]
+        moves = [move for move in axis_moves(mesh, len(x.dims)) if move.op is kind]
         rng.shuffle(moves)
         moves.sort(key=lambda move: -len(move.properties["axes"].data) + rng.random())  # pyright: ignore
         builder = FunctionBuilder(mesh, [x], name)

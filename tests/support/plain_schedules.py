@@ -1,4 +1,4 @@
-"""Collectives that run at the same time, the plain way: in exact fractions, from event to event."""
+"""Simulation of collectives that share a machine, in exact fractions, from event to event."""
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
@@ -9,8 +9,13 @@ from collir.cost.programs.schedule import StepTask
 
 
 def even_phase(time: float, loads: Sequence[float], rate: float = 1.0) -> Phase:
-    """A phase of so many seconds, with those that it keeps the port of each level busy, and the
-    bytes per second of a message."""
+    """Return a phase without latency.
+
+    Args:
+        time: seconds of the phase.
+        loads: seconds that it keeps the port of each level busy.
+        rate: bytes per second of a message.
+    """
     uses = tuple(
         ((n, ResourceKind.PORT), min(1.0, load / time)) for n, load in enumerate(loads) if load
     )
@@ -18,45 +23,46 @@ def even_phase(time: float, loads: Sequence[float], rate: float = 1.0) -> Phase:
 
 
 def use_of(phase: Phase, resource: Resource) -> Fraction:
-    """Of a resource, what a phase takes at full speed."""
-    return sum((Fraction(part) for one, part in phase.uses if one == resource), Fraction(0))
+    """Return the fraction of a resource that a phase uses at full speed."""
+    return sum((Fraction(part) for used, part in phase.uses if used == resource), Fraction(0))
 
 
 def shares(phases: Sequence[Phase]) -> list[Fraction]:
-    """How fast each of some phases goes beside the others.
+    """Return the speeds of phases that run at the same time, relative to each running alone.
 
-    The rates of all messages rise together; those that use a full port stay where they are, all
-    others go on, up to full speed. What uses nothing is as fast as alone.
+    The rates of all messages rise together. A message stops rising when a port that it uses is
+    full, or at full speed. A phase that uses no port runs at full speed.
     """
-    resources = sorted({one for phase in phases for one, _ in phase.uses})
-    levels = range(len(resources))
-    uses = [[use_of(phase, one) for one in resources] for phase in phases]
+    resources = sorted({resource for phase in phases for resource, _ in phase.uses})
+    uses = [[use_of(phase, resource) for resource in resources] for phase in phases]
     rates = [Fraction(phase.rate) for phase in phases]
     speeds = [Fraction(0) if any(use) else Fraction(1) for use in uses]
-    rising = {one for one in range(len(phases)) if any(uses[one])}
+    rising = {n for n in range(len(phases)) if any(uses[n])}
+
+    def used(resource: int) -> Fraction:
+        return sum((speeds[n] * uses[n][resource] for n in range(len(phases))), Fraction(0))
+
     while rising:
-        steps = [(1 - speeds[one]) * rates[one] for one in rising]
-        for level in levels:
-            used = sum((speeds[one] * uses[one][level] for one in range(len(phases))), Fraction(0))
-            pull = sum((uses[one][level] / rates[one] for one in rising), Fraction(0))
+        steps = [(1 - speeds[n]) * rates[n] for n in rising]
+        for resource in range(len(resources)):
+            pull = sum((uses[n][resource] / rates[n] for n in rising), Fraction(0))
             if pull:
-                steps.append((1 - used) / pull)
+                steps.append((1 - used(resource)) / pull)
         step = min(steps)
-        for one in rising:
-            speeds[one] += step / rates[one]
-        for level in levels:
-            used = sum((speeds[one] * uses[one][level] for one in range(len(phases))), Fraction(0))
-            if used == 1:
-                rising -= {one for one in rising if uses[one][level]}
-        rising = {one for one in rising if speeds[one] < 1}
+        for n in rising:
+            speeds[n] += step / rates[n]
+        for resource in range(len(resources)):
+            if used(resource) == 1:
+                rising -= {n for n in rising if uses[n][resource]}
+        rising = {n for n in rising if speeds[n] < 1}
     return speeds
 
 
 def simulated(tasks: Sequence[StepTask]) -> list[tuple[Fraction, Fraction]]:
-    """When tasks start and end, as they are written.
+    """Return the start and end of every task, issued as they are written.
 
-    One is issued when all before it are, those of them that are waited for have ended, and so have
-    those that it needs; it starts when it is issued, and all that were issued before it on its
+    A task is issued when all tasks before it are issued, and those of them that are waited for or
+    that it needs have ended. It starts when it is issued and all tasks issued before it on its
     stream have ended.
     """
     left = {
@@ -69,26 +75,26 @@ def simulated(tasks: Sequence[StepTask]) -> list[tuple[Fraction, Fraction]]:
     while len(ends) < len(tasks):
         while len(issued) < len(tasks):
             number = len(issued)
-            awaited = {one for one in issued if tasks[one].waited} | set(tasks[number].after)
-            if any(one not in ends for one in awaited):
+            awaited = {n for n in issued if tasks[n].waited} | set(tasks[number].after)
+            if any(n not in ends for n in awaited):
                 break
             issued.append(number)
         for number in issued:
-            ahead = [one for one in issued[:number] if tasks[one].stream == tasks[number].stream]
-            if number not in starts and all(one in ends for one in ahead):
+            ahead = [n for n in issued[:number] if tasks[n].stream == tasks[number].stream]
+            if number not in starts and all(n in ends for n in ahead):
                 starts[number] = now
-        now = _one_event(tasks, now, left, starts, ends)
+        now = _advance(tasks, now, left, starts, ends)
     return [(starts[number], ends[number]) for number in range(len(tasks))]
 
 
-def _one_event(
+def _advance(
     tasks: Sequence[StepTask],
     now: Fraction,
     left: dict[int, list[tuple[Phase, Fraction]]],
     starts: Iterable[int],
     ends: dict[int, Fraction],
 ) -> Fraction:
-    """Lets time pass until some phase that has started ends; returns when that is."""
+    """Advance to the end of the first running phase; return its time."""
     running = [number for number in starts if number not in ends]
     if empty := [number for number in running if not left[number]]:
         ends.update(dict.fromkeys(empty, now))

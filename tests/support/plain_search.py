@@ -1,8 +1,8 @@
-"""Plain recursive searches that know only what a problem is: what every engine must agree with.
+"""Plain recursive searches that know only the interface of a problem, as oracles for all engines.
 
 A node is counted when it is visited: the root, and each child whose bound does not rule it out. A
-child ruled out is counted as pruned; where children come sorted by bound its later siblings are not
-looked at. States reached again (``key``) are searched again.
+child that is ruled out is counted as pruned; if children are sorted by bound, its later siblings
+are not visited. States that are reached again (``key``) are searched again.
 """
 
 from collections import Counter
@@ -16,7 +16,15 @@ from collir.search.core.problem import Number, Problem
 
 @dataclass
 class Found:
-    """What a search found, and what it took."""
+    """The result of a search.
+
+    Attributes:
+        value, node: objective of the best node, and the node.
+        nodes, pruned: numbers of nodes visited and pruned.
+        deepest: largest depth of a visited node.
+        values: number of nodes of each objective, for an enumeration.
+        by_depth: number of visited nodes at each depth.
+    """
 
     value: Number | None = None
     node: Any = None
@@ -27,101 +35,102 @@ class Found:
     by_depth: Counter[int] = field(default_factory=Counter[int])
 
     def visit(self, depth: int) -> None:
+        """Count a node."""
         self.nodes += 1
         self.deepest = max(self.deepest, depth)
         self.by_depth[depth] += 1
 
 
 class _Stop(Exception):
-    """A node that reaches the target was found."""
+    """A signal that a node reaches the target."""
 
 
-def better(problem: Problem[Any], one: Number, other: Number) -> bool:
-    """Whether an objective is truly better than another."""
-    return one > other if problem.sense == "max" else one < other
+def better(problem: Problem[Any], value: Number, than: Number) -> bool:
+    """Return whether an objective is strictly better than another."""
+    return value > than if problem.sense == "max" else value < than
 
 
 def plain_optimise(problem: Problem[Any], known: Number | None = None) -> Found:
-    """The first best node; with ``known``, the objective of a solution, only better ones."""
-    found = Found(known)
+    """Return the first best node; only a better one than ``known``, the objective of a solution."""
+    result = Found(known)
 
-    def needed(value: Number) -> bool:
-        return found.value is None or better(problem, value, found.value)
+    def promising(value: Number) -> bool:
+        return result.value is None or better(problem, value, result.value)
 
     def visit(node: Any, depth: int) -> None:
-        found.visit(depth)
+        result.visit(depth)
         value = problem.objective(node)
-        if value is not None and needed(value):
-            found.value, found.node = value, node
-        _below(problem, node, depth, found, needed, visit)
+        if value is not None and promising(value):
+            result.value, result.node = value, node
+        _visit_children(problem, node, depth, result, promising, visit)
 
-    _start(problem, found, needed, visit)
-    return found
+    _visit_root(problem, result, promising, visit)
+    return result
 
 
 def plain_decide(problem: Problem[Any], target: Number | None = None) -> Found:
-    """The first node whose objective is the target or better; ``node`` is None if none is."""
-    found = Found()
+    """Return the first node whose objective is the target or better; its ``node`` may be None."""
+    result = Found()
     goal = problem.target if target is None else target
     assert goal is not None, "nothing to look for"
 
-    def needed(value: Number) -> bool:
+    def promising(value: Number) -> bool:
         return not better(problem, goal, value)
 
     def visit(node: Any, depth: int) -> None:
-        found.visit(depth)
+        result.visit(depth)
         value = problem.objective(node)
-        if value is not None and needed(value):
-            found.value, found.node = value, node
+        if value is not None and promising(value):
+            result.value, result.node = value, node
             raise _Stop
-        _below(problem, node, depth, found, needed, visit)
+        _visit_children(problem, node, depth, result, promising, visit)
 
     with suppress(_Stop):
-        _start(problem, found, needed, visit)
-    return found
+        _visit_root(problem, result, promising, visit)
+    return result
 
 
 def plain_enumerate(problem: Problem[Any]) -> Found:
-    """All nodes: how many at each depth (``by_depth``), and of each objective (``values``)."""
-    found = Found()
+    """Count all nodes by their depth (``by_depth``) and by their objective (``values``)."""
+    result = Found()
 
     def visit(node: Any, depth: int) -> None:
-        found.visit(depth)
+        result.visit(depth)
         value = problem.objective(node)
         if value is not None:
-            found.values[value] += 1
+            result.values[value] += 1
         for child in problem.children(node):
             visit(child, depth + 1)
 
     visit(problem.root(), 0)
-    return found
+    return result
 
 
-def _start(
+def _visit_root(
     problem: Problem[Any],
-    found: Found,
-    needed: Callable[[Number], bool],
+    result: Found,
+    promising: Callable[[Number], bool],
     visit: Callable[[Any, int], None],
 ) -> None:
     root = problem.root()
-    if needed(problem.bound(root)):
+    if promising(problem.bound(root)):
         visit(root, 0)
     else:
-        found.pruned += 1
+        result.pruned += 1
 
 
-def _below(
+def _visit_children(
     problem: Problem[Any],
     node: Any,
     depth: int,
-    found: Found,
-    needed: Callable[[Number], bool],
+    result: Found,
+    promising: Callable[[Number], bool],
     visit: Callable[[Any, int], None],
 ) -> None:
     for child in problem.children(node):
-        if needed(problem.bound(child)):
+        if promising(problem.bound(child)):
             visit(child, depth + 1)
             continue
-        found.pruned += 1
+        result.pruned += 1
         if problem.sorted_by_bound:
             return

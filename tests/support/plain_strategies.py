@@ -1,7 +1,7 @@
-"""Programs of collectives found the plain way: all steps from every layout, and no bounds.
+"""Exhaustive search for programs of collectives: all steps from every layout, without bounds.
 
 A layout without order is a string: the state of every sub-axis of a mesh, P(artial), M (root only),
-S(harded) or R(eplicated). Nothing here looks at how collir searches.
+S(harded) or R(eplicated). Nothing is shared with collir's search.
 """
 
 import heapq
@@ -27,17 +27,17 @@ KINDS = {
     "all_gather": "SR",
     "gather": "SM",
 }
-"""What collectives do to the state of their sub-axes."""
+"""The states of their sub-axes before and after each collective."""
 
 LOCAL = {"slice": "RS", "keep_root": "RM"}
-"""What they do that send nothing."""
+"""The same for the steps that send nothing."""
 
 TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A step from one layout to another: its name, its sub-axes, and seconds."""
+class PlainStep:
+    """A step to another layout: its name, its sub-axes, its seconds and the layout after it."""
 
     kind: str
     axes: tuple[str, ...]
@@ -47,12 +47,15 @@ class Taken:
 
 @dataclass
 class Unordered:
-    """All steps between layouts without order, of a value with so many elements in all.
+    """The graph of steps between layouts without order of a value.
 
-    ``start`` and ``goal`` are layouts, ``elements`` those of a device where nothing is sharded.
-    ``memory``: bytes that operand and result of a step may take together. ``cutting``: what a
-    collective leaves copies of is cut or dropped at once, where it is to be sharded or at root in
-    the end.
+    Attributes:
+        start, goal: layouts.
+        elements: elements of the value on a device if no sub-axis shards it.
+        item: bytes of an element.
+        memory: maximum bytes of operand and result of a step together.
+        cutting: whether a sub-axis that a collective replicates becomes sharded or root at once,
+            if it is so in the goal.
     """
 
     mesh: Mesh
@@ -69,59 +72,59 @@ class Unordered:
 
     @property
     def names(self) -> list[str]:
-        """The sub-axes, in the order of layouts."""
+        """Return the sub-axes in the order of layouts."""
         return list(self.mesh.by_name)
 
     def held(self, state: str) -> float:
-        """Bytes on a device."""
+        """Return the bytes on a device."""
         sizes = [self.mesh.by_name[name].size for name in self.names]
-        shards = math.prod(n for n, one in zip(sizes, state, strict=True) if one == "S")
+        shards = math.prod(n for n, letter in zip(sizes, state, strict=True) if letter == "S")
         return math.ceil(self.elements / shards) * self.item
 
     def within(self, before: str, after: str) -> bool:
-        """Whether a step stays within the memory."""
+        """Return whether a step stays within the memory."""
         return self.held(before) + self.held(after) <= self.memory
 
     def seconds(self, kind: str, before: str, after: str, axes: tuple[str, ...]) -> float:
-        """What a collective takes in the best of two orders of its ranks; inf if it cannot."""
+        """Return the seconds of a collective in the better of two rank orders; inf if none."""
         key = (kind, before, axes)
         if key in self._paid:
             return self._paid[key]
-        each = list(zip(self.names, before, strict=True))
-        root = frozenset(name for name, one in each if one == "M" and name not in axes)
+        states = list(zip(self.names, before, strict=True))
+        root = frozenset(name for name, letter in states if letter == "M" and name not in axes)
         size = max(self.held(before), self.held(after))
         strides = self.mesh.by_name
         hardware = tuple(sorted(axes, key=lambda axis: -strides[axis].stride))
         orders = [hardware]
         if kind in ("all_reduce", "reduce", "broadcast"):
             orders.append(hardware[::-1])
-        found = math.inf
+        best = math.inf
         for order in orders:
             try:
                 collective = Collective(kind, self.mesh, order, size, root)
-                found = min(found, step_cost(collective, self.model).time)
+                best = min(best, step_cost(collective, self.model).time)
             except CostError:
                 continue
-        self._paid[key] = found
-        return found
+        self._paid[key] = best
+        return best
 
-    def steps(self, state: str, kinds: Iterable[str] = KINDS) -> Iterator[Taken]:
-        """Every collective over every set of sub-axes that are in the state it needs."""
+    def steps(self, state: str, kinds: Iterable[str] = KINDS) -> Iterator[PlainStep]:
+        """Yield every collective over every set of sub-axes that are in the state it needs."""
         for kind in kinds:
             before, after = KINDS[kind]
-            able = [place for place, one in enumerate(state) if one == before]
-            for places in subsets(able):
-                arrived = changed(state, places, after)
+            ready = [place for place, letter in enumerate(state) if letter == before]
+            for places in subsets(ready):
+                new_state = changed(state, places, after)
                 axes = tuple(self.names[place] for place in places)
-                if self.within(state, arrived):
-                    time = self.seconds(kind, state, arrived, axes)
+                if self.within(state, new_state):
+                    time = self.seconds(kind, state, new_state, axes)
                     if time < math.inf:
-                        yield Taken(kind, axes, time, arrived)
+                        yield PlainStep(kind, axes, time, new_state)
 
-    # --- one way only -----------------------------------------------------------------------
+    # --- forward steps only -----------------------------------------------------------------
 
     def order_of(self, place: int) -> str:
-        """The states that a sub-axis may go through, in order."""
+        """Return the states that a sub-axis may pass through, in order."""
         begin, end = self.start[place], self.goal[place]
         if begin == end != "R":
             return begin
@@ -132,33 +135,34 @@ class Unordered:
         return order[order.index(first) : order.index(end) + 1]
 
     def beginnings(self) -> list[str]:
-        """The layouts that cutting or dropping copies leads to."""
+        """Return the layouts that local steps lead to from the start, and the start."""
         choices = [
-            self.order_of(place) if one == "R" else one for place, one in enumerate(self.start)
+            self.order_of(place) if letter == "R" else letter
+            for place, letter in enumerate(self.start)
         ]
-        made = ["".join(states) for states in itertools.product(*choices)]
-        return [one for one in made if one == self.start or self.within(self.start, one)]
+        layouts = ["".join(states) for states in itertools.product(*choices)]
+        return [x for x in layouts if x == self.start or self.within(self.start, x)]
 
-    def onwards(self, state: str) -> Iterator[Taken]:
-        """The steps that bring sub-axes further on their way."""
+    def onwards(self, state: str) -> Iterator[PlainStep]:
+        """Yield the steps that bring sub-axes forward in their orders of states."""
         orders = [self.order_of(place) for place in range(len(state))]
         for step in self.steps(state):
-            moved = [place for place, one in enumerate(state) if one != step.after[place]]
+            moved = [place for place, letter in enumerate(state) if letter != step.after[place]]
             after = step.after
             if self.cutting and KINDS[step.kind][1] == "R":
                 for place in moved:
                     after = changed(after, [place], self.goal[place])
-            each = [(orders[place], state[place], after[place]) for place in moved]
-            if all(-1 < order.find(a) < order.find(b) for order, a, b in each):
-                yield Taken(step.kind, step.axes, step.time, after)
+            changes = [(orders[place], state[place], after[place]) for place in moved]
+            if all(-1 < order.find(a) < order.find(b) for order, a, b in changes):
+                yield PlainStep(step.kind, step.axes, step.time, after)
 
     def best(self) -> float:
-        """Seconds of the cheapest program that goes one way only; inf if there is none."""
+        """Return the seconds of the cheapest program of forward steps; inf if there is none."""
         begin = dict.fromkeys(self.beginnings(), 0.0)
         return dijkstra(begin, self._edges(self.onwards)).get(self.goal, math.inf)
 
     def to_go(self) -> dict[str, float]:
-        """Of every layout on the way, the seconds to the goal."""
+        """Return the seconds from every reachable layout to the goal."""
         known: dict[str, float] = {self.goal: 0.0}
 
         def left(state: str) -> float:
@@ -171,12 +175,12 @@ class Unordered:
             left(state)
         return known
 
-    def programs(self) -> Iterator[tuple[Taken, ...]]:
-        """All programs that go one way only, each once for every way to begin."""
+    def programs(self) -> Iterator[tuple[PlainStep, ...]]:
+        """Yield all programs of forward steps, each once for every beginning."""
         for state in self.beginnings():
             yield from self._programs(state)
 
-    def _programs(self, state: str) -> Iterator[tuple[Taken, ...]]:
+    def _programs(self, state: str) -> Iterator[tuple[PlainStep, ...]]:
         if state == self.goal:
             yield ()
             return
@@ -184,23 +188,24 @@ class Unordered:
             for rest in self._programs(step.after):
                 yield (step, *rest)
 
-    # --- any way ----------------------------------------------------------------------------
+    # --- all steps --------------------------------------------------------------------------
 
     def anywhere(self, fixed: str = "") -> float:
-        """Seconds of the cheapest program of all steps in any order: what is replicated may be cut
-        or dropped at any time, and what is sharded or at root may come back to be so later.
+        """Return the seconds of the cheapest program of all steps in any order.
 
-        Sub-axes whose state is the same at both ends stay in it, where it is one of ``fixed``.
+        A replicated sub-axis may become sharded or root at any time, and a sub-axis may return to a
+        state that it has left. A sub-axis whose state is equal at both ends and one of ``fixed``
+        never leaves it.
         """
         still = [a == b and a in fixed for a, b in zip(self.start, self.goal, strict=True)]
 
         def edges(state: str) -> Iterator[tuple[float, str]]:
-            each = [(step.time, step.after) for step in self.steps(state)]
+            steps = [(step.time, step.after) for step in self.steps(state)]
             for before, after in LOCAL.values():
-                able = [place for place, one in enumerate(state) if one == before]
-                made = [changed(state, places, after) for places in subsets(able)]
-                each += [(0.0, one) for one in made if self.within(state, one)]
-            for time, after in each:
+                ready = [place for place, letter in enumerate(state) if letter == before]
+                layouts = [changed(state, places, after) for places in subsets(ready)]
+                steps += [(0.0, x) for x in layouts if self.within(state, x)]
+            for time, after in steps:
                 moved = zip(still, state, after, strict=True)
                 if not any(kept and a != b for kept, a, b in moved):
                     yield time, after
@@ -209,7 +214,7 @@ class Unordered:
 
     @staticmethod
     def _edges(
-        steps: Callable[[str], Iterator[Taken]],
+        steps: Callable[[str], Iterator[PlainStep]],
     ) -> Callable[[str], Iterator[tuple[float, str]]]:
         return lambda state: ((step.time, step.after) for step in steps(state))
 
@@ -217,36 +222,36 @@ class Unordered:
 def dijkstra(
     begin: dict[State, float], edges: Callable[[State], Iterable[tuple[float, State]]]
 ) -> dict[State, float]:
-    """The least cost of everything that can be reached."""
-    found: dict[State, float] = {}
+    """Return the least cost of every reachable state."""
+    costs: dict[State, float] = {}
     tie = itertools.count()
     heap = [(cost, next(tie), state) for state, cost in begin.items()]
     heapq.heapify(heap)
     while heap:
         cost, _, state = heapq.heappop(heap)
-        if state in found:
+        if state in costs:
             continue
-        found[state] = cost
-        for more, after in edges(state):
-            if after not in found:
-                heapq.heappush(heap, (cost + more, next(tie), after))
-    return found
+        costs[state] = cost
+        for weight, after in edges(state):
+            if after not in costs:
+                heapq.heappush(heap, (cost + weight, next(tie), after))
+    return costs
 
 
 def subsets(items: Sequence[State]) -> Iterator[tuple[State, ...]]:
-    """All non-empty subsets."""
+    """Yield all non-empty subsets, the smallest first."""
     for count in range(1, len(items) + 1):
         yield from itertools.combinations(items, count)
 
 
 def changed(state: str, places: Iterable[int], to: str) -> str:
-    """A layout with some sub-axes in another state."""
+    """Return a layout with some sub-axes in another state."""
     listed = list(state)
     for place in places:
         listed[place] = to
     return "".join(listed)
 
 
-def equal(one: float, other: float, tolerance: float = TOLERANCE) -> bool:
-    """Whether times are the same but for rounding."""
-    return math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-300)
+def equal(a: float, b: float, tolerance: float = TOLERANCE) -> bool:
+    """Return whether times are equal up to rounding."""
+    return math.isclose(a, b, rel_tol=tolerance, abs_tol=1e-300)

@@ -11,17 +11,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from plain_strategies import KINDS, Taken, Unordered, dijkstra, equal
+from plain_strategies import KINDS, PlainStep, Unordered, dijkstra, equal
 from programs import random_machine
 from seeds import fresh
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel
 from collir.layout import Axis, DistType, DType, Factor, Mesh, Reduction
-from collir.synthesis.p2.candidates import enumerated
-from collir.synthesis.p2.enumerate import Reading, programs
-from collir.synthesis.p2.lower import Numbering
-from collir.synthesis.p2.lower import Reduction as Reduced
+from collir.synthesis.p2.candidates import p2_candidates
+from collir.synthesis.p2.enumerate import RuleReading, programs
+from collir.synthesis.p2.lower import Numbering, ReducedFactors
 from collir.synthesis.programs.cheapest import synthesise
 
 Hierarchy = tuple[int, ...]
@@ -51,7 +50,7 @@ def mesh_of(sizes: Hierarchy, rng: random.Random) -> Mesh:
 # --- what they cost -------------------------------------------------------------------------------
 
 
-def expressible(mesh: Mesh, state: str, step: Taken, reading: Reading) -> bool:
+def expressible(mesh: Mesh, state: str, step: PlainStep, reading: RuleReading) -> bool:
     """Whether P² has a typed step: over neighbouring levels; by all devices, or by the first ones
     of all that lies inside; and no scatter or gather."""
     names = list(mesh.by_name)
@@ -60,11 +59,11 @@ def expressible(mesh: Mesh, state: str, step: Taken, reading: Reading) -> bool:
     if step.kind in ("scatter", "gather") or max(over) - min(over) + 1 != len(over):
         return False
     masters = root == list(range(max(over) + 1, len(names)))
-    only = reading is Reading.MASTER_ALL_REDUCE
+    only = reading is RuleReading.MASTER_ALL_REDUCE
     return not root or (masters and (step.kind == "all_reduce" or not only))
 
 
-def best_expressible(plain: Unordered, reading: Reading, length: int) -> float:
+def best_expressible(plain: Unordered, reading: RuleReading, length: int) -> float:
     """Seconds of the cheapest typed program of up to so many steps that P² has, too."""
 
     def edges(at: tuple[str, int]) -> Iterator[tuple[float, tuple[str, int]]]:
@@ -78,12 +77,12 @@ def best_expressible(plain: Unordered, reading: Reading, length: int) -> float:
     return min(time for (state, _), time in found.items() if state == plain.goal)
 
 
-def compare(sizes: Hierarchy, rng: random.Random, reading: Reading, length: int) -> bool:
+def compare(sizes: Hierarchy, rng: random.Random, reading: RuleReading, length: int) -> bool:
     """Whether the cheapest typed program is cheaper than all of P²; it never is dearer."""
     mesh, model = mesh_of(sizes, rng), rng.choice(MODELS)
     names = tuple(mesh.by_name)
     elements = mesh.devices * rng.choice([1, 2**10, 2**20])
-    listed = enumerated(
+    listed = p2_candidates(
         Collective("all_reduce", mesh, names, 4.0 * elements), model, length, reading
     )
     source = DistType.make(DType.F32, [elements], partial=names, reduction=Reduction.SUM)
@@ -105,9 +104,9 @@ CASES = [
 
 @pytest.mark.parametrize(
     "reading",
-    [pytest.param(Reading.LITERAL, marks=pytest.mark.slow), Reading.MASTER_ALL_REDUCE],
+    [pytest.param(RuleReading.LITERAL, marks=pytest.mark.slow), RuleReading.MASTER_ALL_REDUCE],
 )
-def test_the_cheapest_is_that_of_the_chunk_semantics(reading: Reading) -> None:
+def test_the_cheapest_is_that_of_the_chunk_semantics(reading: RuleReading) -> None:
     """Cheaper only by what P² does not have: the cheapest typed program that it has costs the
     same."""
     rng = fresh(0)
@@ -117,9 +116,9 @@ def test_the_cheapest_is_that_of_the_chunk_semantics(reading: Reading) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reading", [Reading.LITERAL, Reading.MASTER_ALL_REDUCE])
+@pytest.mark.parametrize("reading", [RuleReading.LITERAL, RuleReading.MASTER_ALL_REDUCE])
 @pytest.mark.parametrize("sizes", [*hierarchies(3), *hierarchies(4)], ids=str)
-def test_the_cheapest_of_longer_programs(sizes: Hierarchy, reading: Reading) -> None:
+def test_the_cheapest_of_longer_programs(sizes: Hierarchy, reading: RuleReading) -> None:
     rng = fresh(1)
     for _ in range(5):
         compare(sizes, rng, reading, 5 if len(sizes) == 3 else 4)
@@ -128,9 +127,9 @@ def test_the_cheapest_of_longer_programs(sizes: Hierarchy, reading: Reading) -> 
 # --- which programs there are ---------------------------------------------------------------------
 
 
-def lowered(mesh: Mesh, length: int, reading: Reading) -> Iterator[list[Written]]:
+def lowered(mesh: Mesh, length: int, reading: RuleReading) -> Iterator[list[Written]]:
     """The programs of the chunk semantics, over the levels of a mesh."""
-    reduced = Reduced.of_mesh(mesh, tuple(mesh.by_name), Numbering.HARDWARE)
+    reduced = ReducedFactors.of_mesh(mesh, tuple(mesh.by_name), Numbering.HARDWARE)
     for program in programs(reduced.hierarchy, length, reading):
         steps: list[Written] = []
         for instruction in program:
@@ -167,7 +166,7 @@ def untyped(mesh: Mesh, steps: list[Written]) -> tuple[str, int]:
     return "", -1
 
 
-def kinds_of(sizes: Hierarchy, length: int, reading: Reading) -> dict[str, int]:
+def kinds_of(sizes: Hierarchy, length: int, reading: RuleReading) -> dict[str, int]:
     """How many programs of each kind the types do not have."""
     mesh = mesh_of(sizes, fresh(0))
     kinds: Counter[str] = Counter()
@@ -182,35 +181,35 @@ def kinds_of(sizes: Hierarchy, length: int, reading: Reading) -> dict[str, int]:
 
 @pytest.mark.parametrize("sizes", [*hierarchies(1), *hierarchies(2)], ids=str)
 def test_on_two_levels_the_types_have_all_programs(sizes: Hierarchy) -> None:
-    assert kinds_of(sizes, 5, Reading.LITERAL) == {}
+    assert kinds_of(sizes, 5, RuleReading.LITERAL) == {}
 
 
 @pytest.mark.parametrize("sizes", hierarchies(3), ids=str)
 def test_on_three_levels_they_lack_those_that_do_something_in_vain(sizes: Hierarchy) -> None:
     """After masters alone have gone on, all devices take part, and are overwritten later."""
-    assert kinds_of(sizes, 4, Reading.LITERAL) == {STALE: 6, PARTS: 1}
-    assert kinds_of(sizes, 4, Reading.MASTER_ALL_REDUCE) == {STALE: 4}
+    assert kinds_of(sizes, 4, RuleReading.LITERAL) == {STALE: 6, PARTS: 1}
+    assert kinds_of(sizes, 4, RuleReading.MASTER_ALL_REDUCE) == {STALE: 4}
 
 
 def test_longer_programs_lack_no_others() -> None:
-    assert kinds_of((2, 2, 2), 5, Reading.LITERAL) == {STALE: 95, PARTS: 7}
-    assert kinds_of((2, 2, 2), 5, Reading.MASTER_ALL_REDUCE) == {STALE: 41}
+    assert kinds_of((2, 2, 2), 5, RuleReading.LITERAL) == {STALE: 95, PARTS: 7}
+    assert kinds_of((2, 2, 2), 5, RuleReading.MASTER_ALL_REDUCE) == {STALE: 41}
 
 
 @pytest.mark.parametrize("sizes", hierarchies(3), ids=str)
 def test_without_masters_the_types_have_all_programs(sizes: Hierarchy) -> None:
-    assert kinds_of(sizes, 5, Reading.NO_MASTER) == {}
+    assert kinds_of(sizes, 5, RuleReading.NO_MASTER) == {}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reading", Reading)
-def test_on_four_levels_they_lack_no_others(reading: Reading) -> None:
+@pytest.mark.parametrize("reading", RuleReading)
+def test_on_four_levels_they_lack_no_others(reading: RuleReading) -> None:
     found = kinds_of((2, 2, 2, 2), 4, reading)
     assert (
         set(found)
         == {
-            Reading.LITERAL: {STALE, PARTS},
-            Reading.MASTER_ALL_REDUCE: {STALE},
-            Reading.NO_MASTER: set[str](),
+            RuleReading.LITERAL: {STALE, PARTS},
+            RuleReading.MASTER_ALL_REDUCE: {STALE},
+            RuleReading.NO_MASTER: set[str](),
         }[reading]
     )

@@ -1,4 +1,4 @@
-"""The programs of P² as candidates: how many, what they cost, and that none of ours is cheaper."""
+"""Tests of P²'s programs as candidates: their number, their costs, and costs of our strategies."""
 
 import json
 import random
@@ -12,8 +12,9 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Level, Machine
-from collir.synthesis.p2.candidates import enumerated
-from collir.synthesis.p2.enumerate import Reading
+from collir.syntax.writer import write
+from collir.synthesis.p2.candidates import p2_candidates
+from collir.synthesis.p2.enumerate import RuleReading
 from collir.synthesis.programs.strategies import STRATEGIES
 
 CLUSTER = """\
@@ -40,19 +41,20 @@ def two_levels(nodes: int, gpus: int) -> Mesh:
 
 @pytest.mark.parametrize(
     ("reading", "number"),
-    [(Reading.MASTER_ALL_REDUCE, 47), (Reading.LITERAL, 93), (Reading.NO_MASTER, 39)],
+    [(RuleReading.MASTER_ALL_REDUCE, 47), (RuleReading.LITERAL, 93), (RuleReading.NO_MASTER, 39)],
 )
-def test_the_numbers_of_the_paper(reading: Reading, number: int) -> None:
+def test_the_numbers_of_the_paper(reading: RuleReading, number: int) -> None:
     for sizes in ((2, 4), (2, 16), (4, 3)):
-        found = enumerated(all_reduce(two_levels(*sizes)), CostModel("p2"), reading=reading)
-        assert len(found) == number
-        assert [one.time for one in found] == pytest.approx(sorted(one.time for one in found))
+        candidates = p2_candidates(all_reduce(two_levels(*sizes)), CostModel("p2"), reading=reading)
+        assert len(candidates) == number
+        times = [candidate.time for candidate in candidates]
+        assert times == pytest.approx(sorted(times))
 
 
 def test_scatter_reduce_gather_is_the_best_of_large_buffers() -> None:
-    """On two levels, as the paper finds; it costs what the step by step formulas say."""
+    """Check the best program on two levels, as in the paper, and the formula of its time."""
     mesh, size, model = two_levels(2, 16), 2**31, CostModel("p2")
-    best = enumerated(all_reduce(mesh, size), model)[0]
+    best = p2_candidates(all_reduce(mesh, size), model)[0]
     assert [(s.collective.kind, s.collective.axes) for s in best.costs] == [
         ("reduce_scatter", ("data.gpu",)),
         ("all_reduce", ("data.node",)),
@@ -71,21 +73,19 @@ def test_no_strategy_of_decompose_is_cheaper(rng: random.Random) -> None:
     text = _module(mesh, tuple(mesh.by_name))
     model = rng.choice(["p2", "alpha-beta"])
     step = Collective("all_reduce", mesh, tuple(mesh.by_name), 4.0 * 2**10 * mesh.devices)
-    best = enumerated(step, CostModel(model), size=5)[0]
+    best = p2_candidates(step, CostModel(model), size=5)[0]
     assert best.time <= step_cost(step, CostModel(model)).time * (1 + 1e-9)
     levels = len({mesh.by_name[axis].level for axis in mesh.by_name})
     for strategy in STRATEGIES:
-        if levels > 2 and strategy != "flat":  # may need more steps than were listed
+        if levels > 2 and strategy != "flat":  # may have more steps than the listed programs
             continue
         module = collir.run_passes(collir.parse(text), f"decompose{{strategy={strategy}}}")
-        [found] = collir.cost(module, model=model)
-        assert best.time <= found.time * (1 + 1e-9)
+        [cost] = collir.cost(module, model=model)
+        assert best.time <= cost.time * (1 + 1e-9)
 
 
 def _module(mesh: Mesh, axes: tuple[str, ...]) -> str:
-
-    from collir.syntax.writer import write
-
+    """Return a program of an all_reduce over some sub-axes of a mesh."""
     elements = 2**10 * mesh.devices
     head = write(module_of([mesh], []))
     listed = ", ".join(axes)
@@ -112,19 +112,19 @@ def test_the_targets_print_them() -> None:
 
 
 def test_the_front_trades_time_for_memory() -> None:
-    """Every program is the cheapest of those that need no more, and the first is that of all."""
+    """Check that every program of the front is the cheapest within its memory."""
     text = CLUSTER.replace("data = node:2 * gpu:16", "data = node:2 * gpu:4, model = gpu:4")
     module = collir.parse(text)
     [entry] = json.loads(collir.emit(module, "strategies-json{front=true}"))
-    found = [(one["time_s"], one["memory_bytes"]) for one in entry["candidates"]]
-    assert len(found) > 1
-    assert found == sorted(found) and len({memory for _, memory in found}) == len(found)
-    assert [memory for _, memory in found] == sorted((m for _, m in found), reverse=True)
+    front = [(c["time_s"], c["memory_bytes"]) for c in entry["candidates"]]
+    assert len(front) > 1
+    assert front == sorted(front) and len({memory for _, memory in front}) == len(front)
+    assert [memory for _, memory in front] == sorted((m for _, m in front), reverse=True)
     [best] = json.loads(collir.emit(module, "strategies-json{top=1}"))
-    assert found[0][0] == best["candidates"][0]["time_s"]
-    whole = 2 * 33554432 * 4
-    for time, memory in found:
-        within = f"strategies-json{{top=1 memory={memory / whole}}}"
+    assert front[0][0] == best["candidates"][0]["time_s"]
+    unsharded = 2 * 33554432 * 4
+    for time, memory in front:
+        within = f"strategies-json{{top=1 memory={memory / unsharded}}}"
         [limited] = json.loads(collir.emit(module, within))
         assert limited["candidates"][0]["time_s"] == pytest.approx(time)
 
@@ -140,9 +140,9 @@ def test_machines_of_one_device_and_of_primes(sizes: tuple[int, int]) -> None:
         )
     assert "node" in collir.emit(collir.run_passes(collir.parse(text), "place,decompose"), "coll")
     module = collir.run_passes(collir.parse(text), "place")
-    found = json.loads(collir.emit(module, "strategies-json"))
-    assert len(found) == (nodes * gpus > 1)
-    for entry in found:
+    entries = json.loads(collir.emit(module, "strategies-json"))
+    assert len(entries) == (nodes * gpus > 1)
+    for entry in entries:
         assert entry["bound_s"] <= entry["candidates"][0]["time_s"] <= entry["baseline_s"]
 
 
@@ -153,32 +153,32 @@ machine @c {
   level gpu[4]  { port = 80 GB/s, latency = 3 us }
 }
 mesh @m on @c { data = gpu:2, model = rack:2 * node:2 * gpu:2 }
-func @f(%x: bf16[67108864@(model.rack, model.gpu, data)]) -> FOUND on @m {
-  %r = permute %x to FOUND
+func @f(%x: bf16[67108864@(model.rack, model.gpu, data)]) -> TARGET on @m {
+  %r = permute %x to TARGET
   return %r
 }
 func @g(%x: i8[64,1024,12288@(data, model)]) -> i8[64, 1024, 12288] on @m {
   %r = all_gather %x over data, model dim 2
   return %r
 }
-""".replace("FOUND", "bf16[67108864@(model.node, model.gpu, data)]")
+""".replace("TARGET", "bf16[67108864@(model.node, model.gpu, data)]")
 
 
 @pytest.mark.parametrize("options", ["", "{order=hardware}", "{model=p2}"])
 def test_permutes_cost_no_less_than_their_bound(options: str) -> None:
-    """Where axes are declared in another order than that of the hardware."""
-    found = json.loads(collir.emit(collir.parse(AXES_IN_ANOTHER_ORDER), f"cost-json{options}"))
-    for function in found["functions"]:
+    """Check a mesh whose axes are declared in another order than that of the hardware."""
+    costs = json.loads(collir.emit(collir.parse(AXES_IN_ANOTHER_ORDER), f"cost-json{options}"))
+    for function in costs["functions"]:
         assert function["time_s"] >= function["bound_s"] > 0
 
 
 @pytest.mark.parametrize("model", ["p2", "alpha-beta", "nccl"])
 def test_decompose_writes_the_first_of_the_strategies(model: str) -> None:
-    """Also where that is the same collective with its sub-axes in another order."""
+    """Check a case in which the first strategy only changes the order of the sub-axes."""
     module = collir.parse(AXES_IN_ANOTHER_ORDER)
-    found = json.loads(collir.emit(module, f"strategies-json{{model={model} top=1}}"))
+    entries = json.loads(collir.emit(module, f"strategies-json{{model={model} top=1}}"))
     after = collir.run_passes(module, f"decompose{{model={model}}}")
-    for entry, function in zip(found, collir.cost(after, model=model), strict=True):
+    for entry, function in zip(entries, collir.cost(after, model=model), strict=True):
         best = min(entry["candidates"][0]["time_s"], entry["baseline_s"])
         assert function.time == pytest.approx(best)
 

@@ -9,8 +9,8 @@ from collir.layout import Axis, Mesh
 from collir.machine import Level, LinkKind, Machine
 from collir.synthesis.p2 import candidates
 from collir.synthesis.p2 import enumerate as enumeration
-from collir.synthesis.p2.candidates import enumerated
-from collir.synthesis.placement.meshes import placed
+from collir.synthesis.p2.candidates import p2_candidates
+from collir.synthesis.placement.meshes import mesh_of_matrix
 
 
 def machine(kind: LinkKind = LinkKind.SWITCH) -> Machine:
@@ -21,7 +21,7 @@ def machine(kind: LinkKind = LinkKind.SWITCH) -> Machine:
 
 def reduction(matrix: tuple[tuple[int, ...], ...], axis: int, on: Machine) -> Collective:
     axes = tuple(Axis(f"x{number}", row[0] * row[1]) for number, row in enumerate(matrix))
-    mesh = placed(Mesh("m", on, axes), matrix)
+    mesh = mesh_of_matrix(Mesh("m", on, axes), matrix)
     over = tuple(sub.name for sub in mesh.sub_axes if sub.axis == f"x{axis}")
     idle = frozenset(sub.name for sub in mesh.sub_axes) - frozenset(over)
     return Collective(
@@ -45,7 +45,7 @@ def test_what_is_known_of_one_placement_is_right_for_another(model: str, kind: L
     on = machine(kind)
     for matrix in MATRICES:
         for axis in range(2):
-            found = enumerated(reduction(matrix, axis, on), CostModel(model), 3)
+            found = p2_candidates(reduction(matrix, axis, on), CostModel(model), 3)
             assert found
             for one in found:
                 for paid in one.costs:
@@ -70,11 +70,13 @@ def test_placements_that_are_alike_are_looked_at_once(monkeypatch: pytest.Monkey
     candidates.forget()
     enumeration.forget()
     on = machine()
-    first = enumerated(reduction(((2, 4), (2, 1)), 0, on), CostModel("p2"))
+    first = p2_candidates(reduction(((2, 4), (2, 1)), 0, on), CostModel("p2"))
     known = len(asked)
-    listed = enumeration.known_programs((1, 2, 9), 5, enumeration.Reading.MASTER_ALL_REDUCE, 0.0)
+    listed = enumeration.known_programs(
+        (1, 2, 9), 5, enumeration.RuleReading.MASTER_ALL_REDUCE, 0.0
+    )
     assert sum(1 for _ in listed) == len(first)  # found already: there is no time to find them
-    second = enumerated(reduction(((2, 1), (2, 4)), 1, on), CostModel("p2"))
+    second = p2_candidates(reduction(((2, 1), (2, 4)), 1, on), CostModel("p2"))
     assert len(asked) == known
     assert [one.time for one in second] == [one.time for one in first]
     assert [one.steps for one in second] != [one.steps for one in first]

@@ -1,11 +1,11 @@
-"""Slices and forms of P²'s reduction language (MLSys 2022): the groups of the paper's example."""
+"""Tests of slices and forms of P²'s reduction language (MLSys 2022), on the paper's example."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from collir.synthesis.p2.dsl import (
-    Collective,
+    CollectiveKind,
     DslError,
     Form,
     InsideGroup,
@@ -23,7 +23,7 @@ RACK, SERVER, CPU, GPU = range(4)
 
 
 def named(slice_: int, form: Form) -> str:
-    """The groups by the names of the paper."""
+    """Return the groups by the names of the paper."""
     return " ".join(
         "{" + " ".join(f"{'ABCD'[device // 4]}{device % 4}" for device in group) + "}"
         for group in groups(EXAMPLE, slice_, form)
@@ -56,9 +56,9 @@ def test_master() -> None:
 
 def test_forms() -> None:
     assert list(forms(2)) == [InsideGroup(), Parallel(0), Parallel(1), Master(0), Master(1)]
-    step = Instruction(2, Master(0), Collective.ALL_REDUCE)
+    step = Instruction(2, Master(0), CollectiveKind.ALL_REDUCE)
     assert str(step) == "(2, Master(0), all_reduce)"
-    assert str(Instruction(1, InsideGroup(), Collective.REDUCE)) == "(1, InsideGroup, reduce)"
+    assert str(Instruction(1, InsideGroup(), CollectiveKind.REDUCE)) == "(1, InsideGroup, reduce)"
 
 
 @pytest.mark.parametrize(
@@ -78,18 +78,19 @@ def test_levels_that_cannot_be(slice_: int, form: Form, message: str) -> None:
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_groups_by_the_rules(sizes: list[int]) -> None:
-    """By the coordinates of devices, as the rules are written."""
+    """Check groups against the rules of the paper, applied to coordinates of devices."""
     coordinates: list[tuple[int, ...]] = [()]
     for size in sizes:
         coordinates = [(*c, i) for c in coordinates for i in range(size)]
     for slice_ in range(len(sizes)):
         for form in forms(slice_):
-            found: dict[tuple[int, ...], list[int]] = {}
-            for device, at in enumerate(coordinates):
-                position = at[slice_ + 1 :]
+            members: dict[tuple[int, ...], list[int]] = {}
+            for device, coordinate in enumerate(coordinates):
+                position = coordinate[slice_ + 1 :]
                 if isinstance(form, InsideGroup):
-                    found.setdefault(at[: slice_ + 1], []).append(device)
+                    members.setdefault(coordinate[: slice_ + 1], []).append(device)
                 elif isinstance(form, Parallel) or not any(position):
-                    found.setdefault((*at[: form.ancestor + 1], *position), []).append(device)
-            expected = {tuple(group) for group in found.values() if len(group) > 1}
+                    key = (*coordinate[: form.ancestor + 1], *position)
+                    members.setdefault(key, []).append(device)
+            expected = {tuple(group) for group in members.values() if len(group) > 1}
             assert set(groups(sizes, slice_, form)) == expected

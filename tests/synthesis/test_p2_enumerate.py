@@ -1,4 +1,4 @@
-"""The programs of P² (MLSys 2022): the published numbers, and the semantics against its oracle."""
+"""Tests of the programs of P² (MLSys 2022) against published numbers, and of their semantics."""
 
 from collections import Counter
 from itertools import product
@@ -9,53 +9,67 @@ import pytest
 from seeds import fresh
 
 from collir.semantics.reference import chunks as oracle
-from collir.synthesis.p2.dsl import Collective, Groups, Instruction, Parallel, forms, groups
-from collir.synthesis.p2.enumerate import Enumerator, Reading, instructions, programs, shrunk
+from collir.synthesis.p2.dsl import (
+    CollectiveKind,
+    DeviceGroups,
+    Instruction,
+    Parallel,
+    forms,
+    groups,
+)
+from collir.synthesis.p2.enumerate import (
+    Enumerator,
+    RuleReading,
+    instructions,
+    programs,
+    shrunk_hierarchy,
+)
 from collir.synthesis.p2.semantics import Chunks
 
 FLAT = {1: 1, 2: 2}
 TWO_LEVELS = {
-    Reading.LITERAL: {1: 1, 2: 4, 3: 24, 4: 42, 5: 22},
-    Reading.MASTER_ALL_REDUCE: {1: 1, 2: 4, 3: 20, 4: 22},
-    Reading.NO_MASTER: {1: 1, 2: 4, 3: 16, 4: 18},
+    RuleReading.LITERAL: {1: 1, 2: 4, 3: 24, 4: 42, 5: 22},
+    RuleReading.MASTER_ALL_REDUCE: {1: 1, 2: 4, 3: 20, 4: 22},
+    RuleReading.NO_MASTER: {1: 1, 2: 4, 3: 16, 4: 18},
 }
 
 
-def lengths(hierarchy: tuple[int, ...], reading: Reading, size: int = 5) -> dict[int, int]:
-    found = list(programs(hierarchy, size, reading))
-    assert found == sorted(found, key=len)
-    assert len(set(found)) == len(found)
-    return dict(Counter(map(len, found)))
+def lengths(hierarchy: tuple[int, ...], reading: RuleReading, size: int = 5) -> dict[int, int]:
+    """Return the number of programs of each length; check that they are distinct and sorted."""
+    listed = list(programs(hierarchy, size, reading))
+    assert listed == sorted(listed, key=len)
+    assert len(set(listed)) == len(listed)
+    return dict(Counter(map(len, listed)))
 
 
-@pytest.mark.parametrize("reading", Reading)
+@pytest.mark.parametrize("reading", RuleReading)
 @pytest.mark.parametrize("hierarchy", [(1, 2), (1, 16), (1, 1, 4), (1, 6, 1)], ids=str)
-def test_one_effective_level(hierarchy: tuple[int, ...], reading: Reading) -> None:
+def test_one_effective_level(hierarchy: tuple[int, ...], reading: RuleReading) -> None:
     assert lengths(hierarchy, reading) == FLAT
 
 
-@pytest.mark.parametrize("reading", Reading)
+@pytest.mark.parametrize("reading", RuleReading)
 @pytest.mark.parametrize(
     "hierarchy", [(1, 2, 2), (1, 2, 3), (1, 5, 2), (1, 16, 2), (1, 2, 16), (1, 3, 1, 4)], ids=str
 )
-def test_two_levels_whatever_the_factors(hierarchy: tuple[int, ...], reading: Reading) -> None:
+def test_two_levels_whatever_the_factors(hierarchy: tuple[int, ...], reading: RuleReading) -> None:
     assert lengths(hierarchy, reading) == TWO_LEVELS[reading]
 
 
 def test_totals_of_two_levels() -> None:
-    totals = [sum(TWO_LEVELS[reading].values()) for reading in Reading]
+    totals = [sum(TWO_LEVELS[reading].values()) for reading in RuleReading]
     assert totals == [93, 47, 39]
 
 
 @pytest.mark.parametrize("factors", [(2, 2, 2), (2, 3, 2), (2, 2, 4)], ids=str)
 def test_three_levels(factors: tuple[int, ...]) -> None:
-    found = lengths((1, *factors), Reading.MASTER_ALL_REDUCE)
-    assert found == {1: 1, 2: 6, 3: 50, 4: 205, 5: 563}
-    assert sum(found.values()) == 825
+    counts = lengths((1, *factors), RuleReading.MASTER_ALL_REDUCE)
+    assert counts == {1: 1, 2: 6, 3: 50, 4: 205, 5: 563}
+    assert sum(counts.values()) == 825
 
 
-@pytest.mark.parametrize("reading", Reading)
-def test_nothing_crosses_the_root(reading: Reading) -> None:
+@pytest.mark.parametrize("reading", RuleReading)
+def test_nothing_crosses_the_root(reading: RuleReading) -> None:
     assert lengths((2, 2), reading) == {}
 
 
@@ -63,51 +77,51 @@ def test_one_device_has_nothing_to_do() -> None:
     assert list(programs((1, 1))) == [()]
 
 
-@pytest.mark.parametrize("reading", Reading)
-def test_counting_is_as_listing(reading: Reading) -> None:
-    found = Enumerator((1, 2, 2, 2), reading)
-    listed = Counter(map(len, found.programs(4)))
-    assert [found.count(length) for length in range(5)] == [listed[n] for n in range(5)]
+@pytest.mark.parametrize("reading", RuleReading)
+def test_counting_is_as_listing(reading: RuleReading) -> None:
+    enumerator = Enumerator((1, 2, 2, 2), reading)
+    listed = Counter(map(len, enumerator.programs(4)))
+    assert [enumerator.count(length) for length in range(5)] == [listed[n] for n in range(5)]
 
 
 def test_no_program_is_longer_than_the_longest() -> None:
-    """The numbers of programs of every length: the languages are finite."""
-    two, three = Enumerator((1, 2, 2), Reading.LITERAL), Enumerator((1, 2, 2, 2))
+    """Check that the language is finite, by the number of programs of each length."""
+    two, three = Enumerator((1, 2, 2), RuleReading.LITERAL), Enumerator((1, 2, 2, 2))
     assert [two.count(n) for n in range(6, 12)] == [0] * 6
     assert [three.count(n) for n in range(6, 12)] == [537, *[0] * 5]
 
 
-@pytest.mark.parametrize("reading", Reading)
-def test_instructions_differ_in_groups_or_collective(reading: Reading) -> None:
+@pytest.mark.parametrize("reading", RuleReading)
+def test_instructions_differ_in_groups_or_collective(reading: RuleReading) -> None:
     hierarchy = (1, 2, 1, 3, 2)
-    found = instructions(hierarchy, reading)
-    lowered = {(s.collective, groups(hierarchy, s.slice, s.form)) for s in found}
-    assert len(lowered) == len(found)
-    every = {
+    listed = instructions(hierarchy, reading)
+    lowered = {(s.collective, groups(hierarchy, s.slice, s.form)) for s in listed}
+    assert len(lowered) == len(listed)
+    expressible = {
         (collective, groups(hierarchy, level, form))
         for level in range(len(hierarchy))
         for form in forms(level)
-        for collective in Collective
+        for collective in CollectiveKind
     }
-    if reading is Reading.LITERAL:
-        assert lowered == {(c, g) for c, g in every if g}
+    if reading is RuleReading.LITERAL:
+        assert lowered == {(c, g) for c, g in expressible if g}
     else:
-        assert lowered < every
+        assert lowered < expressible
 
 
 def as_matrices(chunks: Chunks, state: tuple[int, ...]) -> oracle.ChunkState:
-    """A state as the oracle has it."""
+    """Return a state in the form of the oracle."""
     k = chunks.devices
-    out = np.zeros((k, k, k), dtype=np.bool_)
+    matrices = np.zeros((k, k, k), dtype=np.bool_)
     for device, number in enumerate(state):
         bits = chunks.bits(number)
         for row, column in product(range(k), repeat=2):
-            out[device, row, column] = bits >> row * k + column & 1
-    return out
+            matrices[device, row, column] = bits >> row * k + column & 1
+    return matrices
 
 
 def by_oracle(
-    state: oracle.ChunkState, collective: Collective, of: Groups
+    state: oracle.ChunkState, collective: CollectiveKind, of: DeviceGroups
 ) -> oracle.ChunkState | None:
     try:
         return oracle.step(state, collective.value, of)
@@ -117,12 +131,12 @@ def by_oracle(
 
 @pytest.mark.parametrize("hierarchy", [(1, 4), (1, 2, 2), (1, 3, 2), (1, 2, 2, 2)], ids=str)
 def test_states_are_those_of_the_oracle(hierarchy: tuple[int, ...]) -> None:
-    """Every instruction from every state on random walks, invalid programs too."""
+    """Check every instruction on every state of random walks; invalid programs are included."""
     rng = fresh(2022)
     chunks = Chunks(prod(hierarchy))
     steps = [
         (s.collective, groups(hierarchy, s.slice, s.form))
-        for s in instructions(hierarchy, Reading.LITERAL)
+        for s in instructions(hierarchy, RuleReading.LITERAL)
     ]
     seen: set[tuple[int, ...]] = set()
     for _ in range(40):
@@ -148,11 +162,11 @@ def test_states_are_those_of_the_oracle(hierarchy: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(("size", "expected"), [(1, 1), (2, 4), (3, 24)])
 def test_programs_are_what_the_oracle_finds_by_trying_all(size: int, expected: int) -> None:
-    """Without the enumerator's own choice of instructions: all of them, told apart by groups."""
+    """Check the programs against a breadth-first search over all instructions with the oracle."""
     hierarchy = (1, 2, 2)
-    every = {
+    steps = {
         (collective, of)
-        for level, collective in product(range(3), Collective)
+        for level, collective in product(range(3), CollectiveKind)
         for form in forms(level)
         if (of := groups(hierarchy, level, form))
     }
@@ -161,18 +175,18 @@ def test_programs_are_what_the_oracle_finds_by_trying_all(size: int, expected: i
         frontier = [
             ((*program, step), after)
             for program, state in frontier
-            for step in every
+            for step in steps
             if (after := by_oracle(state, *step)) is not None
         ]
     goal = oracle.goal(4)
-    found = {program for program, state in frontier if np.array_equal(state, goal)}
+    expected_programs = {program for program, state in frontier if np.array_equal(state, goal)}
     listed = {
         tuple((s.collective, groups(hierarchy, s.slice, s.form)) for s in program)
-        for program in programs(hierarchy, size, Reading.LITERAL)
+        for program in programs(hierarchy, size, RuleReading.LITERAL)
         if len(program) == size
     }
-    assert found == listed
-    assert len(found) == expected
+    assert expected_programs == listed
+    assert len(expected_programs) == expected
 
 
 SHRUNK = [(1, 4, 4), (1, 5, 6), (1, 7, 2), (1, 2, 8), (1, 4, 2, 2), (1, 2, 4, 3), (1, 2, 2, 5)]
@@ -180,18 +194,18 @@ SHRUNK = [(1, 4, 4), (1, 5, 6), (1, 7, 2), (1, 2, 8), (1, 4, 2, 2), (1, 2, 4, 3)
 
 @pytest.mark.parametrize("hierarchy", SHRUNK, ids=str)
 def test_smaller_factors_have_the_same_programs(hierarchy: tuple[int, ...]) -> None:
-    assert shrunk(hierarchy) != hierarchy
-    for reading in Reading:
-        found = list(programs(shrunk(hierarchy), 5, reading))
-        assert found == list(programs(hierarchy, 5, reading))
+    assert shrunk_hierarchy(hierarchy) != hierarchy
+    for reading in RuleReading:
+        shrunk = list(programs(shrunk_hierarchy(hierarchy), 5, reading))
+        assert shrunk == list(programs(hierarchy, 5, reading))
 
 
 def test_the_programs_of_two_nodes_start_with_the_flat_one() -> None:
-    found = programs((1, 2, 16))
-    assert [str(step) for step in next(found)] == ["(0, InsideGroup, all_reduce)"]
+    listed = programs((1, 2, 16))
+    assert [str(step) for step in next(listed)] == ["(0, InsideGroup, all_reduce)"]
     hierarchical = (
-        Instruction(1, next(forms(1)), Collective.REDUCE_SCATTER),
-        Instruction(1, Parallel(0), Collective.ALL_REDUCE),
-        Instruction(1, next(forms(1)), Collective.ALL_GATHER),
+        Instruction(1, next(forms(1)), CollectiveKind.REDUCE_SCATTER),
+        Instruction(1, Parallel(0), CollectiveKind.ALL_REDUCE),
+        Instruction(1, next(forms(1)), CollectiveKind.ALL_GATHER),
     )
-    assert hierarchical in found
+    assert hierarchical in listed

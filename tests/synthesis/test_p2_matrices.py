@@ -1,4 +1,4 @@
-"""Parallelism matrices against their definition (P², MLSys 2022), and axes that do not fit."""
+"""Tests of parallelism matrices (P², MLSys 2022) against their definition, and of misfits."""
 
 import math
 from itertools import islice, product
@@ -14,7 +14,7 @@ SMALL = st.lists(st.integers(1, 6), min_size=1, max_size=3)
 
 
 def by_definition(hierarchy: list[int], axes: list[int]) -> set[Matrix]:
-    """Every matrix of divisors whose columns and rows multiply as they should."""
+    """Return every matrix of divisors whose rows and columns have the right products."""
 
     def rows(size: int) -> list[tuple[int, ...]]:
         divisors = [[d for d in range(1, h + 1) if h % d == 0] for h in hierarchy]
@@ -45,10 +45,10 @@ def test_all_matrices_are_found_once_and_counted(hierarchy: list[int], data: st.
         axes.append(data.draw(st.sampled_from([d for d in range(1, left + 1) if left % d == 0])))
         left //= axes[-1]
     axes.append(left)
-    found = list(matrices(hierarchy, axes))
-    assert len(set(found)) == len(found) == count(hierarchy, axes)
-    assert set(found) == by_definition(hierarchy, axes)
-    assert found == sorted(found, reverse=True)
+    listed = list(matrices(hierarchy, axes))
+    assert len(set(listed)) == len(listed) == count(hierarchy, axes)
+    assert set(listed) == by_definition(hierarchy, axes)
+    assert listed == sorted(listed, reverse=True)
     assert first_misfit(math.prod(hierarchy), axes) is None
 
 
@@ -71,12 +71,12 @@ def test_axes_fit_exactly_if_there_is_a_matrix(hierarchy: list[int], axes: list[
 def test_nearest_sizes_are_nearest(devices: int, axes: list[int]) -> None:
     def distance(sizes: tuple[int, ...]) -> tuple[float, int]:
         pairs = list(zip(sizes, axes, strict=True))
-        far = sum(abs(math.log(size / axis)) for size, axis in pairs)
-        return round(far, 6), sum(size != axis for size, axis in pairs)
+        ratios = sum(abs(math.log(size / axis)) for size, axis in pairs)
+        return round(ratios, 6), sum(size != axis for size, axis in pairs)
 
     divisors = [d for d in range(1, devices + 1) if devices % d == 0]
-    every = [c for c in product(divisors, repeat=len(axes)) if math.prod(c) == devices]
-    expected = sorted(map(distance, every))[:3]
+    fitting = [c for c in product(divisors, repeat=len(axes)) if math.prod(c) == devices]
+    expected = sorted(map(distance, fitting))[:3]
     assert [distance(sizes) for sizes in nearest_sizes(devices, axes)] == expected
 
 

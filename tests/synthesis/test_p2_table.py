@@ -1,4 +1,4 @@
-"""The table of docs/p2.md: P²'s measurements beside what we predict (benchmarks/p2.py)."""
+"""Tests of the tables of docs/p2.md: P²'s measurements beside predictions (benchmarks/p2.py)."""
 
 import runpy
 from functools import cache
@@ -18,11 +18,11 @@ def predictions() -> list[Any]:
 
 
 def placements(*where: str) -> list[Any]:
-    return [one for one in predictions() if one.where in where]
+    return [row for row in predictions() if row.where in where]
 
 
 def test_the_page_is_what_is_predicted() -> None:
-    """But for the times of our enumeration, which are of the day."""
+    """Check all tables of the page except the times of our enumeration, which vary."""
     page = BENCHMARK.PAGE.read_text(encoding="utf-8")
     for name, table in BENCHMARK.tables(predictions()).items():
         assert table in page, f"the table {name} is old: python benchmarks/p2.py"
@@ -35,43 +35,43 @@ def test_the_numbers_of_programs_are_theirs() -> None:
     cases = BENCHMARK.cases(predictions())
     assert sorted(map(len, cases)) == [1, *[2] * 8]
     for case in cases:
-        for one in case:
-            assert one.measured.programs == sum(len(other.found) for other in case)
-    assert {len(one.found) for one in placements("over both levels")} == {47}
-    assert {len(one.found) for one in placements("over nodes only", "inside nodes")} == {3}
+        for row in case:
+            assert row.measured.programs == sum(len(placement.found) for placement in case)
+    assert {len(row.found) for row in placements("over both levels")} == {47}
+    assert {len(row.found) for row in placements("over nodes only", "inside nodes")} == {3}
 
 
 @pytest.mark.parametrize("kind", BENCHMARK.KINDS)
 @pytest.mark.parametrize("algorithm", BENCHMARK.ALGORITHMS)
 def test_placements_are_in_the_order_that_was_measured(kind: str, algorithm: str) -> None:
-    found = predictions()
-    pairs = [(one, other) for i, one in enumerate(found) for other in found[:i]]
+    rows = predictions()
+    pairs = [(row, earlier) for i, row in enumerate(rows) for earlier in rows[:i]]
     right = BENCHMARK.ordered(pairs, kind, algorithm)
     assert len(right) >= 127 and all(right)
 
 
 def test_ring_is_predicted_over_the_network() -> None:
-    """Times within 25%, mostly too high; gains within 6%, but for all 32 GPUs at once."""
-    for one in placements("over both levels", "over nodes only"):
-        whole = len(one.measured.axes) == 1
+    """Check that times are within 25%, mostly too high, and gains within 6% (all GPUs: 25%)."""
+    for row in placements("over both levels", "over nodes only"):
+        all_gpus = len(row.measured.axes) == 1
         for kind in BENCHMARK.KINDS:
-            assert abs(one.error(kind, "ring")) < 0.25
-            assert one.error(kind, "ring") > 0 or (whole and kind == "optimal")
-        assert abs(one.gain_error("ring")) < (0.25 if whole else 0.06)
+            assert abs(row.error(kind, "ring")) < 0.25
+            assert row.error(kind, "ring") > 0 or (all_gpus and kind == "optimal")
+        assert abs(row.gain_error("ring")) < (0.25 if all_gpus else 0.06)
 
 
 def test_inside_nodes_times_are_too_short_by_a_constant() -> None:
-    for one in placements("inside nodes"):
-        assert 0.025 < one.measured.seconds["allreduce", "ring"] - one.flat < 0.045
-        assert one.gain == one.measured.gains["ring"] == 1
+    for row in placements("inside nodes"):
+        assert 0.025 < row.measured.seconds["allreduce", "ring"] - row.flat < 0.045
+        assert row.gain == row.measured.gains["ring"] == 1
 
 
 def test_tree_is_not_predicted() -> None:
-    """Its all_reduce sends the buffer about once, so that no program gains much."""
-    for one in placements("over both levels"):
-        assert 0.4 < one.error("allreduce", "tree") < 1.2
-        assert one.gain > 1.4 and one.measured.gains["tree"] < 1.3
-        assert abs(one.error("optimal", "tree")) < 0.25
+    """Check the errors for trees: a tree sends the buffer about once, so no program gains much."""
+    for row in placements("over both levels"):
+        assert 0.4 < row.error("allreduce", "tree") < 1.2
+        assert row.gain > 1.4 and row.measured.gains["tree"] < 1.3
+        assert abs(row.error("optimal", "tree")) < 0.25
 
 
 # --- calibrated -----------------------------------------------------------------------------------
@@ -79,38 +79,40 @@ def test_tree_is_not_predicted() -> None:
 
 def test_three_placements_are_fitted_to_and_the_others_predicted() -> None:
     used = BENCHMARK.chosen(predictions())
-    assert [one.where for one in used] == list(BENCHMARK.WHERE)
-    parameters, found = BENCHMARK.recalibrated()
-    assert [one.name for one in parameters if one.fitted] == ["node.port", "gpu.port"]
-    over = [one for one in found if one.before.where != "inside nodes"]
-    assert all(abs(one.error("allreduce", "ring")) < 0.06 for one in over)
-    assert all(abs(one.error("allreduce", "tree")) < 0.12 for one in over[1:])
+    assert [row.where for row in used] == list(BENCHMARK.WHERE)
+    parameters, rows = BENCHMARK.recalibrated()
+    assert [p.name for p in parameters if p.fitted] == ["node.port", "gpu.port"]
+    over = [row for row in rows if row.before.where != "inside nodes"]
+    assert all(abs(row.error("allreduce", "ring")) < 0.06 for row in over)
+    assert all(abs(row.error("allreduce", "tree")) < 0.12 for row in over[1:])
     assert over[0].error("allreduce", "tree") < -0.3  # all 32 GPUs: not explained
     for kind in BENCHMARK.KINDS:
         for algorithm in BENCHMARK.ALGORITHMS:
-            pairs = [(one, other) for i, one in enumerate(found) for other in found[:i]]
+            pairs = [(row, earlier) for i, row in enumerate(rows) for earlier in rows[:i]]
             assert all(BENCHMARK._right(pairs, kind, algorithm))
 
 
 def test_choices_of_three_are_what_a_fit_to_them_gives() -> None:
-    """Where the fit finds the three enough to tell both bandwidths."""
-    wholes = [BENCHMARK.collective(one.measured) for one in predictions()]
-    times = [one.measured.seconds["allreduce", "ring"] / 10 for one in predictions()]
-    told = 0
+    """Check fits to three placements that are enough to determine a bandwidth."""
+    collectives = [BENCHMARK.collective(row.measured) for row in predictions()]
+    times = [row.measured.seconds["allreduce", "ring"] / 10 for row in predictions()]
+    checked = 0
     for choice in BENCHMARK.choices()[::17]:
         fit = BENCHMARK.calibrated.fitted(
-            wholes[0].mesh.machine, [(wholes[at], times[at]) for at in choice.chosen]
+            collectives[0].mesh.machine, [(collectives[n], times[n]) for n in choice.chosen]
         )
         for level, value in zip(fit.machine.levels, (choice.nic, choice.switch), strict=True):
-            if any(one.name == f"{level.name}.port" and one.fitted for one in fit.parameters):
-                told += 1
-                assert level.port == pytest.approx(value, rel=0.01)  # of outliers, less counts
-    assert told >= 40
+            if any(p.name == f"{level.name}.port" and p.fitted for p in fit.parameters):
+                checked += 1
+                assert level.port == pytest.approx(value, rel=0.01)  # the fit discounts outliers
+    assert checked >= 40
 
 
 def binary_tree(nodes: int) -> list[tuple[int, int]]:
-    """(child, parent) of a binary tree in the order of its nodes, as NCCL builds it: rank 0 is the
-    root; of the others, those that are odd are leaves."""
+    """Return the edges (child, parent) of a binary tree as NCCL builds it, by child.
+
+    Rank 0 is the root; odd ranks are leaves.
+    """
     edges: list[tuple[int, int]] = []
     for child in range(1, nodes):
         bit = child & -child
@@ -123,29 +125,32 @@ def binary_tree(nodes: int) -> list[tuple[int, int]]:
     ("nodes", "gpus", "groups"), [(2, 1, 16), (2, 16, 1), (2, 4, 4), (1, 2, 8), (1, 8, 2)]
 )
 def test_trees_send_what_their_edges_do(nodes: int, gpus: int, groups: int) -> None:
-    """Both trees edge by edge: the second has the nodes in the opposite order (shifted, if they are
-    an odd number). Inside a node a chain of its GPUs, each to the one before."""
+    """Check the price of a double tree against the bytes of its edges.
+
+    The second tree has the nodes in the opposite order (shifted, if their number is odd). Inside a
+    node there is a chain of its GPUs.
+    """
     sent: dict[int, float] = dict.fromkeys(range(nodes), 0.0)
     received = dict(sent)
-    for turned in (False, True):
+    for second in (False, True):
         for child, parent in binary_tree(nodes):
             ends = (child, parent)
-            if turned:
+            if second:
                 ends = tuple((x + 1) % nodes if nodes % 2 else nodes - 1 - x for x in ends)
-            for one, other in (ends, ends[::-1]):  # up, then down
-                sent[one] += 0.5
-                received[other] += 0.5
+            for source, target in (ends, ends[::-1]):  # up, then down
+                sent[source] += 0.5
+                received[target] += 0.5
     nic = max(*sent.values(), *received.values(), 0.0)
     chain = [0.0] * gpus
     for gpu in range(1, gpus):
         chain[gpu] += 1  # up
         chain[gpu - 1] += 1  # down
     [row] = [
-        one
-        for one in predictions()
-        if one.measured.matrix[one.measured.reduced[0]] == (nodes, gpus)
+        row
+        for row in predictions()
+        if row.measured.matrix[row.measured.reduced[0]] == (nodes, gpus)
     ][:1]
-    whole = BENCHMARK.collective(row.measured)
-    node, gpu = whole.mesh.machine.levels
-    expected = max(nic * groups / node.port, max(chain) / gpu.port) * whole.size
-    assert BENCHMARK.calibrated.double_tree(whole) == pytest.approx(expected)
+    all_reduce = BENCHMARK.collective(row.measured)
+    node, gpu = all_reduce.mesh.machine.levels
+    expected = max(nic * groups / node.port, max(chain) / gpu.port) * all_reduce.size
+    assert BENCHMARK.calibrated.double_tree(all_reduce) == pytest.approx(expected)

@@ -1,4 +1,4 @@
-"""Placements: all of them, costed as if written by hand; none changes a result."""
+"""Tests of placements: all are found, cost what they do written by hand, and change no result."""
 
 import random
 from collections.abc import Callable
@@ -38,9 +38,10 @@ from collir.machine import Level, LinkKind, Machine
 from collir.search import k_best
 from collir.syntax.reader import read
 from collir.syntax.writer import write
-from collir.synthesis.p2.matrices import count
-from collir.synthesis.placement.meshes import unplaced
-from collir.synthesis.placement.placements import Matrices, Partial, best_placements, functions_on
+from collir.synthesis.p2.matrices import Matrix, count
+from collir.synthesis.placement.meshes import functions_on, unplaced_meshes
+from collir.synthesis.placement.placements import best_placements
+from collir.synthesis.placement.problem import PartialMatrix, PlacementProblem
 from collir.tools.api import run_passes
 
 TWO = """\
@@ -60,13 +61,13 @@ func @acts(%x: f32[4096@data, 1024] partial(sum: model)) -> f32[4096@data, 1024]
 """
 
 
-def without_placement(mesh: Mesh) -> Mesh:
+def unplaced_mesh(mesh: Mesh) -> Mesh:
     return Mesh(mesh.name, mesh.machine, tuple(Axis(axis.name, axis.size) for axis in mesh.axes))
 
 
 def random_program(rng: random.Random) -> ModuleOp:
-    """Two functions on a mesh that has no placement yet."""
-    mesh = without_placement(random_mesh(rng))
+    """Return two random functions on a mesh without a placement."""
+    mesh = unplaced_mesh(random_mesh(rng))
     return module_of([mesh], [random_function(rng, mesh, 5, f"f{i}") for i in range(2)])
 
 
@@ -76,7 +77,7 @@ def test_placing_changes_no_result(rng: random.Random) -> None:
     before = read(write(random_program(rng)), "x.coll")
     after = run_passes(before.clone(), "place")
     verify(after)
-    assert not unplaced(after)
+    assert not unplaced_meshes(after)
     assert write(read(write(after))) == write(after)
     for old, new in zip(functions_of(before), functions_of(after), strict=True):
         assert agree(
@@ -86,10 +87,10 @@ def test_placing_changes_no_result(rng: random.Random) -> None:
         )
 
 
-def by_hand(mesh: Mesh) -> list[tuple[tuple[int, ...], ...]]:
-    """All tables of factors that make a mesh, by trying all tables of small numbers."""
+def all_matrices(mesh: Mesh) -> list[Matrix]:
+    """Return all matrices of a mesh, by trying all tables of divisors."""
     levels, axes = mesh.machine.levels, mesh.axes
-    found: list[tuple[tuple[int, ...], ...]] = []
+    matrices: list[Matrix] = []
     divisors = [n for n in range(1, mesh.devices + 1) if mesh.devices % n == 0]
     rows = [
         [row for row in product(divisors, repeat=len(levels)) if prod(row) == axis.size]
@@ -98,8 +99,8 @@ def by_hand(mesh: Mesh) -> list[tuple[tuple[int, ...], ...]]:
     sizes = [level.size for level in levels]
     for table in product(*rows):
         if [prod(column) for column in zip(*table, strict=True)] == sizes:
-            found.append(table)
-    return found
+            matrices.append(table)
+    return matrices
 
 
 @given(rng=RANDOM, model=st.sampled_from(["alpha-beta", "p2"]))
@@ -108,37 +109,38 @@ def test_the_best_placement_is_the_cheapest_one_written_by_hand(
     rng: random.Random, model: str
 ) -> None:
     module = random_program(rng)
-    [op] = unplaced(module)
+    [op] = unplaced_meshes(module)
     text = write(module)
     mesh = op.value()
     placements = best_placements(module, op, CostModel(model), top=1000)
-    tables = by_hand(mesh)
-    assert placements.proven and placements.count == len(placements.found) == len(tables)
-    assert {one.matrix for one in placements.found} == set(tables)
+    matrices = all_matrices(mesh)
+    assert placements.proven and placements.count == len(placements.best) == len(matrices)
+    assert {placement.matrix for placement in placements.best} == set(matrices)
     line = next(line for line in text.split("\n") if line.startswith("mesh "))
-    for one in placements.found:
+    for placement in placements.best:
         axes = ", ".join(
             f"{axis.name} = " + " * ".join(f"{f.level}:{f.size}" for f in axis.factors or ())
-            for axis in one.mesh.axes
+            for axis in placement.mesh.axes
         )
         written = text.replace(line, f"{line.partition('{')[0]}{{ {axes} }}")
-        whole = run_passes(read(written), f"decompose{{model={model}}}")
-        times = {found.name: found.time for found in collir.cost(whole, model=model)}
-        for name, time in one.functions.items():
+        decomposed = run_passes(read(written), f"decompose{{model={model}}}")
+        times = {cost.name: cost.time for cost in collir.cost(decomposed, model=model)}
+        for name, time in placement.functions.items():
             assert time == pytest.approx(times[name])
         as_written = collir.cost(read(written), model=model)
-        bound = sum(step.shared_bound for found in as_written for step in found.steps)
-        assert one.bound == pytest.approx(bound)
-        assert one.bound <= one.time * (1 + 1e-9)
-    assert [one.time for one in placements.found] == sorted(one.time for one in placements.found)
+        bound = sum(step.shared_bound for cost in as_written for step in cost.steps)
+        assert placement.bound == pytest.approx(bound)
+        assert placement.bound <= placement.time * (1 + 1e-9)
+    times_in_order = [placement.time for placement in placements.best]
+    assert times_in_order == sorted(times_in_order)
 
 
 def test_the_larger_reduction_gets_the_faster_links() -> None:
     module = read(TWO)
-    [op] = unplaced(module)
-    found = best_placements(module, op, CostModel("alpha-beta", order="written"))
-    assert found.count == 3 and found.proven
-    assert [one.matrix for one in found.found] == [
+    [op] = unplaced_meshes(module)
+    placements = best_placements(module, op, CostModel("alpha-beta", order="written"))
+    assert placements.count == 3 and placements.proven
+    assert [placement.matrix for placement in placements.best] == [
         ((1, 4), (4, 1)),
         ((2, 2), (2, 2)),
         ((4, 1), (1, 4)),
@@ -148,22 +150,23 @@ def test_the_larger_reduction_gets_the_faster_links() -> None:
 def test_a_limit_of_time_returns_the_best_so_far_and_says_so() -> None:
     text = TWO.replace("node[4]", "node[64]").replace("gpu[4]", "gpu[64]")
     module = read(text.replace("data = 4, model = 4", "data = 64, model = 8, more = 8"))
-    [op] = unplaced(module)
-    found = best_placements(module, op, CostModel("alpha-beta", order="written"), seconds=0.05)
-    assert not found.proven
-    assert found.count > len(found.found) > 0
+    [op] = unplaced_meshes(module)
+    model = CostModel("alpha-beta", order="written")
+    placements = best_placements(module, op, model, seconds=0.05)
+    assert not placements.proven
+    assert placements.count > len(placements.best) > 0
 
 
 def test_placements_that_an_algorithm_does_not_fit_are_left_out() -> None:
-    """Trees have no cost on rings."""
+    """Check that a placement is left out if it puts a tree algorithm on a ring: it has no cost."""
     ring = TWO.replace("3 us }", "3 us, kind = ring }")
     module = read(ring.replace("over data", "over data using binary_tree"))
-    [op] = unplaced(module)
-    found = best_placements(module, op, CostModel("alpha-beta", order="written"))
-    assert [one.matrix for one in found.found] == [((4, 1), (1, 4))]
+    [op] = unplaced_meshes(module)
+    placements = best_placements(module, op, CostModel("alpha-beta", order="written"))
+    assert [placement.matrix for placement in placements.best] == [((4, 1), (1, 4))]
     both = ring.replace("20 us }", "20 us, kind = ring }")
     module = read(both.replace("over data", "over data using binary_tree"))
-    [op] = unplaced(module)
+    [op] = unplaced_meshes(module)
     with pytest.raises(collir.DiagnosticError, match="trees are not costed"):
         best_placements(module, op, CostModel("alpha-beta", order="written"))
 
@@ -171,43 +174,45 @@ def test_placements_that_an_algorithm_does_not_fit_are_left_out() -> None:
 def test_what_has_no_cost_is_left_out_at_the_end_of_the_time_too() -> None:
     ring = TWO.replace("3 us }", "3 us, kind = ring }")
     module = read(ring.replace("over data", "over data using binary_tree"))
-    [op] = unplaced(module)
-    search = Matrices(
+    [op] = unplaced_meshes(module)
+    problem = PlacementProblem(
         functions_on(module, "m"), op.value(), CostModel("alpha-beta", order="written"), {}
     )
 
-    def visit(node: Partial) -> None:
-        search.bound(node)
-        for child in search.children(node):
+    def visit(node: PartialMatrix) -> None:
+        problem.bound(node)
+        for child in problem.children(node):
             visit(child)
 
-    visit(search.root())
-    assert not search.costed
-    search.finish()
-    assert [one.matrix for one in search.costed.values() if one] == [((4, 1), (1, 4))]
+    visit(problem.root())
+    assert not problem.costed
+    problem.finish()
+    costed = [placement for placement in problem.costed.values() if placement]
+    assert [placement.matrix for placement in costed] == [((4, 1), (1, 4))]
 
 
 def test_weights_say_how_often_a_function_runs() -> None:
     module = read(TWO)
-    [op] = unplaced(module)
+    [op] = unplaced_meshes(module)
     plain = best_placements(module, op, CostModel("alpha-beta", order="written"))
     heavy = best_placements(
         module, op, CostModel("alpha-beta", order="written"), weights={"acts": 1000.0}
     )
-    assert [one.matrix for one in heavy.found] != [one.matrix for one in plain.found]
-    assert heavy.found[0].matrix == ((4, 1), (1, 4))
-    for one in heavy.found:
-        assert one.time == pytest.approx(one.functions["grads"] + 1000 * one.functions["acts"])
+    assert [p.matrix for p in heavy.best] != [p.matrix for p in plain.best]
+    assert heavy.best[0].matrix == ((4, 1), (1, 4))
+    for placement in heavy.best:
+        weighted = placement.functions["grads"] + 1000 * placement.functions["acts"]
+        assert placement.time == pytest.approx(weighted)
 
 
 def test_a_smaller_mesh_gets_the_best_part_of_its_machine() -> None:
     text = TWO.replace("data = 4, model = 4", "data = 2, model = 3")
     text = text.replace("64@model", "96@model")
     module = read(text)
-    [op] = unplaced(module)
-    found = best_placements(module, op, CostModel("alpha-beta", order="written"))
-    parts = {tuple(level.size for level in one.mesh.machine.levels) for one in found.found}
-    assert parts == {(2, 3), (3, 2)} and found.count == 2
+    [op] = unplaced_meshes(module)
+    placements = best_placements(module, op, CostModel("alpha-beta", order="written"))
+    parts = {tuple(level.size for level in p.mesh.machine.levels) for p in placements.best}
+    assert parts == {(2, 3), (3, 2)} and placements.count == 2
     after = run_passes(read(text), "place")
     verify(after)
     assert write(read(write(after))) == write(after)
@@ -217,8 +222,10 @@ def test_a_smaller_mesh_gets_the_best_part_of_its_machine() -> None:
 
 
 def some_machine(rng: random.Random) -> Machine:
-    """Up to 32 devices on up to four levels, where neither bytes nor latencies are all that counts;
-    mostly switches."""
+    """Return a machine of up to 32 devices on up to four levels, mostly switches.
+
+    Port speeds and latencies are such that both bytes and messages matter.
+    """
     sizes = [32]
     while prod(sizes) > 32:
         sizes = [rng.choice([1, 2, 2, 2, 3, 4, 4]) for _ in range(rng.randint(1, 4))]
@@ -234,7 +241,7 @@ def some_machine(rng: random.Random) -> Machine:
 
 
 def some_mesh(rng: random.Random) -> Mesh:
-    """Up to four axes on such a machine, or on a part of it."""
+    """Return a mesh of up to four axes on such a machine, or on a part of it."""
     machine = some_machine(rng)
     devices = prod(level.size for level in machine.levels)
     left = devices if rng.random() < 0.8 else rng.choice(divisors(devices))
@@ -247,14 +254,14 @@ def some_mesh(rng: random.Random) -> Mesh:
 
 
 def one_operation(rng: random.Random, mesh: Mesh, name: str) -> FuncOp:
-    """A function of a collective or a redistribution."""
+    """Return a function of one random collective or redistribution."""
     while True:
         x = random_layout(rng, mesh)
         moves = [m for m in axis_moves(mesh, len(x.dims)) if m.op in coll.COLLECTIVES]
         if rng.random() < 0.3:
-            other = random_layout(rng, mesh, x.dtype)
-            dims = (Dim(d.size, to.axes) for d, to in zip(x.dims, other.dims, strict=False))
-            to = DistType(x.dtype, (*dims,), other.partial, x.reduction or other.reduction)
+            layout = random_layout(rng, mesh, x.dtype)
+            dims = (Dim(d.size, to.axes) for d, to in zip(x.dims, layout.dims, strict=False))
+            to = DistType(x.dtype, (*dims,), layout.partial, x.reduction or layout.reduction)
             moves = [Move(OPERATIONS["redistribute"], {"to": DistTensorType(to)})]
         builder = FunctionBuilder(mesh, [x], name)
         rng.shuffle(moves)
@@ -266,8 +273,7 @@ def one_operation(rng: random.Random, mesh: Mesh, name: str) -> FuncOp:
 
 @pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
 def test_bounds_are_no_more_than_what_placements_cost(model: str) -> None:
-    """What is known of some columns never says more than a whole matrix takes, nor does what is
-    known of whole ones before they are costed."""
+    """Check that the bound of every node is at most the cost of the cheapest placement below it."""
     rng = fresh(model)
     checked = 0
     while checked < 120:
@@ -276,46 +282,46 @@ def test_bounds_are_no_more_than_what_placements_cost(model: str) -> None:
         module = module_of([mesh], functions)
         weights = {"f0": rng.choice([1.0, 3.0])}
 
-        def matrices(
+        def new_problem(
             module: ModuleOp = module, mesh: Mesh = mesh, weights: dict[str, float] = weights
-        ) -> Matrices:
-            return Matrices(functions_on(module, "m"), mesh, CostModel(model), weights)
+        ) -> PlacementProblem:
+            return PlacementProblem(functions_on(module, "m"), mesh, CostModel(model), weights)
 
-        search = matrices()
-        if not search.parts:
+        problem = new_problem()
+        if not problem.parts:
             continue
 
         def least(
-            node: Partial,
-            search: Matrices = search,
-            matrices: Callable[[], Matrices] = matrices,
+            node: PartialMatrix,
+            problem: PlacementProblem = problem,
+            new_problem: Callable[[], PlacementProblem] = new_problem,
         ) -> float:
-            """The cheapest placement below a node; every node on the way promises no more."""
-            closed = 0.0 if node.looked else matrices().bound(node)
-            value = search.objective(node)
-            below = [least(child) for child in search.children(node)]
+            """Return the time of the cheapest placement below a node, and check its bounds."""
+            closed = 0.0 if node.refinements else new_problem().bound(node)
+            value = problem.objective(node)
+            below = [least(child) for child in problem.children(node)]
             best = min([*below, float("inf") if value is None else value])
-            assert max(closed, search.bound(node)) <= best * (1 + 1e-9)
+            assert max(closed, problem.bound(node)) <= best * (1 + 1e-9)
             return best
 
-        checked += least(search.root()) < float("inf")
+        checked += least(problem.root()) < float("inf")
 
 
 @pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
 def test_the_best_placement_is_the_best_of_all(model: str) -> None:
-    """Nothing is lost by leaving out what bounds exclude."""
+    """Check that a search for one placement finds the best of a search for all."""
     rng = fresh(model)
     for _ in range(30):
         mesh = some_mesh(rng)
         module = module_of([mesh], [one_operation(rng, mesh, f"f{index}") for index in range(2)])
-        [op] = unplaced(module)
+        [op] = unplaced_meshes(module)
         try:
             all_ = best_placements(module, op, CostModel(model), top=10**6)
         except collir.DiagnosticError:
             continue
         for limit in (None, 60.0):
             best = best_placements(module, op, CostModel(model), top=1, seconds=limit)
-            assert best.proven and best.found[0].time == pytest.approx(all_.found[0].time)
+            assert best.proven and best.best[0].time == pytest.approx(all_.best[0].time)
 
 
 MANY = """\
@@ -345,16 +351,19 @@ func @h(%x: bf16[65536@(a, d, c), 65536@b]) -> bf16[65536@(a, d), 65536@b] on @m
 @pytest.mark.parametrize("model", ["alpha-beta", "p2"])
 def test_on_many_levels_few_matrices_are_costed(model: str) -> None:
     module = read(MANY)
-    [op] = unplaced(module)
-    search = Matrices(functions_on(module, "m"), op.value(), CostModel(model), {})
-    outcome = k_best(search, 1, order="best-first", progress=False)
+    [op] = unplaced_meshes(module)
+    problem = PlacementProblem(functions_on(module, "m"), op.value(), CostModel(model), {})
+    outcome = k_best(problem, 1, order="best-first", progress=False)
     assert outcome.status == "optimal"
-    assert len(search.costed) < 50 < count([4, 8, 16, 16, 16], [64, 16, 16, 8]) == 43758
+    assert len(problem.costed) < 50 < count([4, 8, 16, 16, 16], [64, 16, 16, 8]) == 43758
 
 
 def test_axes_of_a_reduction_are_ordered_by_hardware() -> None:
-    """[[1 4] [2 1] [2 4]], reduced over the first and the last: P² numbers devices axis by axis
-    and misses the program that stays inside nodes first and last."""
+    """Check a case where numbering the devices axis by axis, as P² does, misses the best program.
+
+    The matrix is [[1 4] [2 1] [2 4]], reduced over its first and last axis. The best program stays
+    inside nodes in its first and last step.
+    """
     text = """\
 machine @a100 {
   level node[4] { port =   8 GB/s, latency = 0 us }

@@ -1,4 +1,4 @@
-"""Searches that are cut off: what the user hears of it, and what comes of the others."""
+"""Tests of searches that are cut off: their remarks, and their effect on other searches."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from collir.ir.diagnostics import Diagnostic
 from collir.ir.remarks import listening
 from collir.search import Problem
 from collir.synthesis import searching
-from collir.synthesis.placement.placements import Matrices, Partial
+from collir.synthesis.placement.problem import PartialMatrix, PlacementProblem
 from collir.synthesis.programs.strategies import SearchOptions, synthesised
 from collir.synthesis.searching import INTERRUPTED, TIME, best_of, session
 from collir.tools.collopt import main
@@ -24,14 +24,19 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(autouse=True)
 def interrupts() -> Iterator[None]:
-    """Interrupts are taken, as in a terminal; workers of pytest-xdist ignore them."""
+    """Handle interrupts as in a terminal; workers of pytest-xdist ignore them."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 class Numbers(Problem[int]):
-    """Numbers without end, each worth less; some are searched for inside another search."""
+    """An endless chain of numbers, each better than its parent.
+
+    Attributes:
+        inner: node at which another search runs inside this one.
+        interrupted_at: node at which the user interrupts.
+    """
 
     sense = "min"
 
@@ -54,49 +59,49 @@ class Numbers(Problem[int]):
 
 def test_an_interrupt_ends_the_searches_around_and_behind_too() -> None:
     with session():
-        found = best_of(Numbers(inner=5), 1)
-        assert found.statistics.reason == INTERRUPTED
-        assert found.best is not None
-        after = best_of(Numbers(), 1)
-        assert after.statistics.reason == INTERRUPTED
-        assert after.best is not None
+        outcome = best_of(Numbers(inner=5), 1)
+        assert outcome.statistics.reason == INTERRUPTED
+        assert outcome.best is not None
+        later = best_of(Numbers(), 1)
+        assert later.statistics.reason == INTERRUPTED
+        assert later.best is not None
     assert best_of(Numbers(), 1, 0.01).statistics.reason == TIME
 
 
-def told(module: str, wanted: SearchOptions) -> list[str]:
-    """The remarks of a search for the programs of a module."""
-    heard: list[Diagnostic] = []
-    with listening(heard.append):
-        synthesised(collir.parse(module), wanted)
-    return [f"{one.position}: {one.message}" for one in heard]
+def remarks_of(module: str, options: SearchOptions) -> list[str]:
+    """Return the remarks of a search for the programs of a module."""
+    remarks: list[Diagnostic] = []
+    with listening(remarks.append):
+        synthesised(collir.parse(module), options)
+    return [f"{remark.position}: {remark.message}" for remark in remarks]
 
 
 def test_a_limit_that_cuts_a_search_off_is_told() -> None:
     module = (EXAMPLES / "sync_gradients.coll").read_text(encoding="utf-8")
     model = CostModel("alpha-beta")
-    assert told(module, SearchOptions(model)) == []
-    [remark] = told(module, SearchOptions(model, seconds=0.0))
+    assert remarks_of(module, SearchOptions(model)) == []
+    [remark] = remarks_of(module, SearchOptions(model, seconds=0.0))
     assert re.match(
         r"<string>:\d+:\d+: the search for programs of this all_reduce was cut off by the limit of "
         r"0 s: .*; another run may find another",
         remark,
     )
-    [remark] = told(module, SearchOptions(model, seconds=0.0, chunks=64))
+    [remark] = remarks_of(module, SearchOptions(model, seconds=0.0, chunks=64))
     assert "cut off" in remark
 
 
 def test_an_interrupt_gives_the_best_placement_so_far(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    objective, seen = Matrices.objective, list[Partial]()
+    objective, seen = PlacementProblem.objective, list[PartialMatrix]()
 
-    def interrupting(self: Matrices, node: Partial) -> float | None:
+    def interrupting(self: PlacementProblem, node: PartialMatrix) -> float | None:
         seen.append(node)
         if len(seen) == 2:
             signal.raise_signal(signal.SIGINT)
         return objective(self, node)
 
-    monkeypatch.setattr(Matrices, "objective", interrupting)
+    monkeypatch.setattr(PlacementProblem, "objective", interrupting)
     monkeypatch.setattr(searching, "_GRACE", 0.0)
     text = (EXAMPLES / "placement.coll").read_text()
     text = text.replace("node[4]", "node[64]").replace("gpu[8]", "gpu[512]")
@@ -112,7 +117,7 @@ def test_an_interrupt_gives_the_best_placement_so_far(
 
 
 def test_programs_of_p2_are_listed_within_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
-    """In a second not a tenth of these is found."""
+    """Check a reduction with ten times as many programs as are found in a second."""
     levels = "".join(f"level l{n}[4] {{ port = 8 GB/s, latency = 3 us }}\n" for n in range(4))
     over = " * ".join(f"l{n}:4" for n in range(4))
     module = collir.parse(f"""
@@ -123,30 +128,30 @@ func @f(%x: f32[65536] partial(sum: x)) -> f32[65536] on @m {{
   return %r
 }}
 """)
-    heard: list[Diagnostic] = []
+    remarks: list[Diagnostic] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("collir.tools.api._log", heard.append)
+        patch.setattr("collir.tools.api._log", remarks.append)
         target = "strategies-json{method=enumerate size=6 limit=1 model=alpha-beta}"
-        [found] = json.loads(collir.emit(module, target))
-    assert (found["proven"], found["ended"], found["count"]) == (False, TIME, None)
-    [remark] = heard
+        [entry] = json.loads(collir.emit(module, target))
+    assert (entry["proven"], entry["ended"], entry["count"]) == (False, TIME, None)
+    [remark] = remarks
     assert "cut off by the limit of 1 s" in remark.message
 
 
 def test_what_is_told_together_is_told_once() -> None:
     module = collir.parse(EXAMPLES / "sync_gradients.coll")
-    heard: list[Diagnostic] = []
+    remarks: list[Diagnostic] = []
     op = next(iter(module.ops))
-    with listening(heard.append), searching.grouped_remarks(op, "buckets"):
-        searching.cut_off(op, "a program", TIME, 5.0)
+    with listening(remarks.append), searching.grouped_remarks(op, "buckets"):
+        searching.remark_cut_off(op, "a program", TIME, 5.0)
         searching.record_cut_off(TIME, 5.0)
-    [remark] = heard
+    [remark] = remarks
     assert remark.message.startswith("2 searches for buckets were cut off by the limit of 5 s")
 
 
 @pytest.mark.parametrize("text", ["placement.coll", "redistribute.coll", "pipelined.coll"])
 def test_more_workers_find_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes are started at once here, not only where a search takes long."""
+    """Check that workers change no result; processes are started at once, not after some time."""
     monkeypatch.setattr("collir.search.running.run.PAYS", 0.0)
     printed = [
         collir.emit(

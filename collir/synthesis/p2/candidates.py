@@ -1,7 +1,7 @@
-"""Sequences of collectives that carry out an all_reduce: those of P² (Xie et al., MLSys 2022).
+"""Programs of P² (Xie et al., MLSys 2022) for an all_reduce, costed by any of our cost models.
 
 P² lists all programs of its language up to a number of steps. Each step is a collective over
-sub-axes of the mesh; here it is costed as such, by any of our cost models.
+sub-axes of the mesh, and is costed as such.
 """
 
 import math
@@ -17,42 +17,42 @@ from collir.cost.network.group import CostError
 from collir.layout.steps import STEPS
 from collir.machine import Machine
 from collir.synthesis.p2.dsl import Instruction, Program
-from collir.synthesis.p2.enumerate import Reading, known_programs
-from collir.synthesis.p2.lower import Numbering, Reduction
+from collir.synthesis.p2.enumerate import RuleReading, known_programs
+from collir.synthesis.p2.lower import Numbering, ReducedFactors
 from collir.synthesis.programs.steps import Candidate, Step
 from collir.synthesis.searching import INTERRUPTED, TIME
 
 
-def enumerated(
+def p2_candidates(
     collective: Collective,
     model: CostModel,
     size: int = 5,
-    reading: Reading = Reading.MASTER_ALL_REDUCE,
+    reading: RuleReading = RuleReading.MASTER_ALL_REDUCE,
 ) -> list[Candidate]:
-    """All programs of P² up to a number of steps, cheapest first; see ``enumerated_within``."""
-    return enumerated_within(collective, model, size, reading, None)[0]
+    """Return all programs of P² up to a size, cheapest first; see ``p2_candidates_within``."""
+    return p2_candidates_within(collective, model, size, reading, None)[0]
 
 
-def enumerated_within(
-    collective: Collective, model: CostModel, size: int, reading: Reading, seconds: float | None
+def p2_candidates_within(
+    collective: Collective, model: CostModel, size: int, reading: RuleReading, seconds: float | None
 ) -> tuple[list[Candidate], str]:
-    """All programs of P² up to a number of steps, cheapest first; of equal ones the shorter.
+    """Return all programs of P² up to a size, cheapest first; the shorter of equal ones first.
 
-    Programs that the cost model has no cost for are left out.
+    Programs without a cost under the model are left out.
 
     Args:
         collective: an all_reduce on a placed mesh.
-        size: the number of steps, at most.
-        reading: of what the paper leaves open.
-        seconds: after which those found so far are returned.
+        size: maximum number of steps.
+        reading: reading of the rules that the paper leaves open.
+        seconds: limit after which the programs found so far are returned; None: no limit.
 
-    Returns: the programs; and why others may be missing, or "".
+    Returns: the programs, and the reason why others may be missing, or "".
     """
     mesh = collective.mesh
     axes = mesh.ordered(collective.axes)
-    reduction = Reduction.of_mesh(mesh, axes, Numbering.HARDWARE)
-    found: list[Candidate] = []
-    steps = _Steps(reduction, collective, model)
+    reduction = ReducedFactors.of_mesh(mesh, axes, Numbering.HARDWARE)
+    candidates: list[Candidate] = []
+    steps = _StepCosts(reduction, collective, model)
     ended = ""
     until = math.inf if seconds is None else monotonic() + seconds
     try:
@@ -61,93 +61,91 @@ def enumerated_within(
                 ended = TIME
                 break
             with suppress(CostError):
-                paid = steps.of(program)
-                taken = tuple(Step(one.collective.kind, one.collective.axes) for one in paid)
-                found.append(Candidate(mesh, taken, paid))
+                costs = tuple(steps.costs(program))
+                kinds = tuple(Step(c.collective.kind, c.collective.axes) for c in costs)
+                candidates.append(Candidate(mesh, kinds, costs))
     except TimeoutError:
         ended = TIME
     except KeyboardInterrupt:
         ended = INTERRUPTED
-    return sorted(found, key=lambda one: (float(f"{one.time:.9e}"), len(one.steps))), ended
+    candidates.sort(key=lambda candidate: (float(f"{candidate.time:.9e}"), len(candidate.steps)))
+    return candidates, ended
 
 
-class _Steps:
-    """What the steps of programs cost; each that occurs in several is looked at once.
+class _StepCosts:
+    """The costs of the steps of programs; equal steps are costed once.
 
-    On machines whose devices are all alike, so is each that differs in the names of its sub-axes
-    only: on another placement, or over another axis.
+    On a symmetric machine, steps that differ only in the names of their sub-axes, on another
+    placement or over another axis, are equal too.
     """
 
-    def __init__(self, reduction: Reduction, whole: Collective, model: CostModel):
-        self.reduction, self.whole, self.model = reduction, whole, model
+    def __init__(self, reduction: ReducedFactors, all_reduce: Collective, model: CostModel):
+        self.reduction, self.all_reduce, self.model = reduction, all_reduce, model
         self._known: dict[tuple[Instruction, float], StepCost | None] = {}
-        machine = whole.mesh.machine
-        self._alike = _costs_on(machine, model) if machine.symmetric else {}
+        machine = all_reduce.mesh.machine
+        self._by_key = _costs_on(machine, model) if machine.symmetric else {}
 
-    def of(self, program: Program) -> tuple[StepCost, ...]:
-        """The costs of the steps of a program.
+    def costs(self, program: Program) -> Iterator[StepCost]:
+        """Yield the costs of the steps of a program.
 
         Raises:
-            CostError: a step has none.
+            CostError: a step has no cost.
         """
-        return tuple(self._of(program))
-
-    def _of(self, program: Program) -> Iterator[StepCost]:
-        size = self.whole.size
+        size = self.all_reduce.size
         for instruction in program:
-            does = STEPS[instruction.collective.value]
+            kind = STEPS[instruction.collective.value]
             key = instruction, size
             if key not in self._known:
                 self._known[key] = self._cost(instruction, size)
-            paid = self._known[key]
-            if paid is None:
+            cost = self._known[key]
+            if cost is None:
                 raise CostError("a step has no cost")
-            yield paid
-            if does.gathers:
-                size *= paid.collective.ranks
-            if does.shards:
-                size /= paid.collective.ranks
+            yield cost
+            if kind.gathers:
+                size *= cost.collective.ranks
+            if kind.shards:
+                size /= cost.collective.ranks
 
     def _cost(self, instruction: Instruction, held: float) -> StepCost | None:
-        """The cost of a step on what its operand holds; ``size`` is what the groups of it hold, as
-        ``Collective`` says."""
-        whole = self.whole
-        found = self.reduction.over(instruction, whole.mesh)
-        assert found is not None, "in the hardware's numbering groups are sub-axes"
-        does = STEPS[instruction.collective.value]
+        """Return the cost of a step on an operand of some bytes per device; None if it has none."""
+        mesh = self.all_reduce.mesh
+        groups = self.reduction.over(instruction, mesh)
+        assert groups is not None, "in the hardware's numbering groups are sub-axes"
+        kind = STEPS[instruction.collective.value]
         step = replace(
-            whole,
-            kind=does.name,
-            axes=found.over,
-            size=held * whole.mesh.group_size(found.over) if does.gathers else held,
-            at_root=whole.at_root | frozenset(found.root),
+            self.all_reduce,
+            kind=kind.name,
+            axes=groups.over,
+            size=held * mesh.group_size(groups.over) if kind.gathers else held,
+            at_root=self.all_reduce.at_root | frozenset(groups.root),
             algorithm=None,
         )
-        key = _but_for_names(step)
+        key = _key_without_names(step)
         try:
-            if key not in self._alike:
-                self._alike[key] = step_cost(step, self.model)
+            if key not in self._by_key:
+                self._by_key[key] = step_cost(step, self.model)
         except CostError:
             return None
-        return replace(self._alike[key], collective=step)
+        return replace(self._by_key[key], collective=step)
 
 
 @lru_cache(maxsize=16)
 def _costs_on(machine: Machine, model: CostModel) -> dict[Hashable, StepCost]:
-    """What steps on a machine cost, as far as it is known; by ``_but_for_names``."""
+    """Return the costs of steps on a machine that are known, by ``_key_without_names``."""
     return {}
 
 
-def _but_for_names(step: Collective) -> Hashable:
-    """What the cost of a step depends on, where all devices of a machine are alike."""
+def _key_without_names(step: Collective) -> Hashable:
+    """Return what the cost of a step depends on if all devices of a machine are alike."""
     subs = step.mesh.by_name
-    axes, *others = (
+    axes, *unordered = (
         [(subs[name].level, subs[name].size) for name in names]
         for names in (step.axes, step.at_root, step.replicated)
     )
-    return (step.kind, step.size, tuple(axes), *(tuple(sorted(one, key=str)) for one in others))
+    in_order = (tuple(sorted(factors, key=str)) for factors in unordered)
+    return (step.kind, step.size, tuple(axes), *in_order)
 
 
 def forget() -> None:
-    """Forgets all costs, for measurements."""
+    """Forget all costs, for measurements."""
     _costs_on.cache_clear()

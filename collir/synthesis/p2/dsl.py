@@ -1,8 +1,8 @@
 """The reduction language of P² (Xie et al., MLSys 2022): slices, forms and collectives.
 
-A program runs on a hierarchy, the sizes of its levels outermost first; a device is its mixed-radix
-index. An instruction picks a level (the slice), how the slices below form groups, and a collective
-that every group carries out at once.
+A program runs on a hierarchy of levels, outermost first; a device is a mixed-radix number of their
+sizes. An instruction is a level (the slice), a form that makes groups of the slices, and a
+collective that all groups run at once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,17 +13,17 @@ from math import prod
 Hierarchy = tuple[int, ...]
 """The sizes of levels, outermost first. The first is the root, of size 1: groups lie below it."""
 
-Group = tuple[int, ...]
-"""Devices that communicate; the first is the root of a reduce or a broadcast."""
+DeviceGroup = tuple[int, ...]
+"""The devices of a collective; the first is the root of a reduce or a broadcast."""
 
-Groups = tuple[Group, ...]
+DeviceGroups = tuple[DeviceGroup, ...]
 
 
 class DslError(ValueError):
     """An instruction that the language does not have."""
 
 
-class Collective(StrEnum):
+class CollectiveKind(StrEnum):
     """The collectives of P², under the names that collir's operations have."""
 
     ALL_REDUCE = "all_reduce"
@@ -43,7 +43,7 @@ class InsideGroup:
 
 @dataclass(frozen=True)
 class Parallel:
-    """A group is the devices at one position of all slices below an instance of ``ancestor``."""
+    """A group is the devices at equal positions in all slices below an instance of ``ancestor``."""
 
     ancestor: int
 
@@ -53,7 +53,7 @@ class Parallel:
 
 @dataclass(frozen=True)
 class Master:
-    """Like ``Parallel``, but of the first devices of the slices only; the others are left out."""
+    """Like ``Parallel``, but for the first devices of the slices only; others take no part."""
 
     ancestor: int
 
@@ -70,7 +70,7 @@ class Instruction:
 
     slice: int
     form: Form
-    collective: Collective
+    collective: CollectiveKind
 
     def __str__(self) -> str:
         return f"({self.slice}, {self.form}, {self.collective})"
@@ -81,18 +81,22 @@ Program = tuple[Instruction, ...]
 
 @dataclass(frozen=True)
 class Span:
-    """What a slice and a form mean for the numbers of devices.
+    """The device numbers of the groups of a slice and a form.
 
     A device is ``(outer * size + member) * inner + position``; a group is all its ``member``s.
-    ``inner`` is the number of devices in a slice (1 where the slice itself is the group).
+
+    Attributes:
+        size: number of devices in a group.
+        inner: number of devices in a slice; 1 if the slice itself is the group.
+        master: whether only position 0 takes part.
     """
 
     size: int
     inner: int
     master: bool = False
 
-    def groups(self, devices: int) -> Iterator[Group]:
-        """The groups, in the order of their first devices."""
+    def groups(self, devices: int) -> Iterator[DeviceGroup]:
+        """Yield the groups, in the order of their first devices."""
         block = self.size * self.inner
         for start in range(0, devices, block):
             for position in range(1 if self.master else self.inner):
@@ -100,10 +104,10 @@ class Span:
 
 
 def span(hierarchy: Sequence[int], slice_: int, form: Form) -> Span:
-    """The span of a slice and a form.
+    """Return the span of a slice and a form.
 
     Raises:
-        DslError: a level that does not exist, or one that is no strict ancestor of the slice.
+        DslError: a level does not exist, or is no strict ancestor of the slice.
     """
     if not 0 <= slice_ < len(hierarchy):
         last = len(hierarchy) - 1
@@ -114,18 +118,18 @@ def span(hierarchy: Sequence[int], slice_: int, form: Form) -> Span:
     if not 0 <= form.ancestor < slice_:
         raise DslError(f"level {form.ancestor} is no strict ancestor of level {slice_}")
     between = prod(hierarchy[form.ancestor + 1 : slice_ + 1])
-    # Slices of one device have a first device only: no position is left out.
+    # A slice of one device has its first device only, so all of its devices take part.
     return Span(between, below, isinstance(form, Master) and below > 1)
 
 
-def groups(hierarchy: Sequence[int], slice_: int, form: Form) -> Groups:
-    """The groups of devices of a slice and a form; none, where they would be single devices."""
-    found = span(hierarchy, slice_, form)
-    return tuple(found.groups(prod(hierarchy))) if found.size > 1 else ()
+def groups(hierarchy: Sequence[int], slice_: int, form: Form) -> DeviceGroups:
+    """Return the groups of devices of a slice and a form; none if they would be single devices."""
+    group_span = span(hierarchy, slice_, form)
+    return tuple(group_span.groups(prod(hierarchy))) if group_span.size > 1 else ()
 
 
 def forms(slice_: int) -> Iterator[Form]:
-    """All forms of a slice: inside, then in parallel, then of masters, outermost ancestor first."""
+    """Yield all forms of a slice: inside, then parallel, then masters, outermost ancestor first."""
     yield InsideGroup()
     yield from (Parallel(level) for level in range(slice_))
     yield from (Master(level) for level in range(slice_))

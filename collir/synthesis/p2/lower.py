@@ -1,8 +1,8 @@
-"""From a program on the synthesis hierarchy to groups of real devices (P², Xie et al., MLSys 2022).
+"""Lowering of programs from the synthesis hierarchy to devices (P², Xie et al., MLSys 2022).
 
 The synthesis hierarchy has the factors of the reduced axes only: a root of size 1, then one level
-per hardware level, of which the factors are multiplied. A program found on it runs once for every
-combination of the other factors' indices.
+per hardware level, whose size is the product of the reduced factors on that level. A program for it
+runs once for every combination of indices of the other factors.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -13,22 +13,30 @@ from itertools import product
 from math import prod
 
 from collir.layout import Mesh, MeshError
-from collir.synthesis.p2.dsl import Collective, Group, Groups, Hierarchy, Instruction, Program, span
+from collir.synthesis.p2.dsl import (
+    CollectiveKind,
+    DeviceGroup,
+    DeviceGroups,
+    Hierarchy,
+    Instruction,
+    Program,
+    span,
+)
 from collir.synthesis.p2.matrices import Matrix
 
 
 class Numbering(StrEnum):
-    """How the devices of a reduction over several axes are numbered."""
+    """The numbering of the devices of a reduction over several axes."""
 
     AXES = "axes"
-    """Axis by axis, as P² does: what is one block of hardware may be scattered."""
+    """Axis by axis, as in P²: the devices of one block of hardware may be scattered."""
     HARDWARE = "hardware"
     """Level by level, so that a slice of the synthesis hierarchy is a block of hardware."""
 
 
 @dataclass(frozen=True)
-class Digit:
-    """A factor of a matrix: a device's index on it is ``rank // stride % size``."""
+class MatrixFactor:
+    """A factor of a matrix; the index of a device on it is ``rank // stride % size``."""
 
     axis: int
     level: int
@@ -37,19 +45,20 @@ class Digit:
 
 
 @dataclass(frozen=True)
-class Step:
-    """A collective that all groups carry out at once, on the ranks of the machine."""
+class LoweredStep:
+    """A collective that all groups run at once, on the ranks of the machine."""
 
-    collective: Collective
-    groups: Groups
+    collective: CollectiveKind
+    groups: DeviceGroups
 
 
 @dataclass(frozen=True)
 class SubAxes:
     """The groups of an instruction as sub-axes of a mesh.
 
-    ``over`` is in the order of a group's members, major to minor; only the devices at coordinate 0
-    of all sub-axes in ``root`` take part.
+    Attributes:
+        over: sub-axes whose coordinates number the members of a group, major to minor.
+        root: sub-axes of which only the devices at coordinate 0 take part.
     """
 
     over: tuple[str, ...]
@@ -57,11 +66,11 @@ class SubAxes:
 
 
 @dataclass(frozen=True)
-class Reduction:
-    """Factors of a parallelism matrix that one collective reduces over.
+class ReducedFactors:
+    """The factors of a parallelism matrix over which a collective reduces.
 
-    Ranks are mixed radix over the levels, outermost most significant, and within a level the first
-    axis is most significant.
+    Ranks are mixed radix over the levels, outermost most significant. Within a level the first axis
+    is most significant.
     """
 
     matrix: Matrix
@@ -72,29 +81,31 @@ class Reduction:
     @staticmethod
     def of_axes(
         matrix: Matrix, axes: Collection[int], numbering: Numbering = Numbering.AXES
-    ) -> "Reduction":
-        """Over whole axes, by their indices."""
+    ) -> "ReducedFactors":
+        """Return the factors of whole axes, by the indices of the axes."""
         levels = range(len(matrix[0]))
-        return Reduction(matrix, frozenset(product(axes, levels)), numbering)
+        return ReducedFactors(matrix, frozenset(product(axes, levels)), numbering)
 
     @staticmethod
     def of_mesh(
         mesh: Mesh, sub_axes: Collection[str], numbering: Numbering = Numbering.AXES
-    ) -> "Reduction":
-        """Over sub-axes of a placed mesh, by their names.
+    ) -> "ReducedFactors":
+        """Return the factors of sub-axes of a placed mesh, by their names.
 
         Raises:
-            MeshError: the mesh is not placed, or has no sub-axis of a name.
+            MeshError: the mesh is not placed, or has no sub-axis of one of the names.
         """
         names = {name: pair for pair, name in _names(mesh).items()}
         unknown = [name for name in sub_axes if name not in names]
         if unknown:
             raise MeshError(f"mesh @{mesh.name} has no sub-axis '{unknown[0]}'")
-        return Reduction(matrix_of(mesh), frozenset(names[name] for name in sub_axes), numbering)
+        return ReducedFactors(
+            matrix_of(mesh), frozenset(names[name] for name in sub_axes), numbering
+        )
 
     @property
     def hierarchy(self) -> Hierarchy:
-        """The synthesis hierarchy; its level j + 1 is the hardware's level j."""
+        """Return the synthesis hierarchy; its level j + 1 is level j of the hardware."""
         levels = range(len(self.matrix[0]))
         axes = range(len(self.matrix))
         return (
@@ -103,87 +114,88 @@ class Reduction:
         )
 
     @cached_property
-    def _digits(self) -> list[Digit]:
-        """All factors, most significant in a rank first."""
+    def _all_factors(self) -> list[MatrixFactor]:
+        """The factors of the matrix, most significant in a rank first."""
         stride = prod(map(prod, self.matrix))
-        found: list[Digit] = []
+        factors: list[MatrixFactor] = []
         for level in range(len(self.matrix[0])):
             for axis, row in enumerate(self.matrix):
                 stride //= row[level]
-                found.append(Digit(axis, level, row[level], stride))
-        return found
+                factors.append(MatrixFactor(axis, level, row[level], stride))
+        return factors
 
     @cached_property
-    def digits(self) -> tuple[Digit, ...]:
-        """The reduced factors, most significant in the numbers of the synthesis hierarchy first."""
-        reduced = [digit for digit in self._digits if (digit.axis, digit.level) in self.factors]
+    def _reduced(self) -> tuple[MatrixFactor, ...]:
+        """The reduced factors, most significant in the synthesis hierarchy first."""
+        reduced = [f for f in self._all_factors if (f.axis, f.level) in self.factors]
         if self.numbering is Numbering.AXES:
-            reduced.sort(key=lambda digit: digit.axis)
+            reduced.sort(key=lambda factor: factor.axis)
         return tuple(reduced)
 
-    def copies(self) -> Iterator[Group]:
-        """For every combination of the other indices the ranks of the reducing devices.
+    def copies(self) -> Iterator[DeviceGroup]:
+        """Yield the ranks that reduce together, for every combination of the other indices.
 
-        They are in the order of their numbers on the synthesis hierarchy.
+        The ranks are in the order of their numbers on the synthesis hierarchy.
         """
-        others = [digit for digit in self._digits if (digit.axis, digit.level) not in self.factors]
-        offsets = _ranks(self.digits)
-        for start in _ranks(others):
+        repeated = [f for f in self._all_factors if (f.axis, f.level) not in self.factors]
+        offsets = _ranks(self._reduced)
+        for start in _ranks(repeated):
             yield tuple([start + offset for offset in offsets])
 
-    def lower(self, program: Program) -> tuple[Step, ...]:
-        """A program's steps on the ranks of the machine."""
+    def lower(self, program: Program) -> tuple[LoweredStep, ...]:
+        """Return the steps of a program on the ranks of the machine."""
         copies = list(self.copies())
         return tuple(self._step(instruction, copies) for instruction in program)
 
-    def _step(self, instruction: Instruction, copies: Sequence[Group]) -> Step:
+    def _step(self, instruction: Instruction, copies: Sequence[DeviceGroup]) -> LoweredStep:
         hierarchy = self.hierarchy
-        found = span(hierarchy, instruction.slice, instruction.form)
-        groups = list(found.groups(prod(hierarchy)))
-        return Step(
+        group_span = span(hierarchy, instruction.slice, instruction.form)
+        groups = list(group_span.groups(prod(hierarchy)))
+        return LoweredStep(
             instruction.collective,
             tuple(tuple([copy[i] for i in group]) for copy in copies for group in groups),
         )
 
     def over(self, instruction: Instruction, mesh: Mesh) -> SubAxes | None:
-        """The sub-axes of a placed mesh that an instruction's groups are, if they are any.
+        """Return the sub-axes of a placed mesh that make the groups of an instruction.
 
-        They always are in the hardware's numbering; in that of the axes a group may be a part of a
-        sub-axis.
+        Returns None if no sub-axes do: with the numbering by axes, a group may be a part of a
+        sub-axis; with the numbering by hardware it never is.
 
         Raises:
             MeshError: the mesh is not placed.
         """
         names = _names(mesh)
-        found = span(self.hierarchy, instruction.slice, instruction.form)
+        group_span = span(self.hierarchy, instruction.slice, instruction.form)
+        inner, outer = group_span.inner, group_span.inner * group_span.size
         over: list[str] = []
         root: list[str] = []
-        for name, low, high in self._weights(names):
-            if low >= found.inner * found.size:
-                continue  # the same within a group, and any
-            if found.inner <= low and high <= found.inner * found.size:
+        for name, low, high in self._strides(names):
+            if low >= outer:
+                continue  # equal within a group
+            if inner <= low and high <= outer:
                 over.append(name)
-            elif high <= found.inner:
+            elif high <= inner:
                 root.append(name)
             else:
                 return None
-        return SubAxes(tuple(over), tuple(root) if found.master else ())
+        return SubAxes(tuple(over), tuple(root) if group_span.master else ())
 
-    def _weights(self, names: dict[tuple[int, int], str]) -> Iterator[tuple[str, int, int]]:
-        """The reduced sub-axes, and what their index and they as a whole count in a number."""
+    def _strides(self, names: dict[tuple[int, int], str]) -> Iterator[tuple[str, int, int]]:
+        """Yield each reduced sub-axis with its stride, and the stride of the next greater one."""
         high = prod(self.hierarchy)
-        for digit in self.digits:
-            low = high // digit.size
-            if digit.size > 1:
-                yield names[digit.axis, digit.level], low, high
+        for factor in self._reduced:
+            low = high // factor.size
+            if factor.size > 1:
+                yield names[factor.axis, factor.level], low, high
             high = low
 
 
 def matrix_of(mesh: Mesh) -> Matrix:
-    """The parallelism matrix of a placed mesh.
+    """Return the parallelism matrix of a placed mesh.
 
     Raises:
-        MeshError: it is not placed.
+        MeshError: the mesh is not placed.
     """
     if not mesh.placed:
         raise MeshError(f"mesh @{mesh.name} is not placed")
@@ -195,7 +207,7 @@ def matrix_of(mesh: Mesh) -> Matrix:
 
 
 def _names(mesh: Mesh) -> dict[tuple[int, int], str]:
-    """The names of the sub-axes, by axis and level."""
+    """Return the names of the sub-axes, by the indices of axis and level."""
     if not mesh.placed:
         raise MeshError(f"mesh @{mesh.name} is not placed")
     axes = [axis.name for axis in mesh.axes]
@@ -207,9 +219,9 @@ def _names(mesh: Mesh) -> dict[tuple[int, int], str]:
     }
 
 
-def _ranks(digits: Sequence[Digit]) -> list[int]:
-    """All ranks that differ in these digits alone, the last one fastest."""
-    found = [0]
-    for digit in digits:
-        found = [rank + i * digit.stride for rank in found for i in range(digit.size)]
-    return found
+def _ranks(factors: Sequence[MatrixFactor]) -> list[int]:
+    """Return all ranks whose indices on other factors are 0; the last factor varies fastest."""
+    ranks = [0]
+    for factor in factors:
+        ranks = [rank + i * factor.stride for rank in ranks for i in range(factor.size)]
+    return ranks

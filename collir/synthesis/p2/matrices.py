@@ -1,10 +1,10 @@
 """Parallelism matrices: all placements of axes on a hierarchy (P², Xie et al., MLSys 2022).
 
 A matrix has a row per axis and a column per level; column j multiplies to the size of level j, row
-i to the size of axis i. Primes do not meet: for each of them the exponents form a table of natural
-numbers with given row and column sums. Such a table exists whenever the sums agree in total, so
-axes fit exactly if they multiply to the number of devices, and filling a matrix entry by entry
-never runs into a dead end.
+i to the size of axis i. Each prime can be treated alone: its exponents form a table of natural
+numbers with certain row and column sums. Such a table exists whenever both sums have the same
+total. So axes fit exactly if they multiply to the number of devices, and filling a matrix entry by
+entry never reaches a dead end.
 """
 
 from collections import Counter
@@ -15,18 +15,18 @@ from math import gcd, prod
 from collir.layout.numbers import divisors, factorised
 
 Matrix = tuple[tuple[int, ...], ...]
-"""Rows: axes as declared; columns: levels, outermost first."""
+"""Factors; a row per axis in the order of declaration, a column per level, outermost first."""
 
 
 class MatrixError(ValueError):
-    """Sizes of levels or axes that have no parallelism matrix."""
+    """An error of sizes of levels or axes that have no parallelism matrix."""
 
 
 def check_fit(hierarchy: Sequence[int], axes: Sequence[int]) -> None:
-    """Nothing, if there is a matrix.
+    """Check that axes have a matrix on a hierarchy.
 
     Raises:
-        MatrixError: a size below 1, or axes that do not multiply to the number of devices.
+        MatrixError: a size is below 1, or the axes do not multiply to the number of devices.
     """
     _check_sizes(hierarchy, axes)
     if prod(axes) != prod(hierarchy):
@@ -41,12 +41,10 @@ def _check_sizes(hierarchy: Sequence[int], axes: Sequence[int]) -> None:
 
 
 def matrices(hierarchy: Sequence[int], axes: Sequence[int]) -> Iterator[Matrix]:
-    """All matrices, one at a time: row by row, the largest factors outermost first.
-
-    The first comes at once however many there are.
+    """Yield all matrices lazily: row by row, the largest factors outermost first.
 
     Raises:
-        MatrixError: there is none (before the first is asked for).
+        MatrixError: there is no matrix; raised before the first is asked for.
     """
     check_fit(hierarchy, axes)
     return _matrices(tuple(hierarchy), tuple(axes))
@@ -66,9 +64,9 @@ def _matrices(columns: tuple[int, ...], axes: tuple[int, ...]) -> Iterator[Matri
 
 
 def rows(columns: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
-    """Rows of a matrix: factors that divide the columns and multiply to a size, falling."""
+    """Yield the rows of a size whose factors divide the columns, in decreasing order."""
     if not columns:
-        yield ()  # of size 1: the caller only leaves what the columns to the right can take
+        yield ()  # the size is 1 here: the caller leaves only what the remaining columns can take
         return
     inner = prod(columns[1:])
     for factor in reversed(divisors(gcd(columns[0], size))):
@@ -78,10 +76,10 @@ def rows(columns: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
 
 
 def count(hierarchy: Sequence[int], axes: Sequence[int]) -> int:
-    """The number of matrices, without listing them; 0 if the axes do not fit.
+    """Return the number of matrices, without listing them; 0 if the axes do not fit.
 
     Raises:
-        MatrixError: a size below 1.
+        MatrixError: a size is below 1.
     """
     _check_sizes(hierarchy, axes)
     if prod(axes) != prod(hierarchy):
@@ -94,30 +92,33 @@ def count(hierarchy: Sequence[int], axes: Sequence[int]) -> int:
     )
 
 
-def _tables(one: list[int], other: list[int]) -> int:
-    """The number of tables of natural numbers with these row and column sums."""
-    columns, rows = sorted((sorted(filter(None, one)), sorted(filter(None, other))), key=len)
-    # What the columns have left, in any order, and in how many ways that came about.
+def _tables(row_sums: list[int], column_sums: list[int]) -> int:
+    """Return the number of tables of natural numbers with some row and column sums."""
+    # The number of tables is that of the transposed tables, so the shorter list is the columns.
+    columns, rows = sorted(
+        (sorted(filter(None, row_sums)), sorted(filter(None, column_sums))), key=len
+    )
+    # Sums that the columns have left, sorted, with the number of ways to fill the rows above.
     left = Counter({tuple(columns): 1})
     for row in rows:
         after: Counter[tuple[int, ...]] = Counter()
-        for state, ways in left.items():
-            for rest in _taken(state, row):
+        for sums, ways in left.items():
+            for rest in _rests(sums, row):
                 after[tuple(sorted(rest))] += ways
         left = after
     return left.total()
 
 
-def _taken(columns: tuple[int, ...], amount: int) -> Iterator[tuple[int, ...]]:
-    """What is left of the columns, for all ways of taking an amount from them."""
-    room = list(accumulate(reversed(columns), initial=0))[::-1]
+def _rests(sums: tuple[int, ...], amount: int) -> Iterator[tuple[int, ...]]:
+    """Yield the column sums that are left after each way to subtract a row of a certain sum."""
+    behind = list(accumulate(reversed(sums), initial=0))[::-1]
 
-    def take(place: int, amount: int) -> Iterator[tuple[int, ...]]:
-        if place == len(columns):
+    def rests_from(place: int, amount: int) -> Iterator[tuple[int, ...]]:
+        if place == len(sums):
             yield ()
             return
-        for own in range(max(0, amount - room[place + 1]), min(columns[place], amount) + 1):
-            for rest in take(place + 1, amount - own):
-                yield (columns[place] - own, *rest)
+        for entry in range(max(0, amount - behind[place + 1]), min(sums[place], amount) + 1):
+            for rest in rests_from(place + 1, amount - entry):
+                yield (sums[place] - entry, *rest)
 
-    return take(0, amount)
+    return rests_from(0, amount)

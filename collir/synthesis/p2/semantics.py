@@ -1,22 +1,22 @@
-"""What a collective does to chunks, by the rules of P² (Xie et al., MLSys 2022), bit-parallel.
+"""The effect of collectives on chunks by the rules of P² (Xie et al., MLSys 2022), bit-parallel.
 
-k devices reduce a buffer of k chunks. What a device holds is a k x k boolean matrix, a row per
-chunk and a column per contributing device; here it is one integer, row i in k bits from bit i k on.
-What devices hold is numbered, so that a state is a tuple of small integers, and a collective of a
-group that was met before is looked up.
+k devices reduce a buffer of k chunks. The content of a device is a k x k boolean matrix with a row
+per chunk and a column per contributing device. Here it is one integer: row i is the k bits from bit
+i k on. Contents are numbered, so that a state is a tuple of small integers, and the effect of a
+collective on a group's contents is computed once.
 
-``collir.semantics.reference.chunks`` says the same with numpy matrices and is the oracle in the
-tests.
+``collir.semantics.reference.chunks`` has the same rules on numpy matrices, as the oracle of tests.
 """
 
 from collections.abc import Callable
 
-from collir.synthesis.p2.dsl import Collective, Groups
+from collir.synthesis.p2.dsl import CollectiveKind, DeviceGroups
 
 State = tuple[int, ...]
-"""For every device the number of what it holds."""
+"""The number of the content of every device."""
 
 _Held = tuple[int, ...]
+"""The numbers of the contents of a group."""
 
 
 class Chunks:
@@ -24,41 +24,41 @@ class Chunks:
 
     def __init__(self, devices: int):
         self.devices = devices
-        self._bits: list[int] = []  # what a number stands for
-        self._rows: list[int] = []  # a set of the rows that are not empty
+        self._bits: list[int] = []  # matrix of each number
+        self._rows: list[int] = []  # bit set of its nonempty rows
         self._numbers: dict[int, int] = {}
-        self._done: dict[tuple[Collective, _Held], _Held | None] = {}
+        self._effects: dict[tuple[CollectiveKind, _Held], _Held | None] = {}
         self._empty = self._number(0, 0)
-        self._rules: dict[Collective, Callable[[_Held], _Held | None]] = {
-            Collective.ALL_REDUCE: self._all_reduce,
-            Collective.REDUCE_SCATTER: self._reduce_scatter,
-            Collective.ALL_GATHER: self._all_gather,
-            Collective.REDUCE: self._reduce,
-            Collective.BROADCAST: self._broadcast,
+        self._rules: dict[CollectiveKind, Callable[[_Held], _Held | None]] = {
+            CollectiveKind.ALL_REDUCE: self._all_reduce,
+            CollectiveKind.REDUCE_SCATTER: self._reduce_scatter,
+            CollectiveKind.ALL_GATHER: self._all_gather,
+            CollectiveKind.REDUCE: self._reduce,
+            CollectiveKind.BROADCAST: self._broadcast,
         }
 
     def initial(self) -> State:
-        """Device j holds its own contribution to every chunk."""
+        """Return the state in which device j holds its own contribution to every chunk."""
         k = self.devices
         column = sum(1 << row * k for row in range(k))
         return tuple(self._number(column << device, (1 << k) - 1) for device in range(k))
 
     def goal(self) -> State:
-        """Every device holds every chunk, complete."""
+        """Return the state in which every device holds every chunk, complete."""
         k = self.devices
         return (self._number((1 << k * k) - 1, (1 << k) - 1),) * k
 
-    def step(self, state: State, collective: Collective, groups: Groups) -> State | None:
-        """The state after a collective of all groups at once, or None if one of them cannot."""
+    def step(self, state: State, collective: CollectiveKind, groups: DeviceGroups) -> State | None:
+        """Return the state after a collective of all groups at once, or None if it is invalid."""
         after = list(state)
-        done = self._done
+        effects = self._effects
         for group in groups:
             held = tuple([state[device] for device in group])
             key = (collective, held)
-            if key in done:
-                result = done[key]
+            if key in effects:
+                result = effects[key]
             else:
-                result = done[key] = self._rules[collective](held)
+                result = effects[key] = self._rules[collective](held)
             if result is None:
                 return None
             for device, number in zip(group, result, strict=True):
@@ -66,7 +66,7 @@ class Chunks:
         return tuple(after)
 
     def bits(self, number: int) -> int:
-        """The matrix that a number in a state stands for."""
+        """Return the matrix of a number in a state, as an integer."""
         return self._bits[number]
 
     def _number(self, bits: int, rows: int) -> int:
@@ -77,7 +77,10 @@ class Chunks:
         return number
 
     def _sum(self, held: _Held) -> int | None:
-        """All hold the same chunks, and no contribution would be counted twice."""
+        """Return the matrix of the sum of contents.
+
+        Returns None if devices hold different chunks, or if a contribution would be counted twice.
+        """
         rows = self._rows[held[0]]
         if not rows:
             return None

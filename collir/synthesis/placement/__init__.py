@@ -1,1 +1,1 @@
-"""The best placements: on which levels of a machine the axes of a mesh should live."""
+"""The search for the cheapest placement of the axes of a mesh on the levels of its machine."""

@@ -1,7 +1,7 @@
-"""What an operation takes at least, where only the outermost levels are shared out among the axes.
+"""Lower bounds on the time of an operation when only the outermost levels are divided among axes.
 
-A child of a level must get what its devices want and do not hold. How far each axis reaches on the
-levels that are not shared out is not known, but together the axes fill them.
+A child of a level must receive the data that its devices need and do not hold. How each axis is
+divided on the other levels is not known, but together the axes fill those levels.
 """
 
 import math
@@ -23,17 +23,17 @@ from collir.synthesis.programs.states import is_unordered
 from collir.synthesis.programs.strategies import needs_search
 
 Rows = Mapping[str, Sequence[int]]
-"""The factors of axes on the first levels, by their names."""
+"""The factors of every axis on the outermost levels, by the name of the axis."""
 
 
-class Span(NamedTuple):
-    """How far some axes extend.
+class Extent(NamedTuple):
+    """The extent of a set of axes on the levels of a partial placement.
 
     Attributes:
-        size: on all levels.
-        factors: on the levels that are shared out.
-        least: on the first levels (none, one, two and so on) at least.
-        most: on these at most.
+        size: product of the sizes of the axes.
+        factors: their product on each level that is divided already.
+        least: lower bounds on their product over the outermost 0, 1, 2, ... levels.
+        most: upper bounds on the same products.
     """
 
     size: int
@@ -43,14 +43,15 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Room:
-    """A machine whose first levels are shared out among the axes of a mesh.
+class PartialPlacement:
+    """A machine whose outermost levels are divided among the axes of a mesh.
 
     Attributes:
-        sizes: of the levels; those of a part, if the mesh has only that.
-        rows: the factors of every axis on the levels that are shared out.
-        left: of every axis, what is left for the other levels.
-        shared: how many levels are shared out.
+        levels: levels of the machine, outermost first.
+        sizes: sizes of the levels, or of the part of them that the mesh uses.
+        rows: factors of every axis on the levels that are divided.
+        left: size of every axis that is left for the other levels.
+        shared: number of levels that are divided.
     """
 
     levels: tuple[Level, ...]
@@ -61,18 +62,18 @@ class Room:
 
     @cached_property
     def _free(self) -> list[int]:
-        """On the first levels (none, one, two and so on), what is not shared out."""
+        """Number of devices not yet divided on the outermost 0, 1, 2, ... levels."""
         sizes = [1] * self.shared + [*self.sizes[self.shared :]]
         return [*accumulate(sizes, mul, initial=1)]
 
     @cached_property
     def latencies(self) -> list[float]:
-        """Of a message between children of each level: it goes through all ports inside, too."""
+        """Latency of a message between children of each level, with all ports inside it."""
         backwards = accumulate((level.latency for level in reversed(self.levels)), max)
         return [*backwards][::-1]
 
-    def span(self, axes: Iterable[str]) -> Span:
-        """How far some axes extend."""
+    def extent(self, axes: Iterable[str]) -> Extent:
+        """Return the extent of some axes."""
         left, factors = 1, [1] * self.shared
         for axis in axes:
             left *= self.left[axis]
@@ -80,23 +81,23 @@ class Room:
         ones = [1] * (len(self.sizes) - self.shared)
         known = [*accumulate([*factors, *ones], mul, initial=1)]
         free = self._free
-        # What is left goes to these levels or to the others, as far as it divides them
-        both = [*zip(known, free, strict=True)]
-        least = tuple(n * (left // math.gcd(left, free[-1] // f)) for n, f in both)
-        most = tuple(n * math.gcd(left, f) for n, f in both)
-        return Span(known[-1] * left, tuple(factors), least, most)
+        # The size that is left goes to these levels or to the others, as far as it divides them.
+        prefixes = [*zip(known, free, strict=True)]
+        least = tuple(n * (left // math.gcd(left, free[-1] // f)) for n, f in prefixes)
+        most = tuple(n * math.gcd(left, f) for n, f in prefixes)
+        return Extent(known[-1] * left, tuple(factors), least, most)
 
-    def latency(self, span: Span) -> float:
-        """Seconds that messages take at least until one has crossed between all coordinates.
+    def latency(self, extent: Extent) -> float:
+        """Return a lower bound on the seconds of latency until all coordinates have communicated.
 
-        Whatever reaches n children of a level, one by one or by doubling, does so in lg n messages
-        or more. What is left of the axes takes the fastest levels that are.
+        Reaching n children of a level, one by one or by doubling, takes at least lg n messages in
+        a row. The size that is left is assumed to lie on the levels of lowest latency.
         """
-        left = math.log2(span.size / math.prod(span.factors))
+        left = math.log2(extent.size / math.prod(extent.factors))
         seconds = 0.0
         for level, latency in reversed([*enumerate(self.latencies)]):
             if level < self.shared:
-                seconds += math.log2(span.factors[level]) * latency
+                seconds += math.log2(extent.factors[level]) * latency
             else:
                 messages = min(left, math.log2(self.sizes[level]))
                 seconds, left = seconds + messages * latency, left - messages
@@ -104,18 +105,20 @@ class Room:
 
 
 class PlacementBounds:
-    """An operation on a mesh without a placement; it can be sent to another process.
+    """Lower bounds for one operation on a mesh without a placement; can be pickled.
 
     Attributes:
-        name: of the operation, and ``position`` where it stands.
-        over: the axes that it names; None if it names none.
-        searched, placeholder: whether other programs may take its place, or have to.
-        algorithm: the one that it names, or "".
-        changes: the states of every axis at both ends, and whether it goes to another dimension.
-        inert: the axes over which the value stays split as it is, so that all that counts is how
-            much of each level the others leave to them.
-        ordered: whether it counts which axis comes first: in the layouts of a redistribution, or
-            in the groups of a collective that says its algorithm.
+        name: name of the operation; ``position`` is its place in the source.
+        source, target: types of its operand and result.
+        over: axes that it names; None if it takes no axes.
+        searched: whether a cheaper program may replace the operation.
+        placeholder: whether the operation is no step, so that a program must replace it.
+        algorithm: the algorithm that it names, or "".
+        changes: for every axis, its states before and after and whether its dimension changes.
+        inert: axes that shard the value, or over which it is partial, both before and after. They
+            matter only by the part of each level that the other axes leave to them.
+        ordered: whether the order of the axes matters: in the layouts of a redistribution, or in
+            the groups of a collective that names its algorithm.
     """
 
     def __init__(self, op: DistOp, mesh: Mesh, model: CostModel):
@@ -124,97 +127,109 @@ class PlacementBounds:
         self.over = op.over if OVER in op.kind.parameters else None
         self.searched, self.placeholder = needs_search(op), op.kind.placeholder
         self.algorithm = op.word("algorithm") if "algorithm" in op.properties else ""
-        self._fits = is_unordered(x, y)
-        self.ordered = not (self.searched and self._fits)
+        self._unordered = is_unordered(x, y)
+        self.ordered = not (self.searched and self._unordered)
         self.changes = {
             axis: (x.state_of(axis), y.state_of(axis), x.dim_of(axis) != y.dim_of(axis))
             for axis in mesh.by_name
         }
-        stays = [("partial", "partial", False), ("sharded", "sharded", False)]
-        self.inert = frozenset(axis for axis, change in self.changes.items() if change in stays)
+        unchanged = [("partial", "partial", False), ("sharded", "sharded", False)]
+        self.inert = frozenset(axis for axis, change in self.changes.items() if change in unchanged)
         self._with_latency = model.on(mesh.machine).model == "alpha-beta"
+        # Sets of axes, by their states before and after the operation
         self._reduced = self._having("partial", "replicated")
         self._summed = self._having("partial", "sharded", "root")
         self._gathered = self._having("sharded", "replicated")
         self._spread = self._having("root", "replicated", "sharded")
-        less = ("sharded", "root", "partial")
-        self._split = (*self._having("replicated", *less), *self._having("root", *less[::2]))
+        split = ("sharded", "root", "partial")
+        self._split = (*self._having("replicated", *split), *self._having("root", *split[::2]))
         idle = (*self._having("replicated", "replicated"), *self._having("root", "replicated"))
+        # Axes whose coordinates may hold copies of an element, and share its reduction
         self._helping = (*idle, *self._gathered, *self._split)
+        # Axes that move shards to another dimension, and axes whose devices keep different data
         kept = (*self._having("sharded", "sharded"), *self._having("partial", "partial"))
-        moves = op.kind.exchanges
-        self._moved = tuple(axis for axis in kept if moves and axis not in self.inert)
+        exchanges = op.kind.exchanges
+        self._moved = tuple(axis for axis in kept if exchanges and axis not in self.inert)
         self._distinct = tuple(axis for axis in kept if axis not in self._moved)
+        # Axes between whose coordinates messages have to pass
         self._crossed = (*self._reduced, *self._summed, *self._spread)
-        if self._fits:  # else a permute may bring blocks where they belong
+        if self._unordered:  # otherwise a permute may bring blocks to their places
             self._crossed += (*self._gathered, *self._having("sharded", "root"), *self._moved)
-        self._local = float(x.local_bytes(mesh))
-        self._whole = self._local * math.prod(mesh.by_name[axis].size for axis in self._gathered)
-        self._wanted = float(y.local_bytes(mesh))
+        self._local_bytes = float(x.local_bytes(mesh))
+        gathered_size = math.prod(mesh.by_name[axis].size for axis in self._gathered)
+        self._gathered_bytes = self._local_bytes * gathered_size
+        self._result_bytes = float(y.local_bytes(mesh))
 
     def _having(self, before: str, *after: str) -> tuple[str, ...]:
-        each = self.changes.items()
-        return tuple(a for a, (one, other, _) in each if one == before and other in after)
+        """Return the axes that change from a state to one of some others."""
+        changes = self.changes.items()
+        return tuple(axis for axis, (x, y, _) in changes if x == before and y in after)
 
-    def least(self, room: Room) -> float:
-        """Seconds that any program for the operation takes at least, wherever the rest lives.
+    def least(self, placement: PartialPlacement) -> float:
+        """Return a lower bound in seconds for any program and any completion of a placement.
 
-        Each step takes its messages' latencies and the time of its bytes through any one port.
+        Each step takes the latencies of its messages and the time of its bytes through any one
+        port.
         """
-        distinct = room.span(self._distinct)
+        distinct = placement.extent(self._distinct)
         per_byte = [
             distinct.size // most / level.fastest
-            for most, level in zip(distinct.most[1:], room.levels, strict=True)
+            for most, level in zip(distinct.most[1:], placement.levels, strict=True)
         ]
-        latency = room.latency(room.span(self._crossed)) if self._with_latency else 0.0
-        return max(self._fetched(room, per_byte), self._reduction(room, per_byte)) + latency
+        crossed = placement.extent(self._crossed)
+        latency = placement.latency(crossed) if self._with_latency else 0.0
+        receiving = self._receiving(placement, per_byte)
+        return max(receiving, self._reducing(placement, per_byte)) + latency
 
-    def _fetched(self, room: Room, per_byte: Sequence[float]) -> float:
-        """Seconds for what the children of a level want and do not hold, nothing reduced."""
-        into: list[Iterable[float]] = []
+    def _receiving(self, placement: PartialPlacement, per_byte: Sequence[float]) -> float:
+        """Return a lower bound in seconds to receive data that a child lacks, without reducing."""
+        received: list[Iterable[float]] = []  # bytes through a port of each level
         if self._spread:
-            into.append(self._wanted * (n > 1) for n in room.span(self._spread).least[1:])
+            spread = placement.extent(self._spread)
+            received.append(self._result_bytes * (n > 1) for n in spread.least[1:])
         if self._gathered:
-            gathered = room.span(self._gathered)
-            split = room.span((*self._split, *self._summed, *self._spread))
-            both = zip(split.most[1:], gathered.least[1:], strict=True)
-            into.append((1 / wanted - 1 / held) * self._whole for wanted, held in both)
+            gathered = placement.extent(self._gathered)
+            split = placement.extent((*self._split, *self._summed, *self._spread))
+            shards = zip(gathered.least[1:], split.most[1:], strict=True)
+            received.append((1 / n - 1 / m) * self._gathered_bytes for m, n in shards)
         if self._moved:
-            moved = room.span(self._moved)
-            both = zip(moved.least[1:], moved.most[1:], strict=True)
-            into.append((1 - 1 / n) * self._local * (moved.size // most) for n, most in both)
-        return max((max(map(mul, sizes, per_byte)) for sizes in into), default=0.0)
+            moved = placement.extent(self._moved)
+            sizes = zip(moved.least[1:], moved.most[1:], strict=True)
+            received.append(
+                (1 - 1 / n) * self._local_bytes * (moved.size // most) for n, most in sizes
+            )
+        return max((max(map(mul, sizes, per_byte)) for sizes in received), default=0.0)
 
-    def _reduction(self, room: Room, per_byte: Sequence[float]) -> float:
-        """Seconds in which the children of a level reduce what they have, and send it those that
-        want it.
+    def _reducing(self, placement: PartialPlacement, per_byte: Sequence[float]) -> float:
+        """Return a lower bound in seconds to reduce a value, and to send the sum where needed.
 
-        Where n parts of a value have c copies each, and u of these are not cut before, an element
-        takes (n - 1) u messages that reduce it and n c - u that bring the sum to all; an all_reduce
-        counts as half of both. These are different steps, so the slowest ports for each add up.
+        Let n parts of a value have c copies each, of which u are not cut before. Then an element
+        takes (n - 1) u messages to reduce and n c - u messages to send the sum to all children; an
+        all_reduce counts as half of both. Reducing and sending are different steps, so the times
+        of the slowest port for each add up.
         """
         if not self._reduced and not self._summed:
             return 0.0
-        parts = room.span((*self._reduced, *self._summed)).least[1:]
-        copies = room.span(self._helping).most[1:]
+        parts = placement.extent((*self._reduced, *self._summed)).least[1:]
+        copies = placement.extent(self._helping).most[1:]
         levels = [
-            Reducing(self._whole * seconds, n, c)
+            PortReduction(self._gathered_bytes * seconds, n, c)
             for seconds, n, c in zip(per_byte, parts, copies, strict=True)
         ]
-        if self._summed or self._split:  # not all want the sum
+        if self._summed or self._split:  # some children do not need the sum
             return max(level.reducing for level in levels)
-        if not self._fits:  # copies may be cut later
-            return max(level.both for level in levels)
-        return _reduced_and_sent(levels, room.shared)
+        if not self._unordered:  # copies may be cut later
+            return max(level.reducing_and_sending for level in levels)
+        return _least_to_reduce_and_send(levels, placement.shared)
 
 
-class Reducing(NamedTuple):
-    """What reduces through the port of a child of a level.
+class PortReduction(NamedTuple):
+    """A reduction through the port of a child of a level.
 
     Attributes:
-        seconds: for all elements of a child, once.
-        parts: how many children have different parts of an element.
-        copies: how many have the same.
+        seconds: time of all elements of a child through the port.
+        parts: number of children that hold different parts of an element.
+        copies: number of children that hold the same part.
     """
 
     seconds: float
@@ -223,27 +238,28 @@ class Reducing(NamedTuple):
 
     @property
     def reducing(self) -> float:
-        """Seconds to reduce what is left if all copies are cut: each takes its share."""
+        """Seconds to reduce if all copies are cut, so that each copy reduces its share."""
         return self.seconds * (1 - 1 / self.parts) / self.copies
 
     @property
-    def both(self) -> float:
+    def reducing_and_sending(self) -> float:
         """Seconds to reduce and to send the sums through this port alone."""
         children = self.parts * self.copies
         return self.reducing + self.seconds * (1 - 1 / children) if self.parts > 1 else 0.0
 
 
-def _reduced_and_sent(levels: Sequence[Reducing], shared: int) -> float:
-    """Seconds to reduce and to send the sums, with the best choice of what is cut before.
+def _least_to_reduce_and_send(levels: Sequence[PortReduction], shared: int) -> float:
+    """Return the least seconds to reduce and to send the sums, over all choices of cut copies.
 
-    Copies that are kept on a level are there on all levels inside it too, where each takes as long
-    to reduce as one. So where reducing takes x seconds, u / c is at most x / (what it takes if all
-    copies on the level, or on one outside, are kept), and sending takes
+    Copies kept on a level exist on all levels inside it too, where each takes as long to reduce as
+    a single copy. So if reducing takes x seconds, u / c is at most x / kept, where kept is the time
+    to reduce if all copies on the level, or on one outside it, are kept. Sending takes
 
         max of k (1 - min(1, x / kept) / n),
 
-    k the seconds for the elements of a child. With x this is the largest of some lines: the least
-    x bounds those that rise, and the point where one that rises meets one that falls bounds both.
+    where k is the seconds for the elements of a child. With x added this is the maximum of some
+    lines. The least x bounds the rising lines; the intersection of a rising and a falling line
+    bounds both.
     """
     inside = [*accumulate((level.reducing for level in reversed(levels)), max)][::-1]
     least, kept = inside[0], 0.0
@@ -255,9 +271,9 @@ def _reduced_and_sent(levels: Sequence[Reducing], shared: int) -> float:
         if kept:
             slope = 1 - level.seconds / (kept * level.parts)
             (falling if slope < 0 else rising).append((level.seconds, slope))
-    found = max(start + slope * least for start, slope in rising)
+    bound = max(start + slope * least for start, slope in rising)
     for (low, up), (high, down) in product(rising, falling):
         x = (high - low) / (up - down)
         if x > least:
-            found = max(found, low + up * x)
-    return found
+            bound = max(bound, low + up * x)
+    return bound

@@ -1,15 +1,16 @@
-"""Meshes before and after placement: which have none, and what it changes in a program.
+"""Meshes before and after placement, and the rewrite of a program from one to the other.
 
 A placement is a parallelism matrix (P², Xie et al., MLSys 2022): a row per axis, a column per
-level. An axis that was one sub-axis becomes several, outermost level first; the index along it
-stays what it was, so programs compute what they did. A mesh that is smaller than its machine gets
-the first children of levels, as a machine of its own.
+level. Placement splits an axis from one sub-axis into several, outermost level first. The index
+along the axis does not change, so programs compute the same results. A mesh that is smaller than
+its machine gets the first children of some levels, as a machine of its own.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr
+from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import MESH_ATTRIBUTE, AxisAttr, MeshOp
 from collir.ir.builders import machine_op
@@ -22,15 +23,21 @@ from collir.machine.model import saturated_product
 from collir.synthesis.p2.matrices import Matrix
 
 
-def unplaced(module: ModuleOp) -> list[MeshOp]:
-    """The meshes of a module whose axes are not on levels."""
+def unplaced_meshes(module: ModuleOp) -> list[MeshOp]:
+    """Return the meshes of a module whose axes are not on levels."""
     return [op for op in meshes_of(module) if not op.value().placed]
 
 
-def part_of(machine: Machine, sizes: Sequence[int]) -> Machine:
-    """The first children of every level, as a machine; itself, if these are all.
+def functions_on(module: ModuleOp, mesh: str) -> list[FuncOp]:
+    """Return the functions of a module that are on the mesh of a name."""
+    reference = SymbolRefAttr(mesh)
+    return [f for f in functions_of(module) if f.attributes[MESH_ATTRIBUTE] == reference]
 
-    What a tapered interconnect carries stays what it was.
+
+def machine_part(machine: Machine, sizes: Sequence[int]) -> Machine:
+    """Return the first children of every level as a machine; the machine itself if that is all.
+
+    A tapered interconnect keeps its total bandwidth.
     """
     if list(sizes) == [level.size for level in machine.levels]:
         return machine
@@ -38,11 +45,10 @@ def part_of(machine: Machine, sizes: Sequence[int]) -> Machine:
     return Machine(f"{machine.name}_part", tuple(levels), machine.device)
 
 
-def placed(mesh: Mesh, matrix: Matrix) -> Mesh:
-    """A mesh with its axes on levels, as a matrix says, of the machine or of a part of it."""
-    machine = part_of(
-        mesh.machine, [saturated_product(column) for column in zip(*matrix, strict=True)]
-    )
+def mesh_of_matrix(mesh: Mesh, matrix: Matrix) -> Mesh:
+    """Return a mesh with its axes placed by a matrix on the levels of its machine or of a part."""
+    sizes = [saturated_product(column) for column in zip(*matrix, strict=True)]
+    machine = machine_part(mesh.machine, sizes)
     levels = machine.levels
     axes: list[Axis] = []
     for axis, row in zip(mesh.axes, matrix, strict=True):
@@ -53,9 +59,9 @@ def placed(mesh: Mesh, matrix: Matrix) -> Mesh:
 
 
 def place(op: MeshOp, mesh: Mesh) -> None:
-    """Puts the axes of a mesh on levels, and renames the sub-axes of all programs on it.
+    """Put the axes of a mesh on levels, and rename the sub-axes of all programs on the mesh.
 
-    A part of a machine becomes a machine beside it.
+    If the placed mesh uses a part of the machine, the part is declared as a machine beside it.
     """
     module = op.parent_op()
     assert isinstance(module, ModuleOp)

@@ -1,7 +1,7 @@
-"""A program on a placed mesh as one on a mesh without a placement, to compare it with others.
+"""The rewrite of a program on a placed mesh to one without a placement, to compare placements.
 
-That is possible where the program names whole axes only: all sub-axes of an axis next to each
-other, the outermost first.
+A program can be unplaced if it names whole axes only: all sub-axes of an axis side by side, the
+outermost first.
 """
 
 from collections.abc import Iterator
@@ -15,43 +15,47 @@ from collir.dialects.machine import MeshOp
 from collir.dialects.tensor import AxesAttr, DistTensorType
 from collir.ir.functions import meshes_of
 from collir.layout import Axis, Mesh
-from collir.synthesis.placement.meshes import change
-from collir.synthesis.placement.placements import functions_on
+from collir.synthesis.placement.meshes import change, functions_on
 
 
 def unplaced_copy(module: ModuleOp, mesh: Mesh) -> tuple[ModuleOp, MeshOp] | None:
-    """A copy of a module in which a mesh has no placement, and that mesh; None if some function
-    names a part of an axis."""
+    """Return a copy of a module in which a mesh has no placement, and that mesh.
+
+    Returns None if a function names a part of an axis.
+    """
     copy = module.clone()
     op = next(op for op in meshes_of(copy) if op.sym_name.data == mesh.name)
     return (copy, op) if unplace(copy, op) is None else None
 
 
 def unplace(module: ModuleOp, op: MeshOp) -> FuncOp | None:
-    """Takes the axes of a mesh off their levels, in place; or returns a function that names a part
-    of an axis, which would have no meaning then."""
+    """Take the axes of a mesh off their levels.
+
+    Returns: None, or a function that names a part of an axis; nothing is changed then, as the part
+    would have no meaning without a placement.
+    """
     mesh = op.value()
     for function in functions_on(module, mesh.name):
-        if not all(_whole(axes, mesh) for axes in _lists(function, mesh)):
+        if not all(_is_whole(axes, mesh) for axes in _axis_lists(function, mesh)):
             return function
     names: dict[str, tuple[str, ...]] = {}
     for axis, subs in mesh.of_axis.items():
         names |= {sub: (axis,) if sub == subs[0] else () for sub in subs}
-    change(op, replace(mesh, axes=tuple(Axis(one.name, one.size) for one in mesh.axes)), names)
+    change(op, replace(mesh, axes=tuple(Axis(axis.name, axis.size) for axis in mesh.axes)), names)
     return None
 
 
-def _lists(function: FuncOp, mesh: Mesh) -> Iterator[tuple[str, ...]]:
-    """All lists of sub-axes in a function."""
+def _axis_lists(function: FuncOp, mesh: Mesh) -> Iterator[tuple[str, ...]]:
+    """Yield all lists of sub-axes in a function."""
     for argument in function.args:
-        yield from _lists_in(argument.type, mesh)
+        yield from _axis_lists_in(argument.type, mesh)
     for op in function.walk():
         for attribute in (*op.properties.values(), *(value.type for value in op.results)):
-            yield from _lists_in(attribute, mesh)
+            yield from _axis_lists_in(attribute, mesh)
 
 
-def _lists_in(attribute: Attribute, mesh: Mesh) -> Iterator[tuple[str, ...]]:
-    """The lists of sub-axes in an attribute; sets in the order of the mesh."""
+def _axis_lists_in(attribute: Attribute, mesh: Mesh) -> Iterator[tuple[str, ...]]:
+    """Yield the lists of sub-axes in an attribute; sets become lists in the order of the mesh."""
     if isinstance(attribute, AxesAttr):
         yield attribute.data
     elif isinstance(attribute, DistTensorType):
@@ -60,6 +64,6 @@ def _lists_in(attribute: Attribute, mesh: Mesh) -> Iterator[tuple[str, ...]]:
         yield from (mesh.ordered(axes) for axes in (x.partial, x.root))
 
 
-def _whole(axes: tuple[str, ...], mesh: Mesh) -> bool:
-    """Whether a list of sub-axes is one of whole axes."""
+def _is_whole(axes: tuple[str, ...], mesh: Mesh) -> bool:
+    """Return whether a list of sub-axes consists of whole axes."""
     return all(name in mesh.of_axis for name in mesh.short(axes))

@@ -1,4 +1,4 @@
-"""How often functions run, as options of passes and targets: ``"grads:1,activations:32"``."""
+"""The option of passes and targets that says how often functions run: ``"grads:1,acts:32"``."""
 
 import math
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from collir.ir.functions import functions_of
 
 
 def weights_of(options: Sequence[str], module: ModuleOp) -> dict[str, float]:
-    """The weights by the names of functions.
+    """Return the weight of every function that the options name.
 
     Raises:
-        DiagnosticError: a part that is not ``function:number``, no function of that name, or one
-            that is there twice.
+        DiagnosticError: a part is not ``function:number``, names no function, or names a function
+            a second time.
     """
     names = [function.sym_name.data for function in functions_of(module)]
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for option in ",".join(options).split(",") if options else ():
         name, _, number = option.rpartition(":")
         name = name.strip().removeprefix("@")
@@ -34,7 +34,7 @@ def weights_of(options: Sequence[str], module: ModuleOp) -> dict[str, float]:
             raise DiagnosticError(
                 Diagnostic(f"weights: there is no function @{name} (there are {listed})")
             )
-        if name in found:
+        if name in weights:
             raise DiagnosticError(Diagnostic(f"weights: @{name} is there twice"))
-        found[name] = weight
-    return found
+        weights[name] = weight
+    return weights

@@ -38,7 +38,7 @@ from collir.syntax.units import seconds_text
 from collir.synthesis.programs.build import build
 from collir.synthesis.programs.cheapest import Synthesis, synthesise
 from collir.synthesis.programs.steps import Candidate, Pipeline, Step
-from collir.synthesis.searching import cut_off
+from collir.synthesis.searching import remark_cut_off
 
 TIE = 1e-9
 """Times that differ by less, as a part of them, are the same."""
@@ -224,7 +224,9 @@ def search_programs(op: DistOp, wanted: SearchOptions) -> Synthesis:
     except (CostError, LayoutError) as error:
         raise DiagnosticError.at(op, str(error)) from error
     if found.ended:
-        cut_off(op, f"programs of this {op.mnemonic}", found.ended, wanted.seconds, found.gap)
+        remark_cut_off(
+            op, f"programs of this {op.mnemonic}", found.ended, wanted.seconds, found.gap
+        )
     return found
 
 

@@ -1,1 +1,1 @@
-"""When steps are issued and which are sent together, so that collectives overlap computation."""
+"""Schedules: the order of steps and the packing of collectives that overlap computation best."""

@@ -1,22 +1,22 @@
-"""Which collectives of a function go into one buffer, and when that pays.
+"""Packing of the collectives of a function into buffers, by rules that choose the buffers.
 
-Each collective costs latencies of its own, so few large ones are better than many small ones; but
-a buffer can only be sent once all that is in it is there. The collectives of one kind are taken in
-the order in which their operands are there; buckets are intervals of it. With f(i) the time at
-which the first i are done,
+Each collective has latencies of its own, so few large collectives cost less than many small ones.
+But a buffer is sent only once all its operands are ready. The collectives of one kind are ordered
+by the time their operands are ready; a bucket is an interval of that order. Let f(i) be the time at
+which the first i collectives are done. Then
 
-    f(j) = min over i < j of max(f(i), when operand j is there) + what i+1 .. j take together
+    f(j) = min over i < j of max(f(i), time at which operand j is ready) + time of i+1 .. j packed
 
-is the earliest end of all of them, if nothing else is sent meanwhile: f(i) may as well be smallest,
-since what follows only depends on it. The time of a buffer is that of the cheapest program for it,
-read off between some sizes. No bucket holds a collective and one that needs its result: members
-of an interval are checked, and each kind is put into buffers before the next is looked at, so no
-cycle arises. Fixed sizes, as in DDP and XLA, are tried as well; what is best by the schedule is
-taken.
+is the earliest end of the first j, if nothing else is sent meanwhile. The smallest f(i) is the best
+one, because later collectives depend on f(i) alone. The time of a buffer is that of its cheapest
+program, interpolated between some sizes. No bucket holds both a collective and a collective that
+needs its result: members of an interval are checked, and each kind is packed before the next kind
+is looked at, so no cycle arises. Fixed sizes, as in DDP and XLA, are tried as well; the rule with
+the fastest schedule wins.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import cast
@@ -37,32 +37,32 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy
 from collir.layout import LayoutError, Mesh
 from collir.synthesis.programs.strategies import TIE, SearchOptions, needs_search, search_programs
+from collir.synthesis.scheduling.memory import checked_simulation, fits_memory, has_collectives
 from collir.synthesis.scheduling.ordering import Steps, Work, work_of, write_in_order
-from collir.synthesis.scheduling.overlapping import checked, fits_memory, sends
 from collir.synthesis.scheduling.packing import kind_of, packed
 from collir.synthesis.searching import grouped_remarks
 
 MIB = 2**20
 SIZES_PER_DOUBLING = 2
-"""At how many sizes per factor of two the time of a buffer is looked up."""
+"""Number of sizes per factor of two for which the cheapest program of a buffer is searched."""
 
 Times = NDArray[np.float64]
 
 Rule = Callable[["Bucketable"], list[range]]
-"""What says which members of a group go together."""
+"""A function from the collectives of a kind to buckets: intervals of their order."""
 
 
 @dataclass(frozen=True)
 class Bucketable:
-    """Collectives of one kind, in the order in which their operands are there.
+    """Collectives of one kind that may share a buffer.
 
     Attributes:
-        ops: they.
-        sizes: bytes of each, on a device.
-        ready: when the operands of each are there; seconds.
-        needs: the last member before each whose result it needs; -1: none.
-        time: seconds of a buffer of so many bytes.
-        packing: seconds per byte of putting operands into a buffer.
+        ops: the collectives, ordered by the time their operands are ready.
+        sizes: bytes of each on a device.
+        ready: seconds at which the operands of each are ready.
+        needs: index of the last earlier collective whose result each needs; -1: none.
+        time: function from the bytes of a buffer to the seconds of its collective.
+        packing: seconds per byte to copy operands into a buffer.
     """
 
     ops: tuple[DistOp, ...]
@@ -78,64 +78,67 @@ class Bucketable:
 # ---------------------------------------------------------------------------------------------
 
 
-def by_size(size: int, first: int | None = None) -> Rule:
-    """Buckets that are closed once they have so many bytes; the first may have another size. So
-    does PyTorch's DistributedDataParallel, with 25 MiB and first 1 MiB."""
+def ddp_rule(size: int, first: int | None = None) -> Rule:
+    """Return a rule that closes a bucket once it has a number of bytes.
+
+    The first bucket may have another size. PyTorch's DistributedDataParallel works so, with 25 MiB
+    and a first bucket of 1 MiB.
+    """
 
     def rule(group: Bucketable) -> list[range]:
-        return list(_filled(group, size, size if first is None else first))
+        buckets: list[range] = []
+        start, held, limit = 0, 0, size if first is None else first
+        for index, added in enumerate(group.sizes):
+            if index > start and group.needs[index] >= start:
+                buckets.append(range(start, index))
+                start, held, limit = index, 0, size
+            held += added
+            if held >= limit:
+                buckets.append(range(start, index + 1))
+                start, held, limit = index + 1, 0, size
+        if start < len(group.sizes):
+            buckets.append(range(start, len(group.sizes)))
+        return buckets
 
     return rule
 
 
-def _filled(group: Bucketable, size: int, first: int) -> Iterator[range]:
-    start, held, most = 0, 0, first
-    for index, more in enumerate(group.sizes):
-        if index > start and group.needs[index] >= start:
-            yield range(start, index)
-            start, held, most = index, 0, size
-        held += more
-        if held >= most:
-            yield range(start, index + 1)
-            start, held, most = index + 1, 0, size
-    if start < len(group.sizes):
-        yield range(start, len(group.sizes))
+def xla_rule(size: int) -> Rule:
+    """Return a rule whose buckets of several members hold at most a number of bytes.
 
-
-def up_to(size: int) -> Rule:
-    """Buckets that hold at most so many bytes, but those of one member. So does XLA's combiner of
-    all_reduces, with 30 MiB."""
+    XLA's combiner of all_reduces works so, with 30 MiB.
+    """
 
     def rule(group: Bucketable) -> list[range]:
-        found: list[range] = []
+        buckets: list[range] = []
         start, held = 0, 0
-        for index, more in enumerate(group.sizes):
-            if index > start and (held + more > size or group.needs[index] >= start):
-                found.append(range(start, index))
+        for index, added in enumerate(group.sizes):
+            if index > start and (held + added > size or group.needs[index] >= start):
+                buckets.append(range(start, index))
                 start, held = index, 0
-            held += more
-        return [*found, range(start, len(group.sizes))]
+            held += added
+        return [*buckets, range(start, len(group.sizes))]
 
     return rule
 
 
-def earliest(group: Bucketable) -> list[range]:
-    """The buckets with which all members are done the earliest."""
+def earliest_buckets(group: Bucketable) -> list[range]:
+    """Return the buckets with which all members are done the earliest."""
     count = len(group.ops)
     ends: Times = np.array([0, *accumulate(group.sizes)], dtype=np.float64)
     grid = _grid(min(group.sizes), float(ends[-1]))
     times: Times = np.array([group.time(size) for size in grid])
     done = np.zeros(count + 1)
     cut = np.zeros(count + 1, dtype=np.int64)
-    lowest = list(accumulate(group.needs, max))  # no member before these is in one bucket with it
+    last_needed = list(accumulate(group.needs, max))
     for last in range(1, count + 1):
-        first = lowest[last - 1] + 1
+        first = last_needed[last - 1] + 1  # a bucket with the last member begins here at the lowest
         sizes = ends[last] - ends[first:last]
-        took = cast(Times, np.interp(sizes, grid, times))
-        took[: last - first - 1] += group.packing * sizes[: last - first - 1]
-        found = np.maximum(done[first:last], group.ready[last - 1]) + took
-        best = int(np.argmin(found))
-        done[last], cut[last] = found[best], first + best
+        durations = cast(Times, np.interp(sizes, grid, times))
+        durations[: last - first - 1] += group.packing * sizes[: last - first - 1]
+        finished = np.maximum(done[first:last], group.ready[last - 1]) + durations
+        best = int(np.argmin(finished))
+        done[last], cut[last] = finished[best], first + best
     buckets: list[range] = []
     last = count
     while last:
@@ -145,120 +148,135 @@ def earliest(group: Bucketable) -> list[range]:
 
 
 def _grid(smallest: float, largest: float) -> list[float]:
-    """Sizes from the smallest to the largest, each a factor apart."""
+    """Return sizes from the smallest to the largest in geometric steps."""
     steps = max(1, math.ceil(SIZES_PER_DOUBLING * math.log2(largest / smallest)))
     return [smallest * (largest / smallest) ** (n / steps) for n in range(steps)] + [largest]
 
 
 RULES: dict[str, Rule] = {
-    "earliest": earliest,
-    "ddp": by_size(25 * MIB, first=MIB),
-    "xla": up_to(30 * MIB),
+    "earliest": earliest_buckets,
+    "ddp": ddp_rule(25 * MIB, first=MIB),
+    "xla": xla_rule(30 * MIB),
 }
-"""The rules that have names."""
+"""The rules by their names."""
 
 # ---------------------------------------------------------------------------------------------
 # Functions
 # ---------------------------------------------------------------------------------------------
 
 
-def bucket(
-    module: ModuleOp, wanted: SearchOptions, rule: Rule | None = None
+def bucket_collectives(
+    module: ModuleOp, options: SearchOptions, rule: Rule | None = None
 ) -> list[tuple[FuncOp, str]]:
-    """Packs the collectives of every function by a rule, in place; without one by the best of
-    ``RULES``, where that pays.
+    """Pack the collectives of every function into buffers by a rule.
 
-    Returns: the functions that are not looked at, or not packed by a rule that was given, and why.
+    If no rule is given, the best of ``RULES`` is taken for each function, if any makes it faster.
+
+    Returns: the functions that the rule does not change although they have collectives, and why.
 
     Raises:
-        DiagnosticError: a mesh that is not on levels, a step without a cost, a function that needs
-            more memory than a device has; no function is changed then.
+        DiagnosticError: a mesh is not on levels, a step has no cost, or a function needs more
+            memory than a device has; no function is changed then.
     """
     with meshes_remembered():
-        sending = [one for one in functions_of(module) if sends(one)]
-        functions = [one for one in sending if not _wishes(one)]
-        kept = [(one, _WISHES) for one in sending if _wishes(one)]
+        sending = [function for function in functions_of(module) if has_collectives(function)]
+        functions = [function for function in sending if not _has_placeholder(function)]
+        kept = [(function, _PLACEHOLDER) for function in sending if _has_placeholder(function)]
         for function in functions:
-            checked(function, wanted.model)
+            checked_simulation(function, options.model)
         for function in functions:
             with grouped_remarks(function, f"buckets of @{function.sym_name.data}"):
-                if not _Bucketing(function, wanted).by(rule):
+                if not _Bucketing(function, options).pack(rule):
                     kept.append((function, _TOO_LARGE))
     return kept
 
 
-_WISHES = "its redistribute has no cost before decompose"
+_PLACEHOLDER = "its redistribute has no cost before decompose"
 _TOO_LARGE = "in the buckets of this rule it needs more memory than a device has"
 
 
 @dataclass
 class _Bucketing:
-    """What is done to one function."""
+    """The packing of one function.
+
+    Attributes:
+        known: cheapest programs of the collectives that were searched.
+    """
 
     function: FuncOp
-    wanted: SearchOptions
+    options: SearchOptions
     known: dict[Hashable, Steps] = field(default_factory=dict[Hashable, Steps])
 
-    def by(self, rule: Rule | None) -> bool:
-        """Packs by a rule, or by the best of all; False: what a rule gives fits into no device."""
-        chosen = self._best() if rule is None else rule
-        if chosen is not None:
-            if rule is not None and not self._fits(chosen):
-                return False
-            self._pack(self.function, chosen)
+    def pack(self, rule: Rule | None) -> bool:
+        """Pack the function by a rule, or by the best rule if None is given.
+
+        Returns: False if the rule is given and no device has the memory for its buckets.
+        """
+        if rule is None:
+            rule = self._best_rule()
+        elif not self._fits_packed(rule):
+            return False
+        if rule is not None:
+            self._pack(self.function, rule)
         return True
 
-    def _fits(self, rule: Rule) -> bool:
+    def _fits_packed(self, rule: Rule) -> bool:
         with scratch_copy(self.function) as copy:
             return not self._pack(copy, rule) or fits_memory(
-                simulate_function(copy, self.wanted.model)
+                simulate_function(copy, self.options.model)
             )
 
-    def _best(self) -> Rule | None:
-        """The rule that is the fastest on a schedule, and no slower as it is; None: none pays."""
-        now = self._time(self.function)
-        alone = simulate_function(self.function, self.wanted.model).time
-        best: Rule | None = None
-        for tried in RULES.values():
-            with scratch_copy(self.function) as copy:
-                if not self._pack(copy, tried):
-                    continue
-                time, as_it_is = self._time(copy), simulate_function(copy, self.wanted.model)
-                pays = time < now * (1 - TIE) and as_it_is.time <= alone * (1 + TIE)
-                if pays and fits_memory(as_it_is):
-                    now, best = time, tried
-        return best
+    def _best_rule(self) -> Rule | None:
+        """Return the rule with the fastest schedule, or None if no rule makes the function faster.
 
-    def _time(self, function: FuncOp) -> float:
-        """Seconds of a function whose collectives run by the cheapest programs, beside all else."""
+        A rule must not make the function slower as it is written, either.
+        """
+        best_time = self._scheduled_time(self.function)
+        written_time = simulate_function(self.function, self.options.model).time
+        best_rule: Rule | None = None
+        for rule in RULES.values():
+            with scratch_copy(self.function) as copy:
+                if not self._pack(copy, rule):
+                    continue
+                time = self._scheduled_time(copy)
+                written = simulate_function(copy, self.options.model)
+                faster = time < best_time * (1 - TIE) and written.time <= written_time * (1 + TIE)
+                if faster and fits_memory(written):
+                    best_time, best_rule = time, rule
+        return best_rule
+
+    def _scheduled_time(self, function: FuncOp) -> float:
+        """Return the seconds of a function scheduled with the cheapest programs."""
         return self._work(function).best()[0]
 
     def _work(self, function: FuncOp) -> Work:
         mesh = mesh_of(function)
-        return work_of(function, self.wanted.model, lambda op: self._steps(op, mesh))
+        return work_of(function, self.options.model, lambda op: self._steps(op, mesh))
 
     def _steps(self, op: DistOp, mesh: Mesh, factor: float = 1.0) -> Steps:
-        """The cheapest program for a collective, on values that many times as large."""
-        alike = (op.name, frozenset(op.properties.items()), op.operands[0].type, factor)
-        if alike not in self.known:
-            self.known[alike] = self._cheapest(op, mesh, factor)
-        return self.known[alike]
+        """Return the cheapest program for a collective on values ``factor`` times as large."""
+        key = (op.name, frozenset(op.properties.items()), op.operands[0].type, factor)
+        if key not in self.known:
+            self.known[key] = self._cheapest_program(op, mesh, factor)
+        return self.known[key]
 
-    def _cheapest(self, op: DistOp, mesh: Mesh, factor: float) -> Steps:
-        own = step_cost(collective_of(op, mesh).scaled(factor), self.wanted.model)
+    def _cheapest_program(self, op: DistOp, mesh: Mesh, factor: float) -> Steps:
+        single = step_cost(collective_of(op, mesh).scaled(factor), self.options.model)
         if not needs_search(op):
-            return (own,)
+            return (single,)
         try:
-            wanted = SearchOptions(self.wanted.model, seconds=self.wanted.seconds, scale=factor)
-            found = search_programs(op, wanted).candidates
+            options = SearchOptions(self.options.model, seconds=self.options.seconds, scale=factor)
+            candidates = search_programs(op, options).candidates
         except DiagnosticError:  # too many sub-axes to search
-            return (own,)
-        return found[0].costs if found and found[0].time < own.time else (own,)
+            return (single,)
+        if candidates and candidates[0].time < single.time:
+            return candidates[0].costs
+        return (single,)
 
     # --- packing ----------------------------------------------------------------------------
 
     def _pack(self, function: FuncOp, rule: Rule) -> bool:
-        """Puts collectives into buffers, kind by kind; whether there were any to."""
+        """Pack the collectives of a function kind by kind; return whether any were packed."""
         mesh = mesh_of(function)
         kinds: dict[Hashable, None] = {}
         for op in function.body.ops:
@@ -269,23 +287,23 @@ class _Bucketing:
             group = self._group(function, mesh, kind)
             buckets = [bucket for bucket in rule(group) if len(bucket) > 1] if group else []
             if group and buckets:
-                self._put(function, mesh, group, buckets)
+                self._pack_group(function, mesh, group, buckets)
                 changed = True
         return changed
 
     def _group(self, function: FuncOp, mesh: Mesh, kind: Hashable) -> Bucketable | None:
-        """The collectives of a kind; None if there are not several."""
+        """Return the collectives of a kind; None if there are fewer than two."""
         work = self._work(function)
         members = {
             op: number
-            for number, op in reversed(list(enumerate(work.ops)))  # the first of its steps
+            for number, op in reversed(list(enumerate(work.ops)))  # keeps the first step of an op
             if isinstance(op, DistOp) and kind_of(op, mesh) == kind
         }
         if len(members) < 2:
             return None
-        ready = _ready(work)
+        ready = _ready_times(work)
         order = sorted(members, key=lambda op: (ready[members[op]], members[op]))
-        sizes = tuple(_size(op, mesh) for op in order)
+        sizes = tuple(_local_bytes(op, mesh) for op in order)
         largest = order[sizes.index(max(sizes))]
 
         def time(size: float) -> float:
@@ -297,36 +315,38 @@ class _Bucketing:
             tuple(order),
             sizes,
             tuple(ready[members[op]] for op in order),
-            tuple(_needs(function, order)),
+            tuple(_last_needed(function, order)),
             time,
             2 / speed if speed else 0.0,
         )
 
-    def _put(
+    def _pack_group(
         self, function: FuncOp, mesh: Mesh, group: Bucketable, buckets: Sequence[range]
     ) -> None:
-        """Writes a collective on a buffer in the place of those in each bucket."""
+        """Replace the collectives of each bucket by one collective on a buffer."""
         block = function.body.block
         rank: dict[Operation, float] = {op: n for n, op in enumerate(block.ops)}
         for bucket in buckets:
             ops = [group.ops[index] for index in bucket]
             try:
-                before, whole, found = packed(mesh, ops)
+                packing, collective, unpackings = packed(mesh, ops)
             except LayoutError:  # more bytes than a tensor may have
                 continue
             last = max(ops, key=lambda op: rank[op])
-            place = max((rank.get(one, -1.0) for op in ops for one in _makers(op)), default=-1.0)
-            block.insert_ops_before([*before, whole], last)
-            rank[whole] = place + 0.5
-            for unpacking in found:
+            operands = (value for op in ops for value in op.operands)
+            makers = [value.owner for value in operands if isinstance(value.owner, Operation)]
+            ready = max((rank.get(maker, -1.0) for maker in makers), default=-1.0)
+            block.insert_ops_before([*packing, collective], last)
+            rank[collective] = ready + 0.5
+            for unpacking in unpackings:
                 op = unpacking.op
-                chain = unpacking.of(mesh, whole.results[0])
+                chain = unpacking.chain(mesh, collective.results[0])
                 block.insert_ops_before(chain.ops, last)
                 chain.value.name_hint = op.result.name_hint
                 for new in chain.ops:
                     new.location = op.location
                 op.result.replace_all_uses_with(chain.value)
-            for new in (*before, whole):
+            for new in (*packing, collective):
                 new.location = ops[0].location
             for op in ops:
                 rank.pop(op, None)
@@ -335,48 +355,46 @@ class _Bucketing:
         write_in_order(function, rank)
 
 
-def _wishes(function: FuncOp) -> bool:
-    """Whether there is a redistribution, of which it is not yet known what it does."""
+def _has_placeholder(function: FuncOp) -> bool:
+    """Return whether a function has a redistribution, whose steps are not known yet."""
     return any(map(is_placeholder, function.body.ops))
 
 
-def _makers(op: Operation) -> Iterator[Operation]:
-    """The operations that make the operands of one."""
-    yield from (one.owner for one in op.operands if isinstance(one.owner, Operation))
-
-
-def _size(op: DistOp, mesh: Mesh) -> int:
-    """The bytes of the larger side of a collective on a device."""
+def _local_bytes(op: DistOp, mesh: Mesh) -> int:
+    """Return the bytes on a device of the larger of operand and result of a collective."""
     return max(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.results[0]))
 
 
-def _ready(work: Work) -> list[float]:
-    """When the operands of all tasks are there, if what sends waits for nothing else."""
+def _ready_times(work: Work) -> list[float]:
+    """Return the seconds at which the operands of all tasks are ready.
+
+    Collectives wait for their operands only; computations also wait for each other.
+    """
     ends: list[float] = []
-    found: list[float] = []
+    ready_times: list[float] = []
     device = 0.0
     for task in work.tasks:
-        ready = max((ends[one] for one in task.after), default=0.0)
-        found.append(ready)
+        ready = max((ends[number] for number in task.after), default=0.0)
+        ready_times.append(ready)
         if task.waited:
             device = max(device, ready) + task.time
             ends.append(device)
         else:
             ends.append(ready + task.time)
-    return found
+    return ready_times
 
 
-def _needs(function: FuncOp, order: Sequence[DistOp]) -> Iterable[int]:
-    """For each of some operations the last one of them whose result it needs; -1: of none."""
+def _last_needed(function: FuncOp, order: Sequence[DistOp]) -> list[int]:
+    """Return, for each of some operations, the last one whose result it needs; -1: none."""
     place = {op: index for index, op in enumerate(order)}
-    needs: dict[SSAValue, int] = {}
-    found = [-1] * len(order)
+    last_behind: dict[SSAValue, int] = {}  # the last operation that each value depends on
+    needed = [-1] * len(order)
     for op in function.body.ops:
-        last = max((needs.get(one, -1) for one in op.operands), default=-1)
+        last = max((last_behind.get(value, -1) for value in op.operands), default=-1)
         index = place.get(op) if isinstance(op, DistOp) else None
         if index is not None:
-            found[index] = last
+            needed[index] = last
             last = max(last, index)
         for value in op.results:
-            needs[value] = last
-    return found
+            last_behind[value] = last
+    return needed

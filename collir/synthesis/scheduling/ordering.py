@@ -1,15 +1,15 @@
-"""In which order a function issues its steps, so that collectives run beside computations.
+"""The order in which a function issues its steps, so that collectives run beside computations.
 
-Every step is a task: a collective on the stream of its level, all else on that of the device, which
-waits for it. Of those that are ready to be sent the one with the longest way to the end goes first,
-and so does that of those which the device does itself (a list schedule, Graham 1966); or, before
-all others, those that let something be sent which takes longer than they do (Johnson's rule for two
-machines, 1954), such as packing. Tasks are taken to be alone for that.
+Every step is a task: a collective runs on the stream of its level, and every other step on the
+stream of the device, which waits for it. Of the collectives that are ready, and likewise of the
+other steps, the task with the longest path to the end goes first (a list schedule, Graham 1966).
+Alternatively, steps that enable a longer collective, such as packing, go before all others
+(Johnson's rule for two machines, 1954). These orders assume that each task runs alone.
 
-What is sent is issued when its stream is free; or ahead, if it is to start while the device is busy
-with its next step. A library that knows no streams sends all that is issued at once, and is late
-with the first: so the former is taken unless the latter is faster. Which order is the best, of
-these and the written one, says the schedule in which tasks share the machine.
+A collective is issued when its stream is free; or ahead, if it could start while the device is busy
+with its next step. A library without streams sends all issued collectives at once, so that the
+first one ends later: an order that issues ahead is taken only if it is faster. The orders and the
+written one are compared by a schedule in which tasks share the machine.
 """
 
 import heapq
@@ -31,31 +31,31 @@ from collir.ir.steps import steps_of
 from collir.layout import Mesh
 
 AS_FAST = 2e-3
-"""Orders whose times differ by less, as a part of them, are equally good."""
+"""Relative difference up to which the times of two orders count as equal."""
 
 Steps = Sequence[StepCost]
-"""What a collective does, one step after the other."""
+"""The costs of the steps that a collective runs, in order."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The steps of a function that take time, as tasks; in the order in which they are written.
+    """The steps of a function that take time, in the order in which they are written.
 
     Attributes:
-        ops: the operation of each.
-        tasks: what each does. Those before it are the ones it needs, and may be ``async``: only
-            what the device does itself is waited for.
+        ops: operation of each step.
+        tasks: task of each step. ``after`` has the steps whose results it needs; only steps of the
+            device, and collectives that cannot be ``async``, are waited for.
     """
 
     ops: tuple[Operation, ...]
     tasks: tuple[StepTask, ...]
 
     def best(self) -> tuple[float, list[int]]:
-        """The best order of all that are tried, and its seconds."""
+        """Return the seconds of the best order that was tried, and the order."""
         orders = [
-            list(_ListSchedule(self.tasks, first).order(ahead))
+            list(_ListSchedule(self.tasks, johnson).order(ahead))
             for ahead in (False, True)
-            for first in (False, True)
+            for johnson in (False, True)
         ]
         orders.append(list(range(len(self.tasks))))
         times = [self.time(order) for order in orders]
@@ -63,10 +63,12 @@ class Work:
         return times[number], orders[number]
 
     def time(self, order: Sequence[int]) -> float:
-        """Seconds of all tasks, issued in an order."""
+        """Return the seconds of all tasks issued in an order."""
         place = {number: index for index, number in enumerate(order)}
         tasks = [
-            StepTask(task.phases, task.stream, tuple(place[one] for one in task.after), task.waited)
+            StepTask(
+                task.phases, task.stream, tuple(place[number] for number in task.after), task.waited
+            )
             for task in (self.tasks[number] for number in order)
         ]
         return max((end for _, end in schedule(tasks)), default=0.0)
@@ -75,10 +77,10 @@ class Work:
 def work_of(
     function: FuncOp, model: CostModel, steps: Callable[[DistOp], Steps] | None = None
 ) -> Work:
-    """The steps of a function as tasks.
+    """Return the steps of a function as tasks.
 
     Args:
-        steps: what a collective does, in steps; without, the one that it is under the model.
+        steps: function from a collective to its steps; by default it is one step under the model.
 
     Raises:
         DiagnosticError: a collective without a cost, a computation on a device without a rate.
@@ -89,14 +91,14 @@ def work_of(
     last: dict[DistOp, tuple[int, ...]] = {}
     steps = steps or _as_written(mesh, model)
     for op, makers in steps_of(function.body.ops, mesh):
-        after = tuple(sorted({number for one in makers for number in last[one]}))
+        after = tuple(sorted({number for maker in makers for number in last[maker]}))
         if is_collective(op):
             waited = not op.kind.may_be_async
             for step in steps(op):
                 ops.append(op)
                 tasks.append(StepTask(sent_phases(step), stream_of(step.collective), after, waited))
                 after = (len(ops) - 1,)
-            last[op] = after  # what it needs itself, if no step of it takes time
+            last[op] = after  # the steps it needs, if no step of its own takes time
         else:
             does = local_phases(local_step(op, mesh, where), mesh.machine.device)
             ops.append(op)
@@ -106,7 +108,7 @@ def work_of(
 
 
 def _as_written(mesh: Mesh, model: CostModel) -> Callable[[DistOp], Steps]:
-    """Collectives as they are written; those that are alike are costed once."""
+    """Return a function from a collective to its step as written; equal ones are costed once."""
     known: dict[Hashable, Steps] = {}
 
     def steps(op: DistOp) -> Steps:
@@ -119,36 +121,41 @@ def _as_written(mesh: Mesh, model: CostModel) -> Callable[[DistOp], Steps]:
 
 
 class _ListSchedule:
-    """Tasks in the order in which they are issued, each as early as may be; with ``first``, by
-    Johnson's rule."""
+    """A list schedule of tasks: each is issued as early as possible, longest paths first.
 
-    def __init__(self, tasks: Sequence[StepTask], first: bool):
+    Attributes:
+        users: the tasks that need the result of each task.
+        priority: seconds of the longest path from the start of each task to the end; with
+            ``johnson``, tasks that enable a longer collective come before all others.
+    """
+
+    def __init__(self, tasks: Sequence[StepTask], johnson: bool):
         self.tasks = tasks
         self.users: list[list[int]] = [[] for _ in tasks]
         for number, task in enumerate(tasks):
-            for one in task.after:
-                self.users[one].append(number)
-        self.way = [0.0] * len(tasks)
+            for needed in task.after:
+                self.users[needed].append(number)
+        self.priority = [0.0] * len(tasks)
         for number in reversed(range(len(tasks))):
-            rest = max((self.way[user] for user in self.users[number]), default=0.0)
-            self.way[number] = tasks[number].time + rest
-        if first:
-            whole = math.fsum(task.time for task in tasks)
+            rest = max((self.priority[user] for user in self.users[number]), default=0.0)
+            self.priority[number] = tasks[number].time + rest
+        if johnson:
+            total = math.fsum(task.time for task in tasks)
             for number, task in enumerate(tasks):
                 users = (tasks[user] for user in self.users[number])
-                sent = max((one.time for one in users if not one.waited), default=0.0)
-                self.way[number] += whole if task.waited and task.time < sent else 0.0
+                longest = max((user.time for user in users if not user.waited), default=0.0)
+                self.priority[number] += total if task.waited and task.time < longest else 0.0
 
     def order(self, ahead: bool) -> Iterator[int]:
-        """The tasks; of equal ones those written first come first.
+        """Yield the tasks in the order in which they are issued; ties go to the written order.
 
         Args:
-            ahead: whether what starts while the device is busy is issued before.
+            ahead: whether a collective that starts while the device is busy is issued before that.
         """
         missing = [len(task.after) for task in self.tasks]
-        coming: list[tuple[float, int]] = []  # when their operands are there
-        waited: list[tuple[float, int]] = []  # those that are there, longest ways first
-        sending: dict[int, list[tuple[float, int]]] = {}  # and those of each stream
+        coming: list[tuple[float, int]] = []  # heap by the time at which operands are ready
+        waited: list[tuple[float, int]] = []  # ready tasks of the device, longest paths first
+        sending: dict[int, list[tuple[float, int]]] = {}  # ready collectives of each stream
         free: dict[int, float] = {}
         ends = [0.0] * len(self.tasks)
         now = 0.0
@@ -160,7 +167,7 @@ class _ListSchedule:
             for user in self.users[number]:
                 missing[user] -= 1
                 if not missing[user]:
-                    ready = max(ends[one] for one in self.tasks[user].after)
+                    ready = max(ends[needed] for needed in self.tasks[user].after)
                     heapq.heappush(coming, (ready, user))
 
         for number, task in enumerate(self.tasks):
@@ -171,7 +178,7 @@ class _ListSchedule:
                 _, number = heapq.heappop(coming)
                 task = self.tasks[number]
                 queue = waited if task.waited else sending.setdefault(task.stream, [])
-                heapq.heappush(queue, (-self.way[number], number))
+                heapq.heappush(queue, (-self.priority[number], number))
             until = now + self.tasks[waited[0][1]].time if waited and ahead else now
             while startable := [
                 queue
@@ -188,44 +195,43 @@ class _ListSchedule:
                 now = ends[number]
             else:
                 turns = [free[stream] for stream, queue in sending.items() if queue]
-                now = min([*turns, *(one for one, _ in coming[:1])], default=now)
+                now = min([*turns, *(ready for ready, _ in coming[:1])], default=now)
 
 
 def write_in_order(function: FuncOp, rank: Mapping[Operation, float]) -> None:
-    """Writes the operations of a function in the order of their ranks, but each behind its
-    operands, also where they were not. Those without a rank come right before the first that uses
-    them.
+    """Write the operations of a function in the order of their ranks, each behind its operands.
+
+    The operations need not stand behind their operands before. An operation without a rank comes
+    right before its first user.
     """
     block = function.body.block
     ops = list(block.ops)
-    at: dict[Operation, float] = {}
+    places: dict[Operation, float] = {}
     unused = max(rank.values(), default=0.0) + 1
     for op in reversed(_behind_operands(ops, [0.0] * len(ops))):
-        users = (at[use.operation] for value in op.results for use in value.uses)
-        at[op] = rank[op] if op in rank else min(users, default=unused)
-    at[ops[-1]] = math.inf  # the return
-    written = _behind_operands(ops, [at[op] for op in ops])
+        users = (places[use.operation] for value in op.results for use in value.uses)
+        places[op] = rank[op] if op in rank else min(users, default=unused)
+    places[ops[-1]] = math.inf  # the return
+    written = _behind_operands(ops, [places[op] for op in ops])
     for op in ops:
         block.detach_op(op)
     block.add_ops(written)
 
 
 def _behind_operands(ops: Sequence[Operation], ranks: Sequence[float]) -> list[Operation]:
-    """Operations by their ranks, of equal ones as they are, but each behind its operands."""
+    """Return operations sorted stably by their ranks, but each behind its operands."""
     place = {op: index for index, op in enumerate(ops)}
-    missing = [
-        len({one.owner for one in op.operands if isinstance(one.owner, Operation)}) for op in ops
-    ]
+    missing = [len({x.owner for x in op.operands if isinstance(x.owner, Operation)}) for op in ops]
     ready = [(ranks[index], index) for index, count in enumerate(missing) if not count]
     heapq.heapify(ready)
-    found: list[Operation] = []
+    ordered: list[Operation] = []
     while ready:
         _, index = heapq.heappop(ready)
-        found.append(ops[index])
+        ordered.append(ops[index])
         for user in {use.operation for value in ops[index].results for use in value.uses}:
             number = place[user]
             missing[number] -= 1
             if not missing[number]:
                 heapq.heappush(ready, (ranks[number], number))
-    assert len(found) == len(ops), "operations need each other"
-    return found
+    assert len(ordered) == len(ops), "operations need each other"
+    return ordered

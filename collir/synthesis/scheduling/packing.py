@@ -1,10 +1,9 @@
-"""Collectives of one kind as one, on a buffer in which their operands lie one behind the other.
+"""Packing of collectives of one kind into one collective on a buffer of all their operands.
 
-What a device holds of a value is a list of numbers, however the value is laid out. So every operand
-is viewed with a dimension for each sub-axis that shards it, one for the blocks that the collective
-exchanges, and one for all that is left of the dimensions; along the last one operands are put
-together, and results are cut apart. Where the blocks are those of the first dimension nothing but
-that moves.
+Every operand is viewed with a dimension for each sub-axis that shards it, one for the blocks that
+the collective exchanges, and one for the rest of its elements. Operands are concatenated along the
+last dimension, and results are cut out of it. If the blocks are those of the first dimension, the
+views move no data.
 """
 
 import math
@@ -22,9 +21,9 @@ from collir.synthesis.programs.build import Chain
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A part of a dimension: a sub-axis that shards it all the time, blocks that are exchanged, or
-    the rest."""
+class _DimPart:
+    """A part of a dimension: a sub-axis that shards it before and after, the blocks that are
+    exchanged, or the rest."""
 
     dim: int
     size: int
@@ -33,60 +32,69 @@ class _Part:
 
 
 def kind_of(op: DistOp, mesh: Mesh) -> Hashable:
-    """What collectives have in common that fit into one buffer; None: of none (a permute may send
-    each block elsewhere)."""
+    """Return a key that is equal for collectives that can share a buffer.
+
+    None stands for an operation that cannot share one: a permute may send each block elsewhere.
+    """
     if not op.kind.sends or op.kind.before is None or op.properties.keys() & {"algorithm", "async"}:
         return None
     x = dist_type(op.operands[0])
     front = tuple((part.axis, part.size) for part in _front(_parts(op, mesh), mesh))
-    # An all_to_all whose blocks change places in the order of the dimensions is another one.
-    turned = op.kind.exchanges and op.integer("source") > op.integer("target")
+    # An all_to_all from a later to an earlier dimension has its blocks in another order.
+    backwards = op.kind.exchanges and op.integer("source") > op.integer("target")
     axes = op.properties["axes"]
-    return op.name, axes, x.dtype, x.partial, x.reduction, x.root, front, turned
+    return op.name, axes, x.dtype, x.partial, x.reduction, x.root, front, backwards
 
 
 def packed(mesh: Mesh, ops: Sequence[DistOp]) -> tuple[list[Operation], DistOp, list["Unpacking"]]:
-    """One collective for several of one kind, on operands that are all there: the operations up to
-    it, itself, and how to get each result from it.
+    """Return one collective for several of one kind whose operands are all defined.
+
+    Returns: the operations that fill the buffer, the collective, and the cut of each result.
 
     Raises:
         LayoutError: the buffer is larger than a tensor may be.
     """
-    before: list[Operation] = []
+    packing: list[Operation] = []
     pieces: list[SSAValue] = []
     try:
         for op in ops:
             chain = Chain(mesh, op.operands[0])
-            before += _flat(chain, op)
+            _flatten(chain, op)
+            packing += chain.ops
             pieces.append(chain.value)
         last = len(dist_type(pieces[0]).dims) - 1
-        whole = Chain(mesh, pieces[0])
-        whole.then_of(pieces, "concat", dim=_int(last))
+        buffer = Chain(mesh, pieces[0])
+        buffer.then_of(pieces, "concat", dim=_int(last))
         first = ops[0]
-        whole.then(first.mnemonic, **_properties(first, mesh))
+        buffer.then(first.mnemonic, **_properties(first, mesh))
     except LayoutError:
-        for op in reversed(before):
+        for op in reversed(packing):
             op.erase()
         raise
-    found: list[Unpacking] = []
+    unpackings: list[Unpacking] = []
     start = 0
     for op, piece in zip(ops, pieces, strict=True):
-        found.append(Unpacking(op, start))
+        unpackings.append(Unpacking(op, start))
         start += dist_type(piece).dims[last].size
-    collective = whole.ops[-1]
+    collective = buffer.ops[-1]
     assert isinstance(collective, DistOp)
-    return [*before, *whole.ops[:-1]], collective, found
+    return [*packing, *buffer.ops[:-1]], collective, unpackings
 
 
 @dataclass(frozen=True)
 class Unpacking:
-    """A result in a buffer: the operation whose result it is, and where it starts."""
+    """A result in a buffer.
+
+    Attributes:
+        op: operation that had the result before packing.
+        start: index of its first element along the last dimension of the buffer.
+    """
 
     op: DistOp
     start: int
 
-    def of(self, mesh: Mesh, value: SSAValue) -> Chain:
-        """The operations that cut the result out of the buffer."""
+    def chain(self, mesh: Mesh, value: SSAValue) -> Chain:
+        """Return the operations that cut the result out of the buffer."""
         chain = Chain(mesh, value)
         parts = _parts(self.op, mesh)
         rests = [part for part in parts if not part.axis and not part.blocks]
@@ -103,46 +111,45 @@ class Unpacking:
         return chain
 
 
-def _parts(op: DistOp, mesh: Mesh) -> list[_Part]:
-    """The parts of all dimensions, in their order; blocks stand before the rest of theirs."""
+def _parts(op: DistOp, mesh: Mesh) -> list[_DimPart]:
+    """Return the parts of all dimensions in order; blocks stand before the rest of a dimension."""
     x, y = dist_type(op.operands[0]), dist_type(op.result)
     moved = op.over
     count = mesh.group_size(moved)
-    parts: list[_Part] = []
-    for dim, (have, want) in enumerate(zip(x.dims, y.dims, strict=True)):
-        held = [axis for axis in have.axes if axis not in moved]
-        rest = have.size
-        for axis in held:
+    parts: list[_DimPart] = []
+    for dim, (before, after) in enumerate(zip(x.dims, y.dims, strict=True)):
+        unchanged = [axis for axis in before.axes if axis not in moved]
+        rest = before.size
+        for axis in unchanged:
             rest //= mesh.by_name[axis].size
-            parts.append(_Part(dim, mesh.by_name[axis].size, axis))
-        if have.axes != want.axes:
+            parts.append(_DimPart(dim, mesh.by_name[axis].size, axis))
+        if before.axes != after.axes:
             rest //= count
-            parts.append(_Part(dim, count, blocks=True))
-        parts.append(_Part(dim, rest))
+            parts.append(_DimPart(dim, count, blocks=True))
+        parts.append(_DimPart(dim, rest))
     return parts
 
 
-def _front(parts: Sequence[_Part], mesh: Mesh) -> list[_Part]:
-    """The parts that come first in a buffer: sub-axes in the order of the mesh, then blocks."""
+def _front(parts: Sequence[_DimPart], mesh: Mesh) -> list[_DimPart]:
+    """Return the leading dimensions of a buffer: sub-axes in the order of the mesh, then blocks."""
     places = {axis: index for index, axis in enumerate(mesh.by_name)}
-    held = sorted((part for part in parts if part.axis), key=lambda part: places[part.axis])
-    return [*held, *(part for part in parts if part.blocks)]
+    axes = sorted((part for part in parts if part.axis), key=lambda part: places[part.axis])
+    return [*axes, *(part for part in parts if part.blocks)]
 
 
-def _flat(chain: Chain, op: DistOp) -> list[Operation]:
-    """Views an operand as it lies in a buffer."""
+def _flatten(chain: Chain, op: DistOp) -> None:
+    """Append the views that bring an operand to its shape in a buffer."""
     parts = _parts(op, chain.mesh)
     _reshape(chain, [part.size for part in parts])
     front = _front(parts, chain.mesh)
     rests = [part for part in parts if part not in front]
     _transpose(chain, [parts.index(part) for part in (*front, *rests)])
-    flat = math.prod(part.size for part in rests)
-    _reshape(chain, [*(part.size for part in front), flat])
-    return chain.ops
+    size = math.prod(part.size for part in rests)
+    _reshape(chain, [*(part.size for part in front), size])
 
 
 def _properties(op: DistOp, mesh: Mesh) -> dict[str, Attribute]:
-    """Those of a collective on a buffer."""
+    """Return the properties of a collective on a buffer."""
     properties: dict[str, Attribute] = {"axes": op.properties["axes"]}
     front = _front(_parts(op, mesh), mesh)
     blocks = [index for index, part in enumerate(front) if part.blocks]

@@ -16,8 +16,8 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.functions import meshes_of
 from collir.ir.progress import activity, passes_run
 from collir.layout import Mesh
-from collir.synthesis.placement.meshes import place
-from collir.synthesis.placement.placements import best_placements, functions_on
+from collir.synthesis.placement.meshes import functions_on, place
+from collir.synthesis.placement.placements import best_placements
 from collir.synthesis.placement.unplacing import unplaced_copy
 from collir.synthesis.programs.fusion import TIE, fuse
 from collir.synthesis.programs.strategies import SearchOptions, synthesised
@@ -124,7 +124,7 @@ class ExplainTarget(CostingTarget):
         if copied is None:
             return None
         copy, op = copied
-        found = best_placements(copy, op, self.cost_model(), 1, float(self.limit) or None).found
+        found = best_placements(copy, op, self.cost_model(), 1, float(self.limit) or None).best
         if not found or found[0].mesh.sub_axes == mesh.sub_axes:
             return None
         place(op, found[0].mesh)

@@ -10,10 +10,11 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.model import CostModel
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
-from collir.synthesis.placement.meshes import unplaced
-from collir.synthesis.placement.placements import Placement, Placements, best_placements
+from collir.synthesis.placement.meshes import unplaced_meshes
+from collir.synthesis.placement.placements import Placements, best_placements
+from collir.synthesis.placement.problem import Placement
 from collir.synthesis.placement.weights import weights_of
-from collir.synthesis.searching import searching
+from collir.synthesis.searching import search_workers
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import ratio_text, seconds_text, table
 
@@ -45,7 +46,7 @@ class PlacingTarget(CostingTarget):
         Raises:
             DiagnosticError: there is no such mesh, or a function has no cost.
         """
-        meshes = unplaced(module)
+        meshes = unplaced_meshes(module)
         if not meshes:
             raise DiagnosticError.at(
                 module,
@@ -54,7 +55,7 @@ class PlacingTarget(CostingTarget):
             )
         model = self.cost_model()
         weights = weights_of(self.weights, module)
-        with searching(self.workers):
+        with search_workers(self.workers):
             return [
                 best_placements(module, op, model, self.top, float(self.limit) or None, weights)
                 for op in meshes
@@ -94,13 +95,13 @@ class PlacementsJsonTarget(PlacingTarget):
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         model = self.cost_model()
-        rows = [_json(one, all_, model) for all_ in self.found(module) for one in all_.found]
+        rows = [_json(one, all_, model) for all_ in self.found(module) for one in all_.best]
         json.dump(rows, output, indent=2)
         output.write("\n")
 
 
 def _lines(placements: Placements, model: CostModel) -> list[str]:
-    first = placements.found[0] if placements.found else None
+    first = placements.best[0] if placements.best else None
     seen = ""
     if not placements.proven:
         seen = ", not all of them looked at in the time given"
@@ -122,7 +123,7 @@ def _lines(placements: Placements, model: CostModel) -> list[str]:
             ratio_text(one.time, first.time) if first.time else "",
             ratio_text(one.time, one.bound),
         ]
-        for one in placements.found
+        for one in placements.best
     ]
     return [title, *(f"  {line}" for line in table(head, rows, left=1))]
 

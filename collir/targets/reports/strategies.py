@@ -17,8 +17,8 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.layout.steps import ALL_REDUCE
-from collir.synthesis.p2.candidates import enumerated_within
-from collir.synthesis.p2.enumerate import Reading
+from collir.synthesis.p2.candidates import p2_candidates_within
+from collir.synthesis.p2.enumerate import RuleReading
 from collir.synthesis.programs.build import dims_of
 from collir.synthesis.programs.steps import Candidate, Step
 from collir.synthesis.programs.strategies import (
@@ -28,7 +28,7 @@ from collir.synthesis.programs.strategies import (
     placed_mesh,
     search_programs,
 )
-from collir.synthesis.searching import cut_off, gap_of, searching
+from collir.synthesis.searching import gap_of, remark_cut_off, search_workers
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.placements import ending
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
@@ -85,7 +85,7 @@ class StrategiesBase(CostingTarget):
     """Processes for a search that takes long."""
     size: int = 5
     """The largest number of steps, with `method=enumerate`."""
-    reading: str = Reading.MASTER_ALL_REDUCE.value
+    reading: str = RuleReading.MASTER_ALL_REDUCE.value
     """The reading of P²'s rules, with `method=enumerate`: `master-all-reduce`, `literal` or
     `no-master`."""
 
@@ -101,11 +101,11 @@ class StrategiesBase(CostingTarget):
             raise ValueError("memory, front and chunks are of method=shortest")
         if self.chunks > 1 and (self.memory or self.front):
             raise ValueError("memory and front are of steps on the whole value: leave out chunks")
-        plain = self.size == 5 and self.reading == Reading.MASTER_ALL_REDUCE
+        plain = self.size == 5 and self.reading == RuleReading.MASTER_ALL_REDUCE
         if self.method == "shortest" and not plain:
             raise ValueError("size and reading are of method=enumerate")
-        if self.reading not in list(Reading):
-            raise ValueError(f"reading is one of {', '.join(Reading)}, not '{self.reading}'")
+        if self.reading not in list(RuleReading):
+            raise ValueError(f"reading is one of {', '.join(RuleReading)}, not '{self.reading}'")
 
     def found(self, module: ModuleOp) -> list[Strategies]:
         """The candidates for every operation that can have others in its place.
@@ -115,7 +115,7 @@ class StrategiesBase(CostingTarget):
         """
         functions = functions_of(module)
         check_programs(functions, "has no cost", redistributions=True)
-        with meshes_remembered(), searching(self.workers):
+        with meshes_remembered(), search_workers(self.workers):
             return [
                 self._strategies(function.sym_name.data, op)
                 for function in functions
@@ -132,15 +132,15 @@ class StrategiesBase(CostingTarget):
         seconds = float(self.limit) if self.limit else None
         if self.method == "enumerate":
             assert baseline is not None
-            reading = Reading(self.reading)
-            listed, ended = enumerated_within(
+            reading = RuleReading(self.reading)
+            listed, ended = p2_candidates_within(
                 collective_of(op, mesh), model, self.size, reading, seconds
             )
             bound = baseline.shared_bound
             gap = 0.0
             if ended:
                 gap = gap_of(listed[0].time if listed else None, bound)
-                cut_off(op, f"programs of this {op.mnemonic}", ended, seconds, gap)
+                remark_cut_off(op, f"programs of this {op.mnemonic}", ended, seconds, gap)
             count = None if ended else len(listed)
             return Strategies(function, op, listed, count, baseline, bound, ended, gap)
         wanted = SearchOptions(

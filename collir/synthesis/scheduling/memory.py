@@ -1,0 +1,48 @@
+"""Functions to schedule: whether they have collectives, and whether a device has their memory."""
+
+import math
+
+from xdsl.dialects.func import FuncOp
+
+from collir.cost.model import CostModel
+from collir.cost.programs.simulation import Simulation, simulate_function
+from collir.dialects.operation import DistOp, is_collective
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.functions import check_programs
+from collir.synthesis.programs.strategies import placed_mesh
+
+
+def has_collectives(function: FuncOp) -> bool:
+    """Return whether a function has a collective."""
+    return any(map(is_collective, function.body.ops))
+
+
+def checked_simulation(function: FuncOp, model: CostModel) -> Simulation:
+    """Return the simulation of a function that has collectives.
+
+    Raises:
+        DiagnosticError: the mesh is not on levels, a step has no cost, or the function needs more
+            memory than a device has.
+    """
+    check_programs([function], "has no cost")
+    placed_mesh(next(op for op in function.body.ops if isinstance(op, DistOp)))
+    simulation = simulate_function(function, model)
+    if not fits_memory(simulation):
+        raise DiagnosticError.at(
+            function,
+            f"@{simulation.name} needs {simulation.peak / 1e6:.4g} MB on a device of "
+            f"@{simulation.mesh.machine.name}, which has {memory_of(simulation) / 1e6:.4g} MB: "
+            "shard what it holds over more sub-axes, or leave out passes before this one",
+        )
+    return simulation
+
+
+def fits_memory(simulation: Simulation) -> bool:
+    """Return whether a device has the memory for a simulated function."""
+    return simulation.peak <= memory_of(simulation)
+
+
+def memory_of(simulation: Simulation) -> float:
+    """Return the bytes of memory of a device; infinite, if they are not known."""
+    device = simulation.mesh.machine.device
+    return (device and device.memory) or math.inf
