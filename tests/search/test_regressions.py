@@ -143,12 +143,12 @@ def test_a_budget_gives_away_the_lowest_level_only(problem: Tree, seed: int, spe
         while not done:
             for report in [report for event in engine.wait(1.0) for report in event.reports]:
                 done |= report.state == "done"
-                depths = {depth for depth, _ in report.given}
+                depths = {depth for depth, _ in report.given_away}
                 assert len(depths) <= 1
                 for depth in depths:
                     assert report.kept is not None and report.kept.size
                     assert all(not level for i, level in enumerate_levels(report.kept) if i < depth)
-                waiting += [Task(depth, ([node],)) for depth, node in report.given]
+                waiting += [Task(depth, ([node],)) for depth, node in report.given_away]
 
 
 def enumerate_levels(task: Task) -> list[tuple[int, list[Any]]]:
@@ -162,7 +162,7 @@ def test_a_budget_of_one_divides_a_full_tree_from_the_top() -> None:
         enumerate(Heap(127), Solutions(), engine=engine, coordination=Budget(1), slice=1).total
         == 127
     )
-    given = [depth for report in engine.reports for depth, _ in report.given]
+    given = [depth for report in engine.reports for depth, _ in report.given_away]
     assert given[0] == 1
     assert Counter(given)[1] == 1
 

@@ -69,7 +69,7 @@ def _optimum(run: SearchRun) -> Optimum[Any]:
         if run.reason != "error":
             raise
         least = -math.inf  # the bound itself raised the error
-    rank = min(least, *(f.rank for f in run.state.found), known)
+    rank = min(least, *(f.rank for f in run.state.solutions), known)
     status: Status = "feasible" if solutions else "interrupted"
     if not run.reason:
         status = "optimal" if solutions else "infeasible"

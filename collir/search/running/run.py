@@ -189,7 +189,7 @@ class SearchRun:
     def solutions(self) -> tuple[Solution[Any], ...]:
         """Return the solutions found, best first."""
         problem = self.plan.problem
-        best = self.state.found
+        best = self.state.solutions
         if self._coordinator is not None and self._coordinator.unkept:
             best = sorted(best + self._coordinator.unkept, key=lambda solution: solution.rank)
         return tuple(
