@@ -110,9 +110,8 @@ def _dive(
             best = size + depth
             least = best + 1
             colour = colours[depth - 1, last] if depth > 0 else 0
-            _record(
-                answers, answer_count, candidates[depth], path, depth, size + depth - 1 + colour
-            )
+            bound = size + depth - 1 + colour
+            _record(answers, answer_count, candidates[depth], path, depth, bound)
             answer_count += 1
             if first_only:
                 depth = -1

@@ -115,11 +115,11 @@ def exception_text(error: BaseException, who: str = "a worker") -> str:
 class Report:
     """The work that a worker has done on a task since its last report of that task.
 
-    ``solutions`` are those since then, and ``total`` is the fold of an enumeration; ``given_away`` are nodes, as
-    (depth, node), that become tasks of their own; ``kept``, if not None, is the part of the task
-    that is left: if the worker is lost, that part is searched again. The state ``returned`` gives
-    back ``kept`` or, if that is None, the whole task. The state ``failed`` says that ``error`` was
-    raised: of the work since the last report, only solutions are reported.
+    ``total`` is the fold of an enumeration. ``given_away`` are nodes, as (depth, node), that become
+    tasks of their own. ``kept``, if not None, is the part of the task that is left: if the worker
+    is lost, that part is searched again. The state ``returned`` gives back ``kept`` or, if that is
+    None, the whole task. The state ``failed`` says that ``error`` was raised: of the work since the
+    last report, only solutions are reported.
     """
 
     ident: int
