@@ -74,7 +74,7 @@ def test_a_killed_rank_ends_the_job_and_leaves_a_checkpoint(rank: int, tmp_path:
 
 
 def names_the_lost_rank(job: "subprocess.Popen[str]", folder: Path, why: str) -> None:
-    """All ranks except the lost one report why they end."""
+    """Every rank except the lost one reports why it ends."""
     status, output = ended(job)
     assert status, output
     for rank in (0, 1, 3):

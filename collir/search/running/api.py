@@ -87,7 +87,7 @@ def decide(
 
     Args:
         problem: the problem to search.
-        target: the objective to reach or exceed; None: the target of the problem.
+        target: the objective that the solution must reach; None: the target of the problem.
         options: see ``Options``.
 
     Raises:
