@@ -35,25 +35,25 @@ def figures() -> Iterator[Figure]:
 
 def _against(program: Path, graph: Graph) -> Figure:
     problem, engine = MaxClique(graph, kernel=True), Threads(2)
-    given = written(problem)
-    ours: list[tuple[float, float, int]] = []
-    theirs: list[tuple[float, float, int]] = []
+    graph_text = written(problem)
+    runs: list[tuple[float, float, int]] = []
+    peers: list[tuple[float, float, int]] = []
     for _ in range(ROUNDS):
         begin, before = time.perf_counter(), own()
-        found = optimise(problem, engine=engine)
+        outcome = optimise(problem, engine=engine)
         seconds = own() - before
-        assert found.best is not None
-        ours.append((seconds, time.perf_counter() - begin, found.statistics.nodes))
+        assert outcome.best is not None
+        runs.append((seconds, time.perf_counter() - begin, outcome.statistics.nodes))
         answer = subprocess.run(
-            [str(program), "1", "2"], input=given, capture_output=True, text=True, check=True
+            [str(program), "1", "2"], input=graph_text, capture_output=True, text=True, check=True
         )
         size, visited, used, wall = answer.stdout.split()
-        assert int(size) == found.best.value
-        theirs.append((float(used), float(wall), int(visited)))
-    mine, other = min(ours), min(theirs)
+        assert int(size) == outcome.best.value
+        peers.append((float(used), float(wall), int(visited)))
+    run, peer = min(runs), min(peers)
     note = (
-        f"{text(mine[0])} and {mine[2]:,} nodes against {text(other[0])} and {other[2]:,} in C++; "
-        f"{text(min(wall for _, wall, _ in ours))} against "
-        f"{text(min(wall for _, wall, _ in theirs))} of wall clock time"
+        f"{text(run[0])} and {run[2]:,} nodes against {text(peer[0])} and {peer[2]:,} in C++; "
+        f"{text(min(wall for _, wall, _ in runs))} against "
+        f"{text(min(wall for _, wall, _ in peers))} of wall clock time"
     )
-    return ratio(f"parallel.clique.{graph.name}", mine[0] / other[0], AIM, note)
+    return ratio(f"parallel.clique.{graph.name}", run[0] / peer[0], AIM, note)

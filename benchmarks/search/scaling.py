@@ -141,7 +141,7 @@ def simulate(search: Search, workers: int, costs: Costs, shared: bool = True) ->
         Coordinator(plan, engine, Watch(Limits(), Interrupt()), state).run()
     finally:
         simulated_time(before)
-    values = [sign(problem) * solution.rank for solution in state.found]
+    values = [sign(problem) * solution.rank for solution in state.solutions]
     assert (state.total if plan.fold else values) == search.answer, (search.name, workers)
     busy = engine.busy / engine.now
     return Simulation(workers, state.counts.nodes, state.tasks, engine.now, busy)

@@ -112,10 +112,10 @@ class Simulated:
     def _charge(self, more: float = 0.0) -> None:
         """Add the time that the coordinator has worked since the last call."""
         seconds = own() - self._mark + more
-        taken = seconds * (2 if self._shared and self._running[0] else 1)
-        self._delay = seconds if taken > seconds else 0.0
-        self.now += taken
-        self.busy += taken
+        charged = seconds * (2 if self._shared and self._running[0] else 1)
+        self._delay = seconds if charged > seconds else 0.0
+        self.now += charged
+        self.busy += charged
         self._mark = own()
 
     def _at(self, when: float, worker: int, reports: list[Report] | None = None) -> None:
@@ -172,8 +172,8 @@ class Simulated:
             events.append(Event(index, reports))
         self._mark = own()
         for event in events:
-            given = sum(len(report.given) for report in event.reports)
-            self._charge(self._costs.reports_in.seconds(len(event.reports) + given))
+            given_away = sum(len(report.given_away) for report in event.reports)
+            self._charge(self._costs.reports_in.seconds(len(event.reports) + given_away))
         return events
 
     def stop(self) -> list[Event]:

@@ -30,18 +30,18 @@ class MaxClique(Problem[CliqueNode]):
         if kernel and find_spec("numba") is None:
             raise SearchError(_NO_NUMBA)
         order = sorted(range(graph.n), key=lambda v: (-graph.degrees[v], v))
-        everything = (1 << graph.n) - 1
+        vertices = (1 << graph.n) - 1
         self.graph = graph
         self.compiled = kernel
         self.order = order
         self.adjacent = graph.renumbered(order)
-        self.apart = tuple(everything ^ row ^ 1 << v for v, row in enumerate(self.adjacent))
+        self.apart = tuple(vertices ^ row ^ 1 << v for v, row in enumerate(self.adjacent))
 
     def root(self) -> CliqueNode:
         """Return the empty clique; its bound is the number of colours of the graph."""
-        everything = (1 << self.graph.n) - 1
-        colours = self.colours(everything)
-        return CliqueNode(0, everything, 0, colours[-1][1] if colours else 0)
+        vertices = (1 << self.graph.n) - 1
+        colours = self.colours(vertices)
+        return CliqueNode(0, vertices, 0, colours[-1][1] if colours else 0)
 
     def colours(self, candidates: int) -> list[tuple[int, int]]:
         """Return the candidates with their colours 1, 2, ...: colour by colour, lowest first."""

@@ -100,7 +100,7 @@ def _dive(
     candidates, order, colours, waiting, others, path, scratch = stack
     rows, words = candidates.shape
     best = np.int64(-1)
-    nodes, pruned, backtracks, deepest, depth, found, last = 0, 0, 0, 0, 0, 0, 0
+    nodes, pruned, backtracks, deepest, depth, answer_count, last = 0, 0, 0, 0, 0, 0, 0
     while True:
         # Visit the node at ``depth``.
         nodes += 1
@@ -110,8 +110,9 @@ def _dive(
             best = size + depth
             least = best + 1
             colour = colours[depth - 1, last] if depth > 0 else 0
-            _record(answers, found, candidates[depth], path, depth, size + depth - 1 + colour)
-            found += 1
+            bound = size + depth - 1 + colour
+            _record(answers, answer_count, candidates[depth], path, depth, bound)
+            answer_count += 1
             if first_only:
                 depth = -1
                 break
@@ -148,7 +149,7 @@ def _dive(
         depth += 1
         path[depth] = v
     counts[_NODES], counts[_PRUNED], counts[_BACKTRACKS] = nodes, pruned, backtracks
-    counts[_DEEPEST], counts[_DEPTH], counts[_FOUND] = deepest, depth, found
+    counts[_DEEPEST], counts[_DEPTH], counts[_FOUND] = deepest, depth, answer_count
 
 
 class _Space:
@@ -190,12 +191,12 @@ class CliqueKernel:
 
     def __init__(self, adjacent: tuple[int, ...], first_only: bool = False):
         n = len(adjacent)
-        everything = (1 << n) - 1
+        vertices = (1 << n) - 1
         self.words = max(1, (n + 63) // 64)
         self.rows_adjacent = adjacent
         self.first_only = first_only
         self.adjacent = self._rows(adjacent)
-        self.apart = self._rows(tuple(everything ^ row ^ 1 << v for v, row in enumerate(adjacent)))
+        self.apart = self._rows(tuple(vertices ^ row ^ 1 << v for v, row in enumerate(adjacent)))
         self.space = _Space(0, n, self.words)
         self(CliqueNode(0, 0, 0, 0), np.array([np.inf]), 1)  # compiles, or loads the compiled code
 
@@ -219,13 +220,13 @@ class CliqueKernel:
             space.answers,
             space.counts,
         )
-        nodes, pruned, backtracks, deepest, depth, found = map(int, space.counts)
+        nodes, pruned, backtracks, deepest, depth, answer_count = map(int, space.counts)
         return Dive(
             nodes,
             pruned,
             backtracks,
             deepest,
-            tuple(self._answer(node, index) for index in range(found)),
+            tuple(self._answer(node, index) for index in range(answer_count)),
             rest=tuple(self._rest(node, depth, float(cut[0]))),
         )
 

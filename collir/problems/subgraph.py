@@ -42,10 +42,10 @@ class SubgraphIsomorphism(Problem[Embedding]):
         self.graph = target
         self.induced = induced
         self.target = pattern.n
-        everything = (1 << target.n) - 1
+        vertices = (1 << target.n) - 1
         self.order = sorted(range(target.n), key=lambda v: (-target.degrees[v], v))
         self.adjacent = target.renumbered(self.order)
-        self.apart = tuple(everything ^ row ^ 1 << v for v, row in enumerate(self.adjacent))
+        self.apart = tuple(vertices ^ row ^ 1 << v for v, row in enumerate(self.adjacent))
 
     def root(self) -> Embedding:
         """Return the empty mapping; neighbours of sufficient degrees decide the domains."""

@@ -146,10 +146,10 @@ class _Reader:
         """Return the distances and the names of the cities."""
         for words in self.rows:
             self.end = words[0].position
-            key, given = _entry(words)
+            key, value = _entry(words)
             if key.text == "EOF":
                 break
-            self._take(key, given)
+            self._take(key, value)
         if not self.places:
             raise bad(
                 self.end, "there is nothing here; an instance begins with NAME, TYPE and so on"
@@ -167,7 +167,7 @@ class _Reader:
             self._check_angles()
         return self._distances(METRICS[metric]), self.names
 
-    def _take(self, key: Word, given: list[Word]) -> None:
+    def _take(self, key: Word, value: list[Word]) -> None:
         """Read an entry, or a section."""
         if key.text in self.places:
             place = self.places[key.text].line
@@ -176,7 +176,7 @@ class _Reader:
             )
         if key.text in KEYS:
             self.places[key.text] = key.position
-            self.entries[key.text] = given
+            self.entries[key.text] = value
             self._check_entry(key.text)
             return
         if key.text not in SECTIONS:
@@ -185,8 +185,8 @@ class _Reader:
                 f"did you mean {close[0]}?" if close else f"there is {', '.join(KEYS + SECTIONS)}"
             )
             raise bad(key.position, f"{key.shown} is nothing that is read of an instance; {hint}")
-        if given:
-            raise bad(given[0].position, f"{key.text} begins on a line of its own")
+        if value:
+            raise bad(value[0].position, f"{key.text} begins on a line of its own")
         self.places[key.text] = key.position
         if key.text == "EDGE_WEIGHT_SECTION":
             self._weights(key)
@@ -290,9 +290,9 @@ class _Reader:
         if kind == "ATSP":
             return
         for i, j in combinations(range(len(self.matrix)), 2):
-            there, back = self.matrix[i][j], self.matrix[j][i]
-            if there != back:
-                message = f"it is {there} from city {i + 1} to city {j + 1}, but {back} back"
+            forth, back = self.matrix[i][j], self.matrix[j][i]
+            if forth != back:
+                message = f"it is {forth} from city {i + 1} to city {j + 1}, but {back} back"
                 raise bad(
                     self._word("TYPE").position, f"{message}; TYPE ATSP is for such distances"
                 )

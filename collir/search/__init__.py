@@ -6,6 +6,7 @@
 220
 """
 
+from collir.search.core.checked import check
 from collir.search.core.coordination import (
     Budget,
     Coordination,
@@ -24,7 +25,6 @@ from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
 from collir.search.running.api import decide, k_best, optimise
 from collir.search.running.api import enumerate as enumerate
-from collir.search.running.checked import check
 from collir.search.running.options import Options
 from collir.search.running.profiling import recommend
 from collir.search.running.results import (

@@ -1,4 +1,4 @@
-"""Every application, divided in every way, against a plain search; its bounds and keys hold."""
+"""Every application, divided in every way, agrees with a plain search; bounds and keys hold."""
 
 from collections.abc import Callable
 from random import Random

@@ -1,4 +1,4 @@
-"""The greatest clique: known answers, networkx on random graphs, and the compiled search."""
+"""The greatest clique agrees with known answers, networkx, and the compiled search."""
 
 import importlib
 import pickle
@@ -95,7 +95,7 @@ def test_each_clique_is_one_node_and_bounds_hold(graph: Graph) -> None:
 
     def best(node: CliqueNode) -> int:
         bounds = [problem.bound(child) for child in problem.children(node)]
-        assert all(one >= other for one, other in pairwise(bounds))
+        assert all(a >= b for a, b in pairwise(bounds))
         value = max([problem.objective(node), *map(best, problem.children(node))])
         assert value <= problem.bound(node)
         return value
@@ -125,22 +125,22 @@ def compiled(problem: MaxClique, kind: Kind = "optimise") -> Kernel[CliqueNode]:
 
 
 def in_pieces(problem: MaxClique, limit: int) -> tuple[Found, list[Dive[CliqueNode]]]:
-    """An optimisation by dives of ``limit`` nodes, the rest taken in the order of a search."""
+    """Optimise by dives of ``limit`` nodes; the rests are searched in order."""
     kernel, cut = compiled(problem), np.array([np.inf])
-    found, dives, stack = Found(), list[Dive[CliqueNode]](), [problem.root()]
+    result, dives, stack = Found(), list[Dive[CliqueNode]](), [problem.root()]
     while stack:
         dive = kernel(stack.pop(), cut, limit)
         assert dive.nodes <= limit
         dives.append(dive)
-        found.nodes += dive.nodes
+        result.nodes += dive.nodes
         for value, node in dive.solutions:
-            assert found.value is None or value > found.value
+            assert result.value is None or value > result.value
             assert problem.objective(node) == value <= problem.bound(node)
-            found.value, found.node = value, node
+            result.value, result.node = value, node
             cut[0] = -(value + 1)
         for level in dive.rest:
             stack.extend(reversed(level))
-    return found, dives
+    return result, dives
 
 
 @numba
@@ -161,8 +161,8 @@ def test_the_kernel_visits_the_same_nodes(graph: Graph) -> None:
 def test_the_kernel_agrees_on_random_graphs(graph: Graph, limit: int, known: int) -> None:
     problem = MaxClique(graph, kernel=True)
     plain = plain_optimise(problem)
-    found, dives = in_pieces(problem, limit)
-    assert (found.value, found.node, found.nodes) == (plain.value, plain.node, plain.nodes)
+    result, dives = in_pieces(problem, limit)
+    assert (result.value, result.node, result.nodes) == (plain.value, plain.node, plain.nodes)
     assert all(dive.nodes == limit or dive.rest == () for dive in dives)
     plain = plain_optimise(problem, known)
     dive = compiled(problem)(problem.root(), np.array([-(known + 1.0)]), 1 << 62)
@@ -173,8 +173,8 @@ def test_the_kernel_agrees_on_random_graphs(graph: Graph, limit: int, known: int
 @numba
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 def test_a_kernel_that_stops_leaves_exactly_the_rest(limit: int) -> None:
-    found, dives = in_pieces(MaxClique(graphs.keller(4), kernel=True), limit)
-    assert (found.value, found.nodes) == (11, 13727)
+    result, dives = in_pieces(MaxClique(graphs.keller(4), kernel=True), limit)
+    assert (result.value, result.nodes) == (11, 13727)
     assert len(dives) >= 13727 / limit
 
 
@@ -203,7 +203,7 @@ def test_the_kernel_starts_anywhere_and_is_used_again() -> None:
 
 
 class _Below(MaxClique):
-    """The subtree of a node as a problem."""
+    """A problem whose root is a node of another problem."""
 
     def __init__(self, whole: MaxClique, start: CliqueNode):
         super().__init__(whole.graph)
@@ -223,7 +223,7 @@ def test_a_node_that_cannot_matter_is_not_visited() -> None:
 
 @numba
 def test_the_kernel_heeds_a_bound_that_falls_meanwhile() -> None:
-    """The whole search takes minutes; other threads run meanwhile."""
+    """Other threads run while a search of minutes runs."""
     problem = MaxClique(graphs.random(400, 0.75, 1), kernel=True)
     kernel, cut, dives = compiled(problem), np.array([np.inf]), list[Dive[CliqueNode]]()
     kernel(problem.root(), cut, 1)  # compiles

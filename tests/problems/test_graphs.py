@@ -1,4 +1,4 @@
-"""Graphs: the known sizes of the families, files there and back, and what is said of bad files."""
+"""Graphs: sizes of the families, round trips through files, and errors of bad files."""
 
 import importlib
 import re
@@ -49,7 +49,7 @@ def test_families_have_the_sizes_of_the_collections(graph: Graph, n: int, size: 
 
 
 def test_families_are_numbered_as_in_dimacs() -> None:
-    """Smaller neighbours of a vertex as the files list them."""
+    """Smaller neighbours of a vertex, as the files list them."""
     keller, hamming = graphs.keller(4), graphs.hamming(8, 4)
     lower = [w for v, w in keller.edges() if v == 55 - 1]
     assert keller.numbers(lower)[:14] == [1, 2, 3, 4, 5, 8, 12, 16, 20, 24, 25, 26, 27, 30]
@@ -181,9 +181,9 @@ def check(read: object, path: Path, content: str | bytes, place: str, message: s
     assert callable(read)
     with pytest.raises(DiagnosticError) as caught:
         read(path)
-    (found,) = caught.value.diagnostics
-    assert str(found.position) == f"{path}:{place}"
-    assert found.message.startswith(message)
+    (diagnostic,) = caught.value.diagnostics
+    assert str(diagnostic.position) == f"{path}:{place}"
+    assert diagnostic.message.startswith(message)
     assert str(caught.value).startswith(f"{path}:{place}: error: ")
 
 

@@ -1,4 +1,4 @@
-"""Knapsacks: against dynamic programming; what the bound promises; the reader and its errors."""
+"""Knapsacks agree with dynamic programming; the bound holds; the reader and its errors."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ CAPACITY = st.integers(0, 40)
 
 
 def by_table(items: Items, capacity: int) -> int:
-    """The greatest value: the best of each capacity, item by item."""
+    """Return the greatest value by dynamic programming over capacities."""
     best = [0] * (capacity + 1)
     for value, weight in items:
         for room in range(capacity, weight - 1, -1):
@@ -33,13 +33,13 @@ def knapsack(items: Items, capacity: int, dominance: bool = False) -> Knapsack:
 
 
 def subsets(items: Items, capacity: int) -> list[int]:
-    """The value of each set of items that fits, by trying all."""
-    found: list[int] = []
+    """Return the value of each set of items that fits, by brute force."""
+    values: list[int] = []
     for mask in range(1 << len(items)):
         chosen = [item for i, item in enumerate(items) if mask >> i & 1]
         if sum(w for _, w in chosen) <= capacity:
-            found.append(sum(v for v, _ in chosen))
-    return found
+            values.append(sum(v for v, _ in chosen))
+    return values
 
 
 @given(ITEMS, CAPACITY)

@@ -1,4 +1,4 @@
-"""Queens: the known numbers of ways, and that no way has two queens on a line."""
+"""Queens: the known numbers of ways, none of which has two queens on a line."""
 
 import pytest
 from plain_search import plain_decide, plain_enumerate, plain_optimise

@@ -1,4 +1,4 @@
-"""Numerical semigroups: how many there are of each genus, and that each is what it says."""
+"""Numerical semigroups: their numbers by genus, and the fields of each."""
 
 import pytest
 from plain_search import plain_decide, plain_enumerate
@@ -12,26 +12,26 @@ COUNTS = [1, 1, 2, 4, 7, 12, 23, 39, 67, 118, 204, 343, 592, 1001, 1693, 2857, 4
 
 
 def generated(generators: list[int], top: int) -> set[int]:
-    """The sums of generators up to ``top``, by their definition."""
-    found = {0}
+    """Return the sums of generators up to ``top``, by definition."""
+    sums = {0}
     for number in range(1, top + 1):
-        if any(number - g in found for g in generators):
-            found.add(number)
-    return found
+        if any(number - g in sums for g in generators):
+            sums.add(number)
+    return sums
 
 
 def all_semigroups(genus: int) -> list[Semigroup]:
     problem = NumericalSemigroups(genus)
     level = [problem.root()]
-    found: list[Semigroup] = []
+    semigroups: list[Semigroup] = []
     while level:
-        found += level
+        semigroups += level
         level = [child for node in level for child in problem.children(node)]
-    return found
+    return semigroups
 
 
 def closed_sets(genus: int) -> int:
-    """The sets of gaps of semigroups of a genus: all below 2 * genus, one by one."""
+    """Return the gap sets of all semigroups of a genus, by brute force below 2 * genus."""
     count = 0
     for gaps in range(1 << 2 * genus):
         if gaps.bit_count() != genus or gaps & 1:

@@ -1,4 +1,4 @@
-"""Embeddings of one graph in another: known numbers, and networkx on random graphs."""
+"""Embeddings agree with known numbers, and with networkx on random graphs."""
 
 import importlib
 import pickle
@@ -26,9 +26,9 @@ def some_graphs(draw: st.DrawFn, most: int) -> Graph:
 
 
 def embeddings(pattern: Graph, target: Graph, induced: bool) -> set[frozenset[tuple[int, int]]]:
-    """All embeddings as networkx finds them, as (pattern, target) vertices."""
+    """Return all embeddings by networkx, as (pattern, target) vertices."""
     if not pattern.n:
-        return {frozenset()}  # networkx has no embedding of nothing
+        return {frozenset()}  # networkx has no embedding of the empty graph
     if pattern.n > target.n:
         return set()
     other: list[Any] = []
@@ -36,24 +36,24 @@ def embeddings(pattern: Graph, target: Graph, induced: bool) -> set[frozenset[tu
         other.append(nx.empty_graph(graph.n))
         other[-1].add_edges_from(graph.edges())
     matcher = isomorphism.GraphMatcher(*other)
-    found = matcher.subgraph_isomorphisms_iter() if induced else (
+    mappings = matcher.subgraph_isomorphisms_iter() if induced else (
         matcher.subgraph_monomorphisms_iter()
     )  # fmt: skip
-    return {frozenset((p, t) for t, p in mapping.items()) for mapping in found}
+    return {frozenset((p, t) for t, p in mapping.items()) for mapping in mappings}
 
 
 def ours(problem: SubgraphIsomorphism) -> list[list[tuple[int, int]]]:
-    found: list[list[tuple[int, int]]] = []
+    solutions: list[list[tuple[int, int]]] = []
 
     def visit(node: Embedding) -> None:
         if problem.objective(node) is not None:
-            found.append(problem.show(node))
+            solutions.append(problem.show(node))
         for child in problem.children(node):
             assert problem.bound(child) <= problem.bound(node)
             visit(child)
 
     visit(problem.root())
-    return found
+    return solutions
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_known_numbers(pattern: Graph, target: Graph, induced: bool, count: int)
 @given(some_graphs(4), some_graphs(6), st.booleans())
 def test_networkx_finds_the_same_embeddings(pattern: Graph, target: Graph, induced: bool) -> None:
     problem = SubgraphIsomorphism(pattern, target, induced=induced)
-    found = [
+    actual = [
         frozenset((p - pattern.first, t - target.first) for p, t in shown)
         for shown in ours(problem)
     ]
     expected = embeddings(pattern, target, induced)
-    assert len(found) == len(expected) and set(found) == expected
+    assert len(actual) == len(expected) and set(actual) == expected
 
 
 @given(some_graphs(5), some_graphs(7), st.booleans())

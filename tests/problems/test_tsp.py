@@ -1,4 +1,4 @@
-"""Tours: against all permutations and Held and Karp's table, and what the bound promises."""
+"""Tours agree with all permutations and the table of Held and Karp; the bound holds."""
 
 from itertools import pairwise, permutations
 from random import Random
@@ -37,7 +37,7 @@ def by_permutations(matrix: Rows) -> int:
 
 
 def by_table(matrix: Rows) -> int:
-    """Held and Karp: the shortest way through each set of cities to each of them."""
+    """Return the shortest path through each set of cities to each of its cities (Held and Karp)."""
     n = len(matrix)
     shortest = {(1 << i, i): matrix[0][i] for i in range(1, n)}
     for visited in range(2, 1 << n, 2):
@@ -87,7 +87,7 @@ def test_the_bounds_hold(matrix: Rows) -> None:
         assert node.length <= problem.bound(node) <= best
         if value is not None:
             assert problem.bound(node) == value
-        # What is left to go depends on the key only.
+        # The length still to go depends only on the key.
         rest = best - problem.cost(node)
         assert ways.setdefault(problem.key(node), rest) == rest
         return best

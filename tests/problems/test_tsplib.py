@@ -1,4 +1,4 @@
-"""Files of TSPLIB: the formulas of distances, all forms of a matrix, and wrong files."""
+"""TSPLIB files: the distance formulas, all matrix formats, and wrong files."""
 
 from itertools import combinations, pairwise, permutations
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Unbalanced trees: the sizes that the benchmark publishes, and those of small trees otherwise."""
+"""Unbalanced trees: the published sizes, and small trees by a direct count."""
 
 import hashlib
 import math
@@ -17,7 +17,7 @@ Mean = Callable[[int], float]
 
 
 def measure(problem: UTS) -> tuple[int, int, int]:
-    """The nodes, the leaves and the height of a tree, without recursion."""
+    """Return the number of nodes and leaves and the height of a tree, without recursion."""
     nodes = leaves = height = 0
     stack = [problem.root()]
     while stack:
@@ -31,7 +31,7 @@ def measure(problem: UTS) -> tuple[int, int, int]:
 
 
 def size(digest: bytes, depth: int, mean: Mean) -> int:
-    """The nodes of a geometric tree, by the words of the benchmark."""
+    """Return the number of nodes of a geometric tree, by the text of the benchmark."""
     (random,) = struct.unpack(">I", digest[16:20])
     uniform = (random % 2**31) / 2**31
     expected = mean(depth)
@@ -87,7 +87,7 @@ def test_a_binomial_tree() -> None:
 
 
 def by_kernel(problem: UTS, limit: int) -> tuple[int, list[int]]:
-    """The nodes by the counting in one loop, stopped again and again, and those of each depth."""
+    """Count nodes by the one-loop kernel in many dives; return the totals and those by depth."""
     count = problem.kernel("enumerate", Nodes())
     by_depth = problem.kernel("enumerate", NodesByDepth())
     assert count is not None

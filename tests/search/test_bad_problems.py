@@ -1,4 +1,4 @@
-"""Problems and options that are wrong: an error that says so, and never a search without an end."""
+"""Wrong problems and options raise a clear error, and never lead to an endless search."""
 
 import itertools
 import math
@@ -44,7 +44,7 @@ def engine() -> Generator[Processes]:
 
 
 class Line(Problem[Any]):
-    """A root and some nodes below it in a row, with whatever is asked for."""
+    """A root and a row of nodes below it, with objectives, bounds and options as given."""
 
     def __init__(self, value: Any = 1, bound: Any = 10, length: float = 3):
         self.value, self.limit, self.length = value, bound, length
@@ -63,13 +63,13 @@ class Line(Problem[Any]):
 
 
 class Circle(Line):
-    """Five nodes, each the child of the one before."""
+    """Five nodes in a chain."""
 
     def children(self, node: int) -> list[int]:
         return [(node + 1) % 5]
 
 
-# Trees without an end.
+# Endless trees.
 
 
 def test_children_that_lead_in_a_circle_are_named() -> None:
@@ -104,7 +104,7 @@ def test_a_limit_of_the_depth_ends_a_tree_without_an_end() -> None:
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_limit_of_the_depth_ends_a_circle_at_any_depth(checked: bool) -> None:
-    """Walks of up to so many steps are a finite tree, though vertices come again."""
+    """Walks of limited length make a finite tree, although vertices repeat."""
     limit = 1500 if not checked else 20
     outcome = enumerate(Circle(), Nodes(), depth_limit=limit, check=checked)
     assert outcome.total == limit + 1
@@ -115,7 +115,7 @@ def test_a_check_of_a_tree_without_an_end_ends() -> None:
         check(Line(length=math.inf))
 
 
-# Objectives and bounds that are no numbers.
+# Objectives and bounds that are not numbers.
 
 NO_NUMBERS = ["abc", [1], 1j, math.nan, np.float64(math.nan)]
 MESSAGE = r"the (objective|bound) of 0 is"
@@ -174,7 +174,7 @@ def test_a_sense_that_is_none_is_an_error() -> None:
         decide(problem, target=1)
 
 
-# What a check finds.
+# Errors that a check finds.
 
 
 def test_a_check_names_a_bound_that_is_not_admissible() -> None:
@@ -197,7 +197,7 @@ def test_a_check_names_children_that_are_not_sorted_by_their_bounds() -> None:
 
 
 class Keyed(Tree):
-    """Leaves whose keys and costs are given."""
+    """Leaves with given keys and costs."""
 
     keys: dict[int, tuple[str, int]]
 
@@ -218,7 +218,7 @@ def test_a_check_names_a_key_that_two_different_states_have() -> None:
 
 
 class Restless(Line):
-    """Other children each time."""
+    """A node whose children differ from call to call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -239,11 +239,11 @@ def test_a_check_visits_every_node_once() -> None:
     assert check(Heap(500, 3), depth_limit=2) == 13
 
 
-# Nodes of every kind.
+# Nodes of every type.
 
 
 class Strange(Line):
-    """Nodes are what a function makes of numbers."""
+    """A tree whose nodes are the results of a function of numbers."""
 
     def __init__(self, make: Any, number: Any, size: int = 40):
         super().__init__()
@@ -321,7 +321,7 @@ def test_nodes_need_be_neither_hashable_nor_comparable(
 
 
 class Row(Strange):
-    """Each node has one child."""
+    """A chain of nodes."""
 
     def children(self, node: Any) -> Any:
         number = self.number(node) + 1
@@ -330,7 +330,7 @@ class Row(Strange):
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_nodes_that_have_no_single_truth_value_when_compared(checked: bool) -> None:
-    """Looking for circles does not fail for arrays."""
+    """The check for circles accepts arrays as nodes."""
     problem = Row(as_array, of_array, 30 if checked else 1500)
     assert enumerate(problem, Nodes(), check=checked).total == problem.size
 
@@ -352,11 +352,11 @@ def _size(node: bytes) -> int:
     return node[0]
 
 
-# Problems that raise, and that cannot travel.
+# Problems that raise errors, or cannot be pickled.
 
 
 class Raising(Line):
-    """Raises an exception at one place."""
+    """A problem that raises an exception at a given place."""
 
     def __init__(self, where: str):
         super().__init__(length=5)
@@ -391,7 +391,7 @@ class Raising(Line):
 
 @pytest.mark.parametrize("where", ["root", "children", "second child", "objective", "bound"])
 def test_what_a_problem_raises_is_passed_on(engine: Processes, where: str) -> None:
-    """As it is in this process; from a worker, its text. The engine is of use afterwards."""
+    """The exception is raised itself, or as text from a worker; the engine stays usable."""
     for order in ORDERS:
         for place in (Local(1), Local(3), Threads(2)):
             with pytest.raises(ZeroDivisionError, match=f"no {where}"):
@@ -402,7 +402,7 @@ def test_what_a_problem_raises_is_passed_on(engine: Processes, where: str) -> No
 
 
 class Locked(Line):
-    """Holds what cannot be pickled."""
+    """A problem that cannot be pickled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -410,7 +410,7 @@ class Locked(Line):
 
 
 class LockedNodes(Line):
-    """Nodes hold what cannot be pickled."""
+    """A problem whose nodes cannot be pickled."""
 
     def root(self) -> Any:
         return [threading.Lock()]
@@ -420,7 +420,7 @@ class LockedNodes(Line):
 
 
 class LockedChildren(LockedNodes):
-    """Nodes hold what cannot be pickled, but for the root."""
+    """A problem whose nodes, except the root, cannot be pickled."""
 
     def root(self) -> Any:
         return 0
@@ -524,7 +524,7 @@ def test_other_arguments_that_are_wrong_are_refused() -> None:
 
 
 class NanCost(Walks):
-    """A cost that is no number."""
+    """A problem whose cost is not a number."""
 
     def cost(self, node: Walk) -> Any:
         return math.nan
@@ -537,7 +537,7 @@ def test_a_cost_that_is_no_number_is_named() -> None:
 
 
 class Costless(Line):
-    """A key and no cost."""
+    """A problem with a key and no cost."""
 
     def key(self, node: int) -> int:
         return node
@@ -555,7 +555,7 @@ def test_a_problem_that_gives_nothing_says_so() -> None:
 
 
 class Drawn(Line):
-    """Notes how many children were drawn."""
+    """A tree that counts the generated children."""
 
     def __init__(self) -> None:
         super().__init__(bound=math.inf)

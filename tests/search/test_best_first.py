@@ -1,4 +1,4 @@
-"""Best-first search, states with keys, and the k best: against dynamic programming."""
+"""Best-first search, keys and the k best solutions agree with dynamic programming."""
 
 from collections.abc import Generator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -58,7 +58,7 @@ ORDERS: list[Order] = ["depth-first", "best-first"]
 
 @dataclass
 class Pool:
-    """Engines that live as long as the tests of this file."""
+    """Yield engines that all tests of this file share."""
 
     processes: Processes
     threads: Threads
@@ -68,7 +68,7 @@ class Pool:
 @pytest.fixture(scope="module")
 def pool() -> Generator[Pool]:
     with Processes(2) as processes:
-        assert optimise(Heap(9), engine=processes).best  # before there are threads
+        assert optimise(Heap(9), engine=processes).best  # before threads are started
         with ThreadPoolExecutor(3) as executor:
             yield Pool(processes, Threads(3), executor)
 
@@ -128,7 +128,7 @@ def test_the_shortest_walk_is_found_by_processes_threads_and_executors(
 
 
 def test_futures_remember_the_states_that_were_reached(pool: Pool) -> None:
-    """A circle that takes longer than one future runs is gone around once, not for ever."""
+    """A circle that takes longer than a future runs is passed once, not for ever."""
     problem = SlowWalks({i: [((i + 1) % 60, (1,))] for i in range(60)}, -1)
     outcome = optimise(problem, engine=pool.executor, workers=2, time_limit=3)
     assert outcome.status == "infeasible"
@@ -262,7 +262,7 @@ def test_alone_best_first_visits_no_node_whose_bound_is_worse_than_the_optimum(
 
 
 def test_a_star_reaches_each_state_of_a_grid_once_at_most() -> None:
-    """A grid with an exact bound is searched along shortest walks only."""
+    """With an exact bound, a grid is searched along shortest walks only."""
     side = 12
     edges = {
         y * side + x: [
@@ -279,7 +279,7 @@ def test_a_star_reaches_each_state_of_a_grid_once_at_most() -> None:
 
 
 def test_a_best_first_search_for_several_walks_keeps_walks_apart() -> None:
-    """Two walks of one cost are two solutions, even where they have met before."""
+    """Two walks of equal cost are two solutions, even if they have met before."""
     edges = {0: [(1, (1,)), (2, (1,))], 1: [(3, (1,))], 2: [(3, (1,))], 3: [(4, (0,))]}
     for order in ORDERS:
         outcome = k_best(BoundedWalks(edges, 4), 3, order=order)

@@ -1,4 +1,4 @@
-"""Every division of work on every engine returns what a plain recursive search returns."""
+"""Every division of work on every engine gives the answer of a plain recursive search."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -58,7 +58,7 @@ SEEDS = st.integers(0, 2**16)
 
 @dataclass
 class Pool:
-    """Engines that live as long as the tests of this file."""
+    """Yield engines that all tests of this file share."""
 
     processes: dict[int, Processes]
     threads: Threads
@@ -69,7 +69,7 @@ class Pool:
 @pytest.fixture(scope="module")
 def pool() -> Generator[Pool]:
     with Processes(2) as two, Processes(3) as three:
-        for engine in (two, three):  # before there are threads, so that they may be forked
+        for engine in (two, three):  # before threads are started, so that they may be forked
             assert optimise(Heap(9), engine=engine, coordination=Budget(1)).best
         process_pool = ProcessPoolExecutor(2, get_context("spawn"))
         with ThreadPoolExecutor(3) as thread_pool, process_pool:
@@ -78,7 +78,7 @@ def pool() -> Generator[Pool]:
 
 @st.composite
 def plans(draw: st.DrawFn) -> Options:
-    """How to search: any division, order and slice."""
+    """Options of a search: any division, order and slice."""
     order: Order = draw(st.sampled_from(["depth-first", "best-first"]))
     return Options(
         coordination=draw(st.sampled_from(COORDINATIONS)),
@@ -89,12 +89,12 @@ def plans(draw: st.DrawFn) -> Options:
 
 @st.composite
 def here(draw: st.DrawFn) -> Engine:
-    """Workers in this process: one, few or more than there are nodes."""
+    """Workers in this process: one, a few, or more than there are nodes."""
     return Local(draw(st.sampled_from([1, 2, 3, 5, 40])), draw(SEEDS))
 
 
 def agrees(problem: Problem[Any], kind: int, options: Options) -> None:
-    """Searches in one of four ways and compares with the plain search."""
+    """Run one of four kinds of search, and compare it with the plain search."""
     with within(60):
         if kind == 0:
             agrees_on_best(problem, options)
@@ -107,13 +107,13 @@ def agrees(problem: Problem[Any], kind: int, options: Options) -> None:
 
 
 def values_of(problem: Problem[Any]) -> list[Number]:
-    """All objectives, best first."""
+    """Return all objectives, best first."""
     values = plain_enumerate(problem).values.elements()
     return sorted(values, reverse=problem.sense == "max")
 
 
 def proven(problem: Problem[Any], outcome: Optimum[Any]) -> None:
-    """What must hold of every finished search."""
+    """Check the properties of every finished search."""
     assert outcome.statistics.reason == ""
     assert [problem.objective(s.node) for s in outcome.solutions] == [
         s.value for s in outcome.solutions
@@ -299,7 +299,7 @@ def test_alone_it_takes_the_nodes_that_a_plain_search_takes(problem: Tree) -> No
 def test_the_inner_loop_of_branch_and_bound_does_what_the_general_one_does(
     problem: Tree, coordination: Coordination, seed: int, step: int
 ) -> None:
-    """A search with a profile takes the general one; all that it counts is the same."""
+    """A search with a profile uses the general loop, whose counts are the same."""
     plain, general = (
         optimise(
             problem,
@@ -319,7 +319,7 @@ def test_the_inner_loop_of_branch_and_bound_does_what_the_general_one_does(
 
 
 def ordered(problem: Tree, depth: int, engine: Engine, step: int | None) -> None:
-    """The node, not only its value, is that of the sequential search."""
+    """The node, not only its value, is the one that the sequential search finds."""
     options = Options(engine=engine, coordination=Ordered(depth), slice=step)
     with within(60):
         best = plain_optimise(problem)

@@ -1,4 +1,4 @@
-"""Engines: one serves many searches, says what it is, and lets go of all it holds."""
+"""Engines serve many searches, report their names, and free their resources."""
 
 import itertools
 import multiprocessing
@@ -50,7 +50,7 @@ DIVIDED: list[Coordination] = [DepthBounded(3), StackStealing(), Budget(1), Budg
 
 
 def four_ways(options: Options) -> None:
-    """Every kind of search, on a tree whose answers are known."""
+    """Run every kind of search on a tree with known answers."""
     problem = Heap(300, 3)
     for coordination in DIVIDED:
         options["coordination"] = coordination
@@ -95,7 +95,7 @@ def test_an_executor_stays_open() -> None:
 
 
 class Inline(Executor):
-    """Runs what it is given at once."""
+    """An executor that runs its calls at once."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -117,7 +117,7 @@ def test_the_names_of_engines() -> None:
 
 
 def test_a_short_search_starts_no_processes() -> None:
-    """By itself, the engine is this process, until the search has taken some time."""
+    """The default engine is this process until the search has taken some time."""
     statistics = optimise(Heap(50), workers=2).statistics
     assert statistics.engine == "local"
 
@@ -143,7 +143,7 @@ def test_more_workers_than_nodes() -> None:
 
 
 def test_turns_are_the_same_for_the_same_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With slices of so many nodes nothing depends on time: whether a clock is fast or slow."""
+    """With slices of a fixed number of nodes, the speed of the clock does not matter."""
     seen: set[str] = set()
     for tick in (1e-7, 1e-3):
         clock = itertools.count()
@@ -180,7 +180,7 @@ def test_seeds_make_a_difference() -> None:
 
 
 def test_a_search_in_a_thread_of_its_own() -> None:
-    """Where signals cannot be taken, a search does without."""
+    """A search runs without signals where they cannot be caught."""
     results: list[int] = []
 
     def search() -> None:
@@ -195,14 +195,14 @@ def test_a_search_in_a_thread_of_its_own() -> None:
 
 
 def test_two_engines_at_the_same_time() -> None:
-    with Processes(2) as one, Processes(1) as two:
+    with Processes(2) as first, Processes(1) as second:
         for _ in range(3):
-            four_ways(Options(engine=one))
-            four_ways(Options(engine=two))
+            four_ways(Options(engine=first))
+            four_ways(Options(engine=second))
 
 
 class Nested(Heap):
-    """To expand a node takes a search of its own."""
+    """A problem that runs another search to expand a node."""
 
     def objective(self, node: int) -> int:
         outcome = optimise(Heap(node + 1))
@@ -231,7 +231,7 @@ def test_a_problem_of_many_megabytes_travels() -> None:
 
 
 def test_a_search_that_is_cut_off_leaves_nothing_for_the_next_one() -> None:
-    """Late reports of a search that was stopped are not taken for those of the next."""
+    """Late reports of a stopped search do not count for the next search."""
     with Processes(3) as engine:
         for turn in range(8):
             cut = optimise(Endless(), engine=engine, coordination=Budget(1), node_limit=200 + turn)
@@ -243,7 +243,7 @@ def test_a_search_that_is_cut_off_leaves_nothing_for_the_next_one() -> None:
 
 
 def test_workers_at_a_long_node_are_not_waited_for_long() -> None:
-    """When the others have the answer, or a limit is reached, they are replaced."""
+    """Stuck workers are replaced when other workers have the answer, or at a limit."""
     with Processes(2) as engine:
         started = time.monotonic()
         outcome = optimise(Heap(9, seconds=20), engine=engine, time_limit=0.3)
@@ -274,7 +274,7 @@ def test_an_executor_whose_process_dies_is_a_clear_error() -> None:
 
 
 def test_a_worker_that_is_given_a_task_tells_of_it_all_once() -> None:
-    """The reports of a task add up, whatever the slices."""
+    """The reports of a task add up for every size of slice."""
     for step in (1, 2, 7, None):
         plan = Plan(Heap(100), "enumerate", fold=Nodes(), slice=step, every=0.0)
         engine = Local(1)
@@ -295,7 +295,7 @@ def test_a_worker_that_is_given_a_task_tells_of_it_all_once() -> None:
 
 
 def test_states_with_keys_are_kept_apart_by_search() -> None:
-    """What was reached in one search is not known in the next on the same engine."""
+    """States reached in a search do not count in the next search on the same engine."""
     problem = Walks({0: [(1, (1,))], 1: [(0, (0,)), (2, (0,))]}, 2)
     with Processes(2) as processes:
         for engine in (processes, Local(2), Threads(2)):
@@ -306,7 +306,7 @@ def test_states_with_keys_are_kept_apart_by_search() -> None:
 
 @pytest.mark.parametrize("make", [lambda: Local(2), lambda: Threads(2), lambda: Processes(2)])
 def test_an_engine_is_at_one_search_at_a_time(make: Any) -> None:
-    """Another thread that asks for it meanwhile is told so; both totals would be wrong."""
+    """Another thread that uses a busy engine gets an error, since both totals would be wrong."""
     engine = make()
     errors: list[SearchError] = []
     began = threading.Event()
@@ -344,7 +344,7 @@ def test_an_engine_of_no_workers_is_refused() -> None:
 
 
 class NoKernel(Heap):
-    """Cannot make its kernel."""
+    """A problem whose kernel cannot be made."""
 
     def kernel(self, kind: Any, fold: object) -> Any:
         raise ValueError("kernel broken")

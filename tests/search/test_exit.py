@@ -1,4 +1,4 @@
-"""No search leaves a process behind, however it ends; an interrupt ends it with the best so far."""
+"""No search leaves a process behind; an interrupt ends it with the best solution so far."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ print(found.status, found.statistics.reason, found.best.value, found.bound, flus
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent does not."""
+    """Return whether a process runs and is no zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -37,12 +37,12 @@ def alive(pid: int) -> bool:
 
 
 def processes(folder: Path) -> set[int]:
-    """The processes that have expanded a node of the problem, by the files they leave."""
+    """Return the processes that have expanded a node, by the files that they leave."""
     return {int(mark.name) for mark in folder.iterdir()}
 
 
 def until(condition: Callable[[], object], seconds: float) -> bool:
-    """Waits for something, up to so long; whether it came."""
+    """Wait for a condition up to a deadline; return whether it became true."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -53,7 +53,7 @@ def until(condition: Callable[[], object], seconds: float) -> bool:
 
 @contextmanager
 def running(script: str, folder: Path) -> Generator[subprocess.Popen[str]]:
-    """A Python process that runs a script, in a group of its own; all that is left is killed."""
+    """A Python process that runs a script in its own process group, which is killed at the end."""
     command = [sys.executable, "-c", START + script, str(folder)]
     process = subprocess.Popen(
         command,
@@ -76,13 +76,13 @@ def running(script: str, folder: Path) -> Generator[subprocess.Popen[str]]:
 
 
 def gone(process: subprocess.Popen[str], folder: Path) -> None:
-    """No process that has searched is left."""
+    """Check that no searching process is left."""
     workers = processes(folder) - {process.pid}
     assert until(lambda: not any(map(alive, workers)), 5), "workers are left behind"
 
 
 def start_of_search(process: subprocess.Popen[str], folder: Path, least: int) -> None:
-    """Waits until so many processes search."""
+    """Wait until ``least`` processes search."""
     searching = until(lambda: len(processes(folder)) >= least or process.poll() is not None, 60)
     assert searching and process.poll() is None
     time.sleep(0.3)
@@ -102,7 +102,7 @@ BEST_FIRST = "found = optimise(Endless(folder), workers=2, engine='processes', o
 def test_an_interrupt_returns_the_best_so_far(
     tmp_path: Path, script: str, searching: int, group: bool
 ) -> None:
-    """With its status, the reason and a bound, and no worker is left."""
+    """The outcome has its status, reason and bound, and no worker is left."""
     with running(script + TELL, tmp_path) as process:
         start_of_search(process, tmp_path, searching)
         if group:
@@ -161,7 +161,7 @@ def test_workers_end_when_their_parent_is_killed(
 
 
 def test_workers_that_wait_for_their_parent_to_read_end_when_it_is_killed(tmp_path: Path) -> None:
-    """A parent that is stopped reads nothing: its workers are in the middle of long messages."""
+    """A stopped parent reads nothing, so its workers are in the middle of long messages."""
     script = """
 optimise(
     Endless(folder, padding=300_000), engine='processes', workers=3, coordination=Budget(1),
@@ -227,7 +227,7 @@ for pid in engine.pids:
 
 
 def test_a_second_interrupt_is_an_exception_and_leaves_nobody(tmp_path: Path) -> None:
-    """While the first one waits for a node that takes long."""
+    """A second interrupt arrives while the first waits for a slow node."""
     script = """
 class Slow(Endless):
     def children(self, node):
@@ -248,7 +248,7 @@ optimise(Slow(folder), workers=2, engine='processes', coordination=DepthBounded(
 
 
 def test_a_search_in_a_process_that_ignores_interrupts_is_not_interrupted(tmp_path: Path) -> None:
-    """As under nohup: the signal stays ignored."""
+    """An ignored signal stays ignored, as under nohup."""
     script = """
 import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""An exception of the problem loses neither the best so far nor the checkpoint."""
+"""An exception of the problem loses neither the best solution so far nor the checkpoint."""
 
 import pickle
 from collections.abc import Generator, Iterator
@@ -68,7 +68,7 @@ class Failing(Problem[int]):
         self.tree, self.node, self.where = tree, node, where
         self.sense, self.sorted_by_bound = tree.sense, tree.sorted_by_bound
         self.values: list[Number] = []
-        """The objectives that were asked for."""
+        """The objectives that were computed."""
 
     def __repr__(self) -> str:
         return f"Failing({self.tree}, {self.node}, {self.where!r})"
@@ -121,12 +121,12 @@ def crews(draw: st.DrawFn) -> Engine:
 
 
 def best_of(problem: Failing, k: int) -> list[Number]:
-    """The best of the values that were looked at."""
+    """Return the best of the computed values."""
     return sorted(problem.values, reverse=problem.sense == "max")[:k]
 
 
 def gone_on_with(problem: Failing, path: Path, options: Options) -> Options:
-    """Options for going on, with a problem that raises nothing any more."""
+    """Return options to resume with a problem that no longer raises."""
     problem.where = "nowhere"
     order = options.get("order", "depth-first")
     return Options(resume=path, order=order, coordination=options.get("coordination"))
@@ -143,7 +143,7 @@ def test_the_best_so_far_and_the_checkpoint_are_kept(
     try:
         with within(60):
             k_best(problem, k, **options)
-        return  # the node was not asked
+        return  # the failing node was not reached
     except ValueError as error:
         known = cast(Optimum[int], so_far(error))
     assert [solution.value for solution in known.solutions] == best_of(problem, k)
@@ -181,7 +181,7 @@ def test_no_node_is_counted_twice_after_an_exception(
 
 
 class Broken(Heap):
-    """Node 300 has no children, but an exception; where ``mended`` is, it has."""
+    """A tree whose node 300 raises an exception unless ``mended`` exists."""
 
     mended: Path
 
@@ -207,7 +207,7 @@ def processes() -> Generator[Processes]:
 def test_workers_elsewhere_tell_what_they_found_before_the_exception(
     processes: Processes, tmp_path: Path, place: str, coordination: Coordination
 ) -> None:
-    """The error is named, a checkpoint stands, and the engine is of use afterwards."""
+    """The error is named, a checkpoint is written, and the engine stays usable."""
     engine: Engine = {"processes": processes, "threads": Threads(2), "local": Local(2)}[place]
     problem, path = Broken(600), tmp_path / "search"
     problem.mended = tmp_path / "mended"
@@ -234,7 +234,7 @@ def test_an_exception_before_the_search_has_no_outcome(tmp_path: Path) -> None:
 
 
 def test_checkpoints_are_written_as_often_as_asked(tmp_path: Path) -> None:
-    """Even of a search in this process, which a long pause between reports would keep from it."""
+    """The checkpoint is current, even in this process with long pauses between reports."""
     path = tmp_path / "search"
     written: list[int] = []
 

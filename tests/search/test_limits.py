@@ -1,4 +1,4 @@
-"""Limits, signals aside: the best so far with a bound that holds; checkpoints, and going on."""
+"""Limits return the best solution so far with a valid bound; checkpoints are resumed."""
 
 import math
 import os
@@ -64,7 +64,7 @@ def engine() -> Generator[Processes]:
 
 
 def holds(problem: Problem[Any], outcome: Optimum[Any], best: float | None) -> None:
-    """The optimum lies between the best so far and the bound."""
+    """Check that the optimum lies between the best solution so far and the bound."""
     up = 1 if problem.sense == "max" else -1
     bound = outcome.bound
     if outcome.status in ("optimal", "infeasible"):
@@ -177,7 +177,7 @@ def test_a_limit_of_no_memory_ends_at_once() -> None:
 
 
 def test_a_limit_of_time_holds_though_every_node_takes_long() -> None:
-    """A few nodes at most are visited after it."""
+    """At most a few nodes are visited after the limit."""
     outcome = enumerate(Heap(300, seconds=0.1), Nodes(), time_limit=0.15)
     assert outcome.status == "interrupted" and outcome.total <= 6
 
@@ -199,7 +199,7 @@ def test_a_decision_cut_off_is_no_decision() -> None:
 
 @st.composite
 def places(draw: st.DrawFn) -> Options:
-    """Where and how a part of a search runs."""
+    """Options of a part of a search."""
     workers, seed = draw(st.sampled_from([1, 2, 5])), draw(st.integers(0, 99))
     return Options(
         engine=Local(workers, seed),
@@ -246,7 +246,7 @@ def test_the_best_are_the_best_when_searched_for_in_parts(
     k: int,
     orders: list[Order],
 ) -> None:
-    """Even if the order of the search changes from part to part."""
+    """A resumed search is exact even if the order changes from part to part."""
     path = tmp_path / "search"
     path.unlink(missing_ok=True)
     values = sorted(plain_enumerate(problem).values.elements(), reverse=problem.sense == "max")[:k]
@@ -295,7 +295,7 @@ def test_an_ordered_search_in_parts_returns_the_same_node(
 
 
 def test_a_search_goes_on_elsewhere(engine: Processes, tmp_path: Path) -> None:
-    """Begun alone, gone on with by threads and processes, ended alone: exact each time."""
+    """A search that changes its engine from part to part is exact."""
     path = tmp_path / "search"
     problem = Heap(6000, 3)
     chance = random.Random(4)
@@ -321,7 +321,7 @@ def test_a_search_goes_on_elsewhere(engine: Processes, tmp_path: Path) -> None:
 
 
 def test_a_limit_of_nodes_is_of_each_part(tmp_path: Path) -> None:
-    """As a limit of time is: those visited before the checkpoint are not among them."""
+    """A node limit counts the nodes after the checkpoint only, as a time limit does."""
     path = tmp_path / "search"
     first = enumerate(Heap(1000), Nodes(), node_limit=100, checkpoint=path)
     assert first.total == 100
@@ -330,7 +330,7 @@ def test_a_limit_of_nodes_is_of_each_part(tmp_path: Path) -> None:
 
 
 class Failing(Heap):
-    """Expanding a node fails, once: a file says whether it has."""
+    """A problem whose expansion of a node fails once, as noted in a file."""
 
     mark: Path
 
@@ -352,7 +352,7 @@ class Failing(Heap):
 def test_a_checkpoint_left_by_a_search_that_failed_counts_nothing_twice(
     tmp_path: Path, name: Any
 ) -> None:
-    """If it leaves any, what is counted and what is left to do belong together."""
+    """If a checkpoint is left, its counts match its open tasks."""
     path = tmp_path / "search"
     failing = Failing(1500, seconds=0.0008)
     failing.mark = tmp_path / "mark"
@@ -363,7 +363,7 @@ def test_a_checkpoint_left_by_a_search_that_failed_counts_nothing_twice(
 
 
 class Other(Heap):
-    """Another problem."""
+    """A different problem."""
 
 
 def test_a_checkpoint_of_another_search_is_refused(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_a_finished_search_leaves_no_checkpoint(tmp_path: Path) -> None:
 
 
 class Caching(Heap):
-    """Remembers what it has computed, as a functools.cached_property would."""
+    """A problem that caches a value, as functools.cached_property does."""
 
     def objective(self, node: int) -> int:
         vars(self).setdefault("cache", {})[node] = super().objective(node)
@@ -436,7 +436,7 @@ class Caching(Heap):
 
 
 def test_a_problem_that_remembers_things_can_be_gone_on_with(tmp_path: Path) -> None:
-    """What a problem has cached does not make it another one."""
+    """Cached values do not change the identity of a problem."""
     path = tmp_path / "search"
     problem = Caching(300)
     optimise(problem, node_limit=20, checkpoint=path)
@@ -460,7 +460,7 @@ else:
 
 
 def test_a_problem_with_sets_can_be_gone_on_with_in_another_process(tmp_path: Path) -> None:
-    """The order in which Python keeps a set of texts differs from process to process."""
+    """The order of a set of strings differs from process to process."""
     support = Path(__file__).parent.parent / "support"
     output = ""
     for seed, part in (("1", "begin"), ("2", "end")):
@@ -476,7 +476,7 @@ def test_a_problem_with_sets_can_be_gone_on_with_in_another_process(tmp_path: Pa
 
 
 class CountAbove(Fold[int]):
-    """How many objectives are above a value."""
+    """A fold that counts the objectives above a value."""
 
     def __init__(self, least: int):
         self.least = least
@@ -492,7 +492,7 @@ class CountAbove(Fold[int]):
 
 
 def test_a_checkpoint_of_another_fold_is_refused(tmp_path: Path) -> None:
-    """A fold of the same class with another value counts something else."""
+    """A fold of the same class with another value has another identity."""
     path = tmp_path / "search"
     enumerate(Heap(300), CountAbove(10**9), node_limit=50, checkpoint=path)
     with pytest.raises(SearchError, match="another search"):

@@ -1,4 +1,4 @@
-"""A worker that is killed changes no answer: what it had not reported is searched again, once."""
+"""A killed worker changes no answer: its unreported work is searched again, exactly once."""
 
 import os
 import signal
@@ -50,7 +50,7 @@ def engine() -> Generator[Processes]:
 
 
 def by_depth(size: int) -> list[int]:
-    """The nodes at each depth of a full binary tree."""
+    """Return the number of nodes at each depth of a full binary tree."""
     depths = Counter((node + 1).bit_length() - 1 for node in range(size))
     return [depths[depth] for depth in range(len(depths))]
 
@@ -72,7 +72,7 @@ def test_every_node_is_counted_once_though_two_workers_die(
 def test_the_best_are_found_once_though_workers_die_at_them(
     engine: Processes, tmp_path: Path, coordination: Coordination, order: Order
 ) -> None:
-    """A worker dies at the best node, before it can tell of it, and another at the second best."""
+    """One worker dies at the best node before reporting it, another at the second best."""
     problem = Deadly(SIZE, (), tmp_path)
     ranked = sorted(range(SIZE), key=problem.objective, reverse=True)
     problem.nodes = frozenset(ranked[:2])
@@ -88,9 +88,9 @@ def test_the_best_are_found_once_though_workers_die_at_them(
 def test_a_worker_that_dies_right_after_it_told_the_optimum(
     engine: Processes, tmp_path: Path, step: int | None
 ) -> None:
-    """Others prune by what it found; so must what it found be known."""
+    """A solution by which other workers prune must have been reported."""
     problem = Deadly(SIZE, (), tmp_path)
-    best = max(range(SIZE // 2), key=problem.objective)  # it has children, which are next
+    best = max(range(SIZE // 2), key=problem.objective)  # its children are visited next
     for deadly in ([best], [2 * best + 1], [best, 2 * best + 1]):
         for coordination in (Budget(1), Sequential(), Ordered(2)):
             for mark in tmp_path.iterdir():
@@ -134,7 +134,7 @@ def test_an_ordered_search_returns_the_same_node_though_workers_die(
     "coordination", [Sequential(), Budget(1), DepthBounded(9), Ordered(1)], ids=str
 )
 def test_a_task_that_kills_its_worker_each_time_is_an_error(coordination: Coordination) -> None:
-    """It names a node of the task; the engine can be used again."""
+    """The error names a node of the task; the engine stays usable."""
     with Processes(2) as engine, within(60):
         with pytest.raises(SearchError, match=r"lost.*begins at \d+"):
             enumerate(Deadly(SIZE, [33], None), engine=engine, coordination=coordination)
@@ -148,7 +148,7 @@ def test_a_root_that_kills_every_worker_is_an_error_that_names_it() -> None:
 
 @contextmanager
 def killing(engine: Processes, times: int, pause: float) -> Generator[None]:
-    """Kills one worker after the other meanwhile."""
+    """Kill one worker after the other during a search."""
     done = threading.Event()
 
     def kill() -> None:
@@ -179,7 +179,7 @@ def test_every_node_is_counted_once_though_workers_are_killed_from_outside(
 
 
 def test_a_long_task_that_goes_on_is_not_blamed_for_workers_killed_from_outside() -> None:
-    """Between the losses it got further each time: it does not kill its workers."""
+    """A task that gets further between losses is not blamed for them."""
     problem = Heap(4000, seconds=0.0005)
     with Processes(1) as engine, within(90), killing(engine, 3, 0.7):
         outcome = enumerate(problem, Nodes(), engine=engine, coordination=Sequential())
@@ -197,11 +197,11 @@ def test_workers_killed_between_two_searches_are_replaced(engine: Processes) -> 
 
 
 def test_a_lost_worker_in_turn_is_replaced_and_counted() -> None:
-    """Losses are in the statistics; work that was lost is not."""
+    """The statistics count losses, but not the lost work."""
     lost = 0
     for seed in range(30):
         engine = Local(4, seed, loss=0.005)
-        with suppress(SearchError):  # three may be lost with one task
+        with suppress(SearchError):  # three workers may be lost with one task
             outcome = enumerate(Heap(300), Nodes(), engine=engine, coordination=Budget(1), slice=1)
             assert outcome.total == outcome.statistics.nodes == 300
             lost += outcome.statistics.lost
@@ -209,7 +209,7 @@ def test_a_lost_worker_in_turn_is_replaced_and_counted() -> None:
 
 
 def test_tasks_that_waited_behind_others_are_not_blamed(tmp_path: Path) -> None:
-    """Seven nodes kill a worker once each; no task has killed three."""
+    """Seven nodes kill a worker once each, but no task kills three."""
     problem = Deadly(SIZE, range(251, 265, 2), tmp_path)
     with Processes(1) as engine, within(60):
         outcome = enumerate(problem, Nodes(), engine=engine, coordination=DepthBounded(50))
@@ -217,6 +217,6 @@ def test_tasks_that_waited_behind_others_are_not_blamed(tmp_path: Path) -> None:
 
 
 def test_the_task_that_kills_its_worker_is_the_one_that_is_named() -> None:
-    """Each node is a task of its own here, and many are given at once."""
+    """Each node is a task, and many tasks are given at once."""
     with Processes(1) as engine, within(60), pytest.raises(SearchError, match=r"begins at 350\b"):
         enumerate(Deadly(SIZE, [350], None), engine=engine, coordination=DepthBounded(50))

@@ -1,4 +1,4 @@
-"""Searches on the ranks of MPI: what they find, and what becomes of them when something happens."""
+"""Searches on the ranks of MPI: their answers, and their ends after errors and losses."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ pytest.importorskip("mpi4py", exc_type=ImportError)
 
 SCRIPT = Path(__file__).parent.parent / "support" / "search_ranks.py"
 HANG = 100.0
-"""Seconds after which a launch is taken to hang."""
+"""Seconds after which a launch counts as hanging."""
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -30,7 +30,7 @@ def test_finds_what_plain_searches_find_and_survives_errors_and_limits(
 
 
 def launch(what: str, folder: Path, *more: str) -> "subprocess.Popen[str]":
-    """Starts the script on four ranks."""
+    """Start the script on four ranks."""
     return subprocess.Popen(
         [find("mpiexec"), "-n", "4", sys.executable, str(SCRIPT), what, str(folder), *more],
         stdout=subprocess.PIPE,
@@ -43,7 +43,7 @@ def launch(what: str, folder: Path, *more: str) -> "subprocess.Popen[str]":
 def wait_for(
     folder: Path, job: "subprocess.Popen[str]", name: str = "checkpoint", count: int = 1
 ) -> None:
-    """Waits until so many files of a name are there."""
+    """Wait until ``count`` files match a pattern."""
     end = time.monotonic() + HANG
     while len(list(folder.glob(name))) < count:
         assert job.poll() is None, job.communicate()
@@ -52,7 +52,7 @@ def wait_for(
 
 
 def ended(job: "subprocess.Popen[str]") -> tuple[int, str]:
-    """The status of a job, and what it wrote."""
+    """Return the status and the output of a job."""
     try:
         output, _ = job.communicate(timeout=HANG)
     finally:
@@ -74,7 +74,7 @@ def test_a_killed_rank_ends_the_job_and_leaves_a_checkpoint(rank: int, tmp_path:
 
 
 def names_the_lost_rank(job: "subprocess.Popen[str]", folder: Path, why: str) -> None:
-    """All ranks but the lost one say why they end."""
+    """Every rank except the lost one reports why it ends."""
     status, output = ended(job)
     assert status, output
     for rank in (0, 1, 3):
@@ -104,13 +104,13 @@ cd {folder}
 touch ended-$PMI_RANK
 sleep 100
 """
-"""A shell that outlives its rank, so that the launcher does not end the others."""
+"""A shell that outlives its rank, so that the launcher does not end the other ranks."""
 
 
-@pytest.mark.slow  # on a busy computer MPICH itself was seen to crash
+@pytest.mark.slow  # MPICH itself may crash on a busy machine
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_killed_on_another_machine_is_named_by_the_others(rank: int, tmp_path: Path) -> None:
-    """MPI raises an error in some call, and crashes if it is asked for that rank again."""
+    """MPI raises an error in a call, and crashes at the next call that involves that rank."""
     launcher = find("mpiexec")
     options = subprocess.run([launcher, "-help"], capture_output=True, text=True, timeout=HANG)
     if "-disable-auto-cleanup" not in options.stdout + options.stderr:
@@ -145,7 +145,7 @@ def test_a_rank_killed_on_another_machine_is_named_by_the_others(rank: int, tmp_
 
 def test_an_interrupt_returns_what_was_found_on_all_ranks(tmp_path: Path) -> None:
     job = launch("interrupted", tmp_path)
-    wait_for(tmp_path, job, "[0-9]*", count=3)  # the fourth hands out work
+    wait_for(tmp_path, job, "[0-9]*", count=3)  # the fourth rank hands out work
     job.send_signal(signal.SIGINT)
     status, output = ended(job)
     assert status == 0, output
@@ -183,7 +183,7 @@ def test_knows_whether_it_is_one_of_several_ranks(
 
 
 def test_the_command_has_one_answer_and_one_error(tmp_path: Path) -> None:
-    """Rank 0 speaks for all, also of what went wrong."""
+    """Rank 0 prints the answer or the error for all ranks."""
     graph = Path(__file__).parents[2] / "examples" / "search" / "johnson8-4-4.clq"
 
     def say(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -194,9 +194,9 @@ def test_the_command_has_one_answer_and_one_error(tmp_path: Path) -> None:
             command, capture_output=True, text=True, timeout=HANG, stdin=subprocess.DEVNULL
         )
 
-    found = say(str(graph))
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.count("optimal: 14") == found.stdout.count("(mpi, 2 workers)") == 1
+    completed = say(str(graph))
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.count("optimal: 14") == completed.stdout.count("(mpi, 2 workers)") == 1
     missing = say(str(tmp_path / "none.clq"))
     assert missing.returncode == 1
     assert missing.stderr.count("error: cannot read") == 1

@@ -1,4 +1,4 @@
-"""Who is given which task: the deepest of its own, or else the one nearest the root of all."""
+"""Order of the pool: a worker's own deepest task, else the task nearest the root."""
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,7 @@ STEPS = st.one_of(
 def test_the_pool_gives_what_a_plain_list_gives(
     steps: list[tuple[str, int, int | None]], by_maker: bool
 ) -> None:
-    """Tasks that were taken are forgotten in between."""
+    """The pool agrees with a plain list while taken tasks are dropped."""
     pool = Pool(lambda task: (task.depth,), by_maker)
     plain: list[tuple[int, int, int | None]] = []  # number, depth, maker
     for number, (what, value, maker) in enumerate(steps):

@@ -1,4 +1,4 @@
-"""Profiles add up, at whatever depth a task began; what they recommend; how progress is shown."""
+"""Profiles add up for tasks at any depth; recommendations; the progress line."""
 
 import io
 import json
@@ -31,7 +31,7 @@ WAYS: list[Coordination] = [DepthBounded(3), StackStealing(), Budget(2), Ordered
 
 
 def adds_up(outcome: Outcome) -> None:
-    """The sums over depths are the totals, and tasks have all nodes."""
+    """The sums over depths and over tasks are the totals."""
     profile, statistics = outcome.profile, outcome.statistics
     assert profile is not None
     assert sum(profile.nodes) == statistics.nodes
@@ -53,7 +53,7 @@ def test_sums_over_depths_are_the_totals(way: Coordination) -> None:
 
 
 class Uneven(Problem[int]):
-    """A wide tree, one of whose subtrees has nearly everything."""
+    """A wide tree with one subtree that has nearly all nodes."""
 
     def root(self) -> int:
         return 0

@@ -1,4 +1,4 @@
-"""Mistakes once made, in YewPar (Archibald et al.) and here: each has a test named after it."""
+"""Regression tests for mistakes in YewPar (Archibald et al.) and in this engine."""
 
 from collections import Counter
 from typing import Any
@@ -45,7 +45,7 @@ DIVIDED: list[Coordination] = [
 
 
 class Recorded(Local):
-    """Keeps all tasks that were given to workers and all that these reported."""
+    """An engine that records all submitted tasks and all reports."""
 
     def start(self, plan: Plan) -> None:
         self.tasks: list[Task] = []
@@ -63,11 +63,11 @@ class Recorded(Local):
 
 
 def chain(values: list[Number | None]) -> Tree:
-    """A root with one child for each further value."""
+    """A root with a child for each further value."""
     return Tree([0] * (len(values) - 1), values)
 
 
-# YewPar's.
+# Mistakes in YewPar.
 
 
 @pytest.mark.parametrize("coordination", DIVIDED, ids=str)
@@ -75,7 +75,7 @@ def chain(values: list[Number | None]) -> Tree:
 def test_the_root_of_a_spawned_or_stolen_task_is_looked_at(
     coordination: Coordination, order: Any
 ) -> None:
-    """The only good solution is the root of a task, whichever node that is."""
+    """The only good solution is the root of a task, for every node as that root."""
     for best in range(12):
         values: list[Number | None] = [int(node == best) for node in range(12)]
         for problem in (chain(values), Tree([i // 2 for i in range(11)], values)):
@@ -90,7 +90,7 @@ def test_the_root_of_a_spawned_or_stolen_task_is_looked_at(
 
 @pytest.mark.parametrize("coordination", DIVIDED, ids=str)
 def test_the_root_of_a_spawned_or_stolen_task_is_counted(coordination: Coordination) -> None:
-    """Every node is a solution, and counted once."""
+    """Every node is a solution and is counted once."""
     problem = Heap(200, 3)
     outcome = enumerate(
         problem, Solutions(), engine=Local(4, 1), coordination=coordination, slice=1
@@ -101,7 +101,7 @@ def test_the_root_of_a_spawned_or_stolen_task_is_counted(coordination: Coordinat
 @given(trees(), st.integers(0, 99), st.sampled_from([1, 2, 3]))
 @HERE
 def test_a_budget_of_one_on_random_trees(problem: Tree, seed: int, workers: int) -> None:
-    """YewPar's rule, emulated, gets one small problem in eighteen wrong."""
+    """An emulation of YewPar's rule fails on one small problem in eighteen."""
     outcome = optimise(problem, engine=Local(workers, seed), coordination=Budget(1), slice=1)
     assert (outcome.best.value if outcome.best else None) == plain_optimise(problem).value
 
@@ -127,9 +127,9 @@ def test_ordered_looks_at_nodes_above_its_depth(problem: Tree, depth: int) -> No
 @given(trees(), st.integers(0, 99), st.sampled_from([1, 2, 4]))
 @HERE
 def test_a_budget_gives_away_the_lowest_level_only(problem: Tree, seed: int, spent: int) -> None:
-    """All nodes given at once lie at one depth, and nothing that is kept lies above it."""
+    """Nodes given away together lie at one depth, and no kept node lies above it."""
     engine = Recorded(2, seed)
-    engine.durable = True  # so that reports say what is kept
+    engine.durable = True  # then reports hold the kept nodes
     plan = Plan(
         problem, "enumerate", fold=Solutions(), coordination=Budget(spent), slice=1, every=0.0
     )
@@ -141,17 +141,14 @@ def test_a_budget_gives_away_the_lowest_level_only(problem: Tree, seed: int, spe
         engine.submit(0, [(ident, waiting.pop())])
         done = False
         while not done:
-            for event in engine.wait(1.0):
-                for report in event.reports:
-                    done |= report.state == "done"
-                    depths = {depth for depth, _ in report.given}
-                    assert len(depths) <= 1
-                    for depth in depths:
-                        assert report.kept is not None and report.kept.size
-                        assert all(
-                            not level for i, level in enumerate_levels(report.kept) if i < depth
-                        )
-                    waiting += [Task(depth, ([node],)) for depth, node in report.given]
+            for report in [report for event in engine.wait(1.0) for report in event.reports]:
+                done |= report.state == "done"
+                depths = {depth for depth, _ in report.given_away}
+                assert len(depths) <= 1
+                for depth in depths:
+                    assert report.kept is not None and report.kept.size
+                    assert all(not level for i, level in enumerate_levels(report.kept) if i < depth)
+                waiting += [Task(depth, ([node],)) for depth, node in report.given_away]
 
 
 def enumerate_levels(task: Task) -> list[tuple[int, list[Any]]]:
@@ -159,13 +156,13 @@ def enumerate_levels(task: Task) -> list[tuple[int, list[Any]]]:
 
 
 def test_a_budget_of_one_divides_a_full_tree_from_the_top() -> None:
-    """Of the first task, the second child of the root is given before anything deeper."""
+    """The second child of the root is given away before any deeper node."""
     engine = Recorded(1)
     assert (
         enumerate(Heap(127), Solutions(), engine=engine, coordination=Budget(1), slice=1).total
         == 127
     )
-    given = [depth for report in engine.reports for depth, _ in report.given]
+    given = [depth for report in engine.reports for depth, _ in report.given_away]
     assert given[0] == 1
     assert Counter(given)[1] == 1
 
@@ -175,19 +172,19 @@ def test_a_budget_of_one_divides_a_full_tree_from_the_top() -> None:
 def test_a_profile_counts_nodes_at_their_own_depth(
     problem: Tree, coordination: Coordination, workers: int, fast: bool
 ) -> None:
-    """Not at that of the root of their task; its sums are the totals."""
+    """Nodes count at their own depth, not at the depth of their task; sums are the totals."""
     options = Options(
         engine=Local(workers, 1), coordination=coordination, profile=True, slice=None if fast else 1
     )
     expected = plain_enumerate(problem)
-    found = enumerate(problem, Solutions(), **options)
-    assert found.profile is not None
-    assert found.profile.nodes == [expected.by_depth[i] for i in range(expected.deepest + 1)]
-    assert found.profile.backtracks == found.profile.nodes
+    counted = enumerate(problem, Solutions(), **options)
+    assert counted.profile is not None
+    assert counted.profile.nodes == [expected.by_depth[i] for i in range(expected.deepest + 1)]
+    assert counted.profile.backtracks == counted.profile.nodes
     best = optimise(problem, **options)
-    for outcome in (found, best):
+    for outcome in (counted, best):
         profile, counts = outcome.profile, outcome.statistics
-        if profile is None:  # nothing was visited
+        if profile is None:  # no node was visited
             assert not counts.nodes
             continue
         assert sum(profile.nodes) == counts.nodes
@@ -221,12 +218,12 @@ def test_a_profile_of_a_best_first_search_adds_up(
         assert len(profile.nodes) == counts.deepest + 1 if counts.nodes else True
 
 
-# Ours.
+# Mistakes in this engine.
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_proven_optimum_is_its_own_bound_without_a_bound_method(order: Any) -> None:
-    """Nothing is better than the best, once everything was looked at."""
+    """The bound of a completed search is its best value."""
     outcome = optimise(chain([3, 5, 4]), order=order)
     assert (outcome.status, outcome.bound, outcome.gap) == ("optimal", 5, 0.0)
 
@@ -234,7 +231,7 @@ def test_a_proven_optimum_is_its_own_bound_without_a_bound_method(order: Any) ->
 @pytest.mark.parametrize("first", [BIG, float(BIG)])
 @pytest.mark.parametrize("sense", ["max", "min"])
 def test_the_first_whole_number_that_is_no_float(first: Number, sense: Any) -> None:
-    """After 2**53, 2**53 + 1 is better."""
+    """The value 2**53 + 1 counts as better than 2**53."""
     up = 1 if sense == "max" else -1
     problem = Tree([0, 1, 2, 3], [up * first, None, None, None, up * (BIG + 1)], sense)
     with within(20):
@@ -244,7 +241,7 @@ def test_the_first_whole_number_that_is_no_float(first: Number, sense: Any) -> N
 
 
 class Unsigned(Problem[int]):
-    """Objectives that are numpy's unsigned whole numbers."""
+    """A problem whose objectives are unsigned integers of numpy."""
 
     def root(self) -> int:
         return 0
@@ -259,12 +256,12 @@ class Unsigned(Problem[int]):
 
 
 def test_objectives_may_be_numpy_numbers_without_a_sign() -> None:
-    """What numpy computes is taken for the number that it is."""
+    """Numbers of numpy count as numbers."""
     assert [solution.value for solution in k_best(Unsigned(), 2).solutions] == [180, 160]
 
 
 class Rounded(Problem[int]):
-    """Two leaves, the better one second, by less than a float of 32 bits tells."""
+    """Two leaves, the second better by less than the precision of float32."""
 
     def root(self) -> int:
         return 0
@@ -289,14 +286,14 @@ class Rounded(Problem[int]):
     ],
 )
 def test_bounds_of_32_bits_prune_no_better_solution(order: Any) -> None:
-    """An admissible bound is one, whatever kind of number it is."""
+    """A bound of any numeric type may be admissible."""
     assert [solution.value for solution in optimise(Rounded(), order=order).solutions] == [
         0.100000001
     ]
 
 
 def test_ordered_is_replicable_where_circles_cost_nothing() -> None:
-    """With keys the node may be another than the sequential one, but it is the same each time."""
+    """With keys the node may differ from the sequential one, but it is always the same."""
     edges: Edges = {
         0: [(1, (0,)), (1, (1,))],
         1: [(0, (0,)), (3, (1,)), (1, (0,))],

@@ -47,7 +47,7 @@ class BestFirst:
         self._node: Any = None
         self.counts = Counts()
         self.profile = Profile() if profile else None
-        self.given: list[tuple[int, Any]] = []
+        self.given_away: list[tuple[int, Any]] = []
         self.start(Task(0, ()), math.inf)
 
     def start(self, task: Task, cutoff: float) -> None:
@@ -101,7 +101,7 @@ class BestFirst:
             depth = -depth
             self._node = node
             if depth >= self._cutoff:
-                self.given.append((depth, node))
+                self.given_away.append((depth, node))
                 goal.order += 1
                 continue
             if self._labels is not None and self._labels.dominated(node, depth):
@@ -156,11 +156,11 @@ class BestFirst:
             levels[depth - first].append(entry[3])
         return Task(first, tuple(levels), self._order)
 
-    def share(self, everything: bool) -> list[tuple[int, Any]]:
+    def share(self, many: bool) -> list[tuple[int, Any]]:
         """Return every second one of the best open nodes, or only the second best."""
-        many = 2 * SHARED if everything else 2
+        count = 2 * SHARED if many else 2
         best: list[OpenNode] = []
-        while self._open and len(best) < many:
+        while self._open and len(best) < count:
             if self._ruled_out(self._open[0][0]):
                 self._prune_all()
             else:

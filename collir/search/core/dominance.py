@@ -38,7 +38,7 @@ class Labels:
             if visit:
                 self._costs[key] = [label]
             return False
-        if sum(_no_greater(other, label) for other in known) >= self._k:
+        if sum(_no_greater(earlier, label) for earlier in known) >= self._k:
             return True
         if visit:
             known.append(label)
@@ -48,7 +48,7 @@ class Labels:
     def _trim(self, known: list[tuple[Any, ...]], label: tuple[Any, ...]) -> None:
         """Drop the labels that the new one makes needless."""
         if self._k == 1:
-            known[:] = [other for other in known if other is label or not _no_greater(label, other)]
+            known[:] = [kept for kept in known if kept is label or not _no_greater(label, kept)]
         elif len(label) == 1:
             known.sort()
             del known[self._k :]

@@ -40,12 +40,12 @@ class Explorer(Protocol):
 
     Attributes:
         counts: the work done since the last report.
-        given: nodes at the depth ``cutoff``, as (depth, node), to become tasks of their own.
+        given_away: nodes at the depth ``cutoff``, as (depth, node), to become tasks of their own.
     """
 
     counts: Counts
     profile: Profile | None
-    given: list[tuple[int, Any]]
+    given_away: list[tuple[int, Any]]
 
     def start(self, task: Task, cutoff: float) -> None:
         """Start a task; nodes at the depth ``cutoff`` are given away instead of visited."""
@@ -63,7 +63,7 @@ class Explorer(Protocol):
         """Return the part of the task that is left."""
         ...
 
-    def share(self, everything: bool) -> list[tuple[int, Any]]:
+    def share(self, many: bool) -> list[tuple[int, Any]]:
         """Remove and return nodes for other workers, as (depth, node); keep at least one node."""
         ...
 
@@ -97,7 +97,7 @@ class DepthFirst:
         self._bound = problem.bound if prunes(problem, goal.kind) else None
         self.counts = Counts()
         self.profile = Profile() if profile else None
-        self.given: list[tuple[int, Any]] = []
+        self.given_away: list[tuple[int, Any]] = []
         self._node: Any = None
         self.start(Task(0, ()), math.inf)
 
@@ -262,7 +262,7 @@ class DepthFirst:
     def _passed_over(self, node: Any, depth: int) -> bool:
         """Return whether a node is not visited here: given away at the cutoff, or dominated."""
         if depth >= self._cutoff:
-            self.given.append((depth, node))
+            self.given_away.append((depth, node))
             self._goal.order += 1
             return True
         if self._labels is None or not self._labels.dominated(node, depth):
@@ -298,7 +298,7 @@ class DepthFirst:
         self._levels[:] = map(iter, rest)
         return Task(self._first, tuple(rest), self._order)
 
-    def share(self, everything: bool) -> list[tuple[int, Any]]:
+    def share(self, many: bool) -> list[tuple[int, Any]]:
         """Remove and return the unvisited nodes nearest the root: all at their depth, or the first.
 
         Nodes that the bound rules out by now are dropped instead of given away.
@@ -310,7 +310,7 @@ class DepthFirst:
                 self._nearest = i + 1
                 continue
             first = 0 if self._any_below(i) else 1  # one stays
-            last = len(level) if everything else first + 1
+            last = len(level) if many else first + 1
             self._levels[i] = iter(level[:first] + level[last:])
             return [(self._first + i, node) for node in level[first:last]]
         return []

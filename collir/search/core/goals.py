@@ -94,13 +94,13 @@ class Goal(Protocol):
     Attributes:
         kind: the kind of search.
         threshold: the rank from which on nodes are not needed, by the rank of their bounds.
-        found: the solutions since the last report.
+        solutions: the solutions since the last report.
         order: the place of the next solution in the order of the search.
     """
 
     kind: Kind
     threshold: Number
-    found: list[RankedSolution]
+    solutions: list[RankedSolution]
     order: int
 
     def visit(self, node: Any, depth: int) -> bool:
@@ -147,7 +147,7 @@ class BestSolutions(_NoFold):
         self._ranks: list[Number] = []  # of the k best found here, negated: a heap
         self._sign = sign(problem)
         self.threshold: Number = known
-        self.found: list[RankedSolution] = []
+        self.solutions: list[RankedSolution] = []
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:
@@ -164,7 +164,7 @@ class BestSolutions(_NoFold):
         """Keep a solution that is among the best; return whether it is."""
         if rank >= self.threshold:
             return False
-        self.found.append(RankedSolution(rank, self.order, node))
+        self.solutions.append(RankedSolution(rank, self.order, node))
         if self._k == 1:
             self.threshold = rank
             return True
@@ -189,7 +189,7 @@ class TargetSolution(_NoFold):
         self._problem = problem
         self._target = rank_of(problem, "target", target, problem.root())
         self.threshold: Number = math.inf
-        self.found: list[RankedSolution] = []
+        self.solutions: list[RankedSolution] = []
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:
@@ -203,7 +203,7 @@ class TargetSolution(_NoFold):
         """Keep a solution that reaches the target; return whether it does."""
         if rank > self._target:
             return False
-        self.found.append(RankedSolution(rank, self.order, node))
+        self.solutions.append(RankedSolution(rank, self.order, node))
         return True
 
     def cut(self) -> float:
@@ -222,7 +222,7 @@ class Folding(Generic[Total]):
         self._add = fold.add
         self.total: Total = fold.empty()
         self.threshold: Number = math.inf
-        self.found: list[RankedSolution] = []
+        self.solutions: list[RankedSolution] = []
         self.order = 0
 
     def visit(self, node: Any, depth: int) -> bool:

@@ -115,18 +115,18 @@ def exception_text(error: BaseException, who: str = "a worker") -> str:
 class Report:
     """The work that a worker has done on a task since its last report of that task.
 
-    ``found`` are solutions and ``total`` is the fold of an enumeration; ``given`` are nodes, as
-    (depth, node), that become tasks of their own; ``kept``, if not None, is the part of the task
-    that is left: if the worker is lost, that part is searched again. The state ``returned`` gives
-    back ``kept`` or, if that is None, the whole task. The state ``failed`` says that ``error`` was
-    raised: of the work since the last report, only solutions are reported.
+    ``total`` is the fold of an enumeration. ``given_away`` are nodes, as (depth, node), that become
+    tasks of their own. ``kept``, if not None, is the part of the task that is left: if the worker
+    is lost, that part is searched again. The state ``returned`` gives back ``kept`` or, if that is
+    None, the whole task. The state ``failed`` says that ``error`` was raised: of the work since the
+    last report, only solutions are reported.
     """
 
     ident: int
     state: ReportState
-    found: list[RankedSolution] = field(default_factory=list[RankedSolution])
+    solutions: list[RankedSolution] = field(default_factory=list[RankedSolution])
     total: Any = None
-    given: list[tuple[int, Any]] = field(default_factory=list[tuple[int, Any]])
+    given_away: list[tuple[int, Any]] = field(default_factory=list[tuple[int, Any]])
     kept: Task | None = None
     counts: Counts = field(default_factory=Counts)
     profile: Profile | None = None

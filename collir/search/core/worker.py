@@ -86,16 +86,16 @@ class Worker:
             return call()
         except BaseException as error:
             explorer, goal = self._explorer, self._goal
-            solutions, _ = list(goal.found), goal.take()
-            goal.found.clear()
-            explorer.given.clear()
+            solutions, _ = list(goal.solutions), goal.take()
+            goal.solutions.clear()
+            explorer.given_away.clear()
             explorer.counts = Counts()
             explorer.profile = Profile() if explorer.profile is not None else None
             if self._running is None or not isinstance(error, Exception):
                 self._running = None
                 raise
             ident, self._running = self._running[0], None
-            return [Report(ident, "failed", found=solutions, error=error)]
+            return [Report(ident, "failed", solutions=solutions, error=error)]
 
     def _step(self) -> list[Report]:
         if self._running is None:
@@ -123,7 +123,9 @@ class Worker:
         while self.busy and self._board.cells[STOP] < search:
             new = self.step()
             reports += new
-            urgent = any(report.state != "done" or report.found or report.given for report in new)
+            urgent = any(
+                report.state != "done" or report.solutions or report.given_away for report in new
+            )
             if urgent or time.perf_counter() > end:
                 break
         return reports
@@ -178,7 +180,7 @@ class Worker:
         self._share()
         every = self._plan.every
         late = every is not None and now - self._reported > max(every, SELDOM * self.report_cost)
-        if news or explorer.given or late:
+        if news or explorer.given_away or late:
             kept = every is not None and (late or self._plan.counts)
             reports.append(self._report("running", kept))
         return reports
@@ -189,10 +191,10 @@ class Worker:
         starving = self._board.cells[WANTED] > 0
         if isinstance(coordination, StackStealing):
             if starving:
-                explorer.given += explorer.share(coordination.chunked)
+                explorer.given_away += explorer.share(coordination.chunked)
         elif isinstance(coordination, Budget) and self._left <= 0:
             if starving or coordination.backtracks is not None:
-                explorer.given += explorer.share(everything=True)
+                explorer.given_away += explorer.share(many=True)
             self._left = self._budget()
 
     def _returned(self) -> list[Report]:
@@ -219,17 +221,17 @@ class Worker:
         report = Report(
             ident,
             state,
-            found=[solution for solution in goal.found if solution.rank <= cut],
+            solutions=[solution for solution in goal.solutions if solution.rank <= cut],
             total=goal.take(),
-            given=list(explorer.given),
+            given_away=list(explorer.given_away),
             counts=explorer.counts,
             profile=explorer.profile,
         )
         if kept or state == "returned":
             report.kept = explorer.remaining()
-        goal.found.clear()
+        goal.solutions.clear()
         goal.order = 0
-        explorer.given.clear()
+        explorer.given_away.clear()
         self._nodes += explorer.counts.nodes
         explorer.counts = Counts()
         if state == "done":

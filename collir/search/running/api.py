@@ -69,7 +69,7 @@ def _optimum(run: SearchRun) -> Optimum[Any]:
         if run.reason != "error":
             raise
         least = -math.inf  # the bound itself raised the error
-    rank = min(least, *(f.rank for f in run.state.found), known)
+    rank = min(least, *(f.rank for f in run.state.solutions), known)
     status: Status = "feasible" if solutions else "interrupted"
     if not run.reason:
         status = "optimal" if solutions else "infeasible"
@@ -87,7 +87,7 @@ def decide(
 
     Args:
         problem: the problem to search.
-        target: the objective to reach or exceed; None: the target of the problem.
+        target: the objective that the solution must reach; None: the target of the problem.
         options: see ``Options``.
 
     Raises:

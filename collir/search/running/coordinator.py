@@ -38,12 +38,12 @@ class SearchState:
 
     Attributes:
         open: the unfinished tasks, as last reported.
-        found: the best solutions so far, best first.
+        solutions: the best solutions so far, best first.
         total: the fold of an enumeration.
     """
 
     open: list[Task] = field(default_factory=list[Task])
-    found: list[RankedSolution] = field(default_factory=list[RankedSolution])
+    solutions: list[RankedSolution] = field(default_factory=list[RankedSolution])
     total: Any = None
     counts: Counts = field(default_factory=Counts)
     profile: Profile | None = None
@@ -216,7 +216,7 @@ class Coordinator:
 
     def _known_before(self, task: Task) -> Number:
         """Return the rank of the worst of ``k`` solutions in places before that of a task."""
-        ranks = [s.rank for s in self.state.found if s.order < 2 * task.order + 1]
+        ranks = [s.rank for s in self.state.solutions if s.order < 2 * task.order + 1]
         full = self.plan.kind == "optimise" and len(ranks) == self.plan.k
         return ranks[-1] if full else math.inf
 
@@ -263,15 +263,15 @@ class Coordinator:
             state.total = self.plan.fold.merge(state.total, report.total)
         base = state.next_order if task.order < 0 else task.order
         if report.state == "failed" and self.plan.counts:
-            self.unkept += report.found  # the task will find them again
+            self.unkept += report.solutions  # the task will find them again
         else:
-            self._solutions(report.found, base, task.order < 0)
-        for depth, node in report.given:
+            self._solutions(report.solutions, base, task.order < 0)
+        for depth, node in report.given_away:
             order = 0
             if task.order < 0:
                 order, state.next_order = state.next_order, state.next_order + 1
             self._put(Task(depth, ([node],), order), maker=worker)
-        state.tasks += len(report.given)
+        state.tasks += len(report.given_away)
         self._attempts.pop(report.ident, None)  # the task got further
         if report.state in ("running", "failed"):
             if report.kept is not None:
@@ -284,28 +284,28 @@ class Coordinator:
         else:
             self._put(report.kept if report.kept is not None else task, report.ident, worker)
 
-    def _solutions(self, found: list[RankedSolution], base: int, making: bool) -> None:
+    def _solutions(self, solutions: list[RankedSolution], base: int, making: bool) -> None:
         """Keep the best solutions; where there is an order, it decides between equal solutions.
 
         Solutions of the task that makes all other tasks (``making``) precede those of later tasks.
         """
-        if not found:
+        if not solutions:
             return
         state, plan = self.state, self.plan
-        for rank, order, node in found:
+        for rank, order, node in solutions:
             place = 2 * (base + order) if making else 2 * base + 1
-            state.found.append(RankedSolution(rank, place if plan.ordered else 0, node))
+            state.solutions.append(RankedSolution(rank, place if plan.ordered else 0, node))
         if plan.kind == "decide":
-            state.found.sort(key=lambda solution: solution.order)
-            del state.found[1:]
+            state.solutions.sort(key=lambda solution: solution.order)
+            del state.solutions[1:]
             if plan.ordered:  # an earlier solution may reach the target too
-                self._only_before(state.found[0].order)
+                self._only_before(state.solutions[0].order)
             else:
                 self._decided = True
                 self.engine.board.set(LAST, -math.inf)  # reports need no rest any more
             return
-        state.found.sort(key=lambda solution: (solution.rank, solution.order))
-        del state.found[plan.k :]
+        state.solutions.sort(key=lambda solution: (solution.rank, solution.order))
+        del state.solutions[plan.k :]
         self._publish()
 
     def _only_before(self, place: int) -> None:
@@ -321,8 +321,8 @@ class Coordinator:
             board.publish(cut_at(sign(plan.problem) * plan.target))
         elif plan.kind == "optimise":
             cut = math.inf
-            if len(self.state.found) == plan.k:
-                worst = self.state.found[-1].rank
+            if len(self.state.solutions) == plan.k:
+                worst = self.state.solutions[-1].rank
                 cut = cut_at(worst) if plan.ordered else cut_below(worst)
             if plan.known < math.inf:
                 cut = min(cut, cut_below(plan.known))

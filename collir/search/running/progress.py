@@ -45,8 +45,8 @@ class Progress:
         depths = sorted(Counter(task.depth for task in state.open).items())
         shown = " ".join(f"{depth}:{number}" for depth, number in depths[:SHOWN])
         parts = [f"tasks by depth {shown}{' ...' if len(depths) > SHOWN else ''}"]
-        if plan.kind == "optimise" and state.found:
-            best = state.found[0].rank
+        if plan.kind == "optimise" and state.solutions:
+            best = state.solutions[0].rank
             parts.append(f"best {sign(plan.problem) * best:g}")
             if sum(task.size for task in state.open) <= MANY:
                 bound = min(best_bound(plan, state.open), best)

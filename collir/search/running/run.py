@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from collir.search.core.checked import check as check_problem
 from collir.search.core.coordination import Budget, Sequential
 from collir.search.core.plan import Plan
 from collir.search.core.problem import Problem, SearchError, sign
@@ -18,7 +19,6 @@ from collir.search.engines.mpi import Mpi, world_size
 from collir.search.engines.mpi_link import LostRankError
 from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
-from collir.search.running.checked import check as check_problem
 from collir.search.running.checkpoint import EVERY, Checkpoints, read_checkpoint
 from collir.search.running.coordinator import Coordinator, Observer, SearchState, first_task
 from collir.search.running.limits import Interrupt, Limits, Watch
@@ -189,7 +189,7 @@ class SearchRun:
     def solutions(self) -> tuple[Solution[Any], ...]:
         """Return the solutions found, best first."""
         problem = self.plan.problem
-        best = self.state.found
+        best = self.state.solutions
         if self._coordinator is not None and self._coordinator.unkept:
             best = sorted(best + self._coordinator.unkept, key=lambda solution: solution.rank)
         return tuple(
