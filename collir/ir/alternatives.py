@@ -14,8 +14,11 @@ on it does."""
 
 
 def alternatives(module: ModuleOp) -> dict[str, list[tuple[int, FuncOp]]]:
-    """Return, by function name, the functions that take its place: (factor, function), largest
-    factor first. A function takes over where values are ``factor`` times as large as its types."""
+    """Return, for each function's name, the functions that take its place, as (factor, function).
+
+    A function takes the place where values are at least ``factor`` times as large as its types
+    say. The largest factor comes first.
+    """
     by_name: dict[str, list[tuple[int, FuncOp]]] = {}
     for function in module.ops:
         if isinstance(function, FuncOp) and (place := place_of(function)):

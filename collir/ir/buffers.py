@@ -91,8 +91,8 @@ def plan_buffers(function: FuncOp) -> BufferPlan:
 def _can_hold(value: SSAValue, owner: SSAValue, result: SSAValue, mesh: Mesh) -> bool:
     """Return whether the memory of a result can be that of a value's owner.
 
-    The owner must be computed here, be as large as the value, and be on the devices of the result:
-    memory that starts out on more devices must not be the caller's.
+    The owner must be computed by the function, be as large as the value, and be on the devices of
+    the result: memory that is on more devices at first must not be the caller's.
     """
     return (
         isinstance(owner.owner, Operation)

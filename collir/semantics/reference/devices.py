@@ -22,6 +22,15 @@ def index_in(mesh: Mesh, rank: int, axes: Iterable[str]) -> int:
     return index
 
 
+def coordinates_of(mesh: Mesh, axes: Sequence[str], index: int) -> list[tuple[str, int]]:
+    """Return the sub-axes with the coordinates that have this mixed-radix index over them."""
+    coordinates: list[tuple[str, int]] = []
+    for axis in reversed(axes):
+        index, digit = divmod(index, mesh.by_name[axis].size)
+        coordinates.append((axis, digit))
+    return coordinates[::-1]
+
+
 def groups(mesh: Mesh, axes: Sequence[str]) -> list[list[int]]:
     """Return the groups of ranks that differ on ``axes`` only, each in the order of ``axes``."""
     by_base: dict[int, list[int]] = {}

@@ -8,6 +8,7 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.operation import value_text
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
+from collir.semantics.reference.devices import coordinates_of
 from collir.semantics.symbolic.execution import Computations, coordinate_variable, position_variable
 from collir.semantics.symbolic.expressions import Input
 from collir.semantics.symbolic.provenance import Atom, Difference, Miscount
@@ -88,12 +89,8 @@ class _Names:
         at, partial = numbers[: len(x.dims)], numbers[len(x.dims) :]
         of: list[str] = []
         for dim, local, position in zip(x.dims, x.local_shape(self.mesh), at, strict=True):
-            block = position // local
-            coordinates: list[str] = []
-            for axis in reversed(dim.axes):
-                block, coordinate = divmod(block, self.mesh.by_name[axis].size)
-                coordinates.append(f"{axis}={coordinate}")
-            of += coordinates[::-1]
+            coordinates = coordinates_of(self.mesh, dim.axes, position // local)
+            of += [f"{axis}={coordinate}" for axis, coordinate in coordinates]
         partial_axes = self.mesh.ordered(x.partial)
         of += [f"{axis}={n}" for axis, n in zip(partial_axes, partial, strict=True)]
         return f"{value_text(arg, f'argument {argument}')}{_listed(at)}{_on(of)}"

@@ -210,18 +210,27 @@ class _Run:
         self.mesh, self.computations, self.casts = mesh, computations, casts
 
     def argument(self, index: int, x: DistType) -> Value:
+        """Return the value of an argument, whose elements are those of an input."""
         shape = x.local_shape(self.mesh)
         at: list[Index] = []
         for number, (dim, size) in enumerate(zip(x.dims, shape, strict=True)):
-            group = self.mesh.group_size(dim.axes)
-            inner = (variable(position_variable(number, size)), size)
-            at.append(mixed_radix([(rank_in_group(self.mesh, dim.axes), group), inner]))
+            at.append(mixed_radix([self._block(dim.axes), _position(number, size)]))
         at += [
             variable(coordinate_variable(self.mesh, axis)) for axis in self.mesh.ordered(x.partial)
         ]
         return Value(shape, x.root, term_expr(Input(index, tuple(at), x.dtype)))
 
+    def _block(self, axes: Axes) -> tuple[Index, int]:
+        """Return the block of a device, of a dimension sharded over sub-axes, and their number."""
+        return rank_in_group(self.mesh, axes), self.mesh.group_size(axes)
+
     def step(self, op: DistOp, operands: Sequence[Value]) -> Value:
+        """Return the result of an operation.
+
+        Raises:
+            ImpossibleError: the operation cannot be carried out on these operands.
+            UnprovenError: the operation has no symbolic meaning.
+        """
         x = operands[0]
         if op.mnemonic != "compute" and any(y.roots != x.roots for y in operands):
             raise ImpossibleError(op, "some devices hold only some of its operands")
@@ -246,6 +255,8 @@ class _Run:
         return expr
 
     def gather(self, op: DistOp, x: Value, axes: Axes, dim: int) -> Value:
+        """Return the concatenation over sub-axes: position ``r * local + i`` is position i on the
+        device with rank r in the group."""
         self._all_hold(op, x, axes)
         local = x.shape[dim]
         size = local * self.mesh.group_size(axes)
@@ -260,6 +271,7 @@ class _Run:
         return Value(x.shape, x.roots - frozenset(axes), x.expr)
 
     def permute(self, op: DistOp, x: Value, source: DistType, to: DistType) -> Value:
+        """Return the blocks that ``to`` assigns to each device, read from the first holder."""
         if source.local_shape(self.mesh) != to.local_shape(self.mesh):
             raise ImpossibleError(op, "its blocks have another shape")
         named = {axis for dim in source.dims for axis in dim.axes} | source.partial | source.root
@@ -273,6 +285,10 @@ class _Run:
         return Value(x.shape, x.roots, substituted(x.expr, values))
 
     def redistribute(self, op: DistOp, x: Value, source: DistType, to: DistType) -> Value:
+        """Return the elements that ``to`` assigns to each device, read from the first holder.
+
+        Where only the source is partial, values are reduced. Where only ``to`` is, they are masked.
+        """
         expr = x.expr
         if source.reduction is not None:
             reduced_axes = self.mesh.ordered(source.partial - to.partial)
@@ -283,9 +299,7 @@ class _Run:
             if source.state_of(axis) == "replicated":
                 values[coordinate_variable(self.mesh, axis)] = ZERO_INDEX
         for dim, (have, want) in enumerate(zip(source.dims, to.dims, strict=True)):
-            inner = (variable(position_variable(dim, shape[dim])), shape[dim])
-            outer = (rank_in_group(self.mesh, want.axes), self.mesh.group_size(want.axes))
-            at = mixed_radix([outer, inner])
+            at = mixed_radix([self._block(want.axes), _position(dim, shape[dim])])
             local = x.shape[dim]
             values[position_variable(dim, local)] = digit_of(at, 1, local)
             rank = digit_of(at, local, self.mesh.group_size(have.axes))
@@ -314,20 +328,17 @@ class _Run:
         if x.shape[dim] % group:
             raise ImpossibleError(op, f"{x.shape[dim]} does not divide into {group} blocks")
         local = x.shape[dim] // group
-        at = mixed_radix(
-            [
-                (rank_in_group(self.mesh, axes), group),
-                (variable(position_variable(dim, local)), local),
-            ]
-        )
+        at = mixed_radix([self._block(axes), _position(dim, local)])
         expr = substituted(x.expr, {position_variable(dim, x.shape[dim]): at})
         return Value(_with(x.shape, dim, local), x.roots, expr)
 
     def keep_root(self, x: Value, axes: Axes) -> Value:
+        """Return the value at coordinate 0 of sub-axes."""
         values: Values = {coordinate_variable(self.mesh, axis): ZERO_INDEX for axis in axes}
         return Value(x.shape, x.roots | frozenset(axes), substituted(x.expr, values))
 
     def mask(self, x: Value, axes: Axes, reduction: Reduction) -> Value:
+        """Return the value at coordinate 0 of sub-axes, and the reduction's identity elsewhere."""
         identity = constant_expr(0 if reduction is Reduction.SUM else 1)
         expr = x.expr
         for axis in axes:
@@ -342,11 +353,10 @@ class _Run:
         return Value(x.shape, x.roots, expr)
 
     def viewed(self, op: DistOp, x: Value, shape: tuple[int, ...]) -> Value:
+        """Return the same elements, in row-major order, under another shape."""
         if math.prod(shape) != math.prod(x.shape):
             raise ImpossibleError(op, "the number of elements differs")
-        flat = mixed_radix(
-            (variable(position_variable(dim, size)), size) for dim, size in enumerate(shape)
-        )
+        flat = mixed_radix(_position(dim, size) for dim, size in enumerate(shape))
         values: dict[Var, Index] = {}
         stride = 1
         for dim in reversed(range(len(x.shape))):
@@ -423,6 +433,11 @@ class _Run:
         number = self.computations.number_of(computation, name, [*positions, *devices])
         at = tuple(variable(var) for var in (*positions, *devices))
         return Value(x.shape, x.roots, term_expr(Opaque(number, at, dist_type(op.result).dtype)))
+
+
+def _position(dim: int, size: int) -> tuple[Index, int]:
+    """Return the position in a dimension of a buffer, and the size of the dimension."""
+    return variable(position_variable(dim, size)), size
 
 
 def _with(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:

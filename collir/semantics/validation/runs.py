@@ -25,7 +25,7 @@ from collir.semantics.reference.buffers import (
     random_tensor,
 )
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
-from collir.semantics.reference.devices import coordinate
+from collir.semantics.reference.devices import coordinate, coordinates_of
 from collir.semantics.reference.executor import execute, memory_needed
 from collir.semantics.reference.intervals import Intervals
 
@@ -218,7 +218,7 @@ def _first_difference(mesh: Mesh, x: DistType, expected: Intervals, actual: Inte
     where = [
         f"{axis}={coordinate}"
         for dim, size, i in zip(x.dims, x.local_shape(mesh), place, strict=True)
-        for axis, coordinate in _coordinates(mesh, dim.axes, i // size)
+        for axis, coordinate in coordinates_of(mesh, dim.axes, i // size)
     ]
     on = f" on {', '.join(where)}" if where else ""
     numbers = _number(actual[place]), _number(expected[place])
@@ -233,12 +233,3 @@ def _number(interval: Intervals) -> str:
     if np.isinf([low, high]).any():
         return f"at least {low:g}" if np.isinf(high) else f"at most {high:g}"
     return f"{low:g} to {high:g}"
-
-
-def _coordinates(mesh: Mesh, axes: Sequence[str], rank: int) -> list[tuple[str, int]]:
-    """Return the coordinates on sub-axes of a rank in the group over them."""
-    coordinates: list[tuple[str, int]] = []
-    for axis in reversed(axes):
-        rank, coordinate = divmod(rank, mesh.by_name[axis].size)
-        coordinates.append((axis, coordinate))
-    return coordinates[::-1]
