@@ -94,7 +94,8 @@ def row(what: str, layers: int, nodes: int, gpus: int = 8, distinct: bool = Fals
     sent = sum(step.sent is not None for step in found.steps)
     print(
         f"{what:34} {found.mesh.devices:9,} devices {sent:6,} collectives "
-        f"{len(found.intervals):7,} events {1e3 * seconds:9.1f} ms {sent / seconds:9,.0f} collectives/s  predicted "
+        f"{len(found.intervals):7,} "
+        f"events {1e3 * seconds:9.1f} ms {sent / seconds:9,.0f} collectives/s  predicted "
         f"{found.time:.3f} s",
         flush=True,
     )
