@@ -29,7 +29,7 @@ class Load:
         inside: the load between the children of the busiest parent.
         through: ``inside`` and all that leaves or enters that parent.
         links: the load of each link between the children (see ``wires``), where they have links.
-        each: the load out of and into every port where ports are not loaded alike, as an array of
+        every_port: the load out of and into every port where ports are not alike, as an array of
             (direction, child); children of all parents in the order of ranks.
     """
 
@@ -37,7 +37,7 @@ class Load:
     inside: float = 0.0
     through: float = 0.0
     links: Array | None = None
-    each: Array | None = None
+    every_port: Array | None = None
 
     @property
     def busiest_link(self) -> float:
@@ -142,8 +142,8 @@ def _port_bytes(parts: Sequence[tuple[Load, float]]) -> float:
 
 def _every_port(parts: Sequence[tuple[Load, float]]) -> Array | None:
     """Return the bytes through every port, or None if no load lists its ports."""
-    listed = _sum([(load.each, size) for load, size in parts])
-    alike = sum(load.port * size for load, size in parts if load.each is None)
+    listed = _sum([(load.every_port, size) for load, size in parts])
+    alike = sum(load.port * size for load, size in parts if load.every_port is None)
     return None if listed is None else listed + alike
 
 
@@ -161,8 +161,8 @@ def resource_seconds(group: Group, loads: Sequence[Load]) -> Iterable[tuple[Reso
     """Yield every resource that loads in bytes use, with the seconds that it is busy."""
     for index, (level, port, load) in enumerate(zip(group.levels, group.ports, loads, strict=True)):
         uneven = group.each_port[index]
-        if uneven and load.each is not None:
-            children = load.each.reshape(2, -1, len(uneven))
+        if uneven and load.every_port is not None:
+            children = load.every_port.reshape(2, -1, len(uneven))
             yield (index, ResourceKind.PORT), float(np.max(children / np.array(uneven)))
         else:
             yield (index, ResourceKind.PORT), load.port / port
