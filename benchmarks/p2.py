@@ -702,114 +702,124 @@ Written by `python benchmarks/p2.py` (collir {version}); do not edit.
 
 P² (Xie, Norman, Grewe, Vytiniotis: "Synthesizing optimal parallelism placement and reduction
 strategies on hierarchical systems for deep learning", MLSys 2022) was measured on 2 nodes of 16
-A100 GPUs. The GPUs of a node share one NIC and are joined by NVSwitch, with the bandwidths that the
-paper states:
+A100 GPUs. The GPUs of a node share one NIC and are joined by NVSwitch, with the bandwidths that
+the paper states:
 
 ```coll
 {machine}```
 
-Each placement was measured with NCCL's Ring and Tree: the AllReduce, and the fastest of all
+A *placement* says on which hardware levels each axis of a mesh lies. The placements of one mesh
+with the same reduced axes form a *case*. For each placement, the paper measured two times with
+NCCL's Ring and with its Tree: the time of the AllReduce, and the time of the fastest of all
 programs of at most {size} steps. Times are seconds of {runs} runs on 2 GiB (2^31 bytes) per GPU.
-What is predicted here is the cost model `p2` ([costs](costs.md)): bytes over bandwidth, of rings in
-hardware order. It has those two bandwidths and nothing that was fitted to the measurements. Errors
-are relative to what was measured; measurements are rounded to 0.01 s, up to 5% of the shortest.
+The predictions come from the cost model `p2` ([costs](costs.md)): bytes over bandwidth, of rings
+in hardware order. The model has the two stated bandwidths, and nothing was fitted to the
+measurements. Errors are relative to the measurement. Measurements are rounded to 0.01 s, which is
+up to 5% of the shortest.
 
 ## Summary
 
-Median of the errors' sizes, and in brackets the largest error:
+Each cell has the median of the absolute errors, and in brackets the largest error:
 
 {summary}
 
-Pairs of placements in the right order (of those that are predicted and measured to differ):
+Pairs of placements in the right order (of the pairs whose times differ, both as predicted and as
+measured):
 
 {order}
 
-Between the placements of a case the order is an easy question: they were measured to differ by
-factors of {apart} and more. The pairs of the last two rows are closer.
+The order of the placements of a case is easy to predict: their measured times differ by factors of
+{apart} and more. The pairs of the last two rows are closer.
 
-What the model does not explain:
+The model does not explain these observations:
 
 - **Tree.** The model has rings only. A ring of n ranks sends the buffer over the NIC 2(n-1)/n
-  times; Tree took what it would if it sent it {crossings} times at the rate of Ring (over all
-  32 GPUs, placement {odd}: {odd_crossings} times). So the AllReduce is predicted to take up to
-  {tree_high} times what Tree takes, and the best program to gain {tree_predicted} where with Tree
-  it gains {tree_gains}. Inside nodes Tree is slower than Ring instead, and programs without its
-  AllReduce gain {tree_inside} where none is predicted to. The predictions are for Ring.
-- **The rate of the NIC.** The AllReduces by Ring over nodes took what they would at {rates} GB/s:
-  more than the 8 GB/s that are stated, less than the line rate (100 Gb/s, which is 12.5 GB/s). So
-  they are predicted to take too long. In gains that cancels: with Ring, those over both levels are
-  predicted within {rest}, but for one.
-- **That one**, placement {odd}, gains {odd_real} and not {odd_gain}: its AllReduce took what it
-  would at {odd_flat} GB/s, its best program what it would at {odd_best} GB/s. The model has no
-  reason for that.
-- **A constant inside nodes.** AllReduce by Ring takes {misses} ms a run more than predicted,
-  whatever the size of the group. That is too much for latency; the measurements do not say what it
-  is. Of so short times it is a large part, the larger the smaller the group.
-- **Small gains.** For each placement over both levels, {better} programs are predicted to take less
-  than AllReduce, and to take the same: {equal}. With Ring more than {better} took less, with Tree
-  fewer ([numbers](#numbers-of-programs)).
+  times. At the rate of Ring, the times of Tree correspond to sending it {crossings} times (over
+  all 32 GPUs, placement {odd}: {odd_crossings} times). So the predicted time of the AllReduce is
+  up to {tree_high} times the time of Tree. The predicted gain of the best program is
+  {tree_predicted}, and the measured gain with Tree is {tree_gains}. Inside nodes Tree is slower
+  than Ring, and programs without its AllReduce gain {tree_inside}, where the prediction is no
+  gain. The predictions are for Ring.
+- **The rate of the NIC.** The times of the AllReduces by Ring over nodes correspond to {rates}
+  GB/s: more than the stated 8 GB/s, less than the line rate (100 Gb/s, which is 12.5 GB/s). So the
+  predicted times are too long. In gains this error cancels: with Ring, the gains of the placements
+  over both levels are predicted within {rest}, except for one.
+- **That placement**, placement {odd}, gains {odd_real} and not {odd_gain}. The time of its
+  AllReduce corresponds to {odd_flat} GB/s, and the time of its best program to {odd_best} GB/s.
+  The model has no reason for that.
+- **A constant inside nodes.** AllReduce by Ring takes {misses} ms a run more than predicted, for
+  every size of the group. That is too much for latency, and the measurements do not say what it
+  is. It is a large part of such short times, and a larger part for smaller groups.
+- **Small gains.** For each placement over both levels, {better} programs are predicted to take
+  less than the AllReduce, and {equal} to take the same time. With Ring more than {better} took
+  less, with Tree fewer ([numbers](#numbers-of-programs)).
 
 ## By default
 
-What a user gets who gives no options: the machine that ships, [`@gcp_a2`](machines.md#gcp_a2),
+Without options, a user gets the machine [`@gcp_a2`](machines.md#gcp_a2) that ships with collir,
 costed [as NCCL runs it](costs.md#the-library-that-runs-it). Its two bandwidths were fitted to the
-AllReduces by Ring of this page; nothing was fitted to Tree, or to any other program. *Decided
-right*: whether some program gains 5 % and more over the AllReduce, as predicted and as measured.
-Errors are medians of their sizes.
+AllReduces by Ring on this page. Nothing was fitted to Tree, or to any other program. *Decided
+right* counts the placements for which prediction and measurement agree whether some program gains
+5 % or more over the AllReduce. Errors are medians of the absolute errors.
 
 {decisions}
 
-NCCL's own estimate prefers rings for 2 GiB, so against the better of both it sees gains over
-several nodes that Tree does not leave. With Tree, `algorithm=double_binary_tree` tells.
+NCCL's own estimate prefers rings for 2 GiB. So against the better of both, the default predicts
+gains over several nodes that Tree does not leave. With Tree, `algorithm=double_binary_tree`
+predicts right.
 
-All systems of the paper, by Ring and by Tree: one axis, two axes of which either is reduced, three
-axes of which the first and the last are (`benchmarks/p2_systems.py`). The paper has 42 cases; it
-does not say here which all of them are, so these are the cases of the same kinds. *Improve* is the
-share of placements and algorithms where a program is faster than the AllReduce (by 1 % and more),
-*mean gain* that of those, *between placements* the largest ratio of the AllReduces of a case.
+The next table has all systems of the paper, by Ring and by Tree. Its meshes have one axis, two
+axes of which one is reduced, or three axes of which the first and the last are reduced
+(`benchmarks/p2_systems.py`). The paper has 42 cases but does not list all of them, so these are
+the cases of the same kinds. *Improve* is the share of placements and algorithms for which a
+program is faster than the AllReduce (by 1 % or more), and *mean gain* is the mean of these gains.
+*Between placements* is the largest ratio between the AllReduces of a case.
 
 {systems}
 
 ## Calibrated
 
-What is left if the two bandwidths are fitted, as [`collir calibrate`](calibration.md) does, to the
-AllReduce by Ring of three placements: the first of each kind in the table below ({fitted_to}). That
-is a rule which does not look at errors. They become {nic} GB/s for the NIC (8 are stated) and
-{switch} GB/s for NVSwitch (270). The errors here are of the other placements, and nothing was
-fitted to any measurement with Tree.
+This section fits the two bandwidths, as [`collir calibrate`](calibration.md) does, to the
+AllReduce by Ring of three placements: the first of each kind in the table below ({fitted_to}).
+This rule does not look at errors. The fitted bandwidths are {nic} GB/s for the NIC (stated: 8) and
+{switch} GB/s for NVSwitch (stated: 270). The errors in this section are those of the other
+placements, and nothing was fitted to any measurement with Tree.
 
-With **Tree**, an AllReduce is predicted to take what the structure of NCCL's trees sends: between
-two nodes two trees with half of the buffer each, up and down, which is the buffer once through
-each port and direction, whatever the size of the group; inside a node a chain, which is the buffer
-once for two GPUs and twice for more (`benchmarks/p2_calibrated.py`). In the best program, steps
-that are no AllReduce are rings, as NCCL has no trees for them. *Stated* is as above, with rings for
-both.
+With **Tree**, the prediction for an AllReduce follows the structure of NCCL's trees
+(`benchmarks/p2_calibrated.py`). Between two nodes there are two trees with half of the buffer
+each, up and down. They send the buffer once through each port and direction, for every size of the
+group. Inside a node there is a chain, which sends the buffer once for two GPUs and twice for more.
+In the best program, steps other than AllReduce are rings, as NCCL has no trees for them. *Stated*
+is as above, with rings for both.
 
 {cal_summary}
 
 {cal_order}
 
-How much it matters which three are chosen: for all choices the median, and in brackets from where
-to where nine of ten are. Errors are the medians over the placements that were not chosen. (Least
-squares of three, also where `collir calibrate` would say that three do not tell a bandwidth.)
+The next table shows how much the choice of the three placements matters. It has the median over
+all choices, and in brackets the range that contains nine of ten choices. Errors are the medians
+over the placements that were not chosen. (This is least squares on three placements, even if
+`collir calibrate` would say that the three do not determine a bandwidth.)
 
 {cal_choices}
 
-What is explained now, and what is not:
+The calibrated model explains some of the observations:
 
-- **Over nodes**, but for placement 1, AllReduce is predicted within {cal_ring} with Ring and
-  {cal_tree} with Tree. There Tree sends about half of what Ring does, and steps inside nodes gain
-  nothing: predicted 1.00, measured {cal_gain}.
-- **Placement 1 with Tree** is predicted {cal_odd}. All 32 GPUs are one group there, alone on the
-  NICs, and it took what its bytes would at {cal_rate} GB/s. By structure it sends no more than any
-  other group on two nodes. Nothing in the model depends on how many groups share a NIC, beyond
-  their bytes; whether more connections at a time fill this NIC better, the measurements do not
-  tell. Its gain comes from the same: {cal_odd_gain} was measured, none is predicted.
-- **Inside nodes** the rule takes a group of two GPUs, whose time has the largest part that is not
-  bytes (the {misses} ms above). So larger groups come out too slow, {cal_inside} with Ring. No one
-  bandwidth fits both; with a constant time per call it could, but a machine has no place for one.
-- **Tree inside nodes** with two GPUs is predicted {cal_pairs}: by structure their chain sends what
-  a ring does, and was measured to take {cal_chain} times as long as Ring.
+- **Over nodes**, except for placement 1, AllReduce is predicted within {cal_ring} with Ring and
+  {cal_tree} with Tree. There Tree sends about half of the bytes of Ring, and steps inside nodes
+  gain nothing: predicted 1.00, measured {cal_gain}.
+- **Placement 1 with Tree** has an error of {cal_odd}. In this placement all 32 GPUs are one group,
+  alone on the NICs, and its time corresponds to {cal_rate} GB/s. By its structure Tree sends no
+  more than in any other group on two nodes. In the model, only their bytes matter when groups
+  share a NIC, and not their number. The measurements do not tell whether more connections at a
+  time use this NIC better. The error in the gain has the same cause: {cal_odd_gain} was measured,
+  none is predicted.
+- **Inside nodes**, the rule fits to a group of two GPUs. The constant {misses} ms are the largest
+  part of this group's time. So the predictions for larger groups are too slow, {cal_inside} with
+  Ring. No single bandwidth fits both. A constant time per call could, but a machine has no such
+  setting.
+- **Tree inside nodes** with two GPUs has an error of {cal_pairs}. By structure their chain sends
+  as much as a ring, but the measured time is {cal_chain} times that of Ring.
 
 {cal_table}
 
@@ -823,30 +833,32 @@ Gains are predicted, and in brackets measured.
 
 {optimal}
 
-What it gains over AllReduce. The measurements do not say which program was the fastest; the one
-here is that of the prediction, and the shortest where several cost the same:
+The next table has the gain of the best program over the AllReduce. The measurements do not say
+which program was the fastest. The table has the predicted best program, and the shortest of
+several with the same cost:
 
 {gains}
 
 ## Numbers of programs
 
-Of at most {size} steps, for the placements of a case; and how many take less than the AllReduce of
-their placement, as predicted and as measured.
+The numbers of programs of at most {size} steps, for the placements of a case, and the numbers of
+those that take less time than the AllReduce of their placement, as predicted and as measured.
+*theirs* is the number in the paper.
 
 {programs}
 
 ## Seconds
 
-CPU time for all placements of a case: the median of {repeats} runs, in turns, in Python, on one
-core of the computer that wrote this page. What the cost models and the search remember is dropped
-before each run.
+The table has CPU times in Python for all placements of a case: the median of {repeats} runs, in
+turns, on one core of the computer that wrote this page. The caches of the cost models and of the
+search are cleared before each run.
 
 - *search* finds the cheapest program of each placement, as `decompose` does. On all {placements}
-  placements that program takes as long as the cheapest one of the enumeration.
+  placements that program takes as long as the cheapest program of the enumeration.
 - *enumerate* lists all programs of at most {size} steps.
 - *enumerate and cost* also costs and sorts them.
-- *their* columns are what the paper reports of its own tool on its own computer. These are
-  different computers, so nothing is claimed about which tool is faster.
+- *their* columns are the times that the paper reports for its own tool on its own computer. These
+  are different computers, so nothing is claimed about which tool is faster.
 
 {seconds}
 """
