@@ -1,8 +1,8 @@
-"""The measurements of P² beside predictions: ``python benchmarks/p2.py`` writes a page of docs.
+"""Write docs/p2.md, the measurements of P² beside predictions: ``python benchmarks/p2.py``.
 
-The predictions take the bandwidths that the paper states for its machine, and nothing that was
-fitted to the measurements; those of the section on calibration, bandwidths that were fitted to
-three of them (p2_calibrated.py).
+The predictions use the bandwidths that the paper states for its machine, and nothing fitted to the
+measurements. Only the section on calibration uses bandwidths that were fitted to three of the
+measurements (p2_calibrated.py).
 """
 
 import argparse
@@ -53,7 +53,7 @@ MODEL = CostModel("p2")
 BYTES = 2.0**31
 RUNS = 10
 SIZE = 5
-"""Steps of a program, at most."""
+"""The largest number of steps of a program."""
 REPEATS = 5
 ALGORITHMS = ("ring", "tree")
 KINDS = ("allreduce", "optimal")
@@ -65,13 +65,13 @@ class Published:
     """A row of the paper's tables.
 
     Attributes:
-        reduced: indices of the axes that are reduced.
-        seconds: by what was run (``KINDS``) and NCCL's algorithm, of ``RUNS`` runs.
-        gains: by NCCL's algorithm; of the best program over AllReduce.
-        programs: of all placements of the case.
-        better: by NCCL's algorithm; how many of these took less than AllReduce.
-        synthesis: seconds, of the case.
-        simulation: seconds, of the case, for Ring.
+        reduced: Indices of the axes that are reduced.
+        seconds: Seconds of ``RUNS`` runs, by program (``KINDS``) and NCCL's algorithm.
+        gains: Time of AllReduce over time of the best program, by NCCL's algorithm.
+        programs: Number of programs of all placements of the case.
+        better: Number of these programs that took less than AllReduce, by NCCL's algorithm.
+        synthesis: Seconds of the paper's synthesis for the case.
+        simulation: Seconds of the paper's simulation for the case, for Ring.
     """
 
     axes: tuple[int, ...]
@@ -86,12 +86,12 @@ class Published:
 
     @property
     def case(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What a case has in common: its placements differ in the matrix."""
+        """The axes and the reduced axes; placements of a case differ only in the matrix."""
         return self.axes, self.reduced
 
 
 def published() -> list[Published]:
-    """All rows."""
+    """Return all rows of the paper's tables."""
     with DATA.open(encoding="utf-8", newline="") as file:
         return [_published(row) for row in csv.DictReader(file)]
 
@@ -113,7 +113,7 @@ def _published(row: dict[str, str]) -> Published:
 
 
 def _numbers(text: str) -> list[Any]:
-    """``[[1 2] [2 8]]`` and the like."""
+    """Parse a list such as ``[[1 2] [2 8]]``."""
     return json.loads(text.replace(" ", ","))
 
 
@@ -122,8 +122,8 @@ class Predicted:
     """A placement, as measured and as predicted.
 
     Attributes:
-        flat: seconds of the AllReduce as one step; of all runs, as in ``Published``.
-        found: all programs, cheapest first.
+        flat: Seconds of the AllReduce as one step, for all runs, as in ``Published``.
+        found: All programs, cheapest first.
     """
 
     measured: Published
@@ -132,12 +132,12 @@ class Predicted:
 
     @property
     def best(self) -> float:
-        """Seconds of the cheapest program."""
+        """Seconds of the cheapest program, for all runs."""
         return RUNS * self.found[0].time
 
     @property
     def gain(self) -> float:
-        """Of the cheapest program over AllReduce."""
+        """Time of the AllReduce over time of the cheapest program."""
         return self.flat / self.best
 
     @property
@@ -153,20 +153,20 @@ class Predicted:
         return WHERE[0] if nodes and gpus else WHERE[1] if nodes else WHERE[2]
 
     def seconds(self, kind: str) -> float:
-        """What is compared with the measurements of a kind."""
+        """Return the predicted seconds of a kind of program, one of ``KINDS``."""
         return self.flat if kind == "allreduce" else self.best
 
     def error(self, kind: str, algorithm: str) -> float:
-        """Relative to the measurement."""
+        """Return the error of the prediction relative to the measurement."""
         return self.seconds(kind) / self.measured.seconds[kind, algorithm] - 1
 
     def gain_error(self, algorithm: str) -> float:
-        """Relative to the measured gain."""
+        """Return the error of the gain relative to the measured gain."""
         return self.gain / self.measured.gains[algorithm] - 1
 
 
 def collective(row: Published) -> Collective:
-    """The reduction of a placement."""
+    """Return the reduction of a placement."""
     [machine] = [op.value() for op in read(MACHINE).ops if isinstance(op, MachineOp)]
     names = [f"axis{index}" for index in range(len(row.axes))]
     axes = tuple(Axis(name, size) for name, size in zip(names, row.axes, strict=True))
@@ -177,32 +177,35 @@ def collective(row: Published) -> Collective:
 
 
 def predict(row: Published) -> Predicted:
-    """The prediction for a placement."""
+    """Return the prediction for a placement."""
     whole = collective(row)
     return Predicted(row, RUNS * step_cost(whole, MODEL).time, enumerated(whole, MODEL, SIZE))
 
 
 @cache
 def predictions() -> list[Predicted]:
-    """All of them, in the order of the data."""
+    """Return the predictions for all placements, in the order of the data."""
     return [predict(row) for row in published()]
 
 
 def decisions() -> list[systems.Decision]:
-    """All rows, beside what is predicted by default."""
+    """Return the decision for every row, as measured and as predicted by default."""
     return [systems.decision(row.matrix, row.reduced, row.seconds, RUNS) for row in published()]
 
 
 def cases(all_: Iterable[Predicted]) -> list[list[Predicted]]:
-    """The placements of every case."""
+    """Return the placements of every case."""
     return [list(group) for _, group in groupby(all_, key=lambda one: one.measured.case)]
 
 
-# --- what is said about all of them -------------------------------------------------------------
+# --- statistics over placements -------------------------------------------------------------
 
 
 def ordered(pairs: Iterable[tuple[Predicted, Predicted]], kind: str, algorithm: str) -> list[bool]:
-    """For the pairs that are predicted and measured to differ, whether both say which is faster."""
+    """Return whether prediction and measurement agree on the order of each pair.
+
+    Pairs whose predicted or measured times are equal are left out.
+    """
     found: list[bool] = []
     for one, other in pairs:
         predicted = one.seconds(kind) - other.seconds(kind)
@@ -213,7 +216,7 @@ def ordered(pairs: Iterable[tuple[Predicted, Predicted]], kind: str, algorithm: 
 
 
 def apart(all_: Sequence[Predicted]) -> float:
-    """The least ratio that was measured between placements of a case."""
+    """Return the smallest measured ratio between the slowest and fastest placement of a case."""
     return min(
         max(times) / min(times)
         for case in cases(all_)
@@ -225,15 +228,16 @@ def apart(all_: Sequence[Predicted]) -> float:
 
 
 def rate(one: Predicted, kind: str) -> float:
-    """The bandwidth of the NIC with which Ring would have taken what was measured; GB/s.
+    """Return the bandwidth of the NIC, in GB/s, that explains the measured time of Ring.
 
-    Of an AllReduce over nodes; of programs with steps inside nodes nearly, as these are short.
+    It is exact for an AllReduce over nodes. For programs with steps inside nodes it is an
+    approximation, because these steps are short.
     """
     return 8 * (1 + one.error(kind, "ring"))
 
 
 def crossings(one: Predicted) -> float:
-    """How often Tree sent the buffer over the NIC, if at the rate of Ring."""
+    """Return how many times Tree sent the buffer over the NIC, assuming the rate of Ring."""
     times = one.measured.seconds
     ranks = collective(one.measured).ranks
     return times["allreduce", "tree"] / times["allreduce", "ring"] * 2 * (ranks - 1) / ranks
@@ -243,19 +247,19 @@ def crossings(one: Predicted) -> float:
 
 
 def chosen(all_: Sequence[Predicted]) -> list[Predicted]:
-    """What the bandwidths are fitted to: the first placement of each kind, whatever its error."""
+    """Return the placements to fit to: the first of each kind, whatever its error."""
     return [next(one for one in all_ if one.where == where) for where in WHERE]
 
 
 @dataclass(frozen=True)
 class Recalibrated:
-    """A placement, as predicted with the fitted bandwidths; by Tree, with trees."""
+    """A placement, as predicted with the fitted bandwidths, and with trees for Tree."""
 
     before: Predicted
     programs: calibrated.Programs
 
     def seconds(self, kind: str, algorithm: str) -> float:
-        """Of all runs, as in ``Published``."""
+        """Return the predicted seconds of all runs, as in ``Published``."""
         of = self.programs.flat if kind == "allreduce" else self.programs.best
         return RUNS * of[algorithm]
 
@@ -270,7 +274,7 @@ class Recalibrated:
 
 @cache
 def recalibrated() -> tuple[tuple[Parameter, ...], tuple[Recalibrated, ...]]:
-    """The fitted bandwidths, and all placements with them."""
+    """Return the fitted bandwidths, and the predictions for all placements with them."""
     all_ = predictions()
     wholes = [collective(one.measured) for one in all_]
     times = [
@@ -287,7 +291,7 @@ def recalibrated() -> tuple[tuple[Parameter, ...], tuple[Recalibrated, ...]]:
 
 @cache
 def choices() -> list[calibrated.Choice]:
-    """All choices of three placements to fit to."""
+    """Return all choices of three placements to fit to."""
     all_ = predictions()
     trees = [RUNS * calibrated.double_tree(collective(one.measured)) for one in all_]
     flat = KINDS[0]
@@ -303,13 +307,13 @@ def choices() -> list[calibrated.Choice]:
 
 
 def _others() -> list[Recalibrated]:
-    """All but those that the bandwidths are fitted to."""
+    """Return the placements that the bandwidths are not fitted to."""
     used = chosen(predictions())
     return [one for one in recalibrated()[1] if not any(one.before is other for other in used)]
 
 
 def calibrated_summary_table() -> list[str]:
-    """Median and worst errors on the placements that nothing was fitted to, before and after."""
+    """Return median and worst errors of the placements not fitted to, before and after."""
     others = _others()
     parts = [(name, [one for one in others if one.before.where == name]) for name in WHERE]
     parts.append(("all", others))
@@ -331,7 +335,7 @@ def calibrated_summary_table() -> list[str]:
 
 
 def calibrated_table() -> list[str]:
-    """Every placement: AllReduce and gains, with the fitted bandwidths and with trees."""
+    """Return the AllReduce and gains of every placement, with fitted bandwidths and trees."""
     used = chosen(predictions())
     head = [f"{name}{what}" for name in ("Ring", "Tree") for what in (" predicted", "", " error")]
     gains = [f"gain, {name}" for name in ("Ring", "Tree")]
@@ -351,7 +355,7 @@ def calibrated_table() -> list[str]:
 
 
 def calibrated_order_table() -> list[str]:
-    """How many pairs of placements are in the right order, of those nothing was fitted to too."""
+    """Return how many pairs are in the right order, with a row of placements not fitted to."""
     found = recalibrated()[1]
     kinds = [(kind, algorithm) for kind in KINDS for algorithm in ALGORITHMS]
     lines = _head(
@@ -372,7 +376,10 @@ def calibrated_order_table() -> list[str]:
 def _right(
     pairs: Iterable[tuple[Recalibrated, Recalibrated]], kind: str, algorithm: str
 ) -> list[bool]:
-    """For the pairs that are predicted and measured to differ, whether both say which is faster."""
+    """Return whether prediction and measurement agree on the order of each pair.
+
+    Pairs whose predicted or measured times are equal are left out.
+    """
     found: list[bool] = []
     for one, other in pairs:
         predicted = one.seconds(kind, algorithm) - other.seconds(kind, algorithm)
@@ -383,7 +390,7 @@ def _right(
 
 
 def choices_table() -> list[str]:
-    """How much it matters which three placements the bandwidths are fitted to."""
+    """Return how much the choice of the three placements to fit to matters."""
     all_ = choices()
     kinds = {
         name: {at for at, one in enumerate(predictions()) if one.where == name} for name in WHERE
@@ -414,7 +421,7 @@ def choices_table() -> list[str]:
 
 
 def calibrated_claims() -> dict[str, str]:
-    """The figures in the text of the section on calibration."""
+    """Return the figures in the text of the section on calibration."""
     parameters, found = recalibrated()
     value = {one.name: one.value for one in parameters}
     odd = found[0]
@@ -492,7 +499,7 @@ def _program(steps: Iterable[StepCost]) -> str:
 
 
 def times_table(all_: Sequence[Predicted], kind: str) -> list[str]:
-    """Predicted and measured seconds of every placement."""
+    """Return the predicted and measured seconds of every placement."""
     lines = _head(
         ["", "axes", "reduced", "matrix"],
         ["predicted", "Ring", "error", "Tree", "error"],
@@ -508,7 +515,7 @@ def times_table(all_: Sequence[Predicted], kind: str) -> list[str]:
 
 
 def gains_table(all_: Sequence[Predicted]) -> list[str]:
-    """The best programs, and their gains."""
+    """Return the best programs and their gains."""
     lines = _head(["", "best program"], ["predicted", "Ring", "error", "Tree", "error"])
     for number, one in enumerate(all_, 1):
         cells = [number, _program(one.found[0].costs), f"{one.gain:.2f}"]
@@ -520,7 +527,7 @@ def gains_table(all_: Sequence[Predicted]) -> list[str]:
 
 
 def programs_table(all_: Sequence[Predicted]) -> list[str]:
-    """The numbers of programs of every case."""
+    """Return the numbers of programs of every case."""
     lines = _head(
         ["axes", "reduced"],
         ["programs", "theirs", "faster, predicted", "Ring", "Tree"],
@@ -536,7 +543,7 @@ def programs_table(all_: Sequence[Predicted]) -> list[str]:
 
 
 def summary_table(all_: Sequence[Predicted]) -> list[str]:
-    """Median and worst errors, over the network and inside nodes."""
+    """Return median and worst errors, over the network and inside nodes."""
     parts = [(name, [one for one in all_ if one.where == name]) for name in WHERE]
     parts.append(("all", list(all_)))
     lines = _head(
@@ -569,7 +576,7 @@ def _inside(all_: Iterable[Predicted]) -> list[Predicted]:
 
 
 def order_table(all_: Sequence[Predicted]) -> list[str]:
-    """How many pairs of placements are in the right order."""
+    """Return how many pairs of placements are in the right order."""
     inside = [pair for case in cases(all_) for pair in combinations(case, 2)]
     lines = _head(
         ["pairs"],
@@ -587,7 +594,7 @@ def order_table(all_: Sequence[Predicted]) -> list[str]:
 
 
 def searched(whole: Collective) -> float:
-    """Seconds that the cheapest program takes, by search; of all runs, as in ``Published``."""
+    """Return the seconds of the cheapest program by search, for all runs, as in ``Published``."""
     mesh = whole.mesh
     idle = [sub.name for sub in mesh.sub_axes if sub.name not in whole.axes]
     elements = int(whole.size) // DType.F32.bytes
@@ -598,7 +605,7 @@ def searched(whole: Collective) -> float:
 
 
 def _forget() -> None:
-    """Nothing that was computed before may help."""
+    """Clear all caches, so that earlier runs do not help."""
     step_cost.cache_clear()
     ports.ports_of.cache_clear()
     ports.forget_times()
@@ -609,7 +616,7 @@ def _forget() -> None:
 
 
 def _medians(works: Sequence[Callable[[], object]]) -> list[float]:
-    """CPU seconds of each, the median of several runs, in turns."""
+    """Return the CPU seconds of each work: the median of several runs, in turns."""
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(REPEATS):
         for work, own in zip(works, seconds, strict=True):
@@ -621,7 +628,7 @@ def _medians(works: Sequence[Callable[[], object]]) -> list[float]:
 
 
 def seconds_table(all_: Sequence[Predicted]) -> list[str]:
-    """How long programs take to find; measured here and now."""
+    """Return the times to find programs, measured in this process."""
     assert all(abs(searched(collective(one.measured)) / one.best - 1) < 1e-9 for one in all_)
     lines = _head(
         ["axes", "reduced"],
@@ -658,13 +665,13 @@ def _programs(whole: Collective) -> int:
 
 
 def _milliseconds(seconds: Sequence[float]) -> list[str]:
-    """Ours, and theirs, which are known to the millisecond."""
+    """Return our times, and those of the paper, which are known to the millisecond."""
     digits = (1, 1, 1, 0, 0, 0)
     return [f"{one * 1e3:.{places}f} ms" for one, places in zip(seconds, digits, strict=True)]
 
 
 def claims(all_: Sequence[Predicted]) -> dict[str, str]:
-    """The figures in the text."""
+    """Return the figures in the text."""
     flat, best = KINDS
     both = [one for one in all_ if one.where == "over both levels"]
     rates = [rate(one, flat) for one in _over_nodes(all_)]
@@ -865,7 +872,7 @@ search are cleared before each run.
 
 
 def page() -> str:
-    """The page."""
+    """Return the text of the page."""
     all_ = predictions()
     return TEXT.format(
         version=collir.__version__,
@@ -882,7 +889,7 @@ def page() -> str:
 
 
 def tables(all_: Sequence[Predicted]) -> dict[str, str]:
-    """All tables that are the same on every computer."""
+    """Return all tables that are the same on every computer."""
     found = {
         "summary": summary_table(all_),
         "order": order_table(all_),
@@ -901,7 +908,7 @@ def tables(all_: Sequence[Predicted]) -> dict[str, str]:
 
 
 def main() -> None:
-    """Writes the page."""
+    """Write the page."""
     parser = argparse.ArgumentParser(description="Writes docs/p2.md.")
     parser.add_argument("-o", "--output", type=Path, default=PAGE, help="default: %(default)s")
     options = parser.parse_args()

@@ -1,6 +1,7 @@
-"""What P² measured, after the two bandwidths are fitted to three placements; and NCCL's Tree.
+"""Predictions for P²'s measurements with two fitted bandwidths, and with NCCL's Tree.
 
-Nothing here is fitted to a single placement. ``double_tree`` is from the structure of the trees.
+The bandwidths are fitted to three placements. ``double_tree`` follows from the structure of NCCL's
+trees, and nothing is fitted to Tree.
 """
 
 import math
@@ -20,26 +21,30 @@ MODEL = CostModel("p2")
 
 
 def fitted(machine: Machine, measured: Sequence[tuple[Collective, float]]) -> Calibration:
-    """The machine with the bandwidths that these times of Ring ask for; it has no latencies."""
+    """Return the machine with the bandwidths that best explain these times of Ring.
+
+    The machine has no latencies.
+    """
     samples = [Sample(one, seconds) for one, seconds in measured]
     latencies = [f"{level.name}.latency" for level in machine.levels]
     return calibrate(machine, samples, MODEL, held_back=0, fixed=latencies)
 
 
 def on(machine: Machine, one: Collective) -> Collective:
-    """The same collective on another machine of this shape."""
+    """Return the same collective on another machine of this shape."""
     return replace(one, mesh=replace(one.mesh, machine=machine))
 
 
 def double_tree(one: Collective) -> float:
-    """Seconds of an AllReduce by NCCL's Tree on two levels, nodes and GPUs; no latency.
+    """Return the seconds of an AllReduce by NCCL's Tree on nodes and GPUs, without latency.
 
-    Over m nodes NCCL has two binary trees with half of the buffer each, of which the inner nodes of
-    one are leaves of the other (Sanders, Speck, Traeff 2009). With two nodes each is the root of
-    one tree and the child of the other, so that half a buffer goes up and half a buffer goes down
-    through each port, in either direction: one buffer. With three it is 1.5 at most, with more 2.
-    Inside a node a tree is a chain of the GPUs. What goes up and what comes down passes each in the
-    same direction through its port: one buffer at an end of the chain, two in between.
+    Over m nodes NCCL has two binary trees with half of the buffer each. The inner nodes of one tree
+    are leaves of the other tree (Sanders, Speck, Traeff 2009). With two nodes, each node is the
+    root of one tree and the child in the other. So half a buffer goes up and half a buffer goes
+    down through each port, in either direction: one buffer. With three nodes it is at most 1.5
+    buffers, with more 2. Inside a node a tree is a chain of the GPUs. Data that goes up and data
+    that comes down passes a GPU's port in the same direction: one buffer at an end of the chain,
+    two in between.
     """
     group = Group.of(one.mesh, one.axes, one.at_root, "hardware")
     nodes, gpus = group.across
@@ -50,7 +55,7 @@ def double_tree(one: Collective) -> float:
 
 
 def with_trees(step: StepCost) -> float:
-    """Seconds of a step where NCCL runs Tree: only its AllReduce has one, the others are rings."""
+    """Return the seconds of a step under Tree: a tree for an AllReduce, else a ring."""
     return double_tree(step.collective) if step.collective.kind == "all_reduce" else step.time
 
 
@@ -62,12 +67,12 @@ class Programs:
     best: dict[str, float]
 
     def gain(self, algorithm: str) -> float:
-        """Of the best program over the AllReduce."""
+        """Return the time of the AllReduce over the time of the best program."""
         return self.flat[algorithm] / self.best[algorithm]
 
 
 def programs(one: Collective, steps: int) -> Programs:
-    """By enumeration of all programs of so many steps."""
+    """Return the AllReduce and the best of all programs with at most ``steps`` steps."""
     found = enumerated(one, MODEL, steps)
     [flat] = [each for each in found if _is_flat(each, one)]
     trees = [math.fsum(map(with_trees, each.costs)) for each in found]
@@ -87,7 +92,7 @@ def _is_flat(candidate: Candidate, one: Collective) -> bool:
 
 @dataclass(frozen=True)
 class Choice:
-    """Some placements to fit to, and the median errors of AllReduce on all others."""
+    """Placements to fit to, and the median errors of AllReduce on all other placements."""
 
     chosen: tuple[int, ...]
     nic: float
@@ -101,11 +106,12 @@ def choices(
     stated: tuple[float, float],
     count: int = 3,
 ) -> list[Choice]:
-    """All ways to choose so many placements.
+    """Return all choices of ``count`` placements.
 
-    ``ratios`` are predicted over measured by ``ring`` and ``tree``, with the stated bandwidths. A
-    placement takes as long as either the NIC or the switches do, so least squares of logarithms
-    scale each of them by the mean of its own. What no chosen placement uses stays as stated.
+    ``ratios`` are predicted over measured times by ``ring`` and ``tree``, with the stated
+    bandwidths. Either the NIC or the switches determine the time of a placement. So least squares
+    of logarithms scale each bandwidth by the mean over its own placements. A bandwidth that no
+    chosen placement uses stays as stated.
     """
     places = range(len(over_nodes))
     logs = {name: [math.log(ratio) for ratio in each] for name, each in ratios.items()}

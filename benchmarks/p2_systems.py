@@ -1,8 +1,8 @@
-"""All systems of P² under the default costs: how much programs gain, how much placements differ.
+"""Gains of programs and differences of placements for all systems of P², by default costs.
 
 The systems are those of the paper: 2 and 4 nodes of 16 A100 (``@gcp_a2``) or of 8 V100
-(``@gcp_v100x8``). The cases are all ways to have one axis, two axes of which either is reduced, and
-three axes of which the first and the last are, with sizes that are powers of two.
+(``@gcp_v100x8``). The cases have one axis, two axes of which one is reduced, or three axes of which
+the first and the last are reduced. All sizes are powers of two.
 """
 
 import math
@@ -38,8 +38,8 @@ class Placed:
     """A placement of a case.
 
     Attributes:
-        case: the system, the axes and those that are reduced.
-        flat, best: seconds of the AllReduce and of the best program, by NCCL's algorithm.
+        case: The system, the axes, and the indices of the reduced axes.
+        flat, best: Seconds of the AllReduce and of the best program, by NCCL's algorithm.
     """
 
     case: tuple[str, tuple[int, ...], tuple[int, ...]]
@@ -47,12 +47,12 @@ class Placed:
     best: dict[str, float]
 
     def gain(self, algorithm: str) -> float:
-        """Return how many times as long the AllReduce takes as the best program."""
+        """Return the time of the AllReduce over the time of the best program."""
         return self.flat[algorithm] / self.best[algorithm]
 
 
 def cases(devices: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield the axes of all cases on so many devices, with the indices of those reduced."""
+    """Yield the axes and the indices of the reduced axes of all cases on ``devices`` devices."""
     yield (devices,), (0,)
     powers = [2**k for k in range(1, devices.bit_length() - 1)]
     for first in powers:
@@ -113,15 +113,15 @@ class Decision:
     """A published placement, as measured and as predicted by default.
 
     Attributes:
-        measured, predicted: seconds of AllReduce and of the best program, by ``ALGORITHMS`` and,
-            predicted, by NCCL's own choice (``auto``).
+        measured, predicted: Seconds of AllReduce and of the best program, by ``ALGORITHMS``;
+            ``predicted`` also has NCCL's own choice (``auto``).
     """
 
     measured: dict[str, tuple[float, float]]
     predicted: dict[str, tuple[float, float]]
 
     def right(self, measured: str, predicted: str) -> bool:
-        """Return whether both say alike if a program gains 5 % and more."""
+        """Return whether both agree on whether a program gains 5 % or more."""
         pairs = self.measured[measured], self.predicted[predicted]
         first, second = (flat / best >= LEAST - 1e-9 for flat, best in pairs)
         return first == second
@@ -134,9 +134,10 @@ BETTER = "better of both"
 def decision(
     matrix: Matrix, reduced: Sequence[int], seconds: dict[tuple[str, str], float], runs: int
 ) -> Decision:
-    """Return a published placement beside what is predicted for ``@gcp_a2``.
+    """Return a published placement beside the prediction for ``@gcp_a2``.
 
-    ``seconds`` are of so many runs, by ``allreduce`` or ``optimal`` and ``ring`` or ``tree``.
+    ``seconds`` are the times of ``runs`` runs, by ``allreduce`` or ``optimal`` and ``ring`` or
+    ``tree``.
     """
     machine = _machine("gcp_a2", 2)
     names = [f"axis{index}" for index in range(len(matrix))]
@@ -156,7 +157,7 @@ def decision(
 
 
 def decisions_table(all_: Sequence[Decision]) -> list[str]:
-    """Return the lines of a table: decisions, and the medians of the errors' sizes."""
+    """Return the lines of a table of decisions and of the medians of absolute errors."""
     lines = ["| measured with | costed as | decided right | AllReduce | best program |"]
     lines.append("| --- | --- | --: | --: | --: |")
     for measured, predicted, how in (

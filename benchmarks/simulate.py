@@ -1,10 +1,10 @@
-"""How fast programs are simulated: ``python benchmarks/simulate.py``.
+"""Measure the speed of simulations: ``python benchmarks/simulate.py``.
 
-The program is a training step of a transformer of 96 layers: parameters sharded over the nodes and
-gathered ahead of each layer (ZeRO-3), activations reduced over the GPUs of a node (Megatron), and
-gradients scattered behind it, all while other layers run. Its length and its number of devices are
-varied. Times are CPU seconds of this process, the best of a few runs; what is parsed and checked
-before is not in them.
+The program is a training step of a transformer of 96 layers. Parameters are sharded over the nodes
+and gathered before each layer (ZeRO-3), activations are reduced over the GPUs of a node (Megatron),
+and gradients are scattered after each layer, all while other layers run. The benchmark varies the
+length of the program and the number of devices. Times are CPU seconds of this process, the best of
+a few runs, without parsing and verification.
 """
 
 import argparse
@@ -23,7 +23,10 @@ RUNS = 3
 
 
 def training_step(layers: int, nodes: int, gpus: int = 8, distinct: bool = False) -> str:
-    """A training step as a program. ``distinct``: no two layers are of the same size."""
+    """Return a training step as a program.
+
+    With ``distinct``, no two layers have the same size.
+    """
     forward, backward = [], []
     results: list[str] = []
     arguments: list[str] = []
@@ -69,7 +72,7 @@ def training_step(layers: int, nodes: int, gpus: int = 8, distinct: bool = False
 
 
 def best(work: Callable[[], object]) -> float:
-    """CPU seconds of the fastest of some runs, each without what earlier ones have remembered."""
+    """Return the CPU seconds of the fastest of some runs, each with empty caches."""
     times: list[float] = []
     for _ in range(RUNS):
         step_cost.cache_clear()
@@ -80,14 +83,14 @@ def best(work: Callable[[], object]) -> float:
 
 
 def simulated(module: ModuleOp) -> Simulation:
-    """The simulation of a module with one function, run to its end."""
+    """Return the simulation of a module with one function, run to its end."""
     (found,) = simulate(module, CostModel("alpha-beta", order="written", algorithm="ring"))
     assert found.time and found.peak
     return found
 
 
 def row(what: str, layers: int, nodes: int, gpus: int = 8, distinct: bool = False) -> float:
-    """Prints a line; returns the seconds of a step."""
+    """Print a line, and return the seconds per collective."""
     module = collir.parse(training_step(layers, nodes, gpus, distinct))
     found = simulated(module)
     seconds = best(lambda: simulated(module))
@@ -102,7 +105,7 @@ def row(what: str, layers: int, nodes: int, gpus: int = 8, distinct: bool = Fals
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=96, help="of the model (default: 96)")
     layers = parser.parse_args().layers

@@ -1,9 +1,9 @@
-"""Programs before and after passes, on the testbed: ``python benchmarks/testbed/before_after.py``.
+"""Measure programs before and after passes: ``python benchmarks/testbed/before_after.py``.
 
-Gradients that are reduced one by one, weights that are gathered when they are needed, and layers
-with steps that undo each other: each as one would write it and as the passes leave it, simulated on
-the machines that ``run.py`` has calibrated, and measured. Computations take their time, and no
-processor; MPI goes on meanwhile.
+There are three programs: gradients that are reduced one by one, weights that are gathered when they
+are needed, and layers with steps that undo each other. Each is simulated and measured as written
+and after passes, on the machines that ``run.py`` has calibrated. Computations take time but no
+processor, and MPI makes progress meanwhile.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from collir.tools.api import run_passes
 
 NETWORKS = ("two_nodes", "two_racks")
 ELEMENTS = 262144
-"""Numbers of 4 bytes on every rank, of which programs have pieces."""
+"""Numbers of 4 bytes on every rank; programs work on pieces of them."""
 RUNS = 7
 FILE = "passes.json"
 
@@ -60,15 +60,18 @@ VARIANTS = {
         "and buckets": "fuse,bucket,overlap",
     },
 }
-"""For each program the passes by which it is measured."""
+"""For each program, the passes of its variants."""
 
 
 # --- the programs -------------------------------------------------------------------------------
 
 
 def gradients(shares: int, seconds: float) -> str:
-    """Layers of a weight and two small ones, from the last to the first; each is there once it has
-    been computed, and summed over all ranks."""
+    """Return the gradients of layers, from the last to the first.
+
+    Each layer has a large gradient and two small ones. A gradient is available once it has been
+    computed, and is summed over all ranks.
+    """
     sizes = [size for _ in range(32) for size in (4096, 64, 64)]
     lines: list[str] = []
     start = 0
@@ -88,7 +91,7 @@ def gradients(shares: int, seconds: float) -> str:
 
 
 def weights(shares: int, seconds: float) -> str:
-    """Layers whose weights are sharded over all ranks, and gathered for each (ZeRO-3)."""
+    """Return layers whose weights are sharded over all ranks and gathered per layer (ZeRO-3)."""
     layers = 12
     size = ELEMENTS // layers // shares * shares
     block = size // shares
@@ -109,8 +112,11 @@ def weights(shares: int, seconds: float) -> str:
 
 
 def layers(shares: int, seconds: float) -> str:
-    """Layers with activations that are cut among the ranks, each written for whole ones: summed,
-    computed on, cut, gathered (tensor and sequence parallel parts put together)."""
+    """Return layers with activations that are sharded over the ranks.
+
+    Each layer is written for complete activations: they are summed, sliced, computed on and
+    gathered (tensor and sequence parallel parts put together).
+    """
     lines: list[str] = []
     count = 4
     x = "%x"
@@ -133,18 +139,18 @@ def layers(shares: int, seconds: float) -> str:
 
 
 def function(argument: str, result: str, lines: Iterable[str]) -> str:
-    """A function of one argument, without its name."""
+    """Return the text of a function of one argument, without its name."""
     body = "\n".join(f"  {line}" for line in lines)
     return f"(%x: {argument}) -> {result} on @m {{\n{body}\n}}"
 
 
 PROGRAMS = {"gradients": (gradients, 0.4), "weights": (weights, 0.3), "layers": (layers, 0.2)}
-"""The programs, and seconds of computation."""
+"""The programs, and their seconds of computation."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A program after passes: seconds as simulated and as measured."""
+    """A program after passes, with its simulated and measured seconds."""
 
     program: str
     variant: str
@@ -153,7 +159,7 @@ class Entry:
 
 
 def module_of(calibrated: Machine, program: str) -> ModuleOp:
-    """A function for each variant; every collective says by which algorithm it runs."""
+    """Return a function for each variant; every collective names its algorithm."""
     make, seconds = PROGRAMS[program]
     levels = [
         f"level {one.name}[{one.size}] {{ port = {one.port:.6g} B/s, "
@@ -190,7 +196,7 @@ def module_of(calibrated: Machine, program: str) -> ModuleOp:
 
 
 def entries(folder: Path) -> Iterator[Entry]:
-    """The programs of a machine that was measured, as they were predicted then."""
+    """Yield the measured programs of a machine, with the predictions of that time."""
     entry = json.loads((folder / FILE).read_text(encoding="utf-8"))
     for program, variants in entry["programs"].items():
         for variant, one in variants.items():
@@ -201,7 +207,7 @@ def entries(folder: Path) -> Iterator[Entry]:
 
 
 def measure(name: str, results: Path) -> None:
-    """Runs the programs of a machine; this network is its own."""
+    """Run the programs of a machine in this network name space."""
     given = machine(name)
     network.build(given)
     found = read(results / name)
@@ -234,7 +240,7 @@ def measure(name: str, results: Path) -> None:
 
 
 def main() -> int:
-    """Measures, and prints what was measured beside what is predicted; the exit status."""
+    """Measure, print measurements beside predictions, and return the exit status."""
     parser = argparse.ArgumentParser(description="Measures passes on the testbed.")
     parser.add_argument(
         "--machines", nargs="+", default=NETWORKS, choices=NETWORKS, help="default: %(default)s"

@@ -1,8 +1,8 @@
-"""Programs in chunks on the testbed, whose steps overlap: ``python benchmarks/testbed/overlap.py``.
+"""Measure programs in chunks, whose steps overlap: ``python benchmarks/testbed/overlap.py``.
 
-An all_reduce over all ranks, as one step and as the best program that takes the levels one by one,
-on 1, 2, 4, ... chunks, measured and simulated, on the machines that ``run.py`` has calibrated.
-Collectives that are not waited for run by the algorithms that they have when they are.
+The collective is an all_reduce over all ranks. It is measured and simulated as one step, and as the
+best program that takes the levels one by one, on 1, 2, 4, ... chunks. The machines are those that
+``run.py`` has calibrated. Non-blocking collectives use the algorithms of the blocking ones.
 """
 
 import argparse
@@ -38,17 +38,17 @@ from collir.synthesis.programs.pipelines import in_chunks
 from collir.synthesis.programs.strategies import Program, rewrite, searched_in
 
 ELEMENTS = 262144
-"""Numbers of 4 bytes on every rank: chunks of a sixteenth are still sent in long messages."""
+"""Numbers of 4 bytes on every rank; a chunk of a sixteenth still gives long messages."""
 CHUNKS = (1, 2, 4, 8, 16)
 TRIED = 100
-"""How many programs of a chunk are searched for one that takes the levels one by one."""
+"""Number of programs per chunk in which to look for one that takes the levels one by one."""
 RUNS = 7
 FILE = "overlap.json"
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """A program: in how many chunks (0: the one step), seconds as simulated and as measured."""
+    """A program: its number of chunks (0: one step), its simulated and its measured seconds."""
 
     chunks: int
     predicted: float
@@ -56,8 +56,10 @@ class Overlap:
 
 
 def module_of(given: Machine) -> ModuleOp:
-    """A function for the one step, and one for each number of chunks; every collective says by
-    which algorithm it runs."""
+    """Return a function for the one step, and one for each number of chunks.
+
+    Every collective names its algorithm.
+    """
     factors = " * ".join(f"{level.name}:{level.size}" for level in given.levels)
     lines = [
         (MACHINES / f"{given.name}.coll").read_text(encoding="utf-8"),
@@ -74,7 +76,7 @@ def module_of(given: Machine) -> ModuleOp:
         [op] = searched_in(function)
         mesh, source, target = mesh_of(op), dist_type(op.operands[0]), dist_type(op.result)
         listed = synthesise(mesh, source, target, MODEL, TRIED, scale=1 / chunks).candidates
-        # One all_reduce goes through all levels: there is nothing to overlap.
+        # A single all_reduce over all levels has nothing to overlap.
         best = next(one for one in listed if all(_on_one_level(cost) for cost in one.costs))
         best = best if chunks == 1 else in_chunks(best, chunks)
         rewrite(function, (Program(best.steps, best.pipeline),), None)
@@ -90,12 +92,12 @@ def _on_one_level(cost: StepCost) -> bool:
 
 
 def simulations(calibrated: Machine) -> list[Simulation]:
-    """What is predicted of all programs, on a machine with fitted numbers."""
+    """Return the simulations of all programs, on a machine with fitted numbers."""
     return [one.on(calibrated) for one in simulate(module_of(machine(calibrated.name)), MODEL)]
 
 
 def overlaps(folder: Path, calibrated: Machine) -> Iterator[Overlap]:
-    """The programs of a machine that was measured."""
+    """Yield the measured programs of a machine."""
     entry = json.loads((folder / FILE).read_text(encoding="utf-8"))
     for chunks, runs, one in zip(
         (0, *CHUNKS), entry["seconds"], simulations(calibrated), strict=True
@@ -104,7 +106,7 @@ def overlaps(folder: Path, calibrated: Machine) -> Iterator[Overlap]:
 
 
 def measure(name: str, results: Path) -> None:
-    """Runs the programs of a machine; this network is its own."""
+    """Run the programs of a machine in this network name space."""
     given = machine(name)
     network.build(given)
     protocol = json.loads((results / name / "singles.json").read_text(encoding="utf-8"))["protocol"]
@@ -123,7 +125,7 @@ def measure(name: str, results: Path) -> None:
 
 
 def main() -> int:
-    """Measures, and prints what was measured beside what is predicted; the exit status."""
+    """Measure, print measurements beside predictions, and return the exit status."""
     parser = argparse.ArgumentParser(description="Measures programs in chunks on the testbed.")
     parser.add_argument(
         "--machines", nargs="+", default=list(WEIGHTS), choices=WEIGHTS, help="default: %(default)s"

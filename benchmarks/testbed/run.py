@@ -1,8 +1,9 @@
-"""Measures programs on a real network of shaped links: ``make testbed``.
+"""Measure programs on a real network of shaped links: ``make testbed``.
 
 Every machine of ``machines/`` becomes a network of name spaces (``network.py``), in which MPICH
-runs many programs for every placement of every case (``programs.py``). What is measured goes to
-``results/``; a case that is there is not measured again. ``report.py`` writes the page.
+runs many programs for every placement of every case (``programs.py``). The measurements go to
+``results/``. A case with a file in ``results/`` is not measured again. ``report.py`` writes the
+page.
 """
 
 import argparse
@@ -43,31 +44,31 @@ from collir.tools.mpi_run import find
 
 RESULTS = Path(__file__).parent / "results"
 WEIGHTS = {"two_nodes": 2.5, "four_nodes": 5, "two_racks": 10, "uneven": 4}
-"""Machine -> its part of the time, of those that are still to come."""
+"""Machine -> its weight; the remaining time is divided by the weights of remaining machines."""
 ELEMENTS = 65536
 """Numbers of 4 bytes on every rank."""
 MOST = (60, 52, 44, 36, 32, 28, 24, 20, 16, 12, 8)
-"""How many programs of a placement are measured: the first that there is time for."""
+"""Numbers of programs to measure per placement; the first number with enough time is used."""
 SINGLE_RUNS = 7
-"""Of collectives in several sizes, which are short."""
+"""Number of runs of collectives in several sizes, which are short."""
 PR_SET_PDEATHSIG = 1
-"""Of prctl(2)."""
+"""Constant of prctl(2)."""
 OVERHEAD = 0.01
-"""Seconds of a run beside the program's own."""
+"""Seconds of a run besides the program itself."""
 
 
 def runs_of(seconds: float) -> int:
-    """How often a program is run that is predicted to take so long: the shorter the oftener."""
+    """Return the number of runs of a program with these predicted seconds."""
     return 5 if seconds < 0.1 else 3 if seconds < 0.3 else 2
 
 
 def needed(timed: Sequence[Timed]) -> float:
-    """Seconds of all runs of programs."""
+    """Return the seconds of all runs of programs."""
     return sum((1 + runs_of(one)) * (one * 1.05 + OVERHEAD) for _, one in timed)
 
 
 class Bench:
-    """One machine, as a network."""
+    """The measurements of one machine, as a network."""
 
     def __init__(self, name: str, results: Path, until: float) -> None:
         self.machine = machine(name)
@@ -78,11 +79,11 @@ class Bench:
         network.build(self.machine)
 
     def log(self, text: str) -> None:
-        """A line of progress."""
+        """Print a line of progress."""
         print(f"{time.strftime('%H:%M:%S')} {self.machine.name}: {text}", flush=True)
 
     def measure(self) -> None:
-        """All that is not there yet, as far as there is time."""
+        """Measure everything that is not in ``results`` yet, as far as time allows."""
         path = self.folder / "singles.json"
         if not path.exists():
             self._singles()
@@ -115,7 +116,7 @@ class Bench:
         return self.folder / f"{case.name}.json"
 
     def _singles(self) -> None:
-        """Single collectives by both protocols; programs then run by the faster one."""
+        """Measure single collectives by both protocols; programs then use the faster protocol."""
         listed = singles.singles(self.machine, ELEMENTS)
         found = {name: self._each(listed, name) for name in PROTOCOLS}
         totals = {
@@ -193,7 +194,7 @@ def _figures(one: launch.Measured) -> dict[str, Any]:
 
 
 def compact(entry: dict[str, Any]) -> str:
-    """JSON with a program in a line."""
+    """Return JSON text with one program per line."""
     text = json.dumps(entry, separators=(",", ":"))
     for start in ('{"steps"', '{"kind"', '{"matrix"', '"placements"'):
         text = text.replace(start, "\n" + start)
@@ -201,7 +202,7 @@ def compact(entry: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Measures; the exit status."""
+    """Measure all machines, and return the exit status."""
     parser = argparse.ArgumentParser(description="Measures programs on a network of shaped links.")
     parser.add_argument("--minutes", type=float, default=35, help="default: %(default)s")
     parser.add_argument(
@@ -232,7 +233,7 @@ def main() -> int:
 
 
 def _die_with_parent() -> None:
-    """Nothing is left behind when this process is killed: Linux then kills the other one."""
+    """Make Linux kill this child process when its parent is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

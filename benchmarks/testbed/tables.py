@@ -1,4 +1,4 @@
-"""The tables of the page: what was measured on the test bed beside what is predicted."""
+"""Tables of the page: measurements on the test bed beside predictions."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,25 +9,25 @@ import metrics
 from results import Checked, Machined, Placement
 
 LONG = 0.1
-"""Seconds from which on a case is long."""
+"""Shortest time in seconds of a case that counts as long."""
 PREDICTORS: dict[str, Callable[[Placement], list[float]]] = {
     "the model": lambda one: one.predicted,
     "bounds of steps": lambda one: [sum(step.bound for step in steps) for steps in one.costs],
     "bytes over the top link": lambda one: _top_bytes(one),
     "number of steps": lambda one: [float(len(steps)) for steps in one.costs],
 }
-"""What could say which of two programs of a placement is faster."""
+"""Predictors of the faster of two programs of a placement, by name."""
 
 
 def _top_bytes(one: Placement) -> list[float]:
-    """Of the outermost level that any program of the placement uses."""
+    """Return the bytes through the outermost level that any program of the placement uses."""
     each = [[step.port_bytes for step in steps] for steps in one.costs]
     top = min(level for steps in each for size in steps for level, s in enumerate(size) if s)
     return [sum(size[top] for size in steps) for steps in each]
 
 
 def is_rooted(steps: Iterable[tuple[str, object]]) -> bool:
-    """Whether some step has a root."""
+    """Return whether some step has a root."""
     return any(kind in ("reduce", "broadcast", "scatter", "gather") for kind, _ in steps)
 
 
@@ -35,7 +35,7 @@ def is_rooted(steps: Iterable[tuple[str, object]]) -> bool:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
-    """A table of Markdown; columns behind the first ``left`` are numbers."""
+    """Return a Markdown table; columns after the first ``left`` are numbers."""
     lines = [_row(head), _row([*["---"] * left, *["---:"] * (len(head) - left)])]
     return "\n".join([*lines, *map(_row, rows)])
 
@@ -45,12 +45,12 @@ def _row(cells: Iterable[object]) -> str:
 
 
 def percent(part: float, digits: int = 1) -> str:
-    """``1.3 %``."""
+    """Return a percentage such as ``1.3 %``."""
     return f"{100 * part:.{digits}f} %"
 
 
 def signed(part: float) -> str:
-    """``+1.3 %``."""
+    """Return a signed percentage such as ``+1.3 %``."""
     return f"{100 * part:+.1f} %"
 
 
@@ -63,13 +63,13 @@ class Part:
 
 
 def machine_parts(all_: Sequence[Machined]) -> list[Part]:
-    """A part for each machine, and all."""
+    """Return a part for each machine, and a part for all machines."""
     parts = [Part(f"`@{one.given.name}`", one.placements) for one in all_]
     return [*parts, Part("all", [p for part in parts for p in part.placements])]
 
 
 def case_parts(one: Machined) -> list[Part]:
-    """A part for each reduction."""
+    """Return a part for each reduction."""
     grouped = groupby(one.placements, key=lambda placement: placement.case)
     return [Part(case.text, list(group)) for case, group in grouped]
 
@@ -81,7 +81,7 @@ ORDER_HEAD = (
 
 
 def order_row(part: Part) -> list[object]:
-    """How well the order inside placements is predicted."""
+    """Return the quality of the predicted order inside placements."""
     some = part.placements
     tops = [_share(some, metrics.among_best, count) for count in (1, 3, 5, 10)]
     right, pairs = _pairs(some, PREDICTORS["the model"])
@@ -121,7 +121,7 @@ CHOSEN_HEAD = (
 
 
 def chosen_row(part: Part) -> list[object]:
-    """How good the predicted best program is, beside the fastest and the library's own."""
+    """Return the predicted best program compared with the fastest and the library's own."""
     some = part.placements
     if not some:
         return [part.name, 0, *[""] * 8]
@@ -137,12 +137,12 @@ def chosen_row(part: Part) -> list[object]:
 
 
 def _chosen(one: Placement) -> float:
-    """Seconds that were measured of the predicted best."""
+    """Return the measured seconds of the predicted best program."""
     return one.seconds[metrics.order(one.predicted)[0]]
 
 
 def chosen_parts(all_: Sequence[Machined]) -> Iterator[Part]:
-    """The machines, and long and short cases."""
+    """Yield a part for each machine, for long and short cases, and for several levels."""
     parts = machine_parts(all_)
     yield from parts
     every = parts[-1].placements
@@ -158,12 +158,12 @@ def _levels(one: Placement) -> Iterator[int]:
 
 
 def _own(one: Placement, level: int) -> bool:
-    """Whether axes that are reduced extend over a level."""
+    """Return whether the reduced axes extend over a level."""
     return any(one.matrix[axis][level] > 1 for axis in one.case.reduced)
 
 
 def predictor_rows(all_: Sequence[Machined]) -> Iterator[list[object]]:
-    """Pairs that simpler predictors order right, and how good what they choose is."""
+    """Yield the pairs that each predictor orders right, and the quality of its choice."""
     parts = machine_parts(all_)
     for name, predictor in PREDICTORS.items():
         row: list[object] = [name]
@@ -177,7 +177,7 @@ def predictor_rows(all_: Sequence[Machined]) -> Iterator[list[object]]:
 
 
 def placement_rows(all_: Sequence[Machined]) -> Iterator[list[object]]:
-    """The order of the placements of a case, by the best program and by the flat all_reduce."""
+    """Yield the order of placements of a case, by the best program and the flat all_reduce."""
     for one in all_:
         row: list[object] = [f"`@{one.given.name}`"]
         kinds: list[tuple[Callable[[Placement], float], Callable[[Placement], float]]] = [
@@ -204,7 +204,7 @@ def placement_rows(all_: Sequence[Machined]) -> Iterator[list[object]]:
 
 
 def link_rows(all_: Sequence[Machined]) -> Iterator[list[object]]:
-    """How much more went over the busiest links than the model says, at full size."""
+    """Yield the bytes on the busiest links relative to the model, at full size."""
     for one in all_:
         full = max(each.single.elements for each in one.checked)
         singles = [_most(each) for each in one.checked if each.single.elements == full]
@@ -223,7 +223,10 @@ def _most(one: Checked) -> float:
 
 
 def _program_links(one: Machined) -> Iterator[float]:
-    """Of programs without roots, in which the same links are the busiest in all steps."""
+    """Yield the deviations of programs without roots.
+
+    In these programs the same links are the busiest in all steps.
+    """
     for placement in one.placements:
         for steps, costs, measured in zip(
             placement.programs, placement.costs, placement.measured, strict=True
@@ -241,7 +244,7 @@ def _is_uneven(one: Machined) -> bool:
 
 
 def fit_rows(all_: Sequence[Machined]) -> Iterator[list[object]]:
-    """The figures of the machines, as given and as fitted."""
+    """Yield the numbers of the machines, as given and as fitted."""
     for one in all_:
         for number in one.calibration.parameters:
             scale, unit = (1e-6, "MB/s") if number.name.endswith("port") else (1e6, "us")
@@ -254,8 +257,10 @@ def fit_rows(all_: Sequence[Machined]) -> Iterator[list[object]]:
 
 
 def protocol_rows(all_: Sequence[Machined]) -> Iterator[list[object]]:
-    """Errors of single collectives at full size by each protocol, with the figures that are given,
-    and what all of them take; the protocol of the programs is in bold."""
+    """Yield the errors of single collectives at full size by each protocol, and their total time.
+
+    Predictions use the given numbers of the machine. The protocol of the programs is in bold.
+    """
     for one in all_:
         for name, checked in one.protocols.items():
             full = max(each.single.elements for each in checked)
@@ -273,7 +278,7 @@ def protocol_rows(all_: Sequence[Machined]) -> Iterator[list[object]]:
 
 
 def error_rows(all_: Sequence[Machined]) -> Iterator[list[object]]:
-    """Errors by what kind of program it is."""
+    """Yield the errors by kind of program."""
     regular = [p for one in all_ if not _is_uneven(one) for p in one.placements]
     uneven = [p for one in all_ if _is_uneven(one) for p in one.placements]
     top = [p for p in regular if any(p.matrix[axis][0] > 1 for axis in p.case.reduced)]
@@ -305,7 +310,7 @@ def error_rows(all_: Sequence[Machined]) -> Iterator[list[object]]:
 
 
 def outlier_rows(all_: Sequence[Machined], count: int = 12) -> Iterator[list[object]]:
-    """The programs with the largest errors, one of each placement."""
+    """Yield the programs with the largest errors, one of each placement."""
     found: list[tuple[float, list[object]]] = []
     for one in all_:
         for placement in one.placements:
@@ -331,7 +336,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def case_tables(all_: Sequence[Machined]) -> str:
-    """The order and what is chosen, per machine and reduction."""
+    """Return the tables of the order and of the choice, per machine and reduction."""
     texts: list[str] = []
     for one in all_:
         parts = case_parts(one)
@@ -344,14 +349,16 @@ def case_tables(all_: Sequence[Machined]) -> str:
 
 
 def spread(all_: Sequence[Machined]) -> float:
-    """The median over programs of how far their runs are apart, relative to the shortest."""
+    """Return the median over programs of the spread of their runs, relative to the shortest."""
     each = (run.spread for one in all_ for p in one.placements for run in p.measured)
     return median(each)
 
 
 def ties(all_: Sequence[Machined]) -> tuple[int, int]:
-    """Placements in which the measured best is not the predicted best, and of those, in how many
-    the two are within 3 % of each other."""
+    """Return the number of placements whose measured best is not the predicted best.
+
+    The second number counts those in which the two are within 3 % of each other.
+    """
     every = [p for one in all_ for p in one.placements]
     missed = [p for p in every if not metrics.among_best(p.predicted, p.seconds, 1)]
     return len(missed), sum(metrics.close_among(p.predicted, p.seconds, 1) for p in missed)
