@@ -97,16 +97,22 @@ def published() -> list[Published]:
 
 
 def _published(row: dict[str, str]) -> Published:
-    better = {one: row[f"progs_{one}_better/total"].split("/") for one in ALGORITHMS}
+    better = {
+        algorithm: row[f"progs_{algorithm}_better/total"].split("/") for algorithm in ALGORITHMS
+    }
     totals = {int(total) for _, total in better.values()}
     return Published(
         tuple(_numbers(row["parallelism_axes"])),
         tuple(_numbers(row["reduction_axes"])),
         tuple(map(tuple, _numbers(row["matrix"]))),
-        {(kind, one): float(row[f"{kind}_{one}_s"]) for kind in KINDS for one in ALGORITHMS},
-        {one: float(row[f"speedup_{one}"]) for one in ALGORITHMS},
+        {
+            (kind, algorithm): float(row[f"{kind}_{algorithm}_s"])
+            for kind in KINDS
+            for algorithm in ALGORITHMS
+        },
+        {algorithm: float(row[f"speedup_{algorithm}"]) for algorithm in ALGORITHMS},
         totals.pop(),
-        {one: int(number) for one, (number, _) in better.items()},
+        {algorithm: int(number) for algorithm, (number, _) in better.items()},
         float(row["synthesis_s"]),
         float(row["sim_s_ring"]),
     )
@@ -143,7 +149,7 @@ class Predicted:
     @property
     def better(self) -> int:
         """The number of programs that take less than AllReduce."""
-        return sum(RUNS * one.time < self.flat * (1 - 1e-9) for one in self.found)
+        return sum(RUNS * candidate.time < self.flat * (1 - 1e-9) for candidate in self.found)
 
     @property
     def where(self) -> str:
@@ -195,7 +201,9 @@ def decisions() -> list[systems.Decision]:
 
 def cases(all_: Iterable[Predicted]) -> list[list[Predicted]]:
     """Return the placements of every case."""
-    return [list(group) for _, group in groupby(all_, key=lambda one: one.measured.case)]
+    return [
+        list(group) for _, group in groupby(all_, key=lambda placement: placement.measured.case)
+    ]
 
 
 # --- statistics over placements -------------------------------------------------------------
@@ -206,13 +214,13 @@ def ordered(pairs: Iterable[tuple[Predicted, Predicted]], kind: str, algorithm: 
 
     Pairs whose predicted or measured times are equal are left out.
     """
-    found: list[bool] = []
-    for one, other in pairs:
-        predicted = one.seconds(kind) - other.seconds(kind)
-        real = one.measured.seconds[kind, algorithm] - other.measured.seconds[kind, algorithm]
+    agreements: list[bool] = []
+    for first, second in pairs:
+        predicted = first.seconds(kind) - second.seconds(kind)
+        real = first.measured.seconds[kind, algorithm] - second.measured.seconds[kind, algorithm]
         if abs(predicted) > 1e-9 and real:
-            found.append((predicted > 0) == (real > 0))
-    return found
+            agreements.append((predicted > 0) == (real > 0))
+    return agreements
 
 
 def apart(all_: Sequence[Predicted]) -> float:
@@ -223,23 +231,23 @@ def apart(all_: Sequence[Predicted]) -> float:
         if len(case) > 1
         for kind in KINDS
         for algorithm in ALGORITHMS
-        for times in [[one.measured.seconds[kind, algorithm] for one in case]]
+        for times in [[placement.measured.seconds[kind, algorithm] for placement in case]]
     )
 
 
-def rate(one: Predicted, kind: str) -> float:
+def rate(placement: Predicted, kind: str) -> float:
     """Return the bandwidth of the NIC, in GB/s, that explains the measured time of Ring.
 
     It is exact for an AllReduce over nodes. For programs with steps inside nodes it is an
     approximation, because these steps are short.
     """
-    return 8 * (1 + one.error(kind, "ring"))
+    return 8 * (1 + placement.error(kind, "ring"))
 
 
-def crossings(one: Predicted) -> float:
+def crossings(placement: Predicted) -> float:
     """Return how many times Tree sent the buffer over the NIC, assuming the rate of Ring."""
-    times = one.measured.seconds
-    ranks = collective(one.measured).ranks
+    times = placement.measured.seconds
+    ranks = collective(placement.measured).ranks
     return times["allreduce", "tree"] / times["allreduce", "ring"] * 2 * (ranks - 1) / ranks
 
 
@@ -248,7 +256,7 @@ def crossings(one: Predicted) -> float:
 
 def chosen(all_: Sequence[Predicted]) -> list[Predicted]:
     """Return the placements to fit to: the first of each kind, whatever its error."""
-    return [next(one for one in all_ if one.where == where) for where in WHERE]
+    return [next(placement for placement in all_ if placement.where == where) for where in WHERE]
 
 
 @dataclass(frozen=True)
@@ -276,46 +284,54 @@ class Recalibrated:
 def recalibrated() -> tuple[tuple[Parameter, ...], tuple[Recalibrated, ...]]:
     """Return the fitted bandwidths, and the predictions for all placements with them."""
     all_ = predictions()
-    wholes = [collective(one.measured) for one in all_]
+    wholes = [collective(placement.measured) for placement in all_]
     times = [
-        (wholes[all_.index(one)], one.measured.seconds["allreduce", "ring"] / RUNS)
-        for one in chosen(all_)
+        (wholes[all_.index(placement)], placement.measured.seconds["allreduce", "ring"] / RUNS)
+        for placement in chosen(all_)
     ]
     fit = calibrated.fitted(wholes[0].mesh.machine, times)
-    found = [
-        Recalibrated(one, calibrated.programs(calibrated.on(fit.machine, whole), SIZE))
-        for one, whole in zip(all_, wholes, strict=True)
+    placements = [
+        Recalibrated(placement, calibrated.programs(calibrated.on(fit.machine, whole), SIZE))
+        for placement, whole in zip(all_, wholes, strict=True)
     ]
-    return fit.parameters, tuple(found)
+    return fit.parameters, tuple(placements)
 
 
 @cache
 def choices() -> list[calibrated.Choice]:
     """Return all choices of three placements to fit to."""
     all_ = predictions()
-    trees = [RUNS * calibrated.double_tree(collective(one.measured)) for one in all_]
+    trees = [RUNS * calibrated.double_tree(collective(placement.measured)) for placement in all_]
     flat = KINDS[0]
     ratios = {
-        "ring": [1 + one.error(flat, "ring") for one in all_],
+        "ring": [1 + placement.error(flat, "ring") for placement in all_],
         "tree": [
-            tree / one.measured.seconds[flat, "tree"] for tree, one in zip(trees, all_, strict=True)
+            tree / placement.measured.seconds[flat, "tree"]
+            for tree, placement in zip(trees, all_, strict=True)
         ],
     }
     node, gpu = collective(all_[0].measured).mesh.machine.levels
-    over_nodes = [one.where != "inside nodes" for one in all_]
+    over_nodes = [placement.where != "inside nodes" for placement in all_]
     return calibrated.choices(ratios, over_nodes, (node.port, gpu.port))
 
 
 def _others() -> list[Recalibrated]:
     """Return the placements that the bandwidths are not fitted to."""
     used = chosen(predictions())
-    return [one for one in recalibrated()[1] if not any(one.before is other for other in used)]
+    return [
+        placement
+        for placement in recalibrated()[1]
+        if not any(placement.before is used_placement for used_placement in used)
+    ]
 
 
 def calibrated_summary_table() -> list[str]:
     """Return median and worst errors of the placements not fitted to, before and after."""
     others = _others()
-    parts = [(name, [one for one in others if one.before.where == name]) for name in WHERE]
+    parts = [
+        (name, [placement for placement in others if placement.before.where == name])
+        for name in WHERE
+    ]
     parts.append(("all", others))
     lines = _head(
         ["", "bandwidths", "placements"],
@@ -323,12 +339,12 @@ def calibrated_summary_table() -> list[str]:
     )
     for name, part in parts:
         for title, errors in (
-            ("stated", list(_errors([one.before for one in part]))),
+            ("stated", list(_errors([placement.before for placement in part]))),
             ("fitted", list(_errors(part))),
         ):
             shown = [
-                f"{100 * median(map(abs, each)):.0f}% ({_percent(max(each, key=abs))})"
-                for each in errors
+                f"{100 * median(map(abs, values)):.0f}% ({_percent(max(values, key=abs))})"
+                for values in errors
             ]
             lines.append(_row([name, title, len(part), *shown]))
     return lines
@@ -340,36 +356,41 @@ def calibrated_table() -> list[str]:
     head = [f"{name}{what}" for name in ("Ring", "Tree") for what in (" predicted", "", " error")]
     gains = [f"gain, {name}" for name in ("Ring", "Tree")]
     lines = _head(["", "where", "fitted to"], [*head, *gains])
-    for number, one in enumerate(recalibrated()[1], 1):
-        row = one.before.measured
-        mark = "yes" if any(one.before is other for other in used) else ""
-        cells: list[object] = [number, one.before.where, mark]
+    for number, placement in enumerate(recalibrated()[1], 1):
+        row = placement.before.measured
+        mark = "yes" if any(placement.before is used_placement for used_placement in used) else ""
+        cells: list[object] = [number, placement.before.where, mark]
         for algorithm in ALGORITHMS:
-            cells.append(f"{one.seconds('allreduce', algorithm):.2f}")
+            cells.append(f"{placement.seconds('allreduce', algorithm):.2f}")
             cells.append(f"{row.seconds['allreduce', algorithm]:.2f}")
-            cells.append(_percent(one.error("allreduce", algorithm)))
+            cells.append(_percent(placement.error("allreduce", algorithm)))
         for algorithm in ALGORITHMS:
-            cells.append(f"{one.programs.gain(algorithm):.2f} ({row.gains[algorithm]:.2f})")
+            cells.append(f"{placement.programs.gain(algorithm):.2f} ({row.gains[algorithm]:.2f})")
         lines.append(_row(cells))
     return lines
 
 
 def calibrated_order_table() -> list[str]:
     """Return how many pairs are in the right order, with a row of placements not fitted to."""
-    found = recalibrated()[1]
+    placements = recalibrated()[1]
     kinds = [(kind, algorithm) for kind in KINDS for algorithm in ALGORITHMS]
     lines = _head(
         ["pairs"],
         [f"{what}, {name}" for what in ("AllReduce", "best") for name in ("Ring", "Tree")],
     )
-    groups = [list(group) for _, group in groupby(found, lambda one: one.before.measured.case)]
+    groups = [
+        list(group)
+        for _, group in groupby(placements, lambda placement: placement.before.measured.case)
+    ]
     for name, pairs in (
         ("of one case", [pair for group in groups for pair in combinations(group, 2)]),
-        ("of all placements", list(combinations(found, 2))),
+        ("of all placements", list(combinations(placements, 2))),
         ("of those not fitted to", list(combinations(_others(), 2))),
     ):
         right = [_right(pairs, *kind) for kind in kinds]
-        lines.append(_row([name, *(f"{sum(one)} of {len(one)}" for one in right)]))
+        lines.append(
+            _row([name, *(f"{sum(agreements)} of {len(agreements)}" for agreements in right)])
+        )
     return lines
 
 
@@ -380,38 +401,39 @@ def _right(
 
     Pairs whose predicted or measured times are equal are left out.
     """
-    found: list[bool] = []
-    for one, other in pairs:
-        predicted = one.seconds(kind, algorithm) - other.seconds(kind, algorithm)
-        real = [each.before.measured.seconds[kind, algorithm] for each in (one, other)]
+    agreements: list[bool] = []
+    for first, second in pairs:
+        predicted = first.seconds(kind, algorithm) - second.seconds(kind, algorithm)
+        real = [placement.before.measured.seconds[kind, algorithm] for placement in (first, second)]
         if abs(predicted) > 1e-9 and real[0] != real[1]:
-            found.append((predicted > 0) == (real[0] > real[1]))
-    return found
+            agreements.append((predicted > 0) == (real[0] > real[1]))
+    return agreements
 
 
 def choices_table() -> list[str]:
     """Return how much the choice of the three placements to fit to matters."""
     all_ = choices()
     kinds = {
-        name: {at for at, one in enumerate(predictions()) if one.where == name} for name in WHERE
+        name: {at for at, placement in enumerate(predictions()) if placement.where == name}
+        for name in WHERE
     }
-    each = [one for one in all_ if all(kind & set(one.chosen) for kind in kinds.values())]
-    rule = tuple(sorted(predictions().index(one) for one in chosen(predictions())))
+    mixed = [choice for choice in all_ if all(kind & set(choice.chosen) for kind in kinds.values())]
+    rule = tuple(sorted(predictions().index(placement) for placement in chosen(predictions())))
     lines = _head(
         ["chosen", "choices"],
         ["NIC, GB/s", "NVSwitch, GB/s", "AllReduce, Ring", "AllReduce, Tree"],
     )
     for name, part in (
-        ("the first of each kind", [one for one in all_ if one.chosen == rule]),
-        ("any of each kind", each),
+        ("the first of each kind", [choice for choice in all_ if choice.chosen == rule]),
+        ("any of each kind", mixed),
         ("any three", all_),
     ):
         cells: list[object] = [name, len(part)]
         for values, digits, unit in (
-            ([one.nic / 1e9 for one in part], 1, ""),
-            ([one.switch / 1e9 for one in part], 0, ""),
-            ([100 * one.errors["ring"] for one in part], 0, "%"),
-            ([100 * one.errors["tree"] for one in part], 0, "%"),
+            ([choice.nic / 1e9 for choice in part], 1, ""),
+            ([choice.switch / 1e9 for choice in part], 0, ""),
+            ([100 * choice.errors["ring"] for choice in part], 0, "%"),
+            ([100 * choice.errors["tree"] for choice in part], 0, "%"),
         ):
             middle, low, high = np.percentile(values, (50, 5, 95))
             spread = f" ({low:.{digits}f} to {high:.{digits}f})" if len(part) > 1 else ""
@@ -422,32 +444,33 @@ def choices_table() -> list[str]:
 
 def calibrated_claims() -> dict[str, str]:
     """Return the figures in the text of the section on calibration."""
-    parameters, found = recalibrated()
-    value = {one.name: one.value for one in parameters}
-    odd = found[0]
+    parameters, placements = recalibrated()
+    value = {parameter.name: parameter.value for parameter in parameters}
+    odd = placements[0]
     flat = KINDS[0]
-    over = [one for one in found[1:] if one.before.where != "inside nodes"]
-    inside = [one for one in found if one.before.where == "inside nodes"]
-    pairs = [one for one in inside if collective(one.before.measured).ranks == 2]
-    larger = [one for one in inside if one not in pairs]
-    both = [one for one in over if one.before.where == "over both levels"]
+    over = [placement for placement in placements[1:] if placement.before.where != "inside nodes"]
+    inside = [placement for placement in placements if placement.before.where == "inside nodes"]
+    pairs = [placement for placement in inside if collective(placement.before.measured).ranks == 2]
+    larger = [placement for placement in inside if placement not in pairs]
+    both = [placement for placement in over if placement.before.where == "over both levels"]
     all_ = predictions()
     chains = [
-        one.before.measured.seconds[flat, "tree"] / one.before.measured.seconds[flat, "ring"]
-        for one in pairs
+        placement.before.measured.seconds[flat, "tree"]
+        / placement.before.measured.seconds[flat, "ring"]
+        for placement in pairs
     ]
     return {
-        "fitted_to": ", ".join(str(all_.index(one) + 1) for one in chosen(all_)),
+        "fitted_to": ", ".join(str(all_.index(placement) + 1) for placement in chosen(all_)),
         "cal_chain": _range(chains, 1),
         "cal_odd_gain": f"{odd.before.measured.gains['tree']:.2f}",
         "nic": f"{value['node.port'] / 1e9:.1f}",
         "switch": f"{value['gpu.port'] / 1e9:.0f}",
-        "cal_ring": _percents([one.error(flat, "ring") for one in over]),
-        "cal_tree": _percents([one.error(flat, "tree") for one in over]),
+        "cal_ring": _percents([placement.error(flat, "ring") for placement in over]),
+        "cal_tree": _percents([placement.error(flat, "tree") for placement in over]),
         "cal_odd": _percent(odd.error(flat, "tree")),
-        "cal_inside": _percents([one.error(flat, "ring") for one in larger]),
-        "cal_pairs": _percents([one.error(flat, "tree") for one in pairs]),
-        "cal_gain": _range([one.before.measured.gains["tree"] for one in both], 2),
+        "cal_inside": _percents([placement.error(flat, "ring") for placement in larger]),
+        "cal_pairs": _percents([placement.error(flat, "tree") for placement in pairs]),
+        "cal_gain": _range([placement.before.measured.gains["tree"] for placement in both], 2),
         "cal_rate": f"{value['node.port'] / 1e9 * (1 + odd.error(flat, 'tree')):.1f}",
     }
 
@@ -504,12 +527,15 @@ def times_table(all_: Sequence[Predicted], kind: str) -> list[str]:
         ["", "axes", "reduced", "matrix"],
         ["predicted", "Ring", "error", "Tree", "error"],
     )
-    for number, one in enumerate(all_, 1):
-        row = one.measured
+    for number, placement in enumerate(all_, 1):
+        row = placement.measured
         cells = [number, _sizes(row.axes), _reduced(row), f"`{_matrix(row.matrix)}`"]
-        cells.append(f"{one.seconds(kind):.2f}")
+        cells.append(f"{placement.seconds(kind):.2f}")
         for algorithm in ALGORITHMS:
-            cells += [f"{row.seconds[kind, algorithm]:.2f}", _percent(one.error(kind, algorithm))]
+            cells += [
+                f"{row.seconds[kind, algorithm]:.2f}",
+                _percent(placement.error(kind, algorithm)),
+            ]
         lines.append(_row(cells))
     return lines
 
@@ -517,11 +543,11 @@ def times_table(all_: Sequence[Predicted], kind: str) -> list[str]:
 def gains_table(all_: Sequence[Predicted]) -> list[str]:
     """Return the best programs and their gains."""
     lines = _head(["", "best program"], ["predicted", "Ring", "error", "Tree", "error"])
-    for number, one in enumerate(all_, 1):
-        cells = [number, _program(one.found[0].costs), f"{one.gain:.2f}"]
+    for number, placement in enumerate(all_, 1):
+        cells = [number, _program(placement.found[0].costs), f"{placement.gain:.2f}"]
         for algorithm in ALGORITHMS:
-            gain = one.measured.gains[algorithm]
-            cells += [f"{gain:.2f}", _percent(one.gain_error(algorithm))]
+            gain = placement.measured.gains[algorithm]
+            cells += [f"{gain:.2f}", _percent(placement.gain_error(algorithm))]
         lines.append(_row(cells))
     return lines
 
@@ -534,9 +560,9 @@ def programs_table(all_: Sequence[Predicted]) -> list[str]:
     )
     for case in cases(all_):
         row = case[0].measured
-        each = [len(one.found) for one in case]
-        total = " + ".join(map(str, each)) + (f" = {sum(each)}" if len(each) > 1 else "")
-        better = sum(one.better for one in case)
+        counts = [len(placement.found) for placement in case]
+        total = " + ".join(map(str, counts)) + (f" = {sum(counts)}" if len(counts) > 1 else "")
+        better = sum(placement.better for placement in case)
         cells = [_sizes(row.axes), _reduced(row), total, row.programs, better]
         lines.append(_row([*cells, *(row.better[algorithm] for algorithm in ALGORITHMS)]))
     return lines
@@ -544,7 +570,7 @@ def programs_table(all_: Sequence[Predicted]) -> list[str]:
 
 def summary_table(all_: Sequence[Predicted]) -> list[str]:
     """Return median and worst errors, over the network and inside nodes."""
-    parts = [(name, [one for one in all_ if one.where == name]) for name in WHERE]
+    parts = [(name, [placement for placement in all_ if placement.where == name]) for name in WHERE]
     parts.append(("all", list(all_)))
     lines = _head(
         ["", "placements"],
@@ -562,17 +588,17 @@ def summary_table(all_: Sequence[Predicted]) -> list[str]:
 def _errors(part: Sequence["Predicted | Recalibrated"]) -> Iterator[list[float]]:
     for kind in KINDS:
         for algorithm in ALGORITHMS:
-            yield [one.error(kind, algorithm) for one in part]
+            yield [placement.error(kind, algorithm) for placement in part]
     for algorithm in ALGORITHMS:
-        yield [one.gain_error(algorithm) for one in part]
+        yield [placement.gain_error(algorithm) for placement in part]
 
 
 def _over_nodes(all_: Iterable[Predicted]) -> list[Predicted]:
-    return [one for one in all_ if one.where != "inside nodes"]
+    return [placement for placement in all_ if placement.where != "inside nodes"]
 
 
 def _inside(all_: Iterable[Predicted]) -> list[Predicted]:
-    return [one for one in all_ if one.where == "inside nodes"]
+    return [placement for placement in all_ if placement.where == "inside nodes"]
 
 
 def order_table(all_: Sequence[Predicted]) -> list[str]:
@@ -589,7 +615,9 @@ def order_table(all_: Sequence[Predicted]) -> list[str]:
         ("of those inside nodes", list(combinations(_inside(all_), 2))),
     ):
         right = [ordered(pairs, kind, algorithm) for kind in KINDS for algorithm in ALGORITHMS]
-        lines.append(_row([name, *(f"{sum(one)} of {len(one)}" for one in right)]))
+        lines.append(
+            _row([name, *(f"{sum(agreements)} of {len(agreements)}" for agreements in right)])
+        )
     return lines
 
 
@@ -629,7 +657,10 @@ def _medians(works: Sequence[Callable[[], object]]) -> list[float]:
 
 def seconds_table(all_: Sequence[Predicted]) -> list[str]:
     """Return the times to find programs, measured in this process."""
-    assert all(abs(searched(collective(one.measured)) / one.best - 1) < 1e-9 for one in all_)
+    assert all(
+        abs(searched(collective(placement.measured)) / placement.best - 1) < 1e-9
+        for placement in all_
+    )
     lines = _head(
         ["axes", "reduced"],
         [
@@ -644,7 +675,7 @@ def seconds_table(all_: Sequence[Predicted]) -> list[str]:
     total = [0.0] * 6
     for case in cases(all_):
         row = case[0].measured
-        wholes = [collective(one.measured) for one in case]
+        wholes = [collective(placement.measured) for placement in case]
         ours = _medians(
             [
                 lambda wholes=wholes: [searched(whole) for whole in wholes],
@@ -667,19 +698,23 @@ def _programs(whole: Collective) -> int:
 def _milliseconds(seconds: Sequence[float]) -> list[str]:
     """Return our times, and those of the paper, which are known to the millisecond."""
     digits = (1, 1, 1, 0, 0, 0)
-    return [f"{one * 1e3:.{places}f} ms" for one, places in zip(seconds, digits, strict=True)]
+    return [f"{value * 1e3:.{places}f} ms" for value, places in zip(seconds, digits, strict=True)]
 
 
 def claims(all_: Sequence[Predicted]) -> dict[str, str]:
     """Return the figures in the text."""
     flat, best = KINDS
-    both = [one for one in all_ if one.where == "over both levels"]
-    rates = [rate(one, flat) for one in _over_nodes(all_)]
-    odd = max(both, key=lambda one: abs(one.gain_error("ring")))
-    rest = [one for one in both if one is not odd]
-    misses = [one.measured.seconds[flat, "ring"] - one.flat for one in _inside(all_)]
+    both = [placement for placement in all_ if placement.where == "over both levels"]
+    rates = [rate(placement, flat) for placement in _over_nodes(all_)]
+    odd = max(both, key=lambda placement: abs(placement.gain_error("ring")))
+    rest = [placement for placement in both if placement is not odd]
+    misses = [
+        placement.measured.seconds[flat, "ring"] - placement.flat for placement in _inside(all_)
+    ]
     equal = {
-        sum(abs(RUNS * other.time / one.flat - 1) < 1e-9 for other in one.found) - 1 for one in both
+        sum(abs(RUNS * candidate.time / placement.flat - 1) < 1e-9 for candidate in placement.found)
+        - 1
+        for placement in both
     }
     return {
         "apart": f"{apart(all_):.0f}",
@@ -690,14 +725,14 @@ def claims(all_: Sequence[Predicted]) -> dict[str, str]:
         "odd_flat": f"{rate(odd, flat):.1f}",
         "odd_best": f"{rate(odd, best):.1f}",
         "odd_crossings": f"{crossings(odd):.1f}",
-        "rest": f"{100 * max(abs(one.gain_error('ring')) for one in rest):.0f}%",
-        "crossings": _range([crossings(one) for one in rest], 1),
+        "rest": f"{100 * max(abs(placement.gain_error('ring')) for placement in rest):.0f}%",
+        "crossings": _range([crossings(placement) for placement in rest], 1),
         "misses": _range([1e3 * miss / RUNS for miss in misses], 0),
-        "tree_high": f"{max(1 + one.error(flat, 'tree') for one in both):.1f}",
-        "tree_gains": _range([one.measured.gains["tree"] for one in both], 2),
-        "tree_predicted": _range([one.gain for one in both], 2),
-        "tree_inside": _range([one.measured.gains["tree"] for one in _inside(all_)], 2),
-        "better": _range([one.better for one in both], 0),
+        "tree_high": f"{max(1 + placement.error(flat, 'tree') for placement in both):.1f}",
+        "tree_gains": _range([placement.measured.gains["tree"] for placement in both], 2),
+        "tree_predicted": _range([placement.gain for placement in both], 2),
+        "tree_inside": _range([placement.measured.gains["tree"] for placement in _inside(all_)], 2),
+        "better": _range([placement.better for placement in both], 0),
         "equal": _range(list(equal), 0),
     }
 
@@ -890,7 +925,7 @@ def page() -> str:
 
 def tables(all_: Sequence[Predicted]) -> dict[str, str]:
     """Return all tables that are the same on every computer."""
-    found = {
+    all_lines = {
         "summary": summary_table(all_),
         "order": order_table(all_),
         "allreduce": times_table(all_, "allreduce"),
@@ -904,7 +939,7 @@ def tables(all_: Sequence[Predicted]) -> dict[str, str]:
         "decisions": systems.decisions_table(decisions()),
         "systems": systems.table(),
     }
-    return {name: "\n".join(lines) for name, lines in found.items()}
+    return {name: "\n".join(lines) for name, lines in all_lines.items()}
 
 
 def main() -> None:

@@ -25,17 +25,17 @@ def fitted(machine: Machine, measured: Sequence[tuple[Collective, float]]) -> Ca
 
     The machine has no latencies.
     """
-    samples = [Sample(one, seconds) for one, seconds in measured]
+    samples = [Sample(collective, seconds) for collective, seconds in measured]
     latencies = [f"{level.name}.latency" for level in machine.levels]
     return calibrate(machine, samples, MODEL, held_back=0, fixed=latencies)
 
 
-def on(machine: Machine, one: Collective) -> Collective:
+def on(machine: Machine, collective: Collective) -> Collective:
     """Return the same collective on another machine of this shape."""
-    return replace(one, mesh=replace(one.mesh, machine=machine))
+    return replace(collective, mesh=replace(collective.mesh, machine=machine))
 
 
-def double_tree(one: Collective) -> float:
+def double_tree(collective: Collective) -> float:
     """Return the seconds of an AllReduce by NCCL's Tree on nodes and GPUs, without latency.
 
     Over m nodes NCCL has two binary trees with half of the buffer each. The inner nodes of one tree
@@ -46,11 +46,11 @@ def double_tree(one: Collective) -> float:
     that comes down passes a GPU's port in the same direction: one buffer at an end of the chain,
     two in between.
     """
-    group = Group.of(one.mesh, one.axes, one.at_root, "hardware")
+    group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
     nodes, gpus = group.across
     over_nodes = {1: 0.0, 2: 1.0, 3: 1.5}.get(nodes, 2.0)
     inside = {1: 0.0, 2: 1.0}.get(gpus, 2.0)
-    bytes_ = (over_nodes * one.size * group.beside[0], inside * one.size)
+    bytes_ = (over_nodes * collective.size * group.beside[0], inside * collective.size)
     return max(size / port for size, port in zip(bytes_, group.ports, strict=True))
 
 
@@ -71,20 +71,20 @@ class Programs:
         return self.flat[algorithm] / self.best[algorithm]
 
 
-def programs(one: Collective, steps: int) -> Programs:
+def programs(collective: Collective, steps: int) -> Programs:
     """Return the AllReduce and the best of all programs with at most ``steps`` steps."""
-    found = enumerated(one, MODEL, steps)
-    [flat] = [each for each in found if _is_flat(each, one)]
-    trees = [math.fsum(map(with_trees, each.costs)) for each in found]
+    candidates = enumerated(collective, MODEL, steps)
+    [flat] = [candidate for candidate in candidates if _is_flat(candidate, collective)]
+    trees = [math.fsum(map(with_trees, candidate.costs)) for candidate in candidates]
     return Programs(
-        {"ring": flat.time, "tree": double_tree(one)},
-        {"ring": min(each.time for each in found), "tree": min(trees)},
+        {"ring": flat.time, "tree": double_tree(collective)},
+        {"ring": min(candidate.time for candidate in candidates), "tree": min(trees)},
     )
 
 
-def _is_flat(candidate: Candidate, one: Collective) -> bool:
+def _is_flat(candidate: Candidate, collective: Collective) -> bool:
     (first, *rest) = (step.collective for step in candidate.costs)
-    return not rest and first.kind == "all_reduce" and set(first.axes) == set(one.axes)
+    return not rest and first.kind == "all_reduce" and set(first.axes) == set(collective.axes)
 
 
 # --- how much it matters which placements the bandwidths are fitted to ----------------------------
@@ -114,8 +114,8 @@ def choices(
     chosen placement uses stays as stated.
     """
     places = range(len(over_nodes))
-    logs = {name: [math.log(ratio) for ratio in each] for name, each in ratios.items()}
-    found: list[Choice] = []
+    logs = {name: [math.log(ratio) for ratio in values] for name, values in ratios.items()}
+    all_choices: list[Choice] = []
     for chosen in combinations(places, count):
         shift = {
             level: math.fsum(own) / len(own) if own else 0.0
@@ -124,14 +124,14 @@ def choices(
         }
         errors = {
             name: median(
-                abs(math.exp(each[at] - shift[over_nodes[at]]) - 1)
+                abs(math.exp(values[at] - shift[over_nodes[at]]) - 1)
                 for at in places
                 if at not in chosen
             )
-            for name, each in logs.items()
+            for name, values in logs.items()
         }
         nic, switch = (
             port * math.exp(shift[level]) for port, level in zip(stated, (True, False), strict=True)
         )
-        found.append(Choice(chosen, nic, switch, errors))
-    return found
+        all_choices.append(Choice(chosen, nic, switch, errors))
+    return all_choices

@@ -65,7 +65,7 @@ def cases(devices: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
 @cache
 def placements() -> list[Placed]:
     """Return all placements of all cases of all systems."""
-    found: list[Placed] = []
+    results: list[Placed] = []
     for name, preset, nodes in SYSTEMS:
         machine = _machine(preset, nodes)
         sizes = tuple(level.size for level in machine.levels)
@@ -74,8 +74,8 @@ def placements() -> list[Placed]:
             mesh = Mesh("m", machine, tuple(map(Axis, names, axes)))
             for matrix in matrices(sizes, axes):
                 whole = _reduction(placed(mesh, matrix), {names[index] for index in reduced})
-                found.append(_costed((name, axes, reduced), whole))
-    return found
+                results.append(_costed((name, axes, reduced), whole))
+    return results
 
 
 def _machine(preset: str, nodes: int) -> Machine:
@@ -144,7 +144,7 @@ def decision(
     axes = tuple(Axis(name, math.prod(row)) for name, row in zip(names, matrix, strict=True))
     mesh = placed(Mesh("m", machine, axes), matrix)
     whole = _reduction(mesh, {names[index] for index in reduced})
-    one = _costed(("2 x 16 A100", (), ()), whole, ALGORITHMS | {"auto": "auto"})
+    costs = _costed(("2 x 16 A100", (), ()), whole, ALGORITHMS | {"auto": "auto"})
     measured = {
         shown: (seconds["allreduce", shown.lower()], seconds["optimal", shown.lower()])
         for shown in ALGORITHMS
@@ -152,7 +152,8 @@ def decision(
     ring, tree = measured["Ring"], measured["Tree"]
     measured[BETTER] = min(ring[0], tree[0]), min(ring[1], tree[1])
     return Decision(
-        measured, {shown: (runs * one.flat[shown], runs * one.best[shown]) for shown in one.flat}
+        measured,
+        {shown: (runs * costs.flat[shown], runs * costs.best[shown]) for shown in costs.flat},
     )
 
 
@@ -165,12 +166,12 @@ def decisions_table(all_: Sequence[Decision]) -> list[str]:
         (BETTER, "auto", "NCCL chooses (the default)"),
         ("Tree", "Tree", "`algorithm=double_binary_tree`"),
     ):
-        right = sum(one.right(measured, predicted) for one in all_)
+        right = sum(row.right(measured, predicted) for row in all_)
         cells = [measured, how, f"{right} of {len(all_)}"]
         for place in (0, 1):
             off = [
-                abs(one.predicted[predicted][place] / one.measured[measured][place] - 1)
-                for one in all_
+                abs(row.predicted[predicted][place] / row.measured[measured][place] - 1)
+                for row in all_
             ]
             cells.append(f"{median(off):.0%} (at most {max(off):.0%})")
         lines.append(f"| {' | '.join(cells)} |")
@@ -180,9 +181,9 @@ def decisions_table(all_: Sequence[Decision]) -> list[str]:
 def _spread(all_: Sequence[Placed], algorithm: str) -> float:
     """Return the largest ratio between AllReduces on two placements of a case."""
     times: dict[object, list[float]] = {}
-    for one in all_:
-        times.setdefault(one.case, []).append(one.flat[algorithm])
-    return max(max(each) / min(each) for each in times.values())
+    for placement in all_:
+        times.setdefault(placement.case, []).append(placement.flat[algorithm])
+    return max(max(seconds) / min(seconds) for seconds in times.values())
 
 
 def table() -> list[str]:
@@ -199,13 +200,13 @@ def table() -> list[str]:
     lines = [f"| {' | '.join(head)} |", "| --- |" + " --: |" * 6]
     names = [name for name, _, _ in SYSTEMS]
     for name in [*names, "all"]:
-        part = [one for one in placements() if name in ("all", one.case[0])]
-        gains = [one.gain(shown) for one in part for shown in ALGORITHMS]
+        part = [placement for placement in placements() if name in ("all", placement.case[0])]
+        gains = [placement.gain(shown) for placement in part for shown in ALGORITHMS]
         better = [gain for gain in gains if gain >= GAIN]
         ratio = max(_spread(part, shown) for shown in ALGORITHMS)
         cells = [
             name,
-            len({one.case for one in part}),
+            len({placement.case for placement in part}),
             len(part),
             f"{len(better) / len(gains):.0%}",
             f"{sum(better) / len(better):.2f}x",

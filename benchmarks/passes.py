@@ -167,7 +167,7 @@ class Issue:
         if kind is None:
             self.done.append(Bucket([op], behind=self.order[op] - 1))
             return
-        size = max(dist_type(one).local_bytes(self.mesh) for one in (op.operands[0], op.result))
+        size = max(dist_type(value).local_bytes(self.mesh) for value in (op.operands[0], op.result))
         bucket = self.open.setdefault(kind, Bucket())
         if bucket.ops and (self.packing.before(bucket, size) or not self._fits(bucket, op)):
             self._close(kind)
@@ -184,13 +184,13 @@ class Issue:
         It is not before the position of the first collective.
         """
         owners = [op.operands[0].owner for op in ops]
-        found = [self.there[one] for one in owners if isinstance(one, Operation)]
-        return max([*found, self.order[ops[0]] - 1])
+        positions = [self.there[owner] for owner in owners if isinstance(owner, Operation)]
+        return max([*positions, self.order[ops[0]] - 1])
 
     def _fits(self, bucket: Bucket, op: DistOp) -> bool:
         """Return whether a bucket with ``op`` can be issued before the first use of a result."""
         ops = [*bucket.ops, op]
-        uses = [self.order[use.operation] for one in ops for use in one.result.uses]
+        uses = [self.order[use.operation] for collective in ops for use in collective.result.uses]
         return self._behind(ops) < min(uses)
 
     def _close(self, kind: Kind) -> None:
@@ -230,7 +230,7 @@ def packed(ops: Sequence[DistOp], mesh: Mesh) -> list[Operation]:
         columns.append(math.prod(dist_type(op.result).shape) // rows)
         shape = (rows, columns[-1]) if rows > 1 else (columns[-1],)
         views.append(OPERATIONS["reshape"].make(mesh, op.operands[0], shape=SizesAttr(shape)))
-    joined = OPERATIONS["concat"].make(mesh, *(one.result for one in views), dim=dim)
+    joined = OPERATIONS["concat"].make(mesh, *(flat.result for flat in views), dim=dim)
     sent = type(first).make(mesh, joined.result, **{**first.properties, "async": UnitAttr()})
     new: list[Operation] = [*views, joined, sent]
     low, whole = 0, sum(columns)
@@ -265,7 +265,7 @@ def baseline(path: Path, packing: Packing) -> ModuleOp:
 
 def times_of(module: ModuleOp) -> list[float]:
     """Return the predicted seconds of each function."""
-    return [found.time for found in collir.simulate(module)]
+    return [simulation.time for simulation in collir.simulate(module)]
 
 
 def rows_of(name: str) -> Iterator[tuple[str, list[float]]]:
@@ -290,7 +290,7 @@ def main() -> None:
     for name in given.models:
         for what, times in rows_of(name):
             *others, ours = times
-            shown = [seconds_text(one) for one in times]
+            shown = [seconds_text(seconds) for seconds in times]
             rows.append([what, *shown, ratio_text(min(others), ours)])
     print("\n".join(table(head, rows, left=1)))
 

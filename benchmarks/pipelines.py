@@ -53,10 +53,10 @@ def measure(machines: int, chunks: int, elements: int, algorithm: str) -> None:
         mesh = random_mesh(rng)
         whole = search(mesh, elements, model, 1).candidates[0].time
         start = time.process_time()
-        found = search(mesh, elements, model, chunks)
+        chunked = search(mesh, elements, model, chunks)
         seconds.append(time.process_time() - start)
-        gains.append(whole / found.candidates[0].time)
-        gaps.append(found.candidates[0].time / found.least)
+        gains.append(whole / chunked.candidates[0].time)
+        gaps.append(chunked.candidates[0].time / chunked.least)
     faster = sum(gain > 1.01 for gain in gains)
     print(
         f"{4 * elements / 1e6:8.1f} MB, {algorithm:8}: faster on {faster} of {machines} machines, "

@@ -42,7 +42,7 @@ def on_laptop(module: ModuleOp) -> None:
         if isinstance(op, MachineOp):
             levels = [level.value() for level in op.levels]
             op.properties["levels"] = ArrayAttr(
-                [LevelAttr.of(replace(links, name=one.name, size=one.size)) for one in levels]
+                [LevelAttr.of(replace(links, name=level.name, size=level.size)) for level in levels]
             )
             op.properties["device"] = DeviceAttr.of(laptop.device or Device())
 

@@ -114,13 +114,13 @@ def throughput() -> list[Row]:
     ]
     lines, mlir_lines = text.count("\n"), mlir.count("\n")
 
-    def row(what: str, mine: float, peer: str, other: float) -> Row:
-        rates = f"{lines / mine:,.0f} against {mlir_lines / other:,.0f} lines/s"
-        return Row(what, mine, peer, other, rates)
+    def row(what: str, our_seconds: float, peer: str, peer_seconds: float) -> Row:
+        rates = f"{lines / our_seconds:,.0f} against {mlir_lines / peer_seconds:,.0f} lines/s"
+        return Row(what, our_seconds, peer, peer_seconds, rates)
 
     return [
-        row(what, mine, peer, other)
-        for (what, peer), mine, other in zip(names, ours, theirs, strict=True)
+        row(what, our_seconds, peer, peer_seconds)
+        for (what, peer), our_seconds, peer_seconds in zip(names, ours, theirs, strict=True)
     ]
 
 
@@ -218,8 +218,8 @@ def costs() -> list[Row]:
         ("cost of a ring, 64 devices", closed(middle, ring), listed(middle)),
     ]
     rows: list[Row] = []
-    for what, mine, other in pairs:
-        runs = [(_query_seconds(mine, 200), _query_seconds(other, 20)) for _ in range(10)]
+    for what, query, peer_query in pairs:
+        runs = [(_query_seconds(query, 200), _query_seconds(peer_query, 20)) for _ in range(10)]
         ours, theirs = (min(times) for times in zip(*runs, strict=True))
         peer = "every message listed" if "64" in what else "8 devices, not 131,072"
         rows.append(Row(what, ours, peer, theirs, f"{1 / ours:,.0f} queries/s"))

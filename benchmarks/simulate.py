@@ -84,21 +84,21 @@ def best(work: Callable[[], object]) -> float:
 
 def simulated(module: ModuleOp) -> Simulation:
     """Return the simulation of a module with one function, run to its end."""
-    (found,) = simulate(module, CostModel("alpha-beta", order="written", algorithm="ring"))
-    assert found.time and found.peak
-    return found
+    (simulation,) = simulate(module, CostModel("alpha-beta", order="written", algorithm="ring"))
+    assert simulation.time and simulation.peak
+    return simulation
 
 
 def row(what: str, layers: int, nodes: int, gpus: int = 8, distinct: bool = False) -> float:
     """Print a line, and return the seconds per collective."""
     module = collir.parse(training_step(layers, nodes, gpus, distinct))
-    found = simulated(module)
+    simulation = simulated(module)
     seconds = best(lambda: simulated(module))
-    sent = sum(step.sent is not None for step in found.steps)
+    sent = sum(step.sent is not None for step in simulation.steps)
     print(
-        f"{what:34} {found.mesh.devices:9,} devices {sent:6,} collectives {len(found.pieces):7,} "
-        f"events {1e3 * seconds:9.1f} ms {sent / seconds:9,.0f} collectives/s  predicted "
-        f"{found.time:.3f} s",
+        f"{what:34} {simulation.mesh.devices:9,} devices {sent:6,} collectives "
+        f"{len(simulation.pieces):7,} events {1e3 * seconds:9.1f} ms "
+        f"{sent / seconds:9,.0f} collectives/s  predicted {simulation.time:.3f} s",
         flush=True,
     )
     return seconds / sent
@@ -113,11 +113,11 @@ def main() -> None:
     row("no two layers alike", layers, 512, distinct=True)
     print("by the number of devices:")
     sizes = [(2, 4), (8, 8), (128, 8), (2048, 8), (131072, 8)]
-    each = [row("", layers, nodes, gpus) for nodes, gpus in sizes]
-    print(f"  the slowest takes {max(each) / min(each):.2f}x what the fastest does")
+    seconds = [row("", layers, nodes, gpus) for nodes, gpus in sizes]
+    print(f"  the slowest takes {max(seconds) / min(seconds):.2f}x what the fastest does")
     print("by the length of the program:")
-    each = [row("", count, 512) for count in (layers, 4 * layers, 16 * layers)]
-    print(f"  a step of the longest takes {each[-1] / each[0]:.2f}x one of the shortest")
+    seconds = [row("", count, 512) for count in (layers, 4 * layers, 16 * layers)]
+    print(f"  a step of the longest takes {seconds[-1] / seconds[0]:.2f}x one of the shortest")
 
 
 if __name__ == "__main__":

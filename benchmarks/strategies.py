@@ -49,8 +49,8 @@ def search(sizes: Sequence[int], model: str) -> float:
     mesh = mesh_of(sizes)
     shape = [BYTES // DType.F32.bytes]
     source = DistType.make(DType.F32, shape, partial=mesh.by_name, reduction=Reduction.SUM)
-    found = synthesise(mesh, source, DistType.make(DType.F32, shape), CostModel(model))
-    return found.candidates[0].time
+    synthesis = synthesise(mesh, source, DistType.make(DType.F32, shape), CostModel(model))
+    return synthesis.candidates[0].time
 
 
 def enumeration(sizes: Sequence[int], model: str) -> float:
@@ -89,8 +89,8 @@ def two_levels(runs: int) -> None:
     for model in MODELS:
         ours = theirs = 0.0
         for sizes in TWO_LEVELS:
-            one, other = search(sizes, model), enumeration(sizes, model)
-            assert one <= other * (1 + 1e-9), (sizes, model)
+            shortest, listed = search(sizes, model), enumeration(sizes, model)
+            assert shortest <= listed * (1 + 1e-9), (sizes, model)
             ours += seconds(lambda sizes=sizes, model=model: search(sizes, model), runs)
             theirs += seconds(lambda sizes=sizes, model=model: enumeration(sizes, model), runs)
         count = len(TWO_LEVELS)

@@ -162,9 +162,9 @@ def module_of(calibrated: Machine, program: str) -> ModuleOp:
     """Return a function for each variant; every collective names its algorithm."""
     make, seconds = PROGRAMS[program]
     levels = [
-        f"level {one.name}[{one.size}] {{ port = {one.port:.6g} B/s, "
-        f"latency = {one.latency:.6g} s }}"
-        for one in calibrated.levels
+        f"level {level.name}[{level.size}] {{ port = {level.port:.6g} B/s, "
+        f"latency = {level.latency:.6g} s }}"
+        for level in calibrated.levels
     ]
     device = calibrated.device
     adds = f"; reduction = {device.reduction:.6g} B/s" if device and device.reduction else ""
@@ -185,9 +185,9 @@ def module_of(calibrated: Machine, program: str) -> ModuleOp:
         if whole is None:
             whole = module
         else:
-            [one] = functions_of(module)
-            one.detach()
-            whole.body.block.add_op(one)
+            [variant] = functions_of(module)
+            variant.detach()
+            whole.body.block.add_op(variant)
     assert whole is not None
     for op in whole.walk():
         if isinstance(op, coll.COLLECTIVES):
@@ -199,8 +199,8 @@ def entries(folder: Path) -> Iterator[Entry]:
     """Yield the measured programs of a machine, with the predictions of that time."""
     entry = json.loads((folder / FILE).read_text(encoding="utf-8"))
     for program, variants in entry["programs"].items():
-        for variant, one in variants.items():
-            yield Entry(program, variant, one["predicted"], median(one["seconds"]))
+        for variant, measurement in variants.items():
+            yield Entry(program, variant, measurement["predicted"], median(measurement["seconds"]))
 
 
 # --- measuring ----------------------------------------------------------------------------------
@@ -210,22 +210,22 @@ def measure(name: str, results: Path) -> None:
     """Run the programs of a machine in this network name space."""
     given = machine(name)
     network.build(given)
-    found = read(results / name)
-    assert found is not None
+    machined = read(results / name)
+    assert machined is not None
     protocol = json.loads((results / name / "singles.json").read_text(encoding="utf-8"))["protocol"]
     programs: dict[str, dict[str, Any]] = {}
     for program in VARIANTS:
-        module = module_of(found.calibration.machine, program)
+        module = module_of(machined.calibration.machine, program)
         count = len(functions_of(module))
         code = timer.emit(module, ELEMENTS, [RUNS] * count)
         runs = launch.run(code, count, given.devices, len(given.levels), protocol, 900)
         programs[program] = {
             variant: {
                 "passes": passes,
-                "predicted": round(one.time, 6),
-                "seconds": [round(second, 6) for second in each.seconds],
+                "predicted": round(simulation.time, 6),
+                "seconds": [round(second, 6) for second in measured.seconds],
             }
-            for (variant, passes), one, each in zip(
+            for (variant, passes), simulation, measured in zip(
                 VARIANTS[program].items(), simulate(module), runs, strict=True
             )
         }
@@ -258,15 +258,16 @@ def main() -> int:
         if not (options.results / name / FILE).exists():
             subprocess.run(network.isolated(command), check=True)
         first: dict[str, Entry] = {}
-        for one in entries(options.results / name):
-            first.setdefault(one.program, one)
-            start = first[one.program]
+        for entry in entries(options.results / name):
+            first.setdefault(entry.program, entry)
+            start = first[entry.program]
             print(
-                f"{name:10} {one.program:9} {one.variant:18} "
-                f"predicted {1e3 * one.predicted:6.1f} ms "
-                f"({start.predicted / one.predicted:.2f}x)  "
-                f"measured {1e3 * one.measured:6.1f} ms ({start.measured / one.measured:.2f}x)  "
-                f"{100 * (one.predicted / one.measured - 1):+.1f} %"
+                f"{name:10} {entry.program:9} {entry.variant:18} "
+                f"predicted {1e3 * entry.predicted:6.1f} ms "
+                f"({start.predicted / entry.predicted:.2f}x)  "
+                f"measured {1e3 * entry.measured:6.1f} ms "
+                f"({start.measured / entry.measured:.2f}x)  "
+                f"{100 * (entry.predicted / entry.measured - 1):+.1f} %"
             )
     return 0
 

@@ -91,8 +91,8 @@ def _read(lines: Sequence[str], functions: int, levels: int) -> list[Measured]:
                 sign = 1 if when == ">" else -1
                 counts[number][key] = counts[number].get(key, 0) + sign * value
     return [
-        Measured(each, _on_levels(count, levels, max), _on_levels(count, levels, sum))
-        for each, count in zip(seconds, counts, strict=True)
+        Measured(times, _on_levels(count, levels, max), _on_levels(count, levels, sum))
+        for times, count in zip(seconds, counts, strict=True)
     ]
 
 

@@ -46,16 +46,16 @@ def pairs(predicted: Sequence[float], measured: Sequence[float]) -> tuple[float,
     Pairs with equal predictions count half.
     """
     right, count = 0.0, 0
-    for one, other in combinations(range(len(measured)), 2):
-        low, high = sorted((measured[one], measured[other]))
+    for first, second in combinations(range(len(measured)), 2):
+        low, high = sorted((measured[first], measured[second]))
         if high <= low * (1 + TIE):
             continue
         count += 1
-        before = _rounded(predicted[one]) - _rounded(predicted[other])
+        before = _rounded(predicted[first]) - _rounded(predicted[second])
         if before == 0:
             right += 0.5
         else:
-            right += (before < 0) == (measured[one] < measured[other])
+            right += (before < 0) == (measured[first] < measured[second])
     return right, count
 
 
@@ -66,9 +66,9 @@ def kendall(predicted: Sequence[float], measured: Sequence[float]) -> float | No
     """
     agree, ties = 0, [0, 0]
     count = 0
-    for one, other in combinations(range(len(measured)), 2):
-        x = _sign(_rounded(predicted[one]) - _rounded(predicted[other]))
-        y = _sign(measured[one] - measured[other])
+    for first, second in combinations(range(len(measured)), 2):
+        x = _sign(_rounded(predicted[first]) - _rounded(predicted[second]))
+        y = _sign(measured[first] - measured[second])
         agree += x * y
         ties[0] += x == 0
         ties[1] += y == 0
@@ -83,7 +83,10 @@ def _sign(value: float) -> int:
 
 def errors(predicted: Sequence[float], measured: Sequence[float]) -> list[float]:
     """Return the errors relative to the measurements."""
-    return [one / other - 1 for one, other in zip(predicted, measured, strict=True)]
+    return [
+        prediction / measurement - 1
+        for prediction, measurement in zip(predicted, measured, strict=True)
+    ]
 
 
 def middle_and_worst(values: Sequence[float]) -> tuple[float, float]:

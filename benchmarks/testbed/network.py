@@ -55,8 +55,8 @@ def build(machine: Machine) -> list[Link]:
     FOLDER.mkdir(parents=True)
     _without_firewall()
     Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1")
-    found = links(machine)
-    ranks = [link for link in found if link.is_rank]
+    all_links = links(machine)
+    ranks = [link for link in all_links if link.is_rank]
     outside: list[str] = ["link set lo up"]
     for name in (*bridges(machine), "control"):
         outside += [
@@ -67,7 +67,7 @@ def build(machine: Machine) -> list[Link]:
     outside.append(f"addr add {LAUNCHER}/24 dev control")
     for rank in range(len(ranks)):
         outside.append(f"netns add r{rank}")
-    for link in found:
+    for link in all_links:
         outside += _pair(link.outside, link.inside, link.bridge, link.child if link.is_rank else -1)
         if not link.is_rank:
             within = f"br{link.level + 1}-{link.child}"
@@ -75,15 +75,15 @@ def build(machine: Machine) -> list[Link]:
     for rank in range(len(ranks)):
         outside += _pair(f"ctl{rank}", "ctl", "control", rank)
     _batch(["ip"], outside)
-    _batch(["tc"], [line for link in found for line in shaped(link.outside, link.rate)])
-    within = (link for link in found if not link.is_rank)
+    _batch(["tc"], [line for link in all_links for line in shaped(link.outside, link.rate)])
+    within = (link for link in all_links if not link.is_rank)
     _batch(["tc"], [line for link in within for line in shaped(link.inside, link.rate)])
     for rank, link in enumerate(ranks):
         _batch(["ip", "-n", f"r{rank}"], _addresses(rank, len(ranks)))
         _batch(["tc", "-n", f"r{rank}"], shaped("eth0", link.rate))
         lines = [f"echo {value} > /proc/sys/{name}" for name, value in _SETTINGS.items()]
         _run(["ip", "netns", "exec", f"r{rank}", "sh", "-ec", "\n".join(lines)])
-    return found
+    return all_links
 
 
 def _pair(outside: str, inside: str, master: str, rank: int) -> list[str]:
@@ -109,10 +109,10 @@ def _addresses(rank: int, ranks: int) -> list[str]:
         f"route change 10.0.0.0/24 dev eth0 src 10.0.0.{rank + 1} initcwnd 64 initrwnd 400 "
         "rto_min 1s"
     )
-    for other in range(ranks):
-        if other != rank:
+    for peer in range(ranks):
+        if peer != rank:
             lines.append(
-                f"neigh add 10.0.0.{other + 1} lladdr {_hardware(other)} dev eth0 nud permanent"
+                f"neigh add 10.0.0.{peer + 1} lladdr {_hardware(peer)} dev eth0 nud permanent"
             )
     return lines
 

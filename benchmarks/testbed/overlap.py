@@ -77,7 +77,11 @@ def module_of(given: Machine) -> ModuleOp:
         mesh, source, target = mesh_of(op), dist_type(op.operands[0]), dist_type(op.result)
         listed = synthesise(mesh, source, target, MODEL, TRIED, scale=1 / chunks).candidates
         # A single all_reduce over all levels has nothing to overlap.
-        best = next(one for one in listed if all(_on_one_level(cost) for cost in one.costs))
+        best = next(
+            candidate
+            for candidate in listed
+            if all(_on_one_level(cost) for cost in candidate.costs)
+        )
         best = best if chunks == 1 else in_chunks(best, chunks)
         rewrite(function, (Program(best.steps, best.pipeline),), None)
     for op in module.walk():
@@ -93,16 +97,19 @@ def _on_one_level(cost: StepCost) -> bool:
 
 def simulations(calibrated: Machine) -> list[Simulation]:
     """Return the simulations of all programs, on a machine with fitted numbers."""
-    return [one.on(calibrated) for one in simulate(module_of(machine(calibrated.name)), MODEL)]
+    return [
+        simulation.on(calibrated)
+        for simulation in simulate(module_of(machine(calibrated.name)), MODEL)
+    ]
 
 
 def overlaps(folder: Path, calibrated: Machine) -> Iterator[Overlap]:
     """Yield the measured programs of a machine."""
     entry = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    for chunks, runs, one in zip(
+    for chunks, runs, simulation in zip(
         (0, *CHUNKS), entry["seconds"], simulations(calibrated), strict=True
     ):
-        yield Overlap(chunks, one.time, median(runs))
+        yield Overlap(chunks, simulation.time, median(runs))
 
 
 def measure(name: str, results: Path) -> None:
@@ -113,13 +120,13 @@ def measure(name: str, results: Path) -> None:
     module = module_of(given)
     count = len(functions_of(module))
     code = timer.emit(module, ELEMENTS, [RUNS] * count)
-    found = launch.run(code, count, given.devices, len(given.levels), protocol, 600)
+    measurements = launch.run(code, count, given.devices, len(given.levels), protocol, 600)
     entry: dict[str, Any] = {
         "machine": name,
         "elements": ELEMENTS,
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "settings": SETTINGS[protocol],
-        "seconds": [[round(second, 6) for second in one.seconds] for one in found],
+        "seconds": [[round(second, 6) for second in measured.seconds] for measured in measurements],
     }
     (results / name / FILE).write_text(compact(entry), encoding="utf-8")
 
@@ -138,18 +145,19 @@ def main() -> int:
         measure(name, options.results)
         return 0
     for name in options.machines:
-        found = read(options.results / name)
-        if found is None:
+        machined = read(options.results / name)
+        if machined is None:
             continue
         command = [sys.executable, __file__, "--inside", "--machines", name]
         command += ["--results", str(options.results)]
         if not (options.results / name / FILE).exists():
             subprocess.run(network.isolated(command), check=True)
-        for one in overlaps(options.results / name, found.calibration.machine):
-            error = one.predicted / one.measured - 1
+        for program in overlaps(options.results / name, machined.calibration.machine):
+            error = program.predicted / program.measured - 1
             print(
-                f"{name:12} {one.chunks:3} chunks  predicted {1e3 * one.predicted:7.1f} ms  "
-                f"measured {1e3 * one.measured:7.1f} ms  {100 * error:+.1f} %"
+                f"{name:12} {program.chunks:3} chunks  "
+                f"predicted {1e3 * program.predicted:7.1f} ms  "
+                f"measured {1e3 * program.measured:7.1f} ms  {100 * error:+.1f} %"
             )
     return 0
 

@@ -86,16 +86,16 @@ CASES = {
 def machine(name: str) -> Machine:
     """Return the machine of the file with this name."""
     text = (MACHINES / f"{name}.coll").read_text(encoding="utf-8")
-    [found] = [op.value() for op in read(text).ops if isinstance(op, MachineOp)]
-    return found
+    [value] = [op.value() for op in read(text).ops if isinstance(op, MachineOp)]
+    return value
 
 
 def placements(case: Case, machine: Machine) -> list[Matrix]:
     """Return all placements of a case, without those that differ only in idle axes."""
-    found: dict[tuple[object, ...], Matrix] = {}
+    by_view: dict[tuple[object, ...], Matrix] = {}
     for matrix in matrices([level.size for level in machine.levels], case.axes):
-        found.setdefault(_seen(case, machine, matrix), matrix)
-    return list(found.values())
+        by_view.setdefault(_seen(case, machine, matrix), matrix)
+    return list(by_view.values())
 
 
 def _seen(case: Case, machine: Machine, matrix: Matrix) -> tuple[object, ...]:
@@ -190,9 +190,9 @@ def candidates(case: Case, machine: Machine, matrix: Matrix, elements: int) -> l
     [op] = searched_in(functions_of(_written([whole], machine, elements))[0])
     listed: list[Candidate] = enumerated(collective_of(op, mesh_of(op)), MODEL)
     listed += search_programs(op, SearchOptions(MODEL, top=SEARCHED)).candidates
-    typed = (one.steps for one in listed if _has_type(op, one.steps))
-    each = (tuple((step.kind, tuple(step.axes)) for step in steps) for steps in typed)
-    return list(dict.fromkeys([whole, *(Wish(case, matrix, steps) for steps in each)]))
+    typed = (candidate.steps for candidate in listed if _has_type(op, candidate.steps))
+    plain = (tuple((step.kind, tuple(step.axes)) for step in steps) for steps in typed)
+    return list(dict.fromkeys([whole, *(Wish(case, matrix, steps) for steps in plain)]))
 
 
 def _has_type(op: DistOp, steps: Sequence[Step]) -> bool:
@@ -228,9 +228,14 @@ def ordered(case: Case, machine: Machine, matrix: Matrix, elements: int) -> list
     The flat all_reduce is first, then the others, best first.
     """
     known = candidates(case, machine, matrix, elements)
-    times = [sum(step.time for step in each) for each in costs(known, machine, elements)]
+    times = [sum(step.time for step in steps) for steps in costs(known, machine, elements)]
     timed = list(zip(known, times, strict=True))
-    return [timed[0], *sorted(timed[1:], key=lambda one: (one[1], len(one[0].steps)))]
+    return [
+        timed[0],
+        *sorted(
+            timed[1:], key=lambda timed_program: (timed_program[1], len(timed_program[0].steps))
+        ),
+    ]
 
 
 def chosen(listed: Sequence[Timed], most: int) -> list[Timed]:

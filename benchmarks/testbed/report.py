@@ -218,21 +218,21 @@ def _algorithms() -> str:
 
 def _only(all_: Sequence[Machined], results: Path) -> list[Machined]:
     """Return the same machines, calibrated with only one kind of collective."""
-    again = (read(results / one.given.name, (singles.SIZED,)) for one in all_)
-    return [one for one in again if one is not None]
+    again = (read(results / machined.given.name, (singles.SIZED,)) for machined in all_)
+    return [machined for machined in again if machined is not None]
 
 
 def _fit_row(name: str, all_: Sequence[Machined]) -> list[object]:
-    placements = [placement for one in all_ for placement in one.placements]
+    placements = [placement for machined in all_ for placement in machined.placements]
     errors = sorted(
         (
             abs(predicted / measured - 1)
-            for one in placements
-            for predicted, measured in zip(one.predicted, one.seconds, strict=True)
+            for placement in placements
+            for predicted, measured in zip(placement.predicted, placement.seconds, strict=True)
         )
     )
-    ordered = [pairs(one.predicted, one.seconds) for one in placements]
-    right, count = (sum(each) for each in zip(*ordered, strict=True))
+    ordered = [pairs(placement.predicted, placement.seconds) for placement in placements]
+    right, count = (sum(column) for column in zip(*ordered, strict=True))
     return [
         name,
         percent(errors[len(errors) // 2]),
@@ -244,21 +244,21 @@ def _fit_row(name: str, all_: Sequence[Machined]) -> list[object]:
 
 def _overlap(all_: Sequence[Machined], results: Path) -> str:
     rows: list[list[str]] = []
-    for one in all_:
-        name = one.given.name
+    for machined in all_:
+        name = machined.given.name
         if not (results / name / overlap.FILE).exists():
             continue
-        found = list(overlap.overlaps(results / name, one.calibration.machine))
-        for each in found:
+        programs = list(overlap.overlaps(results / name, machined.calibration.machine))
+        for program in programs:
             rows.append(
                 [
-                    name if each is found[0] else "",
-                    str(each.chunks) if each.chunks else "one step",
-                    f"{1e3 * each.predicted:.0f} ms",
-                    f"{1e3 * each.measured:.0f} ms",
-                    f"{100 * (each.predicted / each.measured - 1):+.1f} %",
-                    f"{found[0].predicted / each.predicted:.2f}",
-                    f"{found[0].measured / each.measured:.2f}",
+                    name if program is programs[0] else "",
+                    str(program.chunks) if program.chunks else "one step",
+                    f"{1e3 * program.predicted:.0f} ms",
+                    f"{1e3 * program.measured:.0f} ms",
+                    f"{100 * (program.predicted / program.measured - 1):+.1f} %",
+                    f"{programs[0].predicted / program.predicted:.2f}",
+                    f"{programs[0].measured / program.measured:.2f}",
                 ]
             )
     head = ["", "chunks", "predicted", "measured", "error", "gain, predicted", "gain"]
@@ -267,25 +267,25 @@ def _overlap(all_: Sequence[Machined], results: Path) -> str:
 
 def _passes(all_: Sequence[Machined], results: Path) -> str:
     rows: list[list[str]] = []
-    for one in all_:
-        name = one.given.name
+    for machined in all_:
+        name = machined.given.name
         if not (results / name / before_after.FILE).exists():
             continue
         first: before_after.Entry | None = None
-        for each in before_after.entries(results / name):
-            new = first is None or first.program != each.program
+        for entry in before_after.entries(results / name):
+            new = first is None or first.program != entry.program
             shown = "" if first else name
-            first = each if new or first is None else first
+            first = entry if new or first is None else first
             rows.append(
                 [
                     shown,
-                    each.program if new else "",
-                    each.variant,
-                    f"{1e3 * each.predicted:.0f} ms",
-                    f"{1e3 * each.measured:.0f} ms",
-                    f"{100 * (each.predicted / each.measured - 1):+.1f} %",
-                    f"{first.predicted / each.predicted:.2f}",
-                    f"{first.measured / each.measured:.2f}",
+                    entry.program if new else "",
+                    entry.variant,
+                    f"{1e3 * entry.predicted:.0f} ms",
+                    f"{1e3 * entry.measured:.0f} ms",
+                    f"{100 * (entry.predicted / entry.measured - 1):+.1f} %",
+                    f"{first.predicted / entry.predicted:.2f}",
+                    f"{first.measured / entry.measured:.2f}",
                 ]
             )
     head = ["", "", "", "predicted", "measured", "error", "gain, predicted", "gain"]
@@ -294,20 +294,20 @@ def _passes(all_: Sequence[Machined], results: Path) -> str:
 
 def page(all_: Sequence[Machined], results: Path) -> str:
     """Return the text of the page."""
-    every = [placement for one in all_ for placement in one.placements]
-    held = [residual for one in all_ for residual in one.calibration.held_back]
-    used = [residual for one in all_ for residual in one.calibration.fitted]
+    every = [placement for machined in all_ for placement in machined.placements]
+    held = [residual for machined in all_ for residual in machined.calibration.held_back]
+    used = [residual for machined in all_ for residual in machined.calibration.fitted]
     parts = machine_parts(all_)
     missed, close = ties(all_)
     return TEXT.format(
         version=collir.__version__,
-        dates=_one_or_more(one.about["date"].split()[0] for one in all_),
-        mpich=_one_or_more(one.about["mpich"] for one in all_),
-        cases=len({(id(one), p.case) for one in all_ for p in one.placements}),
-        ranks=" and ".join(map(str, sorted({one.given.devices for one in all_}))),
+        dates=_one_or_more(machined.about["date"].split()[0] for machined in all_),
+        mpich=_one_or_more(machined.about["mpich"] for machined in all_),
+        cases=len({(id(machined), p.case) for machined in all_ for p in machined.placements}),
+        ranks=" and ".join(map(str, sorted({machined.given.devices for machined in all_}))),
         programs=sum(len(placement.programs) for placement in every),
         size=all_[0].about["elements"] * 4 // 1024,
-        machines="\n".join(_source(one.given.name) for one in all_),
+        machines="\n".join(_source(machined.given.name) for machined in all_),
         spread=percent(spread(all_)),
         algorithms=_algorithms(),
         order=table(ORDER_HEAD, map(order_row, parts)),
@@ -342,7 +342,9 @@ def page(all_: Sequence[Machined], results: Path) -> str:
         kinds=table(
             ["", "programs", "median", "median size", "95 % are below", "range"], error_rows(all_)
         ),
-        reasons=REASONS.format(cores=_one_or_more(str(one.about["cores"]) for one in all_)),
+        reasons=REASONS.format(
+            cores=_one_or_more(str(machined.about["cores"]) for machined in all_)
+        ),
         protocols=table(
             ["", "protocol", "all together", "median size", "worst error", "of"],
             protocol_rows(all_),
@@ -371,8 +373,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="default: %(default)s")
     parser.add_argument("-o", "--output", type=Path, default=PAGE, help="default: %(default)s")
     options = parser.parse_args()
-    found = [read(options.results / name) for name in WEIGHTS]
-    all_ = [one for one in found if one is not None and one.placements]
+    results = [read(options.results / name) for name in WEIGHTS]
+    all_ = [machined for machined in results if machined is not None and machined.placements]
     if not all_:
         parser.error(f"there are no results in {options.results}: make testbed measures")
     options.output.write_text(page(all_, options.results), encoding="utf-8")

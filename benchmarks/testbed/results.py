@@ -63,7 +63,7 @@ class Placement:
     @cached_property
     def seconds(self) -> list[float]:
         """Measured seconds of every program."""
-        return [one.seconds for one in self.measured]
+        return [run.seconds for run in self.measured]
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Checked:
     @property
     def deviations(self) -> Iterator[tuple[int, float]]:
         """The relative excess of the measured bytes, for every level that should carry bytes."""
-        each = zip(self.cost.port_bytes, self.measured.sent, strict=True)
-        for level, (should, did) in enumerate(each):
+        byte_pairs = zip(self.cost.port_bytes, self.measured.sent, strict=True)
+        for level, (should, did) in enumerate(byte_pairs):
             if should:
                 yield level, did / should - 1
 
@@ -112,13 +112,15 @@ def read(folder: Path, kinds: Collection[str] = tuple(singles.TYPES)) -> Machine
         return None
     about = json.loads(path.read_text(encoding="utf-8"))
     given = machine(about["machine"])
-    found = about.pop("collectives").items()
-    protocols = {name: _checked(entries, given) for name, entries in found}
+    collectives = about.pop("collectives").items()
+    protocols = {name: _checked(entries, given) for name, entries in collectives}
     checked = protocols[about["protocol"]]
     calibration = fitted(given, checked, kinds)
     files = sorted(folder.glob("[0-9]*.json"))  # names of cases begin with their axes
-    entries = [json.loads(one.read_text(encoding="utf-8")) for one in files]
-    placements = [one for entry in entries for one in _placements(entry, calibration.machine)]
+    entries = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    placements = [
+        placement for entry in entries for placement in _placements(entry, calibration.machine)
+    ]
     return Machined(given, calibration, checked, protocols, tuple(placements), about)
 
 
@@ -127,9 +129,9 @@ def fitted(
 ) -> Calibration:
     """Return the machine that best explains the times of single collectives of some kinds."""
     samples = [
-        Sample(one.cost.collective, one.measured.seconds, f"{one.single}")
-        for one in checked
-        if one.single.kind in kinds
+        Sample(entry.cost.collective, entry.measured.seconds, f"{entry.single}")
+        for entry in checked
+        if entry.single.kind in kinds
     ]
     return calibrate(given, samples)
 
@@ -139,27 +141,28 @@ def _checked(entries: Sequence[dict[str, Any]], given: Machine) -> tuple[Checked
         singles.Single(entry["kind"], tuple(entry["over"]), entry["elements"]) for entry in entries
     ]
     functions = functions_of(singles.module_of(listed, given, MACHINES))
-    found: list[Checked] = []
+    results: list[Checked] = []
     for single, entry, function in zip(listed, entries, functions, strict=True):
         [cost] = function_costs(function, given)
-        found.append(Checked(single, cost, Measured.of(entry)))
-    return tuple(found)
+        results.append(Checked(single, cost, Measured.of(entry)))
+    return tuple(results)
 
 
 def _placements(entry: dict[str, Any], given: Machine) -> Iterator[Placement]:
     case = Case(tuple(entry["case"]["axes"]), tuple(entry["case"]["reduced"]))
-    for one in entry["placements"]:
-        matrix: Matrix = tuple(map(tuple, one["matrix"]))
+    for placement in entry["placements"]:
+        matrix: Matrix = tuple(map(tuple, placement["matrix"]))
         programs = [
-            tuple((kind, tuple(axes)) for kind, axes in each["steps"]) for each in one["programs"]
+            tuple((kind, tuple(axes)) for kind, axes in program["steps"])
+            for program in placement["programs"]
         ]
         wishes = [Wish(case, matrix, steps) for steps in programs]
         yield Placement(
             case,
             matrix,
             tuple(programs),
-            tuple(map(Measured.of, one["programs"])),
-            Measured.of(one["flat"]["ring"]),
-            Measured.of(one["flat"]["default"]),
+            tuple(map(Measured.of, placement["programs"])),
+            Measured.of(placement["flat"]["ring"]),
+            Measured.of(placement["flat"]["default"]),
             tuple(costs(wishes, given, entry["elements"])),
         )

@@ -64,7 +64,7 @@ def runs_of(seconds: float) -> int:
 
 def needed(timed: Sequence[Timed]) -> float:
     """Return the seconds of all runs of programs."""
-    return sum((1 + runs_of(one)) * (one * 1.05 + OVERHEAD) for _, one in timed)
+    return sum((1 + runs_of(seconds)) * (seconds * 1.05 + OVERHEAD) for _, seconds in timed)
 
 
 class Bench:
@@ -88,7 +88,7 @@ class Bench:
         if not path.exists():
             self._singles()
         self.protocol = json.loads(path.read_text(encoding="utf-8"))["protocol"]
-        cases = [one for one in CASES[self.machine.devices] if not self._path(one).exists()]
+        cases = [case for case in CASES[self.machine.devices] if not self._path(case).exists()]
         listed = {
             case: [
                 ordered(case, self.machine, matrix, ELEMENTS)
@@ -100,9 +100,9 @@ class Bench:
             left = self.until - time.time()
             for most in MOST:
                 total = sum(
-                    needed(chosen(one, most)) + 3 * needed(one[:1])
-                    for other in cases[number:]
-                    for one in listed[other]
+                    needed(chosen(timed, most)) + 3 * needed(timed[:1])
+                    for open_case in cases[number:]
+                    for timed in listed[open_case]
                 )
                 if total < left:
                     break
@@ -110,7 +110,7 @@ class Bench:
                 self.log(f"no time for {len(cases) - number} cases")
                 return
             self.log(f"{case.text}: {total:.0f} s for what is left, {most} programs a placement")
-            self._case(case, [chosen(one, most) for one in listed[case]])
+            self._case(case, [chosen(timed, most) for timed in listed[case]])
 
     def _path(self, case: Case) -> Path:
         return self.folder / f"{case.name}.json"
@@ -118,44 +118,47 @@ class Bench:
     def _singles(self) -> None:
         """Measure single collectives by both protocols; programs then use the faster protocol."""
         listed = singles.singles(self.machine, ELEMENTS)
-        found = {name: self._each(listed, name) for name in PROTOCOLS}
+        measured = {name: self._each(listed, name) for name in PROTOCOLS}
         totals = {
-            name: sum(median(one["seconds"]) for one in each if one["elements"] == ELEMENTS)
-            for name, each in found.items()
+            name: sum(
+                median(entry["seconds"]) for entry in entries if entry["elements"] == ELEMENTS
+            )
+            for name, entries in measured.items()
         }
         protocol = min(PROTOCOLS, key=totals.__getitem__)
         self.log(
-            f"{protocol}: " + ", ".join(f"{name} {each:.3f} s" for name, each in totals.items())
+            f"{protocol}: " + ", ".join(f"{name} {total:.3f} s" for name, total in totals.items())
         )
-        self._write(self.folder / "singles.json", {"protocol": protocol, "collectives": found})
+        self._write(self.folder / "singles.json", {"protocol": protocol, "collectives": measured})
 
     def _each(self, listed: Sequence[singles.Single], setting: str) -> list[dict[str, Any]]:
         module = singles.module_of(listed, self.machine, MACHINES)
-        runs = [SINGLE_RUNS if one.kind == singles.SIZED else 2 for one in listed]
+        runs = [SINGLE_RUNS if single.kind == singles.SIZED else 2 for single in listed]
         code = timer.emit(module, ELEMENTS, runs, alike=False)
         measured = self._run(code, len(listed), setting, 300)
         return [
-            {"kind": one.kind, "over": one.levels, "elements": one.elements} | _figures(found)
-            for one, found in zip(listed, measured, strict=True)
+            {"kind": single.kind, "over": single.levels, "elements": single.elements}
+            | _figures(measurement)
+            for single, measurement in zip(listed, measured, strict=True)
         ]
 
     def _case(self, case: Case, timed: Sequence[Sequence[Timed]]) -> None:
-        every = [one for listed in timed for one in listed]
+        every = [program for listed in timed for program in listed]
         measured = self._wishes(every, self.protocol)
         matrices = [listed[0][0].matrix for listed in timed]
         whole = [(flat(case, self.machine, matrix), 0.1) for matrix in matrices]
         others = {name: self._wishes(whole, name) for name in ("ring", "default")}
-        found: list[dict[str, Any]] = []
+        placements: list[dict[str, Any]] = []
         for number, (matrix, listed) in enumerate(zip(matrices, timed, strict=True)):
             own = [measured.pop(0) for _ in listed]
-            each = [
-                {"steps": wish.steps} | _figures(one)
-                for (wish, _), one in zip(listed, own, strict=True)
+            programs = [
+                {"steps": wish.steps} | _figures(run)
+                for (wish, _), run in zip(listed, own, strict=True)
             ]
-            library = {name: _figures(one[number]) for name, one in others.items()}
-            found.append({"matrix": matrix, "programs": each, "flat": library})
+            library = {name: _figures(runs[number]) for name, runs in others.items()}
+            placements.append({"matrix": matrix, "programs": programs, "flat": library})
         case_entry = {"axes": case.axes, "reduced": case.reduced}
-        self._write(self._path(case), {"case": case_entry, "placements": found})
+        self._write(self._path(case), {"case": case_entry, "placements": placements})
 
     def _wishes(self, timed: Sequence[Timed], setting: str) -> list[launch.Measured]:
         wishes: list[Wish] = [wish for wish, _ in timed]
@@ -188,9 +191,9 @@ class Bench:
         self.log(f"wrote {path.name}")
 
 
-def _figures(one: launch.Measured) -> dict[str, Any]:
-    seconds = [round(second, 6) for second in one.seconds]
-    return {"seconds": seconds, "sent": one.sent, "total": one.total}
+def _figures(measurement: launch.Measured) -> dict[str, Any]:
+    seconds = [round(second, 6) for second in measurement.seconds]
+    return {"seconds": seconds, "sent": measurement.sent, "total": measurement.total}
 
 
 def compact(entry: dict[str, Any]) -> str:
@@ -221,7 +224,7 @@ def main() -> int:
     if (load := os.getloadavg()[0]) > 0.5:
         print(f"the load is {load:.1f}: what else runs here makes links slower", file=sys.stderr)
     for number, name in enumerate(options.machines):
-        weights = [WEIGHTS[other] for other in options.machines[number:]]
+        weights = [WEIGHTS[remaining] for remaining in options.machines[number:]]
         share = (until - time.time()) / 60 * weights[0] / sum(weights)
         command = [sys.executable, __file__, "--inside", "--machines", name]
         command += ["--minutes", f"{share:.3f}", "--results", str(options.results)]

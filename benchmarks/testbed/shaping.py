@@ -71,15 +71,15 @@ def bridge(level: int, parent: int) -> str:
 
 def links(machine: Machine) -> list[Link]:
     """Return all links, outermost level first."""
-    found: list[Link] = []
+    all_links: list[Link] = []
     counts = list(accumulate((level.size for level in machine.levels), mul))
     for number, (level, count) in enumerate(zip(machine.levels, counts, strict=True)):
         last = number == len(counts) - 1
         rates = level.ports or (level.port,) * level.size
         for child in range(count):
             parent, place = divmod(child, level.size)
-            found.append(Link(number, child, parent, rates[place], last))
-    return found
+            all_links.append(Link(number, child, parent, rates[place], last))
+    return all_links
 
 
 def bridges(machine: Machine) -> list[str]:

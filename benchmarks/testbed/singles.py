@@ -43,7 +43,11 @@ class Single:
 def singles(machine: Machine, elements: int) -> list[Single]:
     """Return all collectives over all sets of levels, one of them in several sizes."""
     names = [level.name for level in machine.levels]
-    over = [each for count in range(1, len(names) + 1) for each in combinations(names, count)]
+    over = [
+        combination
+        for count in range(1, len(names) + 1)
+        for combination in combinations(names, count)
+    ]
     return [
         Single(kind, levels, elements // part)
         for kind in TYPES
