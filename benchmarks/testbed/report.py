@@ -53,10 +53,10 @@ measured, with {size} KiB on every rank, with MPICH {mpich} from pip, over TCP.
 ```coll
 {machines}```
 
-- **Programs** of a placement are those of P² with at most five steps, and the 100 best that the
-  search finds ([`-t strategies`](placement.md#strategies)). If there was no time to measure all of
-  them, half of the measured programs are the best predicted ones, and half were drawn at random
-  from the others. The programs run as the C that `-t mpi` prints.
+- **Programs** of a placement are those of [P²](p2.md) with at most five steps, and the 100 best
+  that the search finds ([`-t strategies`](placement.md#strategies)). If there was no time to
+  measure all of them, half of the measured programs are the best predicted ones, and half were
+  drawn at random from the others. The programs run as the C that `-t mpi` prints.
 - **Times** are those of the slowest rank after a barrier: the median of 2 to 5 runs, after one run
   to warm up. Runs of one program differ by {spread} (the median of longest over shortest).
 - **Algorithms** of MPICH are fixed by its settings, and the model costs the same ones:
@@ -80,7 +80,7 @@ In {missed} placements the measured best is not the predicted best. In {missed_c
 two are within 3 % of each other: several programs send the same bytes in the same rounds, and
 chance decides between them.
 
-## What is chosen
+## The chosen programs
 
 *within 3 %* says how often the predicted best program takes at most 3 % more than the measured
 best, and *worst* how much more it takes at most. The other columns compare it with one all_reduce
@@ -90,7 +90,7 @@ program: the mean (and the median), the least value (*worst*), and how often it 
 
 {chosen}
 
-## What else would say so
+## Simpler predictors
 
 Here simpler predictors order the same pairs: the sum over steps of their
 [bounds](costs.md#bounds) (lower bounds for any algorithm, from the busiest port), the bytes through
@@ -133,7 +133,7 @@ rules, with sizes that are scaled down as the model is.
 {passes}
 
 {passes_reasons}
-## Is it the network, and is it the algorithm?
+## Bytes on the links
 
 This table compares the bytes counted on the links with the cost model: how many more bytes went
 through the busiest port of a level than predicted. A packet of {frame} bytes carries {segment} of
@@ -180,7 +180,7 @@ The largest errors, one of each placement:
 """
 
 OVERLAP_REASONS = """\
-The gain exists. With more chunks, programs take longer than predicted. There are three likely
+Chunks do gain. With more chunks, programs take longer than predicted. There are three likely
 reasons: MPICH makes progress on a collective only while some call of MPICH runs, its ranks sleep in
 between, and they do not agree on which of two chunks goes first on a link.
 
