@@ -1,4 +1,4 @@
-"""The programs that the benchmarks run on, made from a few numbers and nothing random."""
+"""Programs for the benchmarks, made from a few numbers and without randomness."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ _LAYER = """\
   %c{i} = transpose %u{i} order [1, 0]
   %y{i} = mask %n{i} over model op sum
 """
-"""Sixteen steps: a layer's activations over ``model``, then the gradient of its weights."""
+"""Sixteen steps: a layer's activations over ``model``, then the gradients of its weights."""
 
 
 def _function(name: str, layers: int) -> Iterator[str]:
@@ -51,7 +51,7 @@ def _function(name: str, layers: int) -> Iterator[str]:
 
 
 def training(functions: int, layers: int = 6) -> str:
-    """A ``.coll`` text with this many functions, each of some layers of 16 steps, on 8 devices."""
+    """Return a ``.coll`` text on 8 devices; each of its functions has layers of 16 steps."""
     parts = [MACHINE.format(rack=2, node=2, gpu=2)]
     for index in range(functions):
         parts.append("\n")
@@ -89,7 +89,10 @@ _ALL_RULES = """\
 
 
 def every_rule(rack: int, node: int, gpu: int, rounds: int = 3) -> str:
-    """A function of 24 steps a round, with every operation, on ``rack * node * gpu`` devices."""
+    """Return a function with every operation, on ``rack * node * gpu`` devices.
+
+    It has 24 steps in each round.
+    """
     head = (
         "func @every_rule(%p: f32[1048576@data, 1048576] partial(sum: model))"
         " -> f64[1048576@data, 524288@model, 8] on @m {\n"
@@ -100,7 +103,7 @@ def every_rule(rack: int, node: int, gpu: int, rounds: int = 3) -> str:
 
 
 def two_levels(nodes: int, gpus: int) -> Mesh:
-    """A mesh with one axis over nodes of GPUs."""
+    """Return a mesh with one axis over nodes of GPUs."""
     node, gpu = Level("node", nodes, 8e9, 20e-6), Level("gpu", gpus, 270e9, 3e-6)
     data = Axis.placed("data", [Factor("node", nodes), Factor("gpu", gpus)])
     return Mesh("m", Machine("cluster", (node, gpu)), (data,))

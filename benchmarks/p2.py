@@ -1,8 +1,8 @@
-"""The measurements of P² beside predictions: ``python benchmarks/p2.py`` writes a page of docs.
+"""Write docs/p2.md, the measurements of P² beside predictions: ``python benchmarks/p2.py``.
 
-The predictions take the bandwidths that the paper states for its machine, and nothing that was
-fitted to the measurements; those of the section on calibration, bandwidths that were fitted to
-three of them (p2_calibrated.py).
+The predictions use the bandwidths that the paper states for its machine, and nothing fitted to the
+measurements. Only the section on calibration uses bandwidths that were fitted to three of the
+measurements (p2_calibrated.py).
 """
 
 import argparse
@@ -53,7 +53,7 @@ MODEL = CostModel("p2")
 BYTES = 2.0**31
 RUNS = 10
 SIZE = 5
-"""Steps of a program, at most."""
+"""The largest number of steps of a program."""
 REPEATS = 5
 ALGORITHMS = ("ring", "tree")
 KINDS = ("allreduce", "optimal")
@@ -65,13 +65,13 @@ class Published:
     """A row of the paper's tables.
 
     Attributes:
-        reduced: indices of the axes that are reduced.
-        seconds: by what was run (``KINDS``) and NCCL's algorithm, of ``RUNS`` runs.
-        gains: by NCCL's algorithm; of the best program over AllReduce.
-        programs: of all placements of the case.
-        better: by NCCL's algorithm; how many of these took less than AllReduce.
-        synthesis: seconds, of the case.
-        simulation: seconds, of the case, for Ring.
+        reduced: Indices of the axes that are reduced.
+        seconds: Seconds of ``RUNS`` runs, by program (``KINDS``) and NCCL's algorithm.
+        gains: Time of AllReduce over time of the best program, by NCCL's algorithm.
+        programs: Number of programs of all placements of the case.
+        better: Number of these programs that took less than AllReduce, by NCCL's algorithm.
+        synthesis: Seconds of the paper's synthesis for the case.
+        simulation: Seconds of the paper's simulation for the case, for Ring.
     """
 
     axes: tuple[int, ...]
@@ -86,34 +86,40 @@ class Published:
 
     @property
     def case(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What a case has in common: its placements differ in the matrix."""
+        """The axes and the reduced axes; placements of a case differ only in the matrix."""
         return self.axes, self.reduced
 
 
 def published() -> list[Published]:
-    """All rows."""
+    """Return all rows of the paper's tables."""
     with DATA.open(encoding="utf-8", newline="") as file:
         return [_published(row) for row in csv.DictReader(file)]
 
 
 def _published(row: dict[str, str]) -> Published:
-    better = {one: row[f"progs_{one}_better/total"].split("/") for one in ALGORITHMS}
+    better = {
+        algorithm: row[f"progs_{algorithm}_better/total"].split("/") for algorithm in ALGORITHMS
+    }
     totals = {int(total) for _, total in better.values()}
     return Published(
         tuple(_numbers(row["parallelism_axes"])),
         tuple(_numbers(row["reduction_axes"])),
         tuple(map(tuple, _numbers(row["matrix"]))),
-        {(kind, one): float(row[f"{kind}_{one}_s"]) for kind in KINDS for one in ALGORITHMS},
-        {one: float(row[f"speedup_{one}"]) for one in ALGORITHMS},
+        {
+            (kind, algorithm): float(row[f"{kind}_{algorithm}_s"])
+            for kind in KINDS
+            for algorithm in ALGORITHMS
+        },
+        {algorithm: float(row[f"speedup_{algorithm}"]) for algorithm in ALGORITHMS},
         totals.pop(),
-        {one: int(number) for one, (number, _) in better.items()},
+        {algorithm: int(number) for algorithm, (number, _) in better.items()},
         float(row["synthesis_s"]),
         float(row["sim_s_ring"]),
     )
 
 
 def _numbers(text: str) -> list[Any]:
-    """``[[1 2] [2 8]]`` and the like."""
+    """Parse a list such as ``[[1 2] [2 8]]``."""
     return json.loads(text.replace(" ", ","))
 
 
@@ -122,8 +128,8 @@ class Predicted:
     """A placement, as measured and as predicted.
 
     Attributes:
-        flat: seconds of the AllReduce as one step; of all runs, as in ``Published``.
-        found: all programs, cheapest first.
+        flat: Seconds of the AllReduce as one step, for all runs, as in ``Published``.
+        found: All programs, cheapest first.
     """
 
     measured: Published
@@ -132,18 +138,18 @@ class Predicted:
 
     @property
     def best(self) -> float:
-        """Seconds of the cheapest program."""
+        """Seconds of the cheapest program, for all runs."""
         return RUNS * self.found[0].time
 
     @property
     def gain(self) -> float:
-        """Of the cheapest program over AllReduce."""
+        """Time of the AllReduce over time of the cheapest program."""
         return self.flat / self.best
 
     @property
     def better(self) -> int:
         """The number of programs that take less than AllReduce."""
-        return sum(RUNS * one.time < self.flat * (1 - 1e-9) for one in self.found)
+        return sum(RUNS * candidate.time < self.flat * (1 - 1e-9) for candidate in self.found)
 
     @property
     def where(self) -> str:
@@ -153,20 +159,20 @@ class Predicted:
         return WHERE[0] if nodes and gpus else WHERE[1] if nodes else WHERE[2]
 
     def seconds(self, kind: str) -> float:
-        """What is compared with the measurements of a kind."""
+        """Return the predicted seconds of a kind of program, one of ``KINDS``."""
         return self.flat if kind == "allreduce" else self.best
 
     def error(self, kind: str, algorithm: str) -> float:
-        """Relative to the measurement."""
+        """Return the error of the prediction relative to the measurement."""
         return self.seconds(kind) / self.measured.seconds[kind, algorithm] - 1
 
     def gain_error(self, algorithm: str) -> float:
-        """Relative to the measured gain."""
+        """Return the error of the gain relative to the measured gain."""
         return self.gain / self.measured.gains[algorithm] - 1
 
 
 def collective(row: Published) -> Collective:
-    """The reduction of a placement."""
+    """Return the reduction of a placement."""
     [machine] = [op.value() for op in read(MACHINE).ops if isinstance(op, MachineOp)]
     names = [f"axis{index}" for index in range(len(row.axes))]
     axes = tuple(Axis(name, size) for name, size in zip(names, row.axes, strict=True))
@@ -177,65 +183,71 @@ def collective(row: Published) -> Collective:
 
 
 def predict(row: Published) -> Predicted:
-    """The prediction for a placement."""
+    """Return the prediction for a placement."""
     whole = collective(row)
     return Predicted(row, RUNS * step_cost(whole, MODEL).time, p2_candidates(whole, MODEL, SIZE))
 
 
 @cache
 def predictions() -> list[Predicted]:
-    """All of them, in the order of the data."""
+    """Return the predictions for all placements, in the order of the data."""
     return [predict(row) for row in published()]
 
 
 def decisions() -> list[systems.Decision]:
-    """All rows, beside what is predicted by default."""
+    """Return the decision for every row, as measured and as predicted by default."""
     return [systems.decision(row.matrix, row.reduced, row.seconds, RUNS) for row in published()]
 
 
 def cases(all_: Iterable[Predicted]) -> list[list[Predicted]]:
-    """The placements of every case."""
-    return [list(group) for _, group in groupby(all_, key=lambda one: one.measured.case)]
+    """Return the placements of every case."""
+    return [
+        list(group) for _, group in groupby(all_, key=lambda placement: placement.measured.case)
+    ]
 
 
-# --- what is said about all of them -------------------------------------------------------------
+# --- statistics over placements -------------------------------------------------------------
 
 
 def ordered(pairs: Iterable[tuple[Predicted, Predicted]], kind: str, algorithm: str) -> list[bool]:
-    """For the pairs that are predicted and measured to differ, whether both say which is faster."""
-    found: list[bool] = []
-    for one, other in pairs:
-        predicted = one.seconds(kind) - other.seconds(kind)
-        real = one.measured.seconds[kind, algorithm] - other.measured.seconds[kind, algorithm]
+    """Return whether prediction and measurement agree on the order of each pair.
+
+    Pairs whose predicted or measured times are equal are left out.
+    """
+    agreements: list[bool] = []
+    for first, second in pairs:
+        predicted = first.seconds(kind) - second.seconds(kind)
+        real = first.measured.seconds[kind, algorithm] - second.measured.seconds[kind, algorithm]
         if abs(predicted) > 1e-9 and real:
-            found.append((predicted > 0) == (real > 0))
-    return found
+            agreements.append((predicted > 0) == (real > 0))
+    return agreements
 
 
 def apart(all_: Sequence[Predicted]) -> float:
-    """The least ratio that was measured between placements of a case."""
+    """Return the smallest measured ratio between the slowest and fastest placement of a case."""
     return min(
         max(times) / min(times)
         for case in cases(all_)
         if len(case) > 1
         for kind in KINDS
         for algorithm in ALGORITHMS
-        for times in [[one.measured.seconds[kind, algorithm] for one in case]]
+        for times in [[placement.measured.seconds[kind, algorithm] for placement in case]]
     )
 
 
-def rate(one: Predicted, kind: str) -> float:
-    """The bandwidth of the NIC with which Ring would have taken what was measured; GB/s.
+def rate(placement: Predicted, kind: str) -> float:
+    """Return the bandwidth of the NIC, in GB/s, that explains the measured time of Ring.
 
-    Of an AllReduce over nodes; of programs with steps inside nodes nearly, as these are short.
+    It is exact for an AllReduce over nodes. For programs with steps inside nodes it is an
+    approximation, because these steps are short.
     """
-    return 8 * (1 + one.error(kind, "ring"))
+    return 8 * (1 + placement.error(kind, "ring"))
 
 
-def crossings(one: Predicted) -> float:
-    """How often Tree sent the buffer over the NIC, if at the rate of Ring."""
-    times = one.measured.seconds
-    ranks = collective(one.measured).ranks
+def crossings(placement: Predicted) -> float:
+    """Return how many times Tree sent the buffer over the NIC, assuming the rate of Ring."""
+    times = placement.measured.seconds
+    ranks = collective(placement.measured).ranks
     return times["allreduce", "tree"] / times["allreduce", "ring"] * 2 * (ranks - 1) / ranks
 
 
@@ -243,19 +255,19 @@ def crossings(one: Predicted) -> float:
 
 
 def chosen(all_: Sequence[Predicted]) -> list[Predicted]:
-    """What the bandwidths are fitted to: the first placement of each kind, whatever its error."""
-    return [next(one for one in all_ if one.where == where) for where in WHERE]
+    """Return the placements to fit to: the first of each kind, whatever its error."""
+    return [next(placement for placement in all_ if placement.where == where) for where in WHERE]
 
 
 @dataclass(frozen=True)
 class Recalibrated:
-    """A placement, as predicted with the fitted bandwidths; by Tree, with trees."""
+    """A placement, as predicted with the fitted bandwidths, and with trees for Tree."""
 
     before: Predicted
     programs: calibrated.Programs
 
     def seconds(self, kind: str, algorithm: str) -> float:
-        """Of all runs, as in ``Published``."""
+        """Return the predicted seconds of all runs, as in ``Published``."""
         of = self.programs.flat if kind == "allreduce" else self.programs.best
         return RUNS * of[algorithm]
 
@@ -270,48 +282,56 @@ class Recalibrated:
 
 @cache
 def recalibrated() -> tuple[tuple[FittedParameter, ...], tuple[Recalibrated, ...]]:
-    """The fitted bandwidths, and all placements with them."""
+    """Return the fitted bandwidths, and the predictions for all placements with them."""
     all_ = predictions()
-    wholes = [collective(one.measured) for one in all_]
+    wholes = [collective(placement.measured) for placement in all_]
     times = [
-        (wholes[all_.index(one)], one.measured.seconds["allreduce", "ring"] / RUNS)
-        for one in chosen(all_)
+        (wholes[all_.index(placement)], placement.measured.seconds["allreduce", "ring"] / RUNS)
+        for placement in chosen(all_)
     ]
     fit = calibrated.fitted(wholes[0].mesh.machine, times)
-    found = [
-        Recalibrated(one, calibrated.programs(calibrated.on(fit.machine, whole), SIZE))
-        for one, whole in zip(all_, wholes, strict=True)
+    placements = [
+        Recalibrated(placement, calibrated.programs(calibrated.on(fit.machine, whole), SIZE))
+        for placement, whole in zip(all_, wholes, strict=True)
     ]
-    return fit.parameters, tuple(found)
+    return fit.parameters, tuple(placements)
 
 
 @cache
 def choices() -> list[calibrated.Choice]:
-    """All choices of three placements to fit to."""
+    """Return all choices of three placements to fit to."""
     all_ = predictions()
-    trees = [RUNS * calibrated.double_tree(collective(one.measured)) for one in all_]
+    trees = [RUNS * calibrated.double_tree(collective(placement.measured)) for placement in all_]
     flat = KINDS[0]
     ratios = {
-        "ring": [1 + one.error(flat, "ring") for one in all_],
+        "ring": [1 + placement.error(flat, "ring") for placement in all_],
         "tree": [
-            tree / one.measured.seconds[flat, "tree"] for tree, one in zip(trees, all_, strict=True)
+            tree / placement.measured.seconds[flat, "tree"]
+            for tree, placement in zip(trees, all_, strict=True)
         ],
     }
     node, gpu = collective(all_[0].measured).mesh.machine.levels
-    over_nodes = [one.where != "inside nodes" for one in all_]
+    over_nodes = [placement.where != "inside nodes" for placement in all_]
     return calibrated.choices(ratios, over_nodes, (node.port, gpu.port))
 
 
 def _others() -> list[Recalibrated]:
-    """All but those that the bandwidths are fitted to."""
+    """Return the placements that the bandwidths are not fitted to."""
     used = chosen(predictions())
-    return [one for one in recalibrated()[1] if not any(one.before is other for other in used)]
+    return [
+        placement
+        for placement in recalibrated()[1]
+        if not any(placement.before is used_placement for used_placement in used)
+    ]
 
 
 def calibrated_summary_table() -> list[str]:
-    """Median and worst errors on the placements that nothing was fitted to, before and after."""
+    """Return median and worst errors of the placements not fitted to, before and after."""
     others = _others()
-    parts = [(name, [one for one in others if one.before.where == name]) for name in WHERE]
+    parts = [
+        (name, [placement for placement in others if placement.before.where == name])
+        for name in WHERE
+    ]
     parts.append(("all", others))
     lines = _head(
         ["", "bandwidths", "placements"],
@@ -319,92 +339,101 @@ def calibrated_summary_table() -> list[str]:
     )
     for name, part in parts:
         for title, errors in (
-            ("stated", list(_errors([one.before for one in part]))),
+            ("stated", list(_errors([placement.before for placement in part]))),
             ("fitted", list(_errors(part))),
         ):
             shown = [
-                f"{100 * median(map(abs, each)):.0f}% ({_percent(max(each, key=abs))})"
-                for each in errors
+                f"{100 * median(map(abs, values)):.0f}% ({_percent(max(values, key=abs))})"
+                for values in errors
             ]
             lines.append(_row([name, title, len(part), *shown]))
     return lines
 
 
 def calibrated_table() -> list[str]:
-    """Every placement: AllReduce and gains, with the fitted bandwidths and with trees."""
+    """Return the AllReduce and gains of every placement, with fitted bandwidths and trees."""
     used = chosen(predictions())
     head = [f"{name}{what}" for name in ("Ring", "Tree") for what in (" predicted", "", " error")]
     gains = [f"gain, {name}" for name in ("Ring", "Tree")]
     lines = _head(["", "where", "fitted to"], [*head, *gains])
-    for number, one in enumerate(recalibrated()[1], 1):
-        row = one.before.measured
-        mark = "yes" if any(one.before is other for other in used) else ""
-        cells: list[object] = [number, one.before.where, mark]
+    for number, placement in enumerate(recalibrated()[1], 1):
+        row = placement.before.measured
+        mark = "yes" if any(placement.before is used_placement for used_placement in used) else ""
+        cells: list[object] = [number, placement.before.where, mark]
         for algorithm in ALGORITHMS:
-            cells.append(f"{one.seconds('allreduce', algorithm):.2f}")
+            cells.append(f"{placement.seconds('allreduce', algorithm):.2f}")
             cells.append(f"{row.seconds['allreduce', algorithm]:.2f}")
-            cells.append(_percent(one.error("allreduce", algorithm)))
+            cells.append(_percent(placement.error("allreduce", algorithm)))
         for algorithm in ALGORITHMS:
-            cells.append(f"{one.programs.gain(algorithm):.2f} ({row.gains[algorithm]:.2f})")
+            cells.append(f"{placement.programs.gain(algorithm):.2f} ({row.gains[algorithm]:.2f})")
         lines.append(_row(cells))
     return lines
 
 
 def calibrated_order_table() -> list[str]:
-    """How many pairs of placements are in the right order, of those nothing was fitted to too."""
-    found = recalibrated()[1]
+    """Return how many pairs are in the right order, with a row of placements not fitted to."""
+    placements = recalibrated()[1]
     kinds = [(kind, algorithm) for kind in KINDS for algorithm in ALGORITHMS]
     lines = _head(
         ["pairs"],
         [f"{what}, {name}" for what in ("AllReduce", "best") for name in ("Ring", "Tree")],
     )
-    groups = [list(group) for _, group in groupby(found, lambda one: one.before.measured.case)]
+    groups = [
+        list(group)
+        for _, group in groupby(placements, lambda placement: placement.before.measured.case)
+    ]
     for name, pairs in (
         ("of one case", [pair for group in groups for pair in combinations(group, 2)]),
-        ("of all placements", list(combinations(found, 2))),
+        ("of all placements", list(combinations(placements, 2))),
         ("of those not fitted to", list(combinations(_others(), 2))),
     ):
         right = [_right(pairs, *kind) for kind in kinds]
-        lines.append(_row([name, *(f"{sum(one)} of {len(one)}" for one in right)]))
+        lines.append(
+            _row([name, *(f"{sum(agreements)} of {len(agreements)}" for agreements in right)])
+        )
     return lines
 
 
 def _right(
     pairs: Iterable[tuple[Recalibrated, Recalibrated]], kind: str, algorithm: str
 ) -> list[bool]:
-    """For the pairs that are predicted and measured to differ, whether both say which is faster."""
-    found: list[bool] = []
-    for one, other in pairs:
-        predicted = one.seconds(kind, algorithm) - other.seconds(kind, algorithm)
-        real = [each.before.measured.seconds[kind, algorithm] for each in (one, other)]
+    """Return whether prediction and measurement agree on the order of each pair.
+
+    Pairs whose predicted or measured times are equal are left out.
+    """
+    agreements: list[bool] = []
+    for first, second in pairs:
+        predicted = first.seconds(kind, algorithm) - second.seconds(kind, algorithm)
+        real = [placement.before.measured.seconds[kind, algorithm] for placement in (first, second)]
         if abs(predicted) > 1e-9 and real[0] != real[1]:
-            found.append((predicted > 0) == (real[0] > real[1]))
-    return found
+            agreements.append((predicted > 0) == (real[0] > real[1]))
+    return agreements
 
 
 def choices_table() -> list[str]:
-    """How much it matters which three placements the bandwidths are fitted to."""
+    """Return how much the choice of the three placements to fit to matters."""
     all_ = choices()
     kinds = {
-        name: {at for at, one in enumerate(predictions()) if one.where == name} for name in WHERE
+        name: {at for at, placement in enumerate(predictions()) if placement.where == name}
+        for name in WHERE
     }
-    each = [one for one in all_ if all(kind & set(one.chosen) for kind in kinds.values())]
-    rule = tuple(sorted(predictions().index(one) for one in chosen(predictions())))
+    mixed = [choice for choice in all_ if all(kind & set(choice.chosen) for kind in kinds.values())]
+    rule = tuple(sorted(predictions().index(placement) for placement in chosen(predictions())))
     lines = _head(
         ["chosen", "choices"],
         ["NIC, GB/s", "NVSwitch, GB/s", "AllReduce, Ring", "AllReduce, Tree"],
     )
     for name, part in (
-        ("the first of each kind", [one for one in all_ if one.chosen == rule]),
-        ("any of each kind", each),
+        ("the first of each kind", [choice for choice in all_ if choice.chosen == rule]),
+        ("any of each kind", mixed),
         ("any three", all_),
     ):
         cells: list[object] = [name, len(part)]
         for values, digits, unit in (
-            ([one.nic / 1e9 for one in part], 1, ""),
-            ([one.switch / 1e9 for one in part], 0, ""),
-            ([100 * one.errors["ring"] for one in part], 0, "%"),
-            ([100 * one.errors["tree"] for one in part], 0, "%"),
+            ([choice.nic / 1e9 for choice in part], 1, ""),
+            ([choice.switch / 1e9 for choice in part], 0, ""),
+            ([100 * choice.errors["ring"] for choice in part], 0, "%"),
+            ([100 * choice.errors["tree"] for choice in part], 0, "%"),
         ):
             middle, low, high = np.percentile(values, (50, 5, 95))
             spread = f" ({low:.{digits}f} to {high:.{digits}f})" if len(part) > 1 else ""
@@ -414,33 +443,34 @@ def choices_table() -> list[str]:
 
 
 def calibrated_claims() -> dict[str, str]:
-    """The figures in the text of the section on calibration."""
-    parameters, found = recalibrated()
-    value = {one.name: one.value for one in parameters}
-    odd = found[0]
+    """Return the figures in the text of the section on calibration."""
+    parameters, placements = recalibrated()
+    value = {parameter.name: parameter.value for parameter in parameters}
+    odd = placements[0]
     flat = KINDS[0]
-    over = [one for one in found[1:] if one.before.where != "inside nodes"]
-    inside = [one for one in found if one.before.where == "inside nodes"]
-    pairs = [one for one in inside if collective(one.before.measured).ranks == 2]
-    larger = [one for one in inside if one not in pairs]
-    both = [one for one in over if one.before.where == "over both levels"]
+    over = [placement for placement in placements[1:] if placement.before.where != "inside nodes"]
+    inside = [placement for placement in placements if placement.before.where == "inside nodes"]
+    pairs = [placement for placement in inside if collective(placement.before.measured).ranks == 2]
+    larger = [placement for placement in inside if placement not in pairs]
+    both = [placement for placement in over if placement.before.where == "over both levels"]
     all_ = predictions()
     chains = [
-        one.before.measured.seconds[flat, "tree"] / one.before.measured.seconds[flat, "ring"]
-        for one in pairs
+        placement.before.measured.seconds[flat, "tree"]
+        / placement.before.measured.seconds[flat, "ring"]
+        for placement in pairs
     ]
     return {
-        "fitted_to": ", ".join(str(all_.index(one) + 1) for one in chosen(all_)),
+        "fitted_to": ", ".join(str(all_.index(placement) + 1) for placement in chosen(all_)),
         "cal_chain": _range(chains, 1),
         "cal_odd_gain": f"{odd.before.measured.gains['tree']:.2f}",
         "nic": f"{value['node.port'] / 1e9:.1f}",
         "switch": f"{value['gpu.port'] / 1e9:.0f}",
-        "cal_ring": _percents([one.error(flat, "ring") for one in over]),
-        "cal_tree": _percents([one.error(flat, "tree") for one in over]),
+        "cal_ring": _percents([placement.error(flat, "ring") for placement in over]),
+        "cal_tree": _percents([placement.error(flat, "tree") for placement in over]),
         "cal_odd": _percent(odd.error(flat, "tree")),
-        "cal_inside": _percents([one.error(flat, "ring") for one in larger]),
-        "cal_pairs": _percents([one.error(flat, "tree") for one in pairs]),
-        "cal_gain": _range([one.before.measured.gains["tree"] for one in both], 2),
+        "cal_inside": _percents([placement.error(flat, "ring") for placement in larger]),
+        "cal_pairs": _percents([placement.error(flat, "tree") for placement in pairs]),
+        "cal_gain": _range([placement.before.measured.gains["tree"] for placement in both], 2),
         "cal_rate": f"{value['node.port'] / 1e9 * (1 + odd.error(flat, 'tree')):.1f}",
     }
 
@@ -492,52 +522,55 @@ def _program(steps: Iterable[StepCost]) -> str:
 
 
 def times_table(all_: Sequence[Predicted], kind: str) -> list[str]:
-    """Predicted and measured seconds of every placement."""
+    """Return the predicted and measured seconds of every placement."""
     lines = _head(
         ["", "axes", "reduced", "matrix"],
         ["predicted", "Ring", "error", "Tree", "error"],
     )
-    for number, one in enumerate(all_, 1):
-        row = one.measured
+    for number, placement in enumerate(all_, 1):
+        row = placement.measured
         cells = [number, _sizes(row.axes), _reduced(row), f"`{_matrix(row.matrix)}`"]
-        cells.append(f"{one.seconds(kind):.2f}")
+        cells.append(f"{placement.seconds(kind):.2f}")
         for algorithm in ALGORITHMS:
-            cells += [f"{row.seconds[kind, algorithm]:.2f}", _percent(one.error(kind, algorithm))]
+            cells += [
+                f"{row.seconds[kind, algorithm]:.2f}",
+                _percent(placement.error(kind, algorithm)),
+            ]
         lines.append(_row(cells))
     return lines
 
 
 def gains_table(all_: Sequence[Predicted]) -> list[str]:
-    """The best programs, and their gains."""
+    """Return the best programs and their gains."""
     lines = _head(["", "best program"], ["predicted", "Ring", "error", "Tree", "error"])
-    for number, one in enumerate(all_, 1):
-        cells = [number, _program(one.found[0].costs), f"{one.gain:.2f}"]
+    for number, placement in enumerate(all_, 1):
+        cells = [number, _program(placement.found[0].costs), f"{placement.gain:.2f}"]
         for algorithm in ALGORITHMS:
-            gain = one.measured.gains[algorithm]
-            cells += [f"{gain:.2f}", _percent(one.gain_error(algorithm))]
+            gain = placement.measured.gains[algorithm]
+            cells += [f"{gain:.2f}", _percent(placement.gain_error(algorithm))]
         lines.append(_row(cells))
     return lines
 
 
 def programs_table(all_: Sequence[Predicted]) -> list[str]:
-    """The numbers of programs of every case."""
+    """Return the numbers of programs of every case."""
     lines = _head(
         ["axes", "reduced"],
         ["programs", "theirs", "faster, predicted", "Ring", "Tree"],
     )
     for case in cases(all_):
         row = case[0].measured
-        each = [len(one.found) for one in case]
-        total = " + ".join(map(str, each)) + (f" = {sum(each)}" if len(each) > 1 else "")
-        better = sum(one.better for one in case)
+        counts = [len(placement.found) for placement in case]
+        total = " + ".join(map(str, counts)) + (f" = {sum(counts)}" if len(counts) > 1 else "")
+        better = sum(placement.better for placement in case)
         cells = [_sizes(row.axes), _reduced(row), total, row.programs, better]
         lines.append(_row([*cells, *(row.better[algorithm] for algorithm in ALGORITHMS)]))
     return lines
 
 
 def summary_table(all_: Sequence[Predicted]) -> list[str]:
-    """Median and worst errors, over the network and inside nodes."""
-    parts = [(name, [one for one in all_ if one.where == name]) for name in WHERE]
+    """Return median and worst errors, over the network and inside nodes."""
+    parts = [(name, [placement for placement in all_ if placement.where == name]) for name in WHERE]
     parts.append(("all", list(all_)))
     lines = _head(
         ["", "placements"],
@@ -555,21 +588,21 @@ def summary_table(all_: Sequence[Predicted]) -> list[str]:
 def _errors(part: Sequence["Predicted | Recalibrated"]) -> Iterator[list[float]]:
     for kind in KINDS:
         for algorithm in ALGORITHMS:
-            yield [one.error(kind, algorithm) for one in part]
+            yield [placement.error(kind, algorithm) for placement in part]
     for algorithm in ALGORITHMS:
-        yield [one.gain_error(algorithm) for one in part]
+        yield [placement.gain_error(algorithm) for placement in part]
 
 
 def _over_nodes(all_: Iterable[Predicted]) -> list[Predicted]:
-    return [one for one in all_ if one.where != "inside nodes"]
+    return [placement for placement in all_ if placement.where != "inside nodes"]
 
 
 def _inside(all_: Iterable[Predicted]) -> list[Predicted]:
-    return [one for one in all_ if one.where == "inside nodes"]
+    return [placement for placement in all_ if placement.where == "inside nodes"]
 
 
 def order_table(all_: Sequence[Predicted]) -> list[str]:
-    """How many pairs of placements are in the right order."""
+    """Return how many pairs of placements are in the right order."""
     inside = [pair for case in cases(all_) for pair in combinations(case, 2)]
     lines = _head(
         ["pairs"],
@@ -582,12 +615,14 @@ def order_table(all_: Sequence[Predicted]) -> list[str]:
         ("of those inside nodes", list(combinations(_inside(all_), 2))),
     ):
         right = [ordered(pairs, kind, algorithm) for kind in KINDS for algorithm in ALGORITHMS]
-        lines.append(_row([name, *(f"{sum(one)} of {len(one)}" for one in right)]))
+        lines.append(
+            _row([name, *(f"{sum(agreements)} of {len(agreements)}" for agreements in right)])
+        )
     return lines
 
 
 def searched(whole: Collective) -> float:
-    """Seconds that the cheapest program takes, by search; of all runs, as in ``Published``."""
+    """Return the seconds of the cheapest program by search, for all runs, as in ``Published``."""
     mesh = whole.mesh
     idle = [sub.name for sub in mesh.sub_axes if sub.name not in whole.axes]
     elements = int(whole.size) // DType.F32.bytes
@@ -598,7 +633,7 @@ def searched(whole: Collective) -> float:
 
 
 def _forget() -> None:
-    """Nothing that was computed before may help."""
+    """Clear all caches, so that earlier runs do not help."""
     step_cost.cache_clear()
     ports.ports_of.cache_clear()
     ports.forget_times()
@@ -609,7 +644,7 @@ def _forget() -> None:
 
 
 def _medians(works: Sequence[Callable[[], object]]) -> list[float]:
-    """CPU seconds of each, the median of several runs, in turns."""
+    """Return the CPU seconds of each work: the median of several runs, in turns."""
     seconds: list[list[float]] = [[] for _ in works]
     for _ in range(REPEATS):
         for work, own in zip(works, seconds, strict=True):
@@ -621,8 +656,11 @@ def _medians(works: Sequence[Callable[[], object]]) -> list[float]:
 
 
 def seconds_table(all_: Sequence[Predicted]) -> list[str]:
-    """How long programs take to find; measured here and now."""
-    assert all(abs(searched(collective(one.measured)) / one.best - 1) < 1e-9 for one in all_)
+    """Return the times to find programs, measured in this process."""
+    assert all(
+        abs(searched(collective(placement.measured)) / placement.best - 1) < 1e-9
+        for placement in all_
+    )
     lines = _head(
         ["axes", "reduced"],
         [
@@ -637,7 +675,7 @@ def seconds_table(all_: Sequence[Predicted]) -> list[str]:
     total = [0.0] * 6
     for case in cases(all_):
         row = case[0].measured
-        wholes = [collective(one.measured) for one in case]
+        wholes = [collective(placement.measured) for placement in case]
         ours = _medians(
             [
                 lambda wholes=wholes: [searched(whole) for whole in wholes],
@@ -658,21 +696,25 @@ def _programs(whole: Collective) -> int:
 
 
 def _milliseconds(seconds: Sequence[float]) -> list[str]:
-    """Ours, and theirs, which are known to the millisecond."""
+    """Return our times, and those of the paper, which are known to the millisecond."""
     digits = (1, 1, 1, 0, 0, 0)
-    return [f"{one * 1e3:.{places}f} ms" for one, places in zip(seconds, digits, strict=True)]
+    return [f"{value * 1e3:.{places}f} ms" for value, places in zip(seconds, digits, strict=True)]
 
 
 def claims(all_: Sequence[Predicted]) -> dict[str, str]:
-    """The figures in the text."""
+    """Return the figures in the text."""
     flat, best = KINDS
-    both = [one for one in all_ if one.where == "over both levels"]
-    rates = [rate(one, flat) for one in _over_nodes(all_)]
-    odd = max(both, key=lambda one: abs(one.gain_error("ring")))
-    rest = [one for one in both if one is not odd]
-    misses = [one.measured.seconds[flat, "ring"] - one.flat for one in _inside(all_)]
+    both = [placement for placement in all_ if placement.where == "over both levels"]
+    rates = [rate(placement, flat) for placement in _over_nodes(all_)]
+    odd = max(both, key=lambda placement: abs(placement.gain_error("ring")))
+    rest = [placement for placement in both if placement is not odd]
+    misses = [
+        placement.measured.seconds[flat, "ring"] - placement.flat for placement in _inside(all_)
+    ]
     equal = {
-        sum(abs(RUNS * other.time / one.flat - 1) < 1e-9 for other in one.found) - 1 for one in both
+        sum(abs(RUNS * candidate.time / placement.flat - 1) < 1e-9 for candidate in placement.found)
+        - 1
+        for placement in both
     }
     return {
         "apart": f"{apart(all_):.0f}",
@@ -683,14 +725,14 @@ def claims(all_: Sequence[Predicted]) -> dict[str, str]:
         "odd_flat": f"{rate(odd, flat):.1f}",
         "odd_best": f"{rate(odd, best):.1f}",
         "odd_crossings": f"{crossings(odd):.1f}",
-        "rest": f"{100 * max(abs(one.gain_error('ring')) for one in rest):.0f}%",
-        "crossings": _range([crossings(one) for one in rest], 1),
+        "rest": f"{100 * max(abs(placement.gain_error('ring')) for placement in rest):.0f}%",
+        "crossings": _range([crossings(placement) for placement in rest], 1),
         "misses": _range([1e3 * miss / RUNS for miss in misses], 0),
-        "tree_high": f"{max(1 + one.error(flat, 'tree') for one in both):.1f}",
-        "tree_gains": _range([one.measured.gains["tree"] for one in both], 2),
-        "tree_predicted": _range([one.gain for one in both], 2),
-        "tree_inside": _range([one.measured.gains["tree"] for one in _inside(all_)], 2),
-        "better": _range([one.better for one in both], 0),
+        "tree_high": f"{max(1 + placement.error(flat, 'tree') for placement in both):.1f}",
+        "tree_gains": _range([placement.measured.gains["tree"] for placement in both], 2),
+        "tree_predicted": _range([placement.gain for placement in both], 2),
+        "tree_inside": _range([placement.measured.gains["tree"] for placement in _inside(all_)], 2),
+        "better": _range([placement.better for placement in both], 0),
         "equal": _range(list(equal), 0),
     }
 
@@ -702,114 +744,124 @@ Written by `python benchmarks/p2.py` (collir {version}); do not edit.
 
 P² (Xie, Norman, Grewe, Vytiniotis: "Synthesizing optimal parallelism placement and reduction
 strategies on hierarchical systems for deep learning", MLSys 2022) was measured on 2 nodes of 16
-A100 GPUs. The GPUs of a node share one NIC and are joined by NVSwitch, with the bandwidths that the
-paper states:
+A100 GPUs. The GPUs of a node share one NIC and are joined by NVSwitch, with the bandwidths that
+the paper states:
 
 ```coll
 {machine}```
 
-Each placement was measured with NCCL's Ring and Tree: the AllReduce, and the fastest of all
+A *placement* says on which hardware levels each axis of a mesh lies. The placements of one mesh
+with the same reduced axes form a *case*. For each placement, the paper measured two times with
+NCCL's Ring and with its Tree: the time of the AllReduce, and the time of the fastest of all
 programs of at most {size} steps. Times are seconds of {runs} runs on 2 GiB (2^31 bytes) per GPU.
-What is predicted here is the cost model `p2` ([costs](costs.md)): bytes over bandwidth, of rings in
-hardware order. It has those two bandwidths and nothing that was fitted to the measurements. Errors
-are relative to what was measured; measurements are rounded to 0.01 s, up to 5% of the shortest.
+The predictions come from the cost model `p2` ([costs](costs.md)): bytes over bandwidth, of rings
+in hardware order. The model has the two stated bandwidths, and nothing was fitted to the
+measurements. Errors are relative to the measurement. Measurements are rounded to 0.01 s, which is
+up to 5% of the shortest.
 
 ## Summary
 
-Median of the errors' sizes, and in brackets the largest error:
+Each cell has the median of the absolute errors, and in brackets the largest error:
 
 {summary}
 
-Pairs of placements in the right order (of those that are predicted and measured to differ):
+Pairs of placements in the right order (of the pairs whose times differ, both as predicted and as
+measured):
 
 {order}
 
-Between the placements of a case the order is an easy question: they were measured to differ by
-factors of {apart} and more. The pairs of the last two rows are closer.
+The order of the placements of a case is easy to predict: their measured times differ by factors of
+{apart} and more. The pairs of the last two rows are closer.
 
-What the model does not explain:
+The model does not explain these observations:
 
 - **Tree.** The model has rings only. A ring of n ranks sends the buffer over the NIC 2(n-1)/n
-  times; Tree took what it would if it sent it {crossings} times at the rate of Ring (over all
-  32 GPUs, placement {odd}: {odd_crossings} times). So the AllReduce is predicted to take up to
-  {tree_high} times what Tree takes, and the best program to gain {tree_predicted} where with Tree
-  it gains {tree_gains}. Inside nodes Tree is slower than Ring instead, and programs without its
-  AllReduce gain {tree_inside} where none is predicted to. The predictions are for Ring.
-- **The rate of the NIC.** The AllReduces by Ring over nodes took what they would at {rates} GB/s:
-  more than the 8 GB/s that are stated, less than the line rate (100 Gb/s, which is 12.5 GB/s). So
-  they are predicted to take too long. In gains that cancels: with Ring, those over both levels are
-  predicted within {rest}, but for one.
-- **That one**, placement {odd}, gains {odd_real} and not {odd_gain}: its AllReduce took what it
-  would at {odd_flat} GB/s, its best program what it would at {odd_best} GB/s. The model has no
-  reason for that.
-- **A constant inside nodes.** AllReduce by Ring takes {misses} ms a run more than predicted,
-  whatever the size of the group. That is too much for latency; the measurements do not say what it
-  is. Of so short times it is a large part, the larger the smaller the group.
-- **Small gains.** For each placement over both levels, {better} programs are predicted to take less
-  than AllReduce, and to take the same: {equal}. With Ring more than {better} took less, with Tree
-  fewer ([numbers](#numbers-of-programs)).
+  times. At the rate of Ring, the times of Tree correspond to sending it {crossings} times (over
+  all 32 GPUs, placement {odd}: {odd_crossings} times). So the predicted time of the AllReduce is
+  up to {tree_high} times the time of Tree. The predicted gain of the best program is
+  {tree_predicted}, and the measured gain with Tree is {tree_gains}. Inside nodes Tree is slower
+  than Ring, and programs without its AllReduce gain {tree_inside}, where the prediction is no
+  gain. The predictions are for Ring.
+- **The rate of the NIC.** The times of the AllReduces by Ring over nodes correspond to {rates}
+  GB/s: more than the stated 8 GB/s, less than the line rate (100 Gb/s, which is 12.5 GB/s). So the
+  predicted times are too long. In gains this error cancels: with Ring, the gains of the placements
+  over both levels are predicted within {rest}, except for one.
+- **That placement**, placement {odd}, gains {odd_real} and not {odd_gain}. The time of its
+  AllReduce corresponds to {odd_flat} GB/s, and the time of its best program to {odd_best} GB/s.
+  The model has no reason for that.
+- **A constant inside nodes.** AllReduce by Ring takes {misses} ms a run more than predicted, for
+  every size of the group. That is too much for latency, and the measurements do not say what it
+  is. It is a large part of such short times, and a larger part for smaller groups.
+- **Small gains.** For each placement over both levels, {better} programs are predicted to take
+  less than the AllReduce, and {equal} to take the same time. With Ring more than {better} took
+  less, with Tree fewer ([numbers](#numbers-of-programs)).
 
 ## By default
 
-What a user gets who gives no options: the machine that ships, [`@gcp_a2`](machines.md#gcp_a2),
+Without options, a user gets the machine [`@gcp_a2`](machines.md#gcp_a2) that ships with collir,
 costed [as NCCL runs it](costs.md#the-library-that-runs-it). Its two bandwidths were fitted to the
-AllReduces by Ring of this page; nothing was fitted to Tree, or to any other program. *Decided
-right*: whether some program gains 5 % and more over the AllReduce, as predicted and as measured.
-Errors are medians of their sizes.
+AllReduces by Ring on this page. Nothing was fitted to Tree, or to any other program. *Decided
+right* counts the placements for which prediction and measurement agree whether some program gains
+5 % or more over the AllReduce. Errors are medians of the absolute errors.
 
 {decisions}
 
-NCCL's own estimate prefers rings for 2 GiB, so against the better of both it sees gains over
-several nodes that Tree does not leave. With Tree, `algorithm=double_binary_tree` tells.
+NCCL's own estimate prefers rings for 2 GiB. So against the better of both, the default predicts
+gains over several nodes that Tree does not leave. With Tree, `algorithm=double_binary_tree`
+predicts right.
 
-All systems of the paper, by Ring and by Tree: one axis, two axes of which either is reduced, three
-axes of which the first and the last are (`benchmarks/p2_systems.py`). The paper has 42 cases; it
-does not say here which all of them are, so these are the cases of the same kinds. *Improve* is the
-share of placements and algorithms where a program is faster than the AllReduce (by 1 % and more),
-*mean gain* that of those, *between placements* the largest ratio of the AllReduces of a case.
+The next table has all systems of the paper, by Ring and by Tree. Its meshes have one axis, two
+axes of which one is reduced, or three axes of which the first and the last are reduced
+(`benchmarks/p2_systems.py`). The paper has 42 cases but does not list all of them, so these are
+the cases of the same kinds. *Improve* is the share of placements and algorithms for which a
+program is faster than the AllReduce (by 1 % or more), and *mean gain* is the mean of these gains.
+*Between placements* is the largest ratio between the AllReduces of a case.
 
 {systems}
 
 ## Calibrated
 
-What is left if the two bandwidths are fitted, as [`collir calibrate`](calibration.md) does, to the
-AllReduce by Ring of three placements: the first of each kind in the table below ({fitted_to}). That
-is a rule which does not look at errors. They become {nic} GB/s for the NIC (8 are stated) and
-{switch} GB/s for NVSwitch (270). The errors here are of the other placements, and nothing was
-fitted to any measurement with Tree.
+This section fits the two bandwidths, as [`collir calibrate`](calibration.md) does, to the
+AllReduce by Ring of three placements: the first of each kind in the table below ({fitted_to}).
+This rule does not look at errors. The fitted bandwidths are {nic} GB/s for the NIC (stated: 8) and
+{switch} GB/s for NVSwitch (stated: 270). The errors in this section are those of the other
+placements, and nothing was fitted to any measurement with Tree.
 
-With **Tree**, an AllReduce is predicted to take what the structure of NCCL's trees sends: between
-two nodes two trees with half of the buffer each, up and down, which is the buffer once through
-each port and direction, whatever the size of the group; inside a node a chain, which is the buffer
-once for two GPUs and twice for more (`benchmarks/p2_calibrated.py`). In the best program, steps
-that are no AllReduce are rings, as NCCL has no trees for them. *Stated* is as above, with rings for
-both.
+With **Tree**, the prediction for an AllReduce follows the structure of NCCL's trees
+(`benchmarks/p2_calibrated.py`). Between two nodes there are two trees with half of the buffer
+each, up and down. They send the buffer once through each port and direction, for every size of the
+group. Inside a node there is a chain, which sends the buffer once for two GPUs and twice for more.
+In the best program, steps other than AllReduce are rings, as NCCL has no trees for them. *Stated*
+is as above, with rings for both.
 
 {cal_summary}
 
 {cal_order}
 
-How much it matters which three are chosen: for all choices the median, and in brackets from where
-to where nine of ten are. Errors are the medians over the placements that were not chosen. (Least
-squares of three, also where `collir calibrate` would say that three do not tell a bandwidth.)
+The next table shows how much the choice of the three placements matters. It has the median over
+all choices, and in brackets the range that contains nine of ten choices. Errors are the medians
+over the placements that were not chosen. (This is least squares on three placements, even if
+`collir calibrate` would say that the three do not determine a bandwidth.)
 
 {cal_choices}
 
-What is explained now, and what is not:
+The calibrated model explains some of the observations:
 
-- **Over nodes**, but for placement 1, AllReduce is predicted within {cal_ring} with Ring and
-  {cal_tree} with Tree. There Tree sends about half of what Ring does, and steps inside nodes gain
-  nothing: predicted 1.00, measured {cal_gain}.
-- **Placement 1 with Tree** is predicted {cal_odd}. All 32 GPUs are one group there, alone on the
-  NICs, and it took what its bytes would at {cal_rate} GB/s. By structure it sends no more than any
-  other group on two nodes. Nothing in the model depends on how many groups share a NIC, beyond
-  their bytes; whether more connections at a time fill this NIC better, the measurements do not
-  tell. Its gain comes from the same: {cal_odd_gain} was measured, none is predicted.
-- **Inside nodes** the rule takes a group of two GPUs, whose time has the largest part that is not
-  bytes (the {misses} ms above). So larger groups come out too slow, {cal_inside} with Ring. No one
-  bandwidth fits both; with a constant time per call it could, but a machine has no place for one.
-- **Tree inside nodes** with two GPUs is predicted {cal_pairs}: by structure their chain sends what
-  a ring does, and was measured to take {cal_chain} times as long as Ring.
+- **Over nodes**, except for placement 1, AllReduce is predicted within {cal_ring} with Ring and
+  {cal_tree} with Tree. There Tree sends about half of the bytes of Ring, and steps inside nodes
+  gain nothing: predicted 1.00, measured {cal_gain}.
+- **Placement 1 with Tree** has an error of {cal_odd}. In this placement all 32 GPUs are one group,
+  alone on the NICs, and its time corresponds to {cal_rate} GB/s. By its structure Tree sends no
+  more than in any other group on two nodes. In the model, only their bytes matter when groups
+  share a NIC, and not their number. The measurements do not tell whether more connections at a
+  time use this NIC better. The error in the gain has the same cause: {cal_odd_gain} was measured,
+  none is predicted.
+- **Inside nodes**, the rule fits to a group of two GPUs. The constant {misses} ms are the largest
+  part of this group's time. So the predictions for larger groups are too slow, {cal_inside} with
+  Ring. No single bandwidth fits both. A constant time per call could, but a machine has no such
+  setting.
+- **Tree inside nodes** with two GPUs has an error of {cal_pairs}. By structure their chain sends
+  as much as a ring, but the measured time is {cal_chain} times that of Ring.
 
 {cal_table}
 
@@ -823,37 +875,39 @@ Gains are predicted, and in brackets measured.
 
 {optimal}
 
-What it gains over AllReduce. The measurements do not say which program was the fastest; the one
-here is that of the prediction, and the shortest where several cost the same:
+The next table has the gain of the best program over the AllReduce. The measurements do not say
+which program was the fastest. The table has the predicted best program, and the shortest of
+several with the same cost:
 
 {gains}
 
 ## Numbers of programs
 
-Of at most {size} steps, for the placements of a case; and how many take less than the AllReduce of
-their placement, as predicted and as measured.
+The numbers of programs of at most {size} steps, for the placements of a case, and the numbers of
+those that take less time than the AllReduce of their placement, as predicted and as measured.
+*theirs* is the number in the paper.
 
 {programs}
 
 ## Seconds
 
-CPU time for all placements of a case: the median of {repeats} runs, in turns, in Python, on one
-core of the computer that wrote this page. What the cost models and the search remember is dropped
-before each run.
+The table has CPU times in Python for all placements of a case: the median of {repeats} runs, in
+turns, on one core of the computer that wrote this page. The caches of the cost models and of the
+search are cleared before each run.
 
 - *search* finds the cheapest program of each placement, as `decompose` does. On all {placements}
-  placements that program takes as long as the cheapest one of the enumeration.
+  placements that program takes as long as the cheapest program of the enumeration.
 - *enumerate* lists all programs of at most {size} steps.
 - *enumerate and cost* also costs and sorts them.
-- *their* columns are what the paper reports of its own tool on its own computer. These are
-  different computers, so nothing is claimed about which tool is faster.
+- *their* columns are the times that the paper reports for its own tool on its own computer. These
+  are different computers, so nothing is claimed about which tool is faster.
 
 {seconds}
 """
 
 
 def page() -> str:
-    """The page."""
+    """Return the text of the page."""
     all_ = predictions()
     return TEXT.format(
         version=collir.__version__,
@@ -870,8 +924,8 @@ def page() -> str:
 
 
 def tables(all_: Sequence[Predicted]) -> dict[str, str]:
-    """All tables that are the same on every computer."""
-    found = {
+    """Return all tables that are the same on every computer."""
+    all_lines = {
         "summary": summary_table(all_),
         "order": order_table(all_),
         "allreduce": times_table(all_, "allreduce"),
@@ -885,11 +939,11 @@ def tables(all_: Sequence[Predicted]) -> dict[str, str]:
         "decisions": systems.decisions_table(decisions()),
         "systems": systems.table(),
     }
-    return {name: "\n".join(lines) for name, lines in found.items()}
+    return {name: "\n".join(lines) for name, lines in all_lines.items()}
 
 
 def main() -> None:
-    """Writes the page."""
+    """Write the page."""
     parser = argparse.ArgumentParser(description="Writes docs/p2.md.")
     parser.add_argument("-o", "--output", type=Path, default=PAGE, help="default: %(default)s")
     options = parser.parse_args()

@@ -1,6 +1,7 @@
-"""What P² measured, after the two bandwidths are fitted to three placements; and NCCL's Tree.
+"""Predictions for P²'s measurements with two fitted bandwidths, and with NCCL's Tree.
 
-Nothing here is fitted to a single placement. ``double_tree`` is from the structure of the trees.
+The bandwidths are fitted to three placements. ``double_tree`` follows from the structure of NCCL's
+trees, and nothing is fitted to Tree.
 """
 
 import math
@@ -20,37 +21,41 @@ MODEL = CostModel("p2")
 
 
 def fitted(machine: Machine, measured: Sequence[tuple[Collective, float]]) -> Calibration:
-    """The machine with the bandwidths that these times of Ring ask for; it has no latencies."""
-    samples = [Sample(one, seconds) for one, seconds in measured]
+    """Return the machine with the bandwidths that best explain these times of Ring.
+
+    The machine has no latencies.
+    """
+    samples = [Sample(collective, seconds) for collective, seconds in measured]
     latencies = [f"{level.name}.latency" for level in machine.levels]
     return calibrate(machine, samples, MODEL, held_back=0, fixed=latencies)
 
 
-def on(machine: Machine, one: Collective) -> Collective:
-    """The same collective on another machine of this shape."""
-    return replace(one, mesh=replace(one.mesh, machine=machine))
+def on(machine: Machine, collective: Collective) -> Collective:
+    """Return the same collective on another machine of this shape."""
+    return replace(collective, mesh=replace(collective.mesh, machine=machine))
 
 
-def double_tree(one: Collective) -> float:
-    """Seconds of an AllReduce by NCCL's Tree on two levels, nodes and GPUs; no latency.
+def double_tree(collective: Collective) -> float:
+    """Return the seconds of an AllReduce by NCCL's Tree on nodes and GPUs, without latency.
 
-    Over m nodes NCCL has two binary trees with half of the buffer each, of which the inner nodes of
-    one are leaves of the other (Sanders, Speck, Traeff 2009). With two nodes each is the root of
-    one tree and the child of the other, so that half a buffer goes up and half a buffer goes down
-    through each port, in either direction: one buffer. With three it is 1.5 at most, with more 2.
-    Inside a node a tree is a chain of the GPUs. What goes up and what comes down passes each in the
-    same direction through its port: one buffer at an end of the chain, two in between.
+    Over m nodes NCCL has two binary trees with half of the buffer each. The inner nodes of one tree
+    are leaves of the other tree (Sanders, Speck, Traeff 2009). With two nodes, each node is the
+    root of one tree and the child in the other. So half a buffer goes up and half a buffer goes
+    down through each port, in either direction: one buffer. With three nodes it is at most 1.5
+    buffers, with more 2. Inside a node a tree is a chain of the GPUs. Data that goes up and data
+    that comes down passes a GPU's port in the same direction: one buffer at an end of the chain,
+    two in between.
     """
-    group = Group.of(one.mesh, one.axes, one.at_root, "hardware")
+    group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
     nodes, gpus = group.across
     over_nodes = {1: 0.0, 2: 1.0, 3: 1.5}.get(nodes, 2.0)
     inside = {1: 0.0, 2: 1.0}.get(gpus, 2.0)
-    bytes_ = (over_nodes * one.size * group.beside[0], inside * one.size)
+    bytes_ = (over_nodes * collective.size * group.beside[0], inside * collective.size)
     return max(size / port for size, port in zip(bytes_, group.ports, strict=True))
 
 
 def with_trees(step: StepCost) -> float:
-    """Seconds of a step where NCCL runs Tree: only its AllReduce has one, the others are rings."""
+    """Return the seconds of a step under Tree: a tree for an AllReduce, else a ring."""
     return double_tree(step.collective) if step.collective.kind == "all_reduce" else step.time
 
 
@@ -62,24 +67,24 @@ class Programs:
     best: dict[str, float]
 
     def gain(self, algorithm: str) -> float:
-        """Of the best program over the AllReduce."""
+        """Return the time of the AllReduce over the time of the best program."""
         return self.flat[algorithm] / self.best[algorithm]
 
 
-def programs(one: Collective, steps: int) -> Programs:
-    """By enumeration of all programs of so many steps."""
-    found = p2_candidates(one, MODEL, steps)
-    [flat] = [each for each in found if _is_flat(each, one)]
-    trees = [math.fsum(map(with_trees, each.costs)) for each in found]
+def programs(collective: Collective, steps: int) -> Programs:
+    """Return the AllReduce and the best of all programs with at most ``steps`` steps."""
+    candidates = p2_candidates(collective, MODEL, steps)
+    [flat] = [candidate for candidate in candidates if _is_flat(candidate, collective)]
+    trees = [math.fsum(map(with_trees, candidate.costs)) for candidate in candidates]
     return Programs(
-        {"ring": flat.time, "tree": double_tree(one)},
-        {"ring": min(each.time for each in found), "tree": min(trees)},
+        {"ring": flat.time, "tree": double_tree(collective)},
+        {"ring": min(candidate.time for candidate in candidates), "tree": min(trees)},
     )
 
 
-def _is_flat(candidate: Candidate, one: Collective) -> bool:
+def _is_flat(candidate: Candidate, collective: Collective) -> bool:
     (first, *rest) = (step.collective for step in candidate.costs)
-    return not rest and first.kind == "all_reduce" and set(first.axes) == set(one.axes)
+    return not rest and first.kind == "all_reduce" and set(first.axes) == set(collective.axes)
 
 
 # --- how much it matters which placements the bandwidths are fitted to ----------------------------
@@ -87,7 +92,7 @@ def _is_flat(candidate: Candidate, one: Collective) -> bool:
 
 @dataclass(frozen=True)
 class Choice:
-    """Some placements to fit to, and the median errors of AllReduce on all others."""
+    """Placements to fit to, and the median errors of AllReduce on all other placements."""
 
     chosen: tuple[int, ...]
     nic: float
@@ -101,15 +106,16 @@ def choices(
     stated: tuple[float, float],
     count: int = 3,
 ) -> list[Choice]:
-    """All ways to choose so many placements.
+    """Return all choices of ``count`` placements.
 
-    ``ratios`` are predicted over measured by ``ring`` and ``tree``, with the stated bandwidths. A
-    placement takes as long as either the NIC or the switches do, so least squares of logarithms
-    scale each of them by the mean of its own. What no chosen placement uses stays as stated.
+    ``ratios`` are predicted over measured times by ``ring`` and ``tree``, with the stated
+    bandwidths. Either the NIC or the switches determine the time of a placement. So least squares
+    of logarithms scale each bandwidth by the mean over its own placements. A bandwidth that no
+    chosen placement uses stays as stated.
     """
     places = range(len(over_nodes))
-    logs = {name: [math.log(ratio) for ratio in each] for name, each in ratios.items()}
-    found: list[Choice] = []
+    logs = {name: [math.log(ratio) for ratio in values] for name, values in ratios.items()}
+    all_choices: list[Choice] = []
     for chosen in combinations(places, count):
         shift = {
             level: math.fsum(own) / len(own) if own else 0.0
@@ -118,14 +124,14 @@ def choices(
         }
         errors = {
             name: median(
-                abs(math.exp(each[at] - shift[over_nodes[at]]) - 1)
+                abs(math.exp(values[at] - shift[over_nodes[at]]) - 1)
                 for at in places
                 if at not in chosen
             )
-            for name, each in logs.items()
+            for name, values in logs.items()
         }
         nic, switch = (
             port * math.exp(shift[level]) for port, level in zip(stated, (True, False), strict=True)
         )
-        found.append(Choice(chosen, nic, switch, errors))
-    return found
+        all_choices.append(Choice(chosen, nic, switch, errors))
+    return all_choices

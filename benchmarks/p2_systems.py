@@ -1,8 +1,8 @@
-"""All systems of P² under the default costs: how much programs gain, how much placements differ.
+"""Gains of programs and differences of placements for all systems of P², by default costs.
 
 The systems are those of the paper: 2 and 4 nodes of 16 A100 (``@gcp_a2``) or of 8 V100
-(``@gcp_v100x8``). The cases are all ways to have one axis, two axes of which either is reduced, and
-three axes of which the first and the last are, with sizes that are powers of two.
+(``@gcp_v100x8``). The cases have one axis, two axes of which one is reduced, or three axes of which
+the first and the last are reduced. All sizes are powers of two.
 """
 
 import math
@@ -38,8 +38,8 @@ class Placed:
     """A placement of a case.
 
     Attributes:
-        case: the system, the axes and those that are reduced.
-        flat, best: seconds of the AllReduce and of the best program, by NCCL's algorithm.
+        case: The system, the axes, and the indices of the reduced axes.
+        flat, best: Seconds of the AllReduce and of the best program, by NCCL's algorithm.
     """
 
     case: tuple[str, tuple[int, ...], tuple[int, ...]]
@@ -47,12 +47,12 @@ class Placed:
     best: dict[str, float]
 
     def gain(self, algorithm: str) -> float:
-        """Return how many times as long the AllReduce takes as the best program."""
+        """Return the time of the AllReduce over the time of the best program."""
         return self.flat[algorithm] / self.best[algorithm]
 
 
 def cases(devices: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield the axes of all cases on so many devices, with the indices of those reduced."""
+    """Yield the axes and the indices of the reduced axes of all cases on ``devices`` devices."""
     yield (devices,), (0,)
     powers = [2**k for k in range(1, devices.bit_length() - 1)]
     for first in powers:
@@ -65,7 +65,7 @@ def cases(devices: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
 @cache
 def placements() -> list[Placed]:
     """Return all placements of all cases of all systems."""
-    found: list[Placed] = []
+    results: list[Placed] = []
     for name, preset, nodes in SYSTEMS:
         machine = _machine(preset, nodes)
         sizes = tuple(level.size for level in machine.levels)
@@ -76,8 +76,8 @@ def placements() -> list[Placed]:
                 whole = _reduction(
                     mesh_of_matrix(mesh, matrix), {names[index] for index in reduced}
                 )
-                found.append(_costed((name, axes, reduced), whole))
-    return found
+                results.append(_costed((name, axes, reduced), whole))
+    return results
 
 
 def _machine(preset: str, nodes: int) -> Machine:
@@ -115,15 +115,15 @@ class Decision:
     """A published placement, as measured and as predicted by default.
 
     Attributes:
-        measured, predicted: seconds of AllReduce and of the best program, by ``ALGORITHMS`` and,
-            predicted, by NCCL's own choice (``auto``).
+        measured, predicted: Seconds of AllReduce and of the best program, by ``ALGORITHMS``;
+            ``predicted`` also has NCCL's own choice (``auto``).
     """
 
     measured: dict[str, tuple[float, float]]
     predicted: dict[str, tuple[float, float]]
 
     def right(self, measured: str, predicted: str) -> bool:
-        """Return whether both say alike if a program gains 5 % and more."""
+        """Return whether both agree on whether a program gains 5 % or more."""
         pairs = self.measured[measured], self.predicted[predicted]
         first, second = (flat / best >= LEAST - 1e-9 for flat, best in pairs)
         return first == second
@@ -136,16 +136,17 @@ BETTER = "better of both"
 def decision(
     matrix: Matrix, reduced: Sequence[int], seconds: dict[tuple[str, str], float], runs: int
 ) -> Decision:
-    """Return a published placement beside what is predicted for ``@gcp_a2``.
+    """Return a published placement beside the prediction for ``@gcp_a2``.
 
-    ``seconds`` are of so many runs, by ``allreduce`` or ``optimal`` and ``ring`` or ``tree``.
+    ``seconds`` are the times of ``runs`` runs, by ``allreduce`` or ``optimal`` and ``ring`` or
+    ``tree``.
     """
     machine = _machine("gcp_a2", 2)
     names = [f"axis{index}" for index in range(len(matrix))]
     axes = tuple(Axis(name, math.prod(row)) for name, row in zip(names, matrix, strict=True))
     mesh = mesh_of_matrix(Mesh("m", machine, axes), matrix)
     whole = _reduction(mesh, {names[index] for index in reduced})
-    one = _costed(("2 x 16 A100", (), ()), whole, ALGORITHMS | {"auto": "auto"})
+    costs = _costed(("2 x 16 A100", (), ()), whole, ALGORITHMS | {"auto": "auto"})
     measured = {
         shown: (seconds["allreduce", shown.lower()], seconds["optimal", shown.lower()])
         for shown in ALGORITHMS
@@ -153,12 +154,13 @@ def decision(
     ring, tree = measured["Ring"], measured["Tree"]
     measured[BETTER] = min(ring[0], tree[0]), min(ring[1], tree[1])
     return Decision(
-        measured, {shown: (runs * one.flat[shown], runs * one.best[shown]) for shown in one.flat}
+        measured,
+        {shown: (runs * costs.flat[shown], runs * costs.best[shown]) for shown in costs.flat},
     )
 
 
 def decisions_table(all_: Sequence[Decision]) -> list[str]:
-    """Return the lines of a table: decisions, and the medians of the errors' sizes."""
+    """Return the lines of a table of decisions and of the medians of absolute errors."""
     lines = ["| measured with | costed as | decided right | AllReduce | best program |"]
     lines.append("| --- | --- | --: | --: | --: |")
     for measured, predicted, how in (
@@ -166,12 +168,12 @@ def decisions_table(all_: Sequence[Decision]) -> list[str]:
         (BETTER, "auto", "NCCL chooses (the default)"),
         ("Tree", "Tree", "`algorithm=double_binary_tree`"),
     ):
-        right = sum(one.right(measured, predicted) for one in all_)
+        right = sum(row.right(measured, predicted) for row in all_)
         cells = [measured, how, f"{right} of {len(all_)}"]
         for place in (0, 1):
             off = [
-                abs(one.predicted[predicted][place] / one.measured[measured][place] - 1)
-                for one in all_
+                abs(row.predicted[predicted][place] / row.measured[measured][place] - 1)
+                for row in all_
             ]
             cells.append(f"{median(off):.0%} (at most {max(off):.0%})")
         lines.append(f"| {' | '.join(cells)} |")
@@ -181,9 +183,9 @@ def decisions_table(all_: Sequence[Decision]) -> list[str]:
 def _spread(all_: Sequence[Placed], algorithm: str) -> float:
     """Return the largest ratio between AllReduces on two placements of a case."""
     times: dict[object, list[float]] = {}
-    for one in all_:
-        times.setdefault(one.case, []).append(one.flat[algorithm])
-    return max(max(each) / min(each) for each in times.values())
+    for placement in all_:
+        times.setdefault(placement.case, []).append(placement.flat[algorithm])
+    return max(max(seconds) / min(seconds) for seconds in times.values())
 
 
 def table() -> list[str]:
@@ -200,13 +202,13 @@ def table() -> list[str]:
     lines = [f"| {' | '.join(head)} |", "| --- |" + " --: |" * 6]
     names = [name for name, _, _ in SYSTEMS]
     for name in [*names, "all"]:
-        part = [one for one in placements() if name in ("all", one.case[0])]
-        gains = [one.gain(shown) for one in part for shown in ALGORITHMS]
+        part = [placement for placement in placements() if name in ("all", placement.case[0])]
+        gains = [placement.gain(shown) for placement in part for shown in ALGORITHMS]
         better = [gain for gain in gains if gain >= GAIN]
         ratio = max(_spread(part, shown) for shown in ALGORITHMS)
         cells = [
             name,
-            len({one.case for one in part}),
+            len({placement.case for placement in part}),
             len(part),
             f"{len(better) / len(gains):.0%}",
             f"{sum(better) / len(better):.2f}x",

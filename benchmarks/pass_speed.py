@@ -1,8 +1,8 @@
-"""How long passes take for an operation: ``python benchmarks/pass_speed.py``.
+"""Measure the time of passes per operation: ``python benchmarks/pass_speed.py``.
 
-Programs of 2,000 and of 20,000 operations, layers of gradients and computations; CPU time for an
-operation, its ratio to that of xDSL's own canonicalize in the same run, and whether ten times as
-many operations take ten times as long.
+The programs have 2,000 and 20,000 operations: layers of gradients and computations. The table has
+the CPU time per operation, its ratio to that of xDSL's own canonicalize in the same run, and the
+ratio between the times per operation of the two programs.
 """
 
 import sys
@@ -37,12 +37,14 @@ mesh @m on @cluster { data = node:8 * gpu:8 }
 
 
 def program(operations: int) -> str:
-    """A backward pass: for each gradient a computation and its reduction."""
+    """Return a backward pass with a computation and a reduction for each gradient."""
     count = operations // 2
     types = [SHAPES[number % len(SHAPES)] for number in range(count)]
-    arguments = ", ".join(f"%g{n}: f32[{one}] partial(sum: data)" for n, one in enumerate(types))
+    arguments = ", ".join(
+        f"%g{n}: f32[{shape}] partial(sum: data)" for n, shape in enumerate(types)
+    )
     lines = [f"func @backward({arguments})"]
-    lines.append(f"    -> ({', '.join(f'f32[{one}]' for one in types)}) on @m {{")
+    lines.append(f"    -> ({', '.join(f'f32[{shape}]' for shape in types)}) on @m {{")
     for number in range(count):
         before = f", %c{number - 1}" if number else ""
         lines.append(f"  %c{number} = compute %g{number}{before} flops 1e10")
@@ -52,42 +54,42 @@ def program(operations: int) -> str:
 
 
 def seconds(module: ModuleOp, passes: str) -> float:
-    """CPU seconds of a pass on a copy of a module, without those of verifying it."""
+    """Return the CPU seconds of a pass on a copy of a module, without verification."""
     copy = module.clone()
-    [one] = pass_pipeline(passes).passes if passes else [CanonicalizePass()]
+    [pass_] = pass_pipeline(passes).passes if passes else [CanonicalizePass()]
     start = time.process_time()
-    one.apply(context(), copy)
+    pass_.apply(context(), copy)
     return time.process_time() - start
 
 
 def rows(sizes: Sequence[int] = SIZES) -> list[list[str]]:
-    """The table."""
+    """Return the rows of the table."""
     modules = [collir.parse(program(size)) for size in sizes]
     operations = [sum(1 for _ in module.walk()) for module in modules]
-    found: list[list[str]] = []
+    table: list[list[str]] = []
     own: list[float] = []
     for passes in ("", *PASSES):
-        each = [
+        times = [
             seconds(module, passes) / count
             for module, count in zip(modules, operations, strict=True)
         ]
-        own = own or each
-        found.append(
+        own = own or times
+        table.append(
             [
                 passes or "xDSL's canonicalize",
-                *(f"{1e6 * one:.0f} us" for one in each),
-                f"{each[-1] / own[-1]:.1f}x",
-                f"{each[-1] / each[0]:.2f}x",
+                *(f"{1e6 * value:.0f} us" for value in times),
+                f"{times[-1] / own[-1]:.1f}x",
+                f"{times[-1] / times[0]:.2f}x",
             ]
         )
-    return found
+    return table
 
 
 def main() -> int:
-    """Prints the table; the exit status."""
+    """Print the table, and return the exit status."""
     head = ["pass", *(f"{size} operations" for size in SIZES), "of xDSL's", "for ten times as many"]
     for row in [head, *rows()]:
-        print("  ".join(f"{one:>22}" if n else f"{one:24}" for n, one in enumerate(row)))
+        print("  ".join(f"{cell:>22}" if n else f"{cell:24}" for n, cell in enumerate(row)))
     return 0
 
 

@@ -1,8 +1,9 @@
-"""What the passes are worth on models: ``python benchmarks/passes.py``, a part of ``make bench``.
+"""Measure the gain of passes on models: ``python benchmarks/passes.py``, a part of ``make bench``.
 
-The programs of examples/models/ at their true sizes, simulated: as they are written, by their
-pipeline, and as other systems issue them. These pack collectives of one kind in the order of the
-program, and issue each buffer as soon as all that goes into it is there, without waiting for it:
+The programs of examples/models/ are simulated at their true sizes: as they are written, after their
+pipeline, and as other systems issue them. Other systems pack collectives of one kind in the order
+of the program. They issue each buffer as soon as all its operands are available, and do not wait
+for it:
 
 - alone: every tensor by itself.
 - DDP: PyTorch's DistributedDataParallel: a buffer ends with the tensor that makes it 25 MiB or
@@ -11,7 +12,7 @@ program, and issue each buffer as soon as all that goes into it is there, withou
 - XLA: a buffer has at most 30 MiB + 7 B and 256 tensors (kDefaultAllReduceCombineThreshold and the
   others in xla/service/collective_utils.h, combine_threshold_count in its GPU compiler).
 
-Times are predicted. Packing and unpacking take what the memory of the device takes.
+Times are predicted. Packing and unpacking take the time of the device memory.
 """
 
 import argparse
@@ -59,8 +60,8 @@ class Bucket:
     """Collectives that share a buffer, in the order of the program.
 
     Attributes:
-        size: bytes of all their buffers.
-        behind: the place in the program behind which all operands are there.
+        size: Bytes of all their buffers.
+        behind: The position in the program after which all operands are available.
     """
 
     ops: list[DistOp] = field(default_factory=list[DistOp])
@@ -69,21 +70,21 @@ class Bucket:
 
 
 class Packing(ABC):
-    """When a buffer ends."""
+    """A rule that says when a buffer ends."""
 
     kinds: tuple[str, ...]
 
     @abstractmethod
     def before(self, bucket: Bucket, size: int) -> bool:
-        """Whether a buffer ends before a tensor of so many bytes."""
+        """Return whether a buffer ends before a tensor of ``size`` bytes."""
 
     @abstractmethod
     def full(self, bucket: Bucket, number: int) -> bool:
-        """Whether a buffer, the how-manieth it is, takes no more."""
+        """Return whether the buffer with this number takes no more tensors."""
 
 
 class Alone(Packing):
-    """Every tensor by itself."""
+    """Packing of every tensor by itself."""
 
     kinds = ("all_reduce", "reduce_scatter", "all_gather")
 
@@ -95,7 +96,7 @@ class Alone(Packing):
 
 
 class DDP(Packing):
-    """PyTorch's DistributedDataParallel."""
+    """Packing by PyTorch's DistributedDataParallel."""
 
     kinds = ("all_reduce",)
 
@@ -107,7 +108,7 @@ class DDP(Packing):
 
 
 class XLA(Packing):
-    """XLA's combiners."""
+    """Packing by XLA's combiners."""
 
     kinds = ("all_reduce", "reduce_scatter", "all_gather")
 
@@ -122,23 +123,26 @@ Kind = tuple[object, ...]
 
 
 def kind_of(op: DistOp, mesh: Mesh) -> Kind | None:
-    """What collectives must have in common to share a buffer; None if this one cannot share any."""
+    """Return a key that collectives must share to share a buffer.
+
+    It is None if the collective cannot share a buffer.
+    """
     x, y = dist_type(op.operands[0]), dist_type(op.result)
     if any(dim.axes for z in (x, y) for dim in z.dims[1:]):
-        return None  # blocks of a later dimension would have to be brought together first
+        return None  # blocks of a later dimension are not contiguous
     sharded = tuple(dim.axes for z in (x, y) for dim in z.dims[:1])
     return op.mnemonic, op.properties["axes"], sharded, x.dtype, x.partial, x.reduction
 
 
 class Issue:
-    """Makes the collectives of a function async, in buffers as a system packs them."""
+    """Rewriter of a function: its collectives become async, packed as another system does."""
 
     def __init__(self, function: FuncOp, packing: Packing):
         self.mesh = mesh_of(function)
         self.packing = packing
         self.ops = list(function.body.ops)
         self.order = {op: number for number, op in enumerate(self.ops)}
-        self.there = dict(self.order)  # where a result is there, once collectives have moved
+        self.there = dict(self.order)  # position at which each result is available
         self.open: dict[Kind, Bucket] = {}
         self.done: list[Bucket] = []
         self.numbers: dict[Kind, int] = {}
@@ -157,13 +161,13 @@ class Issue:
 
     def _take(self, op: DistOp) -> None:
         for kind, bucket in list(self.open.items()):
-            if op.operands[0].owner in bucket.ops:  # it needs what is not issued yet
+            if op.operands[0].owner in bucket.ops:  # its operand is not issued yet
                 self._close(kind)
         kind = kind_of(op, self.mesh) if op.mnemonic in self.packing.kinds else None
         if kind is None:
             self.done.append(Bucket([op], behind=self.order[op] - 1))
             return
-        size = max(dist_type(one).local_bytes(self.mesh) for one in (op.operands[0], op.result))
+        size = max(dist_type(value).local_bytes(self.mesh) for value in (op.operands[0], op.result))
         bucket = self.open.setdefault(kind, Bucket())
         if bucket.ops and (self.packing.before(bucket, size) or not self._fits(bucket, op)):
             self._close(kind)
@@ -175,15 +179,18 @@ class Issue:
             self._close(kind)
 
     def _behind(self, ops: Sequence[DistOp]) -> int:
-        """Where all operands are there, and the first would have been issued."""
+        """Return the position after which all operands are available.
+
+        It is not before the position of the first collective.
+        """
         owners = [op.operands[0].owner for op in ops]
-        found = [self.there[one] for one in owners if isinstance(one, Operation)]
-        return max([*found, self.order[ops[0]] - 1])
+        positions = [self.there[owner] for owner in owners if isinstance(owner, Operation)]
+        return max([*positions, self.order[ops[0]] - 1])
 
     def _fits(self, bucket: Bucket, op: DistOp) -> bool:
-        """Whether it can be issued with others before any of the results is used."""
+        """Return whether a bucket with ``op`` can be issued before the first use of a result."""
         ops = [*bucket.ops, op]
-        uses = [self.order[use.operation] for one in ops for use in one.result.uses]
+        uses = [self.order[use.operation] for collective in ops for use in collective.result.uses]
         return self._behind(ops) < min(uses)
 
     def _close(self, kind: Kind) -> None:
@@ -212,7 +219,7 @@ class Issue:
 
 
 def packed(ops: Sequence[DistOp], mesh: Mesh) -> list[Operation]:
-    """One collective in place of several, whose results it takes over."""
+    """Return one collective that replaces several; uses of their results are rewritten."""
     first = ops[0]
     ends = [dist_type(first.operands[0]), dist_type(first.result)]
     rows = max(mesh.group_size(z.dims[0].axes) for z in ends)  # one for every shard
@@ -223,7 +230,7 @@ def packed(ops: Sequence[DistOp], mesh: Mesh) -> list[Operation]:
         columns.append(math.prod(dist_type(op.result).shape) // rows)
         shape = (rows, columns[-1]) if rows > 1 else (columns[-1],)
         views.append(OPERATIONS["reshape"].make(mesh, op.operands[0], shape=SizesAttr(shape)))
-    joined = OPERATIONS["concat"].make(mesh, *(one.result for one in views), dim=dim)
+    joined = OPERATIONS["concat"].make(mesh, *(flat.result for flat in views), dim=dim)
     sent = type(first).make(mesh, joined.result, **{**first.properties, "async": UnitAttr()})
     new: list[Operation] = [*views, joined, sent]
     low, whole = 0, sum(columns)
@@ -242,13 +249,13 @@ def _int(value: int) -> Attribute:
     return IntegerAttr(value, i64)
 
 
-# --- what it comes to ---------------------------------------------------------------------------
+# --- the table ---------------------------------------------------------------------------
 
 BASELINES: dict[str, type[Packing]] = {"alone": Alone, "DDP": DDP, "XLA": XLA}
 
 
 def baseline(path: Path, packing: Packing) -> ModuleOp:
-    """A program as a system would issue it."""
+    """Return a program as another system would issue it."""
     module = collir.parse(path)
     for function in functions_of(module):
         Issue(function, packing)
@@ -257,12 +264,12 @@ def baseline(path: Path, packing: Packing) -> ModuleOp:
 
 
 def times_of(module: ModuleOp) -> list[float]:
-    """The predicted seconds of each function."""
-    return [found.time for found in collir.simulate(module)]
+    """Return the predicted seconds of each function."""
+    return [simulation.time for simulation in collir.simulate(module)]
 
 
 def rows_of(name: str) -> Iterator[tuple[str, list[float]]]:
-    """For every function its times: as written, by each baseline, by its pipeline; in seconds."""
+    """Yield the seconds of every function: as written, by each baseline, by its pipeline."""
     path = MODELS / f"{name}.coll"
     module = collir.parse(path)
     names = [function.sym_name.data for function in functions_of(module)]
@@ -274,7 +281,7 @@ def rows_of(name: str) -> Iterator[tuple[str, list[float]]]:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Simulate the models, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", nargs="*", default=list(PIPELINES))
     given = parser.parse_args()
@@ -283,7 +290,7 @@ def main() -> None:
     for name in given.models:
         for what, times in rows_of(name):
             *others, ours = times
-            shown = [seconds_text(one) for one in times]
+            shown = [seconds_text(seconds) for seconds in times]
             rows.append([what, *shown, ratio_text(min(others), ours)])
     print("\n".join(table(head, rows, left=1)))
 

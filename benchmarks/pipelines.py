@@ -1,8 +1,8 @@
-"""What chunks are worth: ``python benchmarks/pipelines.py``, a part of ``make bench``.
+"""Measure the gain of chunks: ``python benchmarks/pipelines.py``, a part of ``make bench``.
 
-An all_reduce on random machines of two and three levels: the cheapest program on the whole value,
-against the best one found on at most so many chunks, and against what the bytes take on the busiest
-port by any program. Predicted times; CPU seconds of the searches.
+The benchmark predicts an all_reduce on random machines of two and three levels. It compares the
+cheapest program on the whole value with the best program in chunks, and with the lower bound for
+any program: the time of the bytes on the busiest port. It also prints the CPU seconds of searches.
 """
 
 import argparse
@@ -16,11 +16,14 @@ from collir.machine import Level, Machine
 from collir.synthesis.programs.cheapest import Synthesis, synthesise
 
 SIZES = (2**16, 2**22, 2**28)
-"""Elements of f32."""
+"""Sizes of the value, in elements of f32."""
 
 
 def random_mesh(rng: random.Random) -> Mesh:
-    """One axis over two or three levels of 2 to 8 children; the outer ports are not the faster."""
+    """Return a mesh with one axis over two or three levels of 2 to 8 children.
+
+    Outer ports are not faster than inner ports.
+    """
     sizes = [rng.choice([2, 4, 8]) for _ in range(rng.choice([2, 3]))]
     ports = sorted(10 ** rng.uniform(9.5, 11.5) for _ in sizes)
     latencies = sorted((10 ** rng.uniform(-6, -4.7) for _ in sizes), reverse=True)
@@ -33,14 +36,14 @@ def random_mesh(rng: random.Random) -> Mesh:
 
 
 def search(mesh: Mesh, elements: int, model: CostModel, chunks: int) -> Synthesis:
-    """The best programs of an all_reduce, on chunks or not."""
+    """Return the best programs of an all_reduce, in at most ``chunks`` chunks."""
     source = DistType.make(DType.F32, [elements], partial=mesh.by_name, reduction=Reduction.SUM)
     target = DistType.make(DType.F32, [elements])
     return synthesise(mesh, source, target, model, chunks=chunks)
 
 
 def measure(machines: int, chunks: int, elements: int, algorithm: str) -> None:
-    """Prints what chunks are worth for a size."""
+    """Print the gain of chunks for a size."""
     rng = random.Random(1)
     model = CostModel("alpha-beta", order="written", algorithm=algorithm)
     gains: list[float] = []
@@ -50,10 +53,10 @@ def measure(machines: int, chunks: int, elements: int, algorithm: str) -> None:
         mesh = random_mesh(rng)
         whole = search(mesh, elements, model, 1).candidates[0].time
         start = time.process_time()
-        found = search(mesh, elements, model, chunks)
+        chunked = search(mesh, elements, model, chunks)
         seconds.append(time.process_time() - start)
-        gains.append(whole / found.candidates[0].time)
-        gaps.append(found.candidates[0].time / found.least)
+        gains.append(whole / chunked.candidates[0].time)
+        gaps.append(chunked.candidates[0].time / chunked.least)
     faster = sum(gain > 1.01 for gain in gains)
     print(
         f"{4 * elements / 1e6:8.1f} MB, {algorithm:8}: faster on {faster} of {machines} machines, "
@@ -63,7 +66,7 @@ def measure(machines: int, chunks: int, elements: int, algorithm: str) -> None:
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure all sizes, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--machines", type=int, default=200)
     parser.add_argument("--chunks", type=int, default=64)

@@ -1,7 +1,8 @@
-"""What the cost model predicts for this computer, beside what MPI ranks on it measure.
+"""Predictions of the cost model beside measured times of MPI ranks on this computer.
 
-The strategies of ``decompose`` for ``examples/sync_gradients.coll``, on buffers of several sizes
-and 8 ranks. Every level of the machine gets the links of ``@laptop``: ranks talk through memory.
+The table has the strategies of ``decompose`` for ``examples/sync_gradients.coll``, on buffers of
+several sizes and 8 ranks. Every level of the machine gets the links of ``@laptop``, because the
+ranks communicate through memory.
 """
 
 import tempfile
@@ -28,26 +29,26 @@ from collir.tools.mpi_run import run
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "sync_gradients.coll"
 SIZES = (1 << 8, 1 << 14, 1 << 18, 1 << 21)
-"""Elements of f32: 1 KiB to 8 MiB."""
+"""Sizes of the buffers in elements of f32: 1 KiB to 8 MiB."""
 
 REPEATS = 20
 
 
 def on_laptop(module: ModuleOp) -> None:
-    """Gives every level of every machine the links of ``@laptop``, in place."""
+    """Give every level of every machine the links of ``@laptop``, in place."""
     laptop = preset("laptop").op.value()
     links = laptop.levels[0]
     for op in module.ops:
         if isinstance(op, MachineOp):
             levels = [level.value() for level in op.levels]
             op.properties["levels"] = ArrayAttr(
-                [LevelAttr.of(replace(links, name=one.name, size=one.size)) for one in levels]
+                [LevelAttr.of(replace(links, name=level.name, size=level.size)) for level in levels]
             )
             op.properties["device"] = DeviceAttr.of(laptop.device or Device())
 
 
 def measured(module: ModuleOp) -> float:
-    """The seconds of the first function on real ranks, in its best run."""
+    """Return the seconds of the best run of the first function on real ranks."""
     function = functions_of(module)[0]
     mesh, rng = mesh_of(function), np.random.default_rng(0)
     types = [dist_type(arg) for arg in function.args]
@@ -59,7 +60,7 @@ def measured(module: ModuleOp) -> float:
 
 
 def predictions() -> Iterator[str]:
-    """The lines of the table."""
+    """Yield the lines of the table."""
     rows: list[list[str]] = []
     for elements in SIZES:
         for strategy in STRATEGIES:

@@ -1,7 +1,7 @@
-"""Measures collir against peers, as ratios: ``make bench``.
+"""Measure collir against peers, as ratios: ``make bench``.
 
-All times are CPU seconds of this process or of its children, the best of several runs; two peers
-take turns, so that both see the same machine.
+All times are CPU seconds of this process or of its children, the best of several runs. The two
+peers take turns, so that both see the same load.
 """
 
 import gc
@@ -34,7 +34,7 @@ from collir.tools.api import context
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: what collir took, what the peer took, and how to read both."""
+    """A line of the table: the seconds of collir, the seconds of the peer, and a note."""
 
     what: str
     ours: float
@@ -56,7 +56,7 @@ def _seconds(value: float) -> str:
 
 
 def stages(*works: Callable[[Any], Any]) -> list[float]:
-    """The CPU seconds of works of which each gets what the one before it returned."""
+    """Return the CPU seconds of each work; each work gets the result of the previous work."""
     times: list[float] = []
     value = None
     for work in works:
@@ -68,7 +68,7 @@ def stages(*works: Callable[[Any], Any]) -> list[float]:
 
 
 def least(runs: list[list[float]]) -> list[float]:
-    """The best of several runs, stage by stage, with the best whole run in front."""
+    """Return the best total of several runs, then the best time of each stage."""
     return [min(map(sum, runs)), *map(min, zip(*runs, strict=True))]
 
 
@@ -94,14 +94,14 @@ def _xdsl(text: str) -> list[float]:
 
 
 def in_mlir(module: ModuleOp) -> str:
-    """A module as xDSL's printer writes it."""
+    """Return a module as xDSL's printer writes it."""
     output = StringIO()
     Printer(output).print_op(module)
     return output.getvalue()
 
 
 def throughput() -> list[Row]:
-    """Parsing, verifying and printing one module, against xDSL on its MLIR form."""
+    """Return rows for parsing, verifying and printing a module, against xDSL on its MLIR form."""
     text = training(200)
     mlir = in_mlir(read(text))
     runs = [(_ours(text), _xdsl(mlir)) for _ in range(5)]
@@ -114,13 +114,13 @@ def throughput() -> list[Row]:
     ]
     lines, mlir_lines = text.count("\n"), mlir.count("\n")
 
-    def row(what: str, mine: float, peer: str, other: float) -> Row:
-        rates = f"{lines / mine:,.0f} against {mlir_lines / other:,.0f} lines/s"
-        return Row(what, mine, peer, other, rates)
+    def row(what: str, our_seconds: float, peer: str, peer_seconds: float) -> Row:
+        rates = f"{lines / our_seconds:,.0f} against {mlir_lines / peer_seconds:,.0f} lines/s"
+        return Row(what, our_seconds, peer, peer_seconds, rates)
 
     return [
-        row(what, mine, peer, other)
-        for (what, peer), mine, other in zip(names, ours, theirs, strict=True)
+        row(what, our_seconds, peer, peer_seconds)
+        for (what, peer), our_seconds, peer_seconds in zip(names, ours, theirs, strict=True)
     ]
 
 
@@ -140,7 +140,7 @@ def _children_seconds(command: list[str]) -> float:
 
 
 def start_up() -> list[Row]:
-    """CPU of ``collopt --help``, which imports every pass and target, against ``xdsl-opt``'s."""
+    """Return a row for ``collopt --help``, which imports all passes, and ``xdsl-opt --help``."""
     folder = Path(sys.executable).parent
     commands = [[str(folder / tool), "--help"] for tool in ("collopt", "xdsl-opt")]
     runs = [[_children_seconds(command) for command in commands] for _ in range(7)]
@@ -154,7 +154,7 @@ def start_up() -> list[Row]:
 
 
 def _verify_seconds(text: str) -> float:
-    """CPU of verifying a module that was just read, its meshes included."""
+    """Return the CPU seconds of verifying a module that was just read, with its meshes."""
     module = read(text)
     gc.collect()
     start = time.process_time()
@@ -163,7 +163,7 @@ def _verify_seconds(text: str) -> float:
 
 
 def verification() -> list[Row]:
-    """The verifier on a program of 69 steps, on a large machine against a small one."""
+    """Return a row for the verifier on a program of 69 steps, on a large and a small machine."""
     large, small = every_rule(32, 64, 64), every_rule(2, 2, 2)
     runs = [(_verify_seconds(large), _verify_seconds(small)) for _ in range(40)]
     ours, theirs = (min(times) for times in zip(*runs, strict=True))
@@ -178,7 +178,7 @@ def verification() -> list[Row]:
 
 
 def _query_seconds(work: Callable[[float], object], queries: int) -> float:
-    """CPU of one query of many, each on a buffer of its own size."""
+    """Return the CPU seconds of a query; each of the queries has a different size."""
     gc.collect()
     step_cost.cache_clear()
     start = time.process_time()
@@ -188,8 +188,11 @@ def _query_seconds(work: Callable[[float], object], queries: int) -> float:
 
 
 def costs() -> list[Row]:
-    """One all_reduce, costed: on a large machine against a small one, and against listing all
-    messages of all devices (on 64 devices)."""
+    """Return rows for the cost of an all_reduce.
+
+    They compare a large machine with a small one, and the closed form with a list of all messages
+    of all devices (on 64 devices).
+    """
 
     def closed(mesh: Mesh, model: CostModel) -> Callable[[float], object]:
         axes = tuple(mesh.by_name)
@@ -215,8 +218,8 @@ def costs() -> list[Row]:
         ("cost of a ring, 64 devices", closed(middle, ring), listed(middle)),
     ]
     rows: list[Row] = []
-    for what, mine, other in pairs:
-        runs = [(_query_seconds(mine, 200), _query_seconds(other, 20)) for _ in range(10)]
+    for what, query, peer_query in pairs:
+        runs = [(_query_seconds(query, 200), _query_seconds(peer_query, 20)) for _ in range(10)]
         ours, theirs = (min(times) for times in zip(*runs, strict=True))
         peer = "every message listed" if "64" in what else "8 devices, not 131,072"
         rows.append(Row(what, ours, peer, theirs, f"{1 / ours:,.0f} queries/s"))
@@ -224,7 +227,7 @@ def costs() -> list[Row]:
 
 
 def main() -> None:
-    """Prints the tables."""
+    """Print the tables."""
     print(f"collir {collir.__version__}, CPU time, best of several runs")
     print(f"{'collir':<26} {'':>9}   {'peer':<24} {'':>9}   ratio")
     for measure in (throughput, start_up, verification, costs):

@@ -1,10 +1,10 @@
-"""How fast programs are simulated: ``python benchmarks/simulate.py``.
+"""Measure the speed of simulations: ``python benchmarks/simulate.py``.
 
-The program is a training step of a transformer of 96 layers: parameters sharded over the nodes and
-gathered ahead of each layer (ZeRO-3), activations reduced over the GPUs of a node (Megatron), and
-gradients scattered behind it, all while other layers run. Its length and its number of devices are
-varied. Times are CPU seconds of this process, the best of a few runs; what is parsed and checked
-before is not in them.
+The program is a training step of a transformer of 96 layers. Parameters are sharded over the nodes
+and gathered before each layer (ZeRO-3), activations are reduced over the GPUs of a node (Megatron),
+and gradients are scattered after each layer, all while other layers run. The benchmark varies the
+length of the program and the number of devices. Times are CPU seconds of this process, the best of
+a few runs, without parsing and verification.
 """
 
 import argparse
@@ -23,7 +23,10 @@ RUNS = 3
 
 
 def training_step(layers: int, nodes: int, gpus: int = 8, distinct: bool = False) -> str:
-    """A training step as a program. ``distinct``: no two layers are of the same size."""
+    """Return a training step as a program.
+
+    With ``distinct``, no two layers have the same size.
+    """
     forward, backward = [], []
     results: list[str] = []
     arguments: list[str] = []
@@ -69,7 +72,7 @@ def training_step(layers: int, nodes: int, gpus: int = 8, distinct: bool = False
 
 
 def best(work: Callable[[], object]) -> float:
-    """CPU seconds of the fastest of some runs, each without what earlier ones have remembered."""
+    """Return the CPU seconds of the fastest of some runs, each with empty caches."""
     times: list[float] = []
     for _ in range(RUNS):
         step_cost.cache_clear()
@@ -80,29 +83,29 @@ def best(work: Callable[[], object]) -> float:
 
 
 def simulated(module: ModuleOp) -> Simulation:
-    """The simulation of a module with one function, run to its end."""
-    (found,) = simulate(module, CostModel("alpha-beta", order="written", algorithm="ring"))
-    assert found.time and found.peak
-    return found
+    """Return the simulation of a module with one function, run to its end."""
+    (simulation,) = simulate(module, CostModel("alpha-beta", order="written", algorithm="ring"))
+    assert simulation.time and simulation.peak
+    return simulation
 
 
 def row(what: str, layers: int, nodes: int, gpus: int = 8, distinct: bool = False) -> float:
-    """Prints a line; returns the seconds of a step."""
+    """Print a line, and return the seconds per collective."""
     module = collir.parse(training_step(layers, nodes, gpus, distinct))
-    found = simulated(module)
+    simulation = simulated(module)
     seconds = best(lambda: simulated(module))
-    sent = sum(step.sent is not None for step in found.steps)
+    sent = sum(step.sent is not None for step in simulation.steps)
     print(
-        f"{what:34} {found.mesh.devices:9,} devices {sent:6,} collectives "
-        f"{len(found.intervals):7,} events {1e3 * seconds:9.1f} ms {sent / seconds:9,.0f} "
-        f"collectives/s  predicted {found.time:.3f} s",
+        f"{what:34} {simulation.mesh.devices:9,} devices {sent:6,} collectives "
+        f"{len(simulation.intervals):7,} events {1e3 * seconds:9.1f} ms "
+        f"{sent / seconds:9,.0f} collectives/s  predicted {simulation.time:.3f} s",
         flush=True,
     )
     return seconds / sent
 
 
 def main() -> None:
-    """Prints the table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=96, help="of the model (default: 96)")
     layers = parser.parse_args().layers
@@ -110,11 +113,11 @@ def main() -> None:
     row("no two layers alike", layers, 512, distinct=True)
     print("by the number of devices:")
     sizes = [(2, 4), (8, 8), (128, 8), (2048, 8), (131072, 8)]
-    each = [row("", layers, nodes, gpus) for nodes, gpus in sizes]
-    print(f"  the slowest takes {max(each) / min(each):.2f}x what the fastest does")
+    seconds = [row("", layers, nodes, gpus) for nodes, gpus in sizes]
+    print(f"  the slowest takes {max(seconds) / min(seconds):.2f}x what the fastest does")
     print("by the length of the program:")
-    each = [row("", count, 512) for count in (layers, 4 * layers, 16 * layers)]
-    print(f"  a step of the longest takes {each[-1] / each[0]:.2f}x one of the shortest")
+    seconds = [row("", count, 512) for count in (layers, 4 * layers, 16 * layers)]
+    print(f"  a step of the longest takes {seconds[-1] / seconds[0]:.2f}x one of the shortest")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""How long strategies take to find: ``python benchmarks/strategies.py``, a part of ``make bench``.
+"""Measure the time to find strategies: ``python benchmarks/strategies.py``, part of ``make bench``.
 
-The cheapest program by search over layout states, against a faithful P²: all its programs of at
-most five steps, enumerated with chunk matrices and costed. CPU seconds of this process, the best of
-several runs; both are given the same collectives in turns. Nothing is kept from run to run.
+The search over layout states for the cheapest program is compared with a faithful P²: all its
+programs of at most five steps, enumerated with chunk matrices and costed. Times are CPU seconds of
+this process, the best of several runs. Both get the same collectives in turns, and caches are
+cleared between runs.
 """
 
 import argparse
@@ -26,11 +27,14 @@ TWO_LEVELS = [(2, 16), (4, 16), (2, 8), (4, 8), (2, 4), (4, 4), (2, 2), (8, 4)]
 MORE_LEVELS = [(2, 4, 4), (4, 4, 4, 4), (2, 4, 4, 4, 8), (2, 4, 8, 4, 8, 16)]
 MODELS = ("p2", "alpha-beta")
 LIMIT = 60
-"""Seconds for an enumeration on more levels."""
+"""Time limit in seconds of an enumeration on more levels."""
 
 
 def mesh_of(sizes: Sequence[int]) -> Mesh:
-    """One axis over levels, each with half the bandwidth and twice the latency of the next."""
+    """Return a mesh with one axis over several levels.
+
+    Each level has a quarter of the bandwidth and twice the latency of the next.
+    """
     count = len(sizes)
     levels = tuple(
         Level(f"l{index}", size, 270e9 / 4 ** (count - 1 - index), 3e-6 * 2 ** (count - 1 - index))
@@ -41,23 +45,23 @@ def mesh_of(sizes: Sequence[int]) -> Mesh:
 
 
 def search(sizes: Sequence[int], model: str) -> float:
-    """The seconds of the cheapest program, by search."""
+    """Return the predicted seconds of the cheapest program, by search."""
     mesh = mesh_of(sizes)
     shape = [BYTES // DType.F32.bytes]
     source = DistType.make(DType.F32, shape, partial=mesh.by_name, reduction=Reduction.SUM)
-    found = synthesise(mesh, source, DistType.make(DType.F32, shape), CostModel(model))
-    return found.candidates[0].time
+    synthesis = synthesise(mesh, source, DistType.make(DType.F32, shape), CostModel(model))
+    return synthesis.candidates[0].time
 
 
 def enumeration(sizes: Sequence[int], model: str) -> float:
-    """That of the cheapest of all programs of P²."""
+    """Return the predicted seconds of the cheapest of all programs of P²."""
     mesh = mesh_of(sizes)
     step = Collective("all_reduce", mesh, tuple(mesh.by_name), float(BYTES))
     return p2_candidates(step, CostModel(model))[0].time
 
 
 def forget() -> None:
-    """Nothing that was computed before may help; graphs may: they depend on no mesh."""
+    """Clear all caches except those of graphs, which do not depend on a mesh."""
     step_cost.cache_clear()
     ports.ports_of.cache_clear()
     ports.forget_times()
@@ -65,7 +69,7 @@ def forget() -> None:
 
 
 def seconds(work: Callable[[], float], runs: int) -> float:
-    """CPU seconds, the best of some runs."""
+    """Return the CPU seconds of the best of some runs."""
     best = float("inf")
     for _ in range(runs):
         forget()
@@ -80,13 +84,13 @@ def _shown(value: float) -> str:
 
 
 def two_levels(runs: int) -> None:
-    """All cases on two levels."""
+    """Print the times for all cases on two levels."""
     print("two levels: the cheapest all_reduce of 2 GiB")
     for model in MODELS:
         ours = theirs = 0.0
         for sizes in TWO_LEVELS:
-            one, other = search(sizes, model), enumeration(sizes, model)
-            assert one <= other * (1 + 1e-9), (sizes, model)
+            shortest, listed = search(sizes, model), enumeration(sizes, model)
+            assert shortest <= listed * (1 + 1e-9), (sizes, model)
             ours += seconds(lambda sizes=sizes, model=model: search(sizes, model), runs)
             theirs += seconds(lambda sizes=sizes, model=model: enumeration(sizes, model), runs)
         count = len(TWO_LEVELS)
@@ -97,7 +101,7 @@ def two_levels(runs: int) -> None:
 
 
 def more_levels(runs: int, limit: int) -> None:
-    """More levels, where an enumeration ends if it does in time."""
+    """Print the times on more levels; an enumeration may exceed its time limit."""
     print("more levels")
     for sizes in MORE_LEVELS:
         shape = " x ".join(map(str, sizes))
@@ -109,7 +113,7 @@ def more_levels(runs: int, limit: int) -> None:
 
 
 def _limited(sizes: Sequence[int], limit: int) -> str:
-    """How long an enumeration takes in a process of its own."""
+    """Return the time of an enumeration in its own process, or why it did not end."""
     process = multiprocessing.get_context("spawn").Process(
         target=enumeration, args=(sizes, "p2"), daemon=True
     )
@@ -126,7 +130,7 @@ def _limited(sizes: Sequence[int], limit: int) -> str:
 
 
 def main() -> None:
-    """Prints the tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--limit", type=int, default=LIMIT)

@@ -1,9 +1,9 @@
-"""Programs before and after passes, on the testbed: ``python benchmarks/testbed/before_after.py``.
+"""Measure programs before and after passes: ``python benchmarks/testbed/before_after.py``.
 
-Gradients that are reduced one by one, weights that are gathered when they are needed, and layers
-with steps that undo each other: each as one would write it and as the passes leave it, simulated on
-the machines that ``run.py`` has calibrated, and measured. Computations take their time, and no
-processor; MPI goes on meanwhile.
+There are three programs: gradients that are reduced one by one, weights that are gathered when they
+are needed, and layers with steps that undo each other. Each is simulated and measured as written
+and after passes, on the machines that ``run.py`` has calibrated. Computations take time but no
+processor, and MPI makes progress meanwhile.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from collir.tools.api import run_passes
 
 NETWORKS = ("two_nodes", "two_racks")
 ELEMENTS = 262144
-"""Numbers of 4 bytes on every rank, of which programs have pieces."""
+"""Numbers of 4 bytes on every rank; programs work on pieces of them."""
 RUNS = 7
 FILE = "passes.json"
 
@@ -60,15 +60,18 @@ VARIANTS = {
         "and buckets": "fuse,bucket,overlap",
     },
 }
-"""For each program the passes by which it is measured."""
+"""For each program, the passes of its variants."""
 
 
 # --- the programs -------------------------------------------------------------------------------
 
 
 def gradients(shares: int, seconds: float) -> str:
-    """Layers of a weight and two small ones, from the last to the first; each is there once it has
-    been computed, and summed over all ranks."""
+    """Return the gradients of layers, from the last to the first.
+
+    Each layer has a large gradient and two small ones. A gradient is available once it has been
+    computed, and is summed over all ranks.
+    """
     sizes = [size for _ in range(32) for size in (4096, 64, 64)]
     lines: list[str] = []
     start = 0
@@ -88,7 +91,7 @@ def gradients(shares: int, seconds: float) -> str:
 
 
 def weights(shares: int, seconds: float) -> str:
-    """Layers whose weights are sharded over all ranks, and gathered for each (ZeRO-3)."""
+    """Return layers whose weights are sharded over all ranks and gathered per layer (ZeRO-3)."""
     layers = 12
     size = ELEMENTS // layers // shares * shares
     block = size // shares
@@ -109,8 +112,11 @@ def weights(shares: int, seconds: float) -> str:
 
 
 def layers(shares: int, seconds: float) -> str:
-    """Layers with activations that are cut among the ranks, each written for whole ones: summed,
-    computed on, cut, gathered (tensor and sequence parallel parts put together)."""
+    """Return layers with activations that are sharded over the ranks.
+
+    Each layer is written for complete activations: they are summed, sliced, computed on and
+    gathered (tensor and sequence parallel parts put together).
+    """
     lines: list[str] = []
     count = 4
     x = "%x"
@@ -133,18 +139,18 @@ def layers(shares: int, seconds: float) -> str:
 
 
 def function(argument: str, result: str, lines: Iterable[str]) -> str:
-    """A function of one argument, without its name."""
+    """Return the text of a function of one argument, without its name."""
     body = "\n".join(f"  {line}" for line in lines)
     return f"(%x: {argument}) -> {result} on @m {{\n{body}\n}}"
 
 
 PROGRAMS = {"gradients": (gradients, 0.4), "weights": (weights, 0.3), "layers": (layers, 0.2)}
-"""The programs, and seconds of computation."""
+"""The programs, and their seconds of computation."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A program after passes: seconds as simulated and as measured."""
+    """A program after passes, with its simulated and measured seconds."""
 
     program: str
     variant: str
@@ -153,12 +159,12 @@ class Entry:
 
 
 def module_of(calibrated: Machine, program: str) -> ModuleOp:
-    """A function for each variant; every collective says by which algorithm it runs."""
+    """Return a function for each variant; every collective names its algorithm."""
     make, seconds = PROGRAMS[program]
     levels = [
-        f"level {one.name}[{one.size}] {{ port = {one.port:.6g} B/s, "
-        f"latency = {one.latency:.6g} s }}"
-        for one in calibrated.levels
+        f"level {level.name}[{level.size}] {{ port = {level.port:.6g} B/s, "
+        f"latency = {level.latency:.6g} s }}"
+        for level in calibrated.levels
     ]
     device = calibrated.device
     adds = f"; reduction = {device.reduction:.6g} B/s" if device and device.reduction else ""
@@ -179,9 +185,9 @@ def module_of(calibrated: Machine, program: str) -> ModuleOp:
         if whole is None:
             whole = module
         else:
-            [one] = functions_of(module)
-            one.detach()
-            whole.body.block.add_op(one)
+            [variant] = functions_of(module)
+            variant.detach()
+            whole.body.block.add_op(variant)
     assert whole is not None
     for op in whole.walk():
         if isinstance(op, coll.COLLECTIVES):
@@ -190,36 +196,36 @@ def module_of(calibrated: Machine, program: str) -> ModuleOp:
 
 
 def entries(folder: Path) -> Iterator[Entry]:
-    """The programs of a machine that was measured, as they were predicted then."""
+    """Yield the measured programs of a machine, with the predictions of that time."""
     entry = json.loads((folder / FILE).read_text(encoding="utf-8"))
     for program, variants in entry["programs"].items():
-        for variant, one in variants.items():
-            yield Entry(program, variant, one["predicted"], median(one["seconds"]))
+        for variant, measurement in variants.items():
+            yield Entry(program, variant, measurement["predicted"], median(measurement["seconds"]))
 
 
 # --- measuring ----------------------------------------------------------------------------------
 
 
 def measure(name: str, results: Path) -> None:
-    """Runs the programs of a machine; this network is its own."""
+    """Run the programs of a machine in this network name space."""
     given = machine(name)
     network.build(given)
-    found = read(results / name)
-    assert found is not None
+    machined = read(results / name)
+    assert machined is not None
     protocol = json.loads((results / name / "singles.json").read_text(encoding="utf-8"))["protocol"]
     programs: dict[str, dict[str, Any]] = {}
     for program in VARIANTS:
-        module = module_of(found.calibration.machine, program)
+        module = module_of(machined.calibration.machine, program)
         count = len(functions_of(module))
         code = timer.emit(module, ELEMENTS, [RUNS] * count)
         runs = launch.run(code, count, given.devices, len(given.levels), protocol, 900)
         programs[program] = {
             variant: {
                 "passes": passes,
-                "predicted": round(one.time, 6),
-                "seconds": [round(second, 6) for second in each.seconds],
+                "predicted": round(simulation.time, 6),
+                "seconds": [round(second, 6) for second in measured.seconds],
             }
-            for (variant, passes), one, each in zip(
+            for (variant, passes), simulation, measured in zip(
                 VARIANTS[program].items(), simulate(module), runs, strict=True
             )
         }
@@ -234,7 +240,7 @@ def measure(name: str, results: Path) -> None:
 
 
 def main() -> int:
-    """Measures, and prints what was measured beside what is predicted; the exit status."""
+    """Measure, print measurements beside predictions, and return the exit status."""
     parser = argparse.ArgumentParser(description="Measures passes on the testbed.")
     parser.add_argument(
         "--machines", nargs="+", default=NETWORKS, choices=NETWORKS, help="default: %(default)s"
@@ -252,15 +258,16 @@ def main() -> int:
         if not (options.results / name / FILE).exists():
             subprocess.run(network.isolated(command), check=True)
         first: dict[str, Entry] = {}
-        for one in entries(options.results / name):
-            first.setdefault(one.program, one)
-            start = first[one.program]
+        for entry in entries(options.results / name):
+            first.setdefault(entry.program, entry)
+            start = first[entry.program]
             print(
-                f"{name:10} {one.program:9} {one.variant:18} "
-                f"predicted {1e3 * one.predicted:6.1f} ms "
-                f"({start.predicted / one.predicted:.2f}x)  "
-                f"measured {1e3 * one.measured:6.1f} ms ({start.measured / one.measured:.2f}x)  "
-                f"{100 * (one.predicted / one.measured - 1):+.1f} %"
+                f"{name:10} {entry.program:9} {entry.variant:18} "
+                f"predicted {1e3 * entry.predicted:6.1f} ms "
+                f"({start.predicted / entry.predicted:.2f}x)  "
+                f"measured {1e3 * entry.measured:6.1f} ms "
+                f"({start.measured / entry.measured:.2f}x)  "
+                f"{100 * (entry.predicted / entry.measured - 1):+.1f} %"
             )
     return 0
 

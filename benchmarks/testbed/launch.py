@@ -1,4 +1,4 @@
-"""Emitted programs on the ranks of a network: compiled, started, and what they report."""
+"""Compile and run emitted programs on the ranks of a network, and read their reports."""
 
 import subprocess
 import sys
@@ -16,12 +16,12 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Measured:
-    """A function, as it was measured.
+    """The measurement of a function.
 
     Attributes:
-        seconds: of the slowest rank, of each run but the first.
-        sent: for every level, the bytes through its busiest port in the busier direction.
-        total: for every level, the bytes through all its ports in both directions.
+        seconds: Times of the slowest rank, for each run except the first.
+        sent: For every level, the bytes through its busiest port in the busier direction.
+        total: For every level, the bytes through all its ports in both directions.
     """
 
     seconds: list[float]
@@ -32,11 +32,11 @@ class Measured:
 def run(
     code: str, functions: int, ranks: int, levels: int, setting: str, timeout: float
 ) -> list[Measured]:
-    """Compiles and runs code of ``timer``.
+    """Compile and run code of ``timer``.
 
     Raises:
-        RuntimeError: it fails, or functions that should give the same result do not.
-        TimeoutExpired: it takes longer than ``timeout`` seconds.
+        RuntimeError: The code fails, or functions that should give the same result do not.
+        TimeoutExpired: The code takes longer than ``timeout`` seconds.
     """
     source, program, report = (FOLDER / name for name in ("program.c", "program", "report"))
     source.write_text(code, encoding="utf-8")
@@ -64,7 +64,7 @@ def run(
 
 
 def _patience() -> Path:
-    """The library whose sched_yield sleeps."""
+    """Return the library whose sched_yield sleeps."""
     library = FOLDER / "patient_yield.so"
     if not library.exists():
         flags = ["-O2", "-shared", "-fPIC"]
@@ -75,7 +75,10 @@ def _patience() -> Path:
 
 
 def _read(lines: Sequence[str], functions: int, levels: int) -> list[Measured]:
-    """``time FUNCTION RUN SECONDS`` and ``link FUNCTION <|> outLEVEL-CHILD RECEIVED SENT``."""
+    """Read the lines of a report.
+
+    They are ``time FUNCTION RUN SECONDS`` and ``link FUNCTION <|> outLEVEL-CHILD RECEIVED SENT``.
+    """
     seconds: list[list[float]] = [[] for _ in range(functions)]
     counts: list[dict[tuple[str, int], int]] = [{} for _ in range(functions)]
     for what, function, when, *rest in (line.split() for line in lines[:-1]):
@@ -88,8 +91,8 @@ def _read(lines: Sequence[str], functions: int, levels: int) -> list[Measured]:
                 sign = 1 if when == ">" else -1
                 counts[number][key] = counts[number].get(key, 0) + sign * value
     return [
-        Measured(each, _on_levels(count, levels, max), _on_levels(count, levels, sum))
-        for each, count in zip(seconds, counts, strict=True)
+        Measured(times, _on_levels(count, levels, max), _on_levels(count, levels, sum))
+        for times, count in zip(seconds, counts, strict=True)
     ]
 
 

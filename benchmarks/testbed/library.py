@@ -1,16 +1,16 @@
-"""MPICH as it is measured, and the names that the cost model has for the same algorithms."""
+"""MPICH's settings in the measurements, and the cost model's names of the same algorithms."""
 
 from dataclasses import replace
 
 from collir.cost.collectives.collective import Collective
 
 NETWORK = {
-    # Only TCP over the shaped links: no shared memory, which would be found across name spaces.
+    # Only TCP over the shaped links, because MPICH would find shared memory across name spaces.
     "MPIR_CVAR_CH4_NETMOD": "ofi",
     "FI_PROVIDER": "tcp",
     "FI_TCP_IFACE": "eth0",
     "MPIR_CVAR_NOLOCAL": "1",
-    # A rank that waits sleeps soon (with patient_yield.c).
+    # A waiting rank sleeps soon (with patient_yield.c).
     "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
 }
 """Settings of every launch."""
@@ -27,8 +27,8 @@ _CHOSEN = {
 """Collective -> MPICH's name in its settings, the algorithm there, and in the cost model."""
 
 _RENDEZVOUS = {
-    # Long messages wait for their receiver, as they do on networks with remote memory access. Sent
-    # early, those of the next round would queue before what is still needed for this one.
+    # Long messages wait for their receiver, as on networks with remote memory access. If messages
+    # of the next round were sent early, they would queue before messages of this round.
     "MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD": "8192",
     "MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL": "direct",
 }
@@ -43,10 +43,10 @@ _FIXED = (
         for name, chosen, _ in _CHOSEN.values()
     }
 )
-"""The same for collectives that are waited for and for those that are not."""
+"""Settings of the algorithms, the same for blocking and for non-blocking collectives."""
 
 PROTOCOLS = ("eager", "rendezvous")
-"""Settings under which programs run: messages that are sent at once, or that wait."""
+"""Names of the settings for programs: messages are sent at once, or wait for their receiver."""
 
 SETTINGS: dict[str, dict[str, str]] = {
     "eager": _FIXED,
@@ -54,14 +54,14 @@ SETTINGS: dict[str, dict[str, str]] = {
     "ring": _NO_OTHERS | {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": "ring"},
     "default": {},
 }
-"""By name: those of programs; an all_reduce by a ring; and all that MPICH chooses itself."""
+"""Settings by name: two for programs, one for an all_reduce by a ring, and MPICH's own choice."""
 
 
 def modelled(collective: Collective) -> Collective:
-    """A collective by the algorithm that is set under ``PROTOCOLS``."""
+    """Return a collective with the algorithm that is set under ``PROTOCOLS``."""
     return replace(collective, algorithm=_CHOSEN[collective.kind][2])
 
 
 def chosen_algorithms() -> dict[str, str]:
-    """The algorithm of every collective under ``PROTOCOLS``, by the name of the cost model."""
+    """Return the cost model's name for the algorithm of every collective under ``PROTOCOLS``."""
     return {kind: name for kind, (_, _, name) in _CHOSEN.items()}

@@ -1,8 +1,9 @@
-"""The machine as network name spaces, for as long as this process lives.
+"""The network of a machine as network name spaces that live as long as this process.
 
-It has to run in name spaces of its own (``isolated``): bridges live in that network, ranks ``r0``,
-``r1``, ... in named ones below a private /run, and everything goes when the process does. There is
-no way to the outside. Beside the shaped network every rank has an unshaped link to the launcher.
+The process has to run in its own name spaces (``isolated``). Bridges are in its network name space,
+and the ranks ``r0``, ``r1``, ... are in named ones below a private /run. All of them vanish when
+the process ends. The network has no link to the outside. Besides the shaped network, every rank has
+an unshaped link to the launcher.
 """
 
 import os
@@ -17,13 +18,14 @@ from collir.machine import Machine
 
 LAUNCHER = "10.1.0.254"
 FOLDER = Path("/run/testbed")
-"""Where files go that nobody needs after a run."""
+"""Folder of temporary files."""
 
 _SETTINGS = {
-    # Receive windows far above what is under way, or segments are dropped for old ACK fields.
+    # Receive windows far above the bytes under way; otherwise segments with old ACK fields are
+    # dropped.
     "net/ipv4/tcp_rmem": "4096 4194304 4194304",
     "net/ipv4/tcp_wmem": "4096 262144 262144",
-    # No recovery where nothing is lost: what comes late is queued on a slow link.
+    # No recovery, because nothing is lost: late packets wait in the queue of a slow link.
     "net/ipv4/tcp_recovery": "0",
     "net/ipv4/tcp_reordering": "127",
     "net/ipv4/tcp_early_retrans": "0",
@@ -35,26 +37,26 @@ _SETTINGS = {
 
 
 def isolated(command: Sequence[str]) -> list[str]:
-    """A command in name spaces of its own, with all that it starts."""
+    """Return a command that runs ``command`` and its children in their own name spaces."""
     flags = ["-n", "-m", "-p", "-f", "--kill-child", "--mount-proc"]
     return ["unshare", *([] if os.geteuid() == 0 else ["-r"]), *flags, *command]
 
 
 def build(machine: Machine) -> list[Link]:
-    """Makes the network; its links.
+    """Build the network, and return its links.
 
     Raises:
-        RuntimeError: a command failed.
+        RuntimeError: A command failed.
     """
-    # Not only asked for: it must not touch the network of the computer.
+    # The network of the computer must stay untouched.
     if os.getpid() != 1:
         raise RuntimeError("the network is only made in name spaces of its own")
     _run(["mount", "-t", "tmpfs", "none", "/run"])
     FOLDER.mkdir(parents=True)
     _without_firewall()
     Path("/proc/sys/net/ipv6/conf/all/disable_ipv6").write_text("1")
-    found = links(machine)
-    ranks = [link for link in found if link.is_rank]
+    all_links = links(machine)
+    ranks = [link for link in all_links if link.is_rank]
     outside: list[str] = ["link set lo up"]
     for name in (*bridges(machine), "control"):
         outside += [
@@ -65,7 +67,7 @@ def build(machine: Machine) -> list[Link]:
     outside.append(f"addr add {LAUNCHER}/24 dev control")
     for rank in range(len(ranks)):
         outside.append(f"netns add r{rank}")
-    for link in found:
+    for link in all_links:
         outside += _pair(link.outside, link.inside, link.bridge, link.child if link.is_rank else -1)
         if not link.is_rank:
             within = f"br{link.level + 1}-{link.child}"
@@ -73,19 +75,22 @@ def build(machine: Machine) -> list[Link]:
     for rank in range(len(ranks)):
         outside += _pair(f"ctl{rank}", "ctl", "control", rank)
     _batch(["ip"], outside)
-    _batch(["tc"], [line for link in found for line in shaped(link.outside, link.rate)])
-    within = (link for link in found if not link.is_rank)
+    _batch(["tc"], [line for link in all_links for line in shaped(link.outside, link.rate)])
+    within = (link for link in all_links if not link.is_rank)
     _batch(["tc"], [line for link in within for line in shaped(link.inside, link.rate)])
     for rank, link in enumerate(ranks):
         _batch(["ip", "-n", f"r{rank}"], _addresses(rank, len(ranks)))
         _batch(["tc", "-n", f"r{rank}"], shaped("eth0", link.rate))
         lines = [f"echo {value} > /proc/sys/{name}" for name, value in _SETTINGS.items()]
         _run(["ip", "netns", "exec", f"r{rank}", "sh", "-ec", "\n".join(lines)])
-    return found
+    return all_links
 
 
 def _pair(outside: str, inside: str, master: str, rank: int) -> list[str]:
-    """The commands for a link; its inner end in the name space of a rank (-1: of none)."""
+    """Return the commands for a link.
+
+    Its inner end is in the name space of a rank; with -1, it is in that of the bridges.
+    """
     where = f" netns r{rank}" if rank >= 0 else ""
     size = f"mtu {MTU} gso_max_size {MTU} gso_max_segs 1"
     return [
@@ -96,7 +101,7 @@ def _pair(outside: str, inside: str, master: str, rank: int) -> list[str]:
 
 
 def _addresses(rank: int, ranks: int) -> list[str]:
-    """The commands for a rank's own interfaces; who has which address is known beforehand."""
+    """Return the commands for a rank's own interfaces; all addresses are fixed in advance."""
     lines = ["link set lo up", f"link set eth0 address {_hardware(rank)}"]
     for device, net in (("eth0", 0), ("ctl", 1)):
         lines += [f"link set {device} up", f"addr add 10.{net}.0.{rank + 1}/24 dev {device}"]
@@ -104,10 +109,10 @@ def _addresses(rank: int, ranks: int) -> list[str]:
         f"route change 10.0.0.0/24 dev eth0 src 10.0.0.{rank + 1} initcwnd 64 initrwnd 400 "
         "rto_min 1s"
     )
-    for other in range(ranks):
-        if other != rank:
+    for peer in range(ranks):
+        if peer != rank:
             lines.append(
-                f"neigh add 10.0.0.{other + 1} lladdr {_hardware(other)} dev eth0 nud permanent"
+                f"neigh add 10.0.0.{peer + 1} lladdr {_hardware(peer)} dev eth0 nud permanent"
             )
     return lines
 
@@ -117,7 +122,7 @@ def _hardware(rank: int) -> str:
 
 
 def _without_firewall() -> None:
-    """Bridges hand no packets to a firewall, in this network."""
+    """Let bridges of this network bypass the firewall."""
     setting = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
     if setting.exists():
         setting.write_text("0")

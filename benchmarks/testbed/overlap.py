@@ -1,8 +1,8 @@
-"""Programs in chunks on the testbed, whose steps overlap: ``python benchmarks/testbed/overlap.py``.
+"""Measure programs in chunks, whose steps overlap: ``python benchmarks/testbed/overlap.py``.
 
-An all_reduce over all ranks, as one step and as the best program that takes the levels one by one,
-on 1, 2, 4, ... chunks, measured and simulated, on the machines that ``run.py`` has calibrated.
-Collectives that are not waited for run by the algorithms that they have when they are.
+The collective is an all_reduce over all ranks. It is measured and simulated as one step, and as the
+best program that takes the levels one by one, on 1, 2, 4, ... chunks. The machines are those that
+``run.py`` has calibrated. Non-blocking collectives use the algorithms of the blocking ones.
 """
 
 import argparse
@@ -38,17 +38,17 @@ from collir.synthesis.programs.pipelines import in_chunks
 from collir.synthesis.programs.strategies import Program, rewrite, searched_in
 
 ELEMENTS = 262144
-"""Numbers of 4 bytes on every rank: chunks of a sixteenth are still sent in long messages."""
+"""Numbers of 4 bytes on every rank; a chunk of a sixteenth still gives long messages."""
 CHUNKS = (1, 2, 4, 8, 16)
 TRIED = 100
-"""How many programs of a chunk are searched for one that takes the levels one by one."""
+"""Number of programs per chunk in which to look for one that takes the levels one by one."""
 RUNS = 7
 FILE = "overlap.json"
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """A program: in how many chunks (0: the one step), seconds as simulated and as measured."""
+    """A program: its number of chunks (0: one step), its simulated and its measured seconds."""
 
     chunks: int
     predicted: float
@@ -56,8 +56,10 @@ class Overlap:
 
 
 def module_of(given: Machine) -> ModuleOp:
-    """A function for the one step, and one for each number of chunks; every collective says by
-    which algorithm it runs."""
+    """Return a function for the one step, and one for each number of chunks.
+
+    Every collective names its algorithm.
+    """
     factors = " * ".join(f"{level.name}:{level.size}" for level in given.levels)
     lines = [
         (MACHINES / f"{given.name}.coll").read_text(encoding="utf-8"),
@@ -74,8 +76,12 @@ def module_of(given: Machine) -> ModuleOp:
         [op] = searched_in(function)
         mesh, source, target = mesh_of(op), dist_type(op.operands[0]), dist_type(op.result)
         listed = synthesise(mesh, source, target, MODEL, TRIED, scale=1 / chunks).candidates
-        # One all_reduce goes through all levels: there is nothing to overlap.
-        best = next(one for one in listed if all(_on_one_level(cost) for cost in one.costs))
+        # A single all_reduce over all levels has nothing to overlap.
+        best = next(
+            candidate
+            for candidate in listed
+            if all(_on_one_level(cost) for cost in candidate.costs)
+        )
         best = best if chunks == 1 else in_chunks(best, chunks)
         rewrite(function, (Program(best.steps, best.pipeline),), None)
     for op in module.walk():
@@ -90,40 +96,43 @@ def _on_one_level(cost: StepCost) -> bool:
 
 
 def simulations(calibrated: Machine) -> list[Simulation]:
-    """What is predicted of all programs, on a machine with fitted numbers."""
-    return [one.on(calibrated) for one in simulate(module_of(machine(calibrated.name)), MODEL)]
+    """Return the simulations of all programs, on a machine with fitted numbers."""
+    return [
+        simulation.on(calibrated)
+        for simulation in simulate(module_of(machine(calibrated.name)), MODEL)
+    ]
 
 
 def overlaps(folder: Path, calibrated: Machine) -> Iterator[Overlap]:
-    """The programs of a machine that was measured."""
+    """Yield the measured programs of a machine."""
     entry = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    for chunks, runs, one in zip(
+    for chunks, runs, simulation in zip(
         (0, *CHUNKS), entry["seconds"], simulations(calibrated), strict=True
     ):
-        yield Overlap(chunks, one.time, median(runs))
+        yield Overlap(chunks, simulation.time, median(runs))
 
 
 def measure(name: str, results: Path) -> None:
-    """Runs the programs of a machine; this network is its own."""
+    """Run the programs of a machine in this network name space."""
     given = machine(name)
     network.build(given)
     protocol = json.loads((results / name / "singles.json").read_text(encoding="utf-8"))["protocol"]
     module = module_of(given)
     count = len(functions_of(module))
     code = timer.emit(module, ELEMENTS, [RUNS] * count)
-    found = launch.run(code, count, given.devices, len(given.levels), protocol, 600)
+    measurements = launch.run(code, count, given.devices, len(given.levels), protocol, 600)
     entry: dict[str, Any] = {
         "machine": name,
         "elements": ELEMENTS,
         "date": time.strftime("%Y-%m-%d %H:%M"),
         "settings": SETTINGS[protocol],
-        "seconds": [[round(second, 6) for second in one.seconds] for one in found],
+        "seconds": [[round(second, 6) for second in measured.seconds] for measured in measurements],
     }
     (results / name / FILE).write_text(compact(entry), encoding="utf-8")
 
 
 def main() -> int:
-    """Measures, and prints what was measured beside what is predicted; the exit status."""
+    """Measure, print measurements beside predictions, and return the exit status."""
     parser = argparse.ArgumentParser(description="Measures programs in chunks on the testbed.")
     parser.add_argument(
         "--machines", nargs="+", default=list(WEIGHTS), choices=WEIGHTS, help="default: %(default)s"
@@ -136,18 +145,19 @@ def main() -> int:
         measure(name, options.results)
         return 0
     for name in options.machines:
-        found = read(options.results / name)
-        if found is None:
+        machined = read(options.results / name)
+        if machined is None:
             continue
         command = [sys.executable, __file__, "--inside", "--machines", name]
         command += ["--results", str(options.results)]
         if not (options.results / name / FILE).exists():
             subprocess.run(network.isolated(command), check=True)
-        for one in overlaps(options.results / name, found.calibration.machine):
-            error = one.predicted / one.measured - 1
+        for program in overlaps(options.results / name, machined.calibration.machine):
+            error = program.predicted / program.measured - 1
             print(
-                f"{name:12} {one.chunks:3} chunks  predicted {1e3 * one.predicted:7.1f} ms  "
-                f"measured {1e3 * one.measured:7.1f} ms  {100 * error:+.1f} %"
+                f"{name:12} {program.chunks:3} chunks  "
+                f"predicted {1e3 * program.predicted:7.1f} ms  "
+                f"measured {1e3 * program.measured:7.1f} ms  {100 * error:+.1f} %"
             )
     return 0
 

@@ -1,4 +1,4 @@
-"""Cases, their placements and programs, and what the cost model says of them."""
+"""Cases, their placements and programs, and their predicted costs."""
 
 import random
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from collir.synthesis.programs.strategies import (
 
 MACHINES = Path(__file__).parent / "machines"
 SEARCHED = 100
-"""How many programs the search gives, beside those of P²."""
+"""Number of programs from the search, besides those of P²."""
 MODEL = CostModel("alpha-beta", order="written")
 
 Steps = tuple[tuple[str, tuple[str, ...]], ...]
@@ -44,19 +44,19 @@ Steps = tuple[tuple[str, tuple[str, ...]], ...]
 
 @dataclass(frozen=True)
 class Case:
-    """The axes of a mesh, and the indices of those that are reduced."""
+    """The axes of a mesh, and the indices of the reduced axes."""
 
     axes: tuple[int, ...]
     reduced: tuple[int, ...]
 
     @property
     def name(self) -> str:
-        """For files."""
+        """Name of the case in file names."""
         return f"{'x'.join(map(str, self.axes))}-{''.join(map(str, self.reduced))}"
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Name of the case in tables."""
         return f"[{' '.join(map(str, self.axes))}] over {', '.join(map(str, self.reduced))}"
 
 
@@ -80,40 +80,40 @@ CASES = {
         Case((2, 2, 4), (0, 2)),
     ],
 }
-"""By the number of ranks."""
+"""The cases, by number of ranks."""
 
 
 def machine(name: str) -> Machine:
-    """The machine of a file, which is that name."""
+    """Return the machine of the file with this name."""
     text = (MACHINES / f"{name}.coll").read_text(encoding="utf-8")
-    [found] = [op.value() for op in read(text).ops if isinstance(op, MachineOp)]
-    return found
+    [value] = [op.value() for op in read(text).ops if isinstance(op, MachineOp)]
+    return value
 
 
 def placements(case: Case, machine: Machine) -> list[Matrix]:
-    """All of them; those that only differ in axes that are idle are left out."""
-    found: dict[tuple[object, ...], Matrix] = {}
+    """Return all placements of a case, without those that differ only in idle axes."""
+    by_view: dict[tuple[object, ...], Matrix] = {}
     for matrix in matrices([level.size for level in machine.levels], case.axes):
-        found.setdefault(_seen(case, machine, matrix), matrix)
-    return list(found.values())
+        by_view.setdefault(_seen(case, machine, matrix), matrix)
+    return list(by_view.values())
 
 
 def _seen(case: Case, machine: Machine, matrix: Matrix) -> tuple[object, ...]:
-    """What a reduction sees of a placement: which sub-axes are its own, in the machine's order."""
+    """Return the sub-axes of a reduction on a placement, in the machine's order."""
     mesh = mesh_on(case, machine, matrix)
     own = {mesh.axes[index].name for index in case.reduced}
     return tuple((sub.level, sub.size, sub.stride) for sub in mesh.sub_axes if sub.axis in own)
 
 
 def mesh_on(case: Case, machine: Machine, matrix: Matrix, name: str = "m") -> Mesh:
-    """The mesh of a placement."""
+    """Return the mesh of a placement."""
     axes = tuple(Axis(f"a{index}", size) for index, size in enumerate(case.axes))
     return mesh_of_matrix(Mesh(name, machine, axes), matrix)
 
 
 @dataclass(frozen=True)
 class Wish:
-    """A program that is to be measured."""
+    """A program to be measured."""
 
     case: Case
     matrix: Matrix
@@ -121,11 +121,11 @@ class Wish:
 
 
 Timed = tuple[Wish, float]
-"""A program, and the seconds that are predicted for it."""
+"""A program, and its predicted seconds."""
 
 
 def flat(case: Case, machine: Machine, matrix: Matrix) -> Wish:
-    """The all_reduce as one step."""
+    """Return the all_reduce as one step."""
     mesh = mesh_on(case, machine, matrix)
     own = {mesh.axes[index].name for index in case.reduced}
     axes = tuple(sub.name for sub in mesh.sub_axes if sub.axis in own)
@@ -133,7 +133,7 @@ def flat(case: Case, machine: Machine, matrix: Matrix) -> Wish:
 
 
 def module_of(wishes: Sequence[Wish], machine: Machine, elements: int) -> ModuleOp:
-    """A module with a function for each program, on ``elements`` numbers of 4 bytes a rank."""
+    """Return a module with a function per program, on ``elements`` 4-byte numbers per rank."""
     module = _written(wishes, machine, elements)
     with meshes_remembered():
         for function, wish in zip(functions_of(module), wishes, strict=True):
@@ -143,7 +143,7 @@ def module_of(wishes: Sequence[Wish], machine: Machine, elements: int) -> Module
 
 
 def _written(wishes: Sequence[Wish], machine: Machine, elements: int) -> ModuleOp:
-    """The module before all_reduces become programs."""
+    """Return the module before all_reduces become programs."""
     meshes = list(dict.fromkeys((wish.case, wish.matrix) for wish in wishes))
     names = {key: f"m{number}" for number, key in enumerate(meshes)}
     lines = [_machine_text(machine)]
@@ -167,7 +167,7 @@ def _mesh_text(case: Case, matrix: Matrix, machine: Machine, name: str) -> str:
 
 
 def _function_text(number: int, wish: Wish, mesh: str, elements: int) -> str:
-    """The all_reduce of a case; every group reduces data of its own."""
+    """Return the text of the all_reduce of a case; every group reduces its own data."""
     case = wish.case
     idle = [index for index in range(len(case.axes)) if index not in case.reduced]
     total = elements
@@ -182,19 +182,21 @@ def _function_text(number: int, wish: Wish, mesh: str, elements: int) -> str:
 
 
 def candidates(case: Case, machine: Machine, matrix: Matrix, elements: int) -> list[Wish]:
-    """All programs that are known for a placement: those of P² and the best that a search finds;
-    the flat all_reduce first."""
+    """Return the programs for a placement: those of P², and the best of a search.
+
+    The flat all_reduce is first.
+    """
     whole = flat(case, machine, matrix)
     [op] = searched_in(functions_of(_written([whole], machine, elements))[0])
     listed: list[Candidate] = p2_candidates(collective_of(op, mesh_of(op)), MODEL)
     listed += search_programs(op, SearchOptions(MODEL, top=SEARCHED)).candidates
-    typed = (one.steps for one in listed if _has_type(op, one.steps))
-    each = (tuple((step.kind, tuple(step.axes)) for step in steps) for steps in typed)
-    return list(dict.fromkeys([whole, *(Wish(case, matrix, steps) for steps in each)]))
+    typed = (candidate.steps for candidate in listed if _has_type(op, candidate.steps))
+    plain = (tuple((step.kind, tuple(step.axes)) for step in steps) for steps in typed)
+    return list(dict.fromkeys([whole, *(Wish(case, matrix, steps) for steps in plain)]))
 
 
 def _has_type(op: DistOp, steps: Sequence[Step]) -> bool:
-    """Whether steps are a program here: some of P² send to all what all of them have."""
+    """Return whether steps are well typed: some programs of P² send data to ranks that have it."""
     block = Block(arg_types=[op.operands[0].type])
     try:
         build(mesh_of(op), block.args[0], steps, dist_type(op.result))
@@ -204,7 +206,7 @@ def _has_type(op: DistOp, steps: Sequence[Step]) -> bool:
 
 
 def costs(wishes: Sequence[Wish], machine: Machine, elements: int) -> list[tuple[StepCost, ...]]:
-    """What each step of each program costs, by the algorithms that the library is set to."""
+    """Return the cost of each step of each program, by the library's configured algorithms."""
     module = module_of(wishes, machine, elements)
     with meshes_remembered():
         return [function_costs(function, machine) for function in functions_of(module)]
@@ -216,22 +218,31 @@ def function_costs(function: FuncOp, machine: Machine) -> tuple[StepCost, ...]:
 
 
 def on(collective: Collective, machine: Machine) -> Collective:
-    """A collective on a machine that differs in its figures only."""
+    """Return a collective on a machine of the same shape with other numbers."""
     return replace(collective, mesh=replace(collective.mesh, machine=machine))
 
 
 def ordered(case: Case, machine: Machine, matrix: Matrix, elements: int) -> list[Timed]:
-    """The programs of a placement, each with the seconds that are predicted: the flat all_reduce
-    first, then the others, best first."""
+    """Return the programs of a placement, each with its predicted seconds.
+
+    The flat all_reduce is first, then the others, best first.
+    """
     known = candidates(case, machine, matrix, elements)
-    times = [sum(step.time for step in each) for each in costs(known, machine, elements)]
+    times = [sum(step.time for step in steps) for steps in costs(known, machine, elements)]
     timed = list(zip(known, times, strict=True))
-    return [timed[0], *sorted(timed[1:], key=lambda one: (one[1], len(one[0].steps)))]
+    return [
+        timed[0],
+        *sorted(
+            timed[1:], key=lambda timed_program: (timed_program[1], len(timed_program[0].steps))
+        ),
+    ]
 
 
 def chosen(listed: Sequence[Timed], most: int) -> list[Timed]:
-    """What is measured of a placement: of more than ``most``, half are the best predicted ones and
-    half others, at random."""
+    """Return the programs of a placement to measure.
+
+    Of more than ``most``, half are the best predicted ones, and half are drawn from the others.
+    """
     whole, *others = listed
     if len(others) > most:
         rest = random.Random(str(whole)).sample(range(most // 2, len(others)), most - most // 2)

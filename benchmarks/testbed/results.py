@@ -1,4 +1,4 @@
-"""What was measured, read back, beside what is predicted for it now."""
+"""Measurements, read back from files, beside current predictions."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -20,8 +20,14 @@ from collir.synthesis.p2.matrices import Matrix
 
 @dataclass(frozen=True)
 class Measured:
-    """Runs of a program: seconds of the median run, how much longer the longest took than the
-    shortest, and the bytes on the links of every level."""
+    """Runs of a program.
+
+    Attributes:
+        seconds: Time of the median run.
+        spread: Time of the longest run over that of the shortest, minus 1.
+        sent: For every level, the bytes through its busiest port.
+        total: For every level, the bytes through all its ports.
+    """
 
     seconds: float
     spread: float
@@ -30,7 +36,7 @@ class Measured:
 
     @staticmethod
     def of(entry: dict[str, Any]) -> "Measured":
-        """Of a file."""
+        """Return the runs of an entry of a file."""
         runs = sorted(entry["seconds"])
         spread = runs[-1] / runs[0] - 1
         sent, total = tuple(entry["sent"]), tuple(entry["total"])
@@ -39,7 +45,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Placement:
-    """A placement of a case, its programs, and what the library's own all_reduce takes there."""
+    """A placement of a case with its programs and the library's own all_reduces."""
 
     case: Case
     matrix: Matrix
@@ -51,18 +57,18 @@ class Placement:
 
     @cached_property
     def predicted(self) -> list[float]:
-        """Seconds of every program."""
+        """Predicted seconds of every program."""
         return [sum(step.time for step in steps) for steps in self.costs]
 
     @cached_property
     def seconds(self) -> list[float]:
-        """Measured ones."""
-        return [one.seconds for one in self.measured]
+        """Measured seconds of every program."""
+        return [run.seconds for run in self.measured]
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A single collective: what the busiest port of every level should carry, and did."""
+    """A single collective with its predicted cost and its measurement."""
 
     single: singles.Single
     cost: StepCost
@@ -70,22 +76,22 @@ class Checked:
 
     @property
     def deviations(self) -> Iterator[tuple[int, float]]:
-        """For every level that should carry something: how much more it did, relative to it."""
-        each = zip(self.cost.port_bytes, self.measured.sent, strict=True)
-        for level, (should, did) in enumerate(each):
+        """The relative excess of the measured bytes, for every level that should carry bytes."""
+        byte_pairs = zip(self.cost.port_bytes, self.measured.sent, strict=True)
+        for level, (should, did) in enumerate(byte_pairs):
             if should:
                 yield level, did / should - 1
 
 
 @dataclass(frozen=True)
 class Machined:
-    """All that was measured on one machine.
+    """All measurements on one machine.
 
     Attributes:
-        given: as its file says; ``calibration`` has it fitted to ``checked``.
-        checked: single collectives, by the protocol that programs run with.
-        protocols: single collectives by each protocol.
-        about: date, versions and settings.
+        given: The machine of the file; ``calibration`` has it fitted to ``checked``.
+        checked: Single collectives, by the protocol that programs run with.
+        protocols: Single collectives by each protocol.
+        about: Date, versions and settings.
     """
 
     given: Machine
@@ -97,31 +103,35 @@ class Machined:
 
 
 def read(folder: Path, kinds: Collection[str] = tuple(singles.TYPES)) -> Machined | None:
-    """The results of a machine, calibrated with single collectives of some kinds; None if there
-    are none."""
+    """Return the results of a machine, calibrated with single collectives of some kinds.
+
+    The result is None if nothing was measured.
+    """
     path = folder / "singles.json"
     if not path.exists():
         return None
     about = json.loads(path.read_text(encoding="utf-8"))
     given = machine(about["machine"])
-    found = about.pop("collectives").items()
-    protocols = {name: _checked(entries, given) for name, entries in found}
+    collectives = about.pop("collectives").items()
+    protocols = {name: _checked(entries, given) for name, entries in collectives}
     checked = protocols[about["protocol"]]
     calibration = fitted(given, checked, kinds)
-    files = sorted(folder.glob("[0-9]*.json"))  # of cases, whose names begin with their axes
-    entries = [json.loads(one.read_text(encoding="utf-8")) for one in files]
-    placements = [one for entry in entries for one in _placements(entry, calibration.machine)]
+    files = sorted(folder.glob("[0-9]*.json"))  # names of cases begin with their axes
+    entries = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    placements = [
+        placement for entry in entries for placement in _placements(entry, calibration.machine)
+    ]
     return Machined(given, calibration, checked, protocols, tuple(placements), about)
 
 
 def fitted(
     given: Machine, checked: Sequence[Checked], kinds: Collection[str] = tuple(singles.TYPES)
 ) -> Calibration:
-    """The machine that explains the times of single collectives best, of some kinds."""
+    """Return the machine that best explains the times of single collectives of some kinds."""
     samples = [
-        Sample(one.cost.collective, one.measured.seconds, f"{one.single}")
-        for one in checked
-        if one.single.kind in kinds
+        Sample(entry.cost.collective, entry.measured.seconds, f"{entry.single}")
+        for entry in checked
+        if entry.single.kind in kinds
     ]
     return calibrate(given, samples)
 
@@ -131,27 +141,28 @@ def _checked(entries: Sequence[dict[str, Any]], given: Machine) -> tuple[Checked
         singles.Single(entry["kind"], tuple(entry["over"]), entry["elements"]) for entry in entries
     ]
     functions = functions_of(singles.module_of(listed, given, MACHINES))
-    found: list[Checked] = []
+    results: list[Checked] = []
     for single, entry, function in zip(listed, entries, functions, strict=True):
         [cost] = function_costs(function, given)
-        found.append(Checked(single, cost, Measured.of(entry)))
-    return tuple(found)
+        results.append(Checked(single, cost, Measured.of(entry)))
+    return tuple(results)
 
 
 def _placements(entry: dict[str, Any], given: Machine) -> Iterator[Placement]:
     case = Case(tuple(entry["case"]["axes"]), tuple(entry["case"]["reduced"]))
-    for one in entry["placements"]:
-        matrix: Matrix = tuple(map(tuple, one["matrix"]))
+    for placement in entry["placements"]:
+        matrix: Matrix = tuple(map(tuple, placement["matrix"]))
         programs = [
-            tuple((kind, tuple(axes)) for kind, axes in each["steps"]) for each in one["programs"]
+            tuple((kind, tuple(axes)) for kind, axes in program["steps"])
+            for program in placement["programs"]
         ]
         wishes = [Wish(case, matrix, steps) for steps in programs]
         yield Placement(
             case,
             matrix,
             tuple(programs),
-            tuple(map(Measured.of, one["programs"])),
-            Measured.of(one["flat"]["ring"]),
-            Measured.of(one["flat"]["default"]),
+            tuple(map(Measured.of, placement["programs"])),
+            Measured.of(placement["flat"]["ring"]),
+            Measured.of(placement["flat"]["default"]),
             tuple(costs(wishes, given, entry["elements"])),
         )

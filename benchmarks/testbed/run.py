@@ -1,8 +1,9 @@
-"""Measures programs on a real network of shaped links: ``make testbed``.
+"""Measure programs on a real network of shaped links: ``make testbed``.
 
 Every machine of ``machines/`` becomes a network of name spaces (``network.py``), in which MPICH
-runs many programs for every placement of every case (``programs.py``). What is measured goes to
-``results/``; a case that is there is not measured again. ``report.py`` writes the page.
+runs many programs for every placement of every case (``programs.py``). The measurements go to
+``results/``. A case with a file in ``results/`` is not measured again. ``report.py`` writes the
+page.
 """
 
 import argparse
@@ -43,31 +44,31 @@ from collir.tools.mpi_run import find
 
 RESULTS = Path(__file__).parent / "results"
 WEIGHTS = {"two_nodes": 2.5, "four_nodes": 5, "two_racks": 10, "uneven": 4}
-"""Machine -> its part of the time, of those that are still to come."""
+"""Machine -> its weight; the remaining time is divided by the weights of remaining machines."""
 ELEMENTS = 65536
 """Numbers of 4 bytes on every rank."""
 MOST = (60, 52, 44, 36, 32, 28, 24, 20, 16, 12, 8)
-"""How many programs of a placement are measured: the first that there is time for."""
+"""Numbers of programs to measure per placement; the first number with enough time is used."""
 SINGLE_RUNS = 7
-"""Of collectives in several sizes, which are short."""
+"""Number of runs of collectives in several sizes, which are short."""
 PR_SET_PDEATHSIG = 1
-"""Of prctl(2)."""
+"""Constant of prctl(2)."""
 OVERHEAD = 0.01
-"""Seconds of a run beside the program's own."""
+"""Seconds of a run besides the program itself."""
 
 
 def runs_of(seconds: float) -> int:
-    """How often a program is run that is predicted to take so long: the shorter the oftener."""
+    """Return the number of runs of a program with these predicted seconds."""
     return 5 if seconds < 0.1 else 3 if seconds < 0.3 else 2
 
 
 def needed(timed: Sequence[Timed]) -> float:
-    """Seconds of all runs of programs."""
-    return sum((1 + runs_of(one)) * (one * 1.05 + OVERHEAD) for _, one in timed)
+    """Return the seconds of all runs of programs."""
+    return sum((1 + runs_of(seconds)) * (seconds * 1.05 + OVERHEAD) for _, seconds in timed)
 
 
 class Bench:
-    """One machine, as a network."""
+    """The measurements of one machine, as a network."""
 
     def __init__(self, name: str, results: Path, until: float) -> None:
         self.machine = machine(name)
@@ -78,16 +79,16 @@ class Bench:
         network.build(self.machine)
 
     def log(self, text: str) -> None:
-        """A line of progress."""
+        """Print a line of progress."""
         print(f"{time.strftime('%H:%M:%S')} {self.machine.name}: {text}", flush=True)
 
     def measure(self) -> None:
-        """All that is not there yet, as far as there is time."""
+        """Measure everything that is not in ``results`` yet, as far as time allows."""
         path = self.folder / "singles.json"
         if not path.exists():
             self._singles()
         self.protocol = json.loads(path.read_text(encoding="utf-8"))["protocol"]
-        cases = [one for one in CASES[self.machine.devices] if not self._path(one).exists()]
+        cases = [case for case in CASES[self.machine.devices] if not self._path(case).exists()]
         listed = {
             case: [
                 ordered(case, self.machine, matrix, ELEMENTS)
@@ -99,9 +100,9 @@ class Bench:
             left = self.until - time.time()
             for most in MOST:
                 total = sum(
-                    needed(chosen(one, most)) + 3 * needed(one[:1])
-                    for other in cases[number:]
-                    for one in listed[other]
+                    needed(chosen(timed, most)) + 3 * needed(timed[:1])
+                    for open_case in cases[number:]
+                    for timed in listed[open_case]
                 )
                 if total < left:
                     break
@@ -109,52 +110,55 @@ class Bench:
                 self.log(f"no time for {len(cases) - number} cases")
                 return
             self.log(f"{case.text}: {total:.0f} s for what is left, {most} programs a placement")
-            self._case(case, [chosen(one, most) for one in listed[case]])
+            self._case(case, [chosen(timed, most) for timed in listed[case]])
 
     def _path(self, case: Case) -> Path:
         return self.folder / f"{case.name}.json"
 
     def _singles(self) -> None:
-        """Single collectives by both protocols; programs then run by the faster one."""
+        """Measure single collectives by both protocols; programs then use the faster protocol."""
         listed = singles.singles(self.machine, ELEMENTS)
-        found = {name: self._each(listed, name) for name in PROTOCOLS}
+        measured = {name: self._each(listed, name) for name in PROTOCOLS}
         totals = {
-            name: sum(median(one["seconds"]) for one in each if one["elements"] == ELEMENTS)
-            for name, each in found.items()
+            name: sum(
+                median(entry["seconds"]) for entry in entries if entry["elements"] == ELEMENTS
+            )
+            for name, entries in measured.items()
         }
         protocol = min(PROTOCOLS, key=totals.__getitem__)
         self.log(
-            f"{protocol}: " + ", ".join(f"{name} {each:.3f} s" for name, each in totals.items())
+            f"{protocol}: " + ", ".join(f"{name} {total:.3f} s" for name, total in totals.items())
         )
-        self._write(self.folder / "singles.json", {"protocol": protocol, "collectives": found})
+        self._write(self.folder / "singles.json", {"protocol": protocol, "collectives": measured})
 
     def _each(self, listed: Sequence[singles.Single], setting: str) -> list[dict[str, Any]]:
         module = singles.module_of(listed, self.machine, MACHINES)
-        runs = [SINGLE_RUNS if one.kind == singles.SIZED else 2 for one in listed]
+        runs = [SINGLE_RUNS if single.kind == singles.SIZED else 2 for single in listed]
         code = timer.emit(module, ELEMENTS, runs, alike=False)
         measured = self._run(code, len(listed), setting, 300)
         return [
-            {"kind": one.kind, "over": one.levels, "elements": one.elements} | _figures(found)
-            for one, found in zip(listed, measured, strict=True)
+            {"kind": single.kind, "over": single.levels, "elements": single.elements}
+            | _figures(measurement)
+            for single, measurement in zip(listed, measured, strict=True)
         ]
 
     def _case(self, case: Case, timed: Sequence[Sequence[Timed]]) -> None:
-        every = [one for listed in timed for one in listed]
+        every = [program for listed in timed for program in listed]
         measured = self._wishes(every, self.protocol)
         matrices = [listed[0][0].matrix for listed in timed]
         whole = [(flat(case, self.machine, matrix), 0.1) for matrix in matrices]
         others = {name: self._wishes(whole, name) for name in ("ring", "default")}
-        found: list[dict[str, Any]] = []
+        placements: list[dict[str, Any]] = []
         for number, (matrix, listed) in enumerate(zip(matrices, timed, strict=True)):
             own = [measured.pop(0) for _ in listed]
-            each = [
-                {"steps": wish.steps} | _figures(one)
-                for (wish, _), one in zip(listed, own, strict=True)
+            programs = [
+                {"steps": wish.steps} | _figures(run)
+                for (wish, _), run in zip(listed, own, strict=True)
             ]
-            library = {name: _figures(one[number]) for name, one in others.items()}
-            found.append({"matrix": matrix, "programs": each, "flat": library})
+            library = {name: _figures(runs[number]) for name, runs in others.items()}
+            placements.append({"matrix": matrix, "programs": programs, "flat": library})
         case_entry = {"axes": case.axes, "reduced": case.reduced}
-        self._write(self._path(case), {"case": case_entry, "placements": found})
+        self._write(self._path(case), {"case": case_entry, "placements": placements})
 
     def _wishes(self, timed: Sequence[Timed], setting: str) -> list[launch.Measured]:
         wishes: list[Wish] = [wish for wish, _ in timed]
@@ -187,13 +191,13 @@ class Bench:
         self.log(f"wrote {path.name}")
 
 
-def _figures(one: launch.Measured) -> dict[str, Any]:
-    seconds = [round(second, 6) for second in one.seconds]
-    return {"seconds": seconds, "sent": one.sent, "total": one.total}
+def _figures(measurement: launch.Measured) -> dict[str, Any]:
+    seconds = [round(second, 6) for second in measurement.seconds]
+    return {"seconds": seconds, "sent": measurement.sent, "total": measurement.total}
 
 
 def compact(entry: dict[str, Any]) -> str:
-    """JSON with a program in a line."""
+    """Return JSON text with one program per line."""
     text = json.dumps(entry, separators=(",", ":"))
     for start in ('{"steps"', '{"kind"', '{"matrix"', '"placements"'):
         text = text.replace(start, "\n" + start)
@@ -201,7 +205,7 @@ def compact(entry: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Measures; the exit status."""
+    """Measure all machines, and return the exit status."""
     parser = argparse.ArgumentParser(description="Measures programs on a network of shaped links.")
     parser.add_argument("--minutes", type=float, default=35, help="default: %(default)s")
     parser.add_argument(
@@ -220,7 +224,7 @@ def main() -> int:
     if (load := os.getloadavg()[0]) > 0.5:
         print(f"the load is {load:.1f}: what else runs here makes links slower", file=sys.stderr)
     for number, name in enumerate(options.machines):
-        weights = [WEIGHTS[other] for other in options.machines[number:]]
+        weights = [WEIGHTS[remaining] for remaining in options.machines[number:]]
         share = (until - time.time()) / 60 * weights[0] / sum(weights)
         command = [sys.executable, __file__, "--inside", "--machines", name]
         command += ["--minutes", f"{share:.3f}", "--results", str(options.results)]
@@ -232,7 +236,7 @@ def main() -> int:
 
 
 def _die_with_parent() -> None:
-    """Nothing is left behind when this process is killed: Linux then kills the other one."""
+    """Make Linux kill this child process when its parent is killed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -1,8 +1,8 @@
-"""The network of a machine as links of a tree, and the commands that make and shape it.
+"""The network of a machine as links of a tree, and the commands that shape the links.
 
-Every child of every level hangs on its parent's bridge by one pair of virtual interfaces. Both ends
-are shaped, each in the direction in which it sends, to the bandwidth of the child's port. Nothing
-here runs a command.
+A pair of virtual interfaces connects every child of every level to its parent's bridge. Both ends
+are shaped to the bandwidth of the child's port, each in the direction in which it sends. This
+module runs no command.
 """
 
 from collections.abc import Iterator
@@ -15,16 +15,19 @@ from collir.machine import Machine
 MTU = 9000
 """Bytes of an IP packet."""
 FRAME = MTU + 14
-"""Bytes of such a packet on a link, as they are shaped and counted."""
+"""Bytes of such a packet on a link, for shaping and counting."""
 QUEUE = 16 * 2**20
-"""Bytes that a link may hold back: more than a program has under way, so nothing is lost."""
+"""Bytes in the queue of a link: more than a program has under way, so nothing is lost."""
 SEGMENT = MTU - 40 - 12
-"""Bytes of data in such a packet: without the headers of IP and TCP, and TCP's time stamps."""
+"""Bytes of data in such a packet, without the headers of IP and TCP and TCP's time stamps."""
 LATE = 500e-6
-"""Seconds that a link makes up for when it was woken up late. With less it is slower than it should
-be, with more a link that was idle is faster: by a burst, and the packet that it begins with."""
+"""Seconds of delay that a link makes up for when it is woken up late.
+
+A smaller value makes links slower than configured. A larger value makes a link faster after it was
+idle, by a burst and the packet that begins the burst.
+"""
 ACKNOWLEDGEMENTS = (40, 52, 64, 72, 80)
-"""Lengths of packets of TCP without data, with 0 to 4 words of options; they pass unshaped."""
+"""Lengths of TCP packets without data, with 0 to 4 words of options; they pass unshaped."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,11 @@ class Link:
     """The port of one child.
 
     Attributes:
-        level: 0 is outermost.
-        child: counted over all parents.
-        parent: counted over the bridges of the level outside.
-        rate: bytes per second, in each direction.
-        is_rank: whether the child is a rank, not a bridge.
+        level: Number of the level; 0 is outermost.
+        child: Number of the child, counted over all parents.
+        parent: Number of the parent, counted over the bridges of the next outer level.
+        rate: Bytes per second, in each direction.
+        is_rank: True if the child is a rank, False if it is a bridge.
     """
 
     level: int
@@ -47,12 +50,12 @@ class Link:
 
     @property
     def outside(self) -> str:
-        """The end in the parent's bridge: it sends to the child, and counts what it receives."""
+        """The end at the parent's bridge; it sends to the child, and counts the received bytes."""
         return f"out{self.level}-{self.child}"
 
     @property
     def inside(self) -> str:
-        """The end at the child: in its bridge, or in the name space of the rank."""
+        """The end at the child: at its bridge, or in the name space of the rank."""
         return "eth0" if self.is_rank else f"in{self.level}-{self.child}"
 
     @property
@@ -62,33 +65,33 @@ class Link:
 
 
 def bridge(level: int, parent: int) -> str:
-    """The bridge that joins the children of one parent."""
+    """Return the name of the bridge that joins the children of one parent."""
     return f"br{level}-{parent}"
 
 
 def links(machine: Machine) -> list[Link]:
-    """All links, outermost level first."""
-    found: list[Link] = []
+    """Return all links, outermost level first."""
+    all_links: list[Link] = []
     counts = list(accumulate((level.size for level in machine.levels), mul))
     for number, (level, count) in enumerate(zip(machine.levels, counts, strict=True)):
         last = number == len(counts) - 1
         rates = level.ports or (level.port,) * level.size
         for child in range(count):
             parent, place = divmod(child, level.size)
-            found.append(Link(number, child, parent, rates[place], last))
-    return found
+            all_links.append(Link(number, child, parent, rates[place], last))
+    return all_links
 
 
 def bridges(machine: Machine) -> list[str]:
-    """All bridges, the root first."""
+    """Return all bridges, the root first."""
     return list(dict.fromkeys(link.bridge for link in links(machine)))
 
 
 def shaped(device: str, rate: float) -> Iterator[str]:
-    """The commands of ``tc`` that shape what an interface sends to ``rate`` bytes per second.
+    """Yield the commands of ``tc`` that limit what an interface sends to ``rate`` bytes per second.
 
-    Packets that only acknowledge are let through at once: behind data they would slow down the
-    other direction.
+    Packets that only acknowledge pass at once. Behind data they would slow down the other
+    direction.
     """
     burst = round(max(rate * LATE, 1000))
     yield f"qdisc add dev {device} root handle 1: htb default 10"

@@ -1,5 +1,8 @@
-"""Single collectives on one placement: what the machine is calibrated with, and what the bytes on
-the links are compared on. Their times are reported nowhere."""
+"""Single collectives on one placement.
+
+The machine is calibrated with their times, and the bytes on the links are compared with the model.
+The page does not report their times.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,17 +23,17 @@ TYPES = {
     "scatter": ("root", "sharded"),
     "gather": ("sharded", "root"),
 }
-"""What each takes and gives."""
+"""Layouts of the operand and the result of each collective."""
 
 SIZED = "reduce_scatter"
-"""The collective that is measured in several sizes; the others at full size."""
+"""The collective that is measured in several sizes; the others have full size."""
 PARTS = (1, 2, 4, 8)
-"""Of the buffer."""
+"""Divisors of the full buffer, for the sizes of ``SIZED``."""
 
 
 @dataclass(frozen=True)
 class Single:
-    """A collective over levels of the machine, on so many numbers of 4 bytes (of a full buffer)."""
+    """A collective over levels of the machine, on a full buffer of ``elements`` 4-byte numbers."""
 
     kind: str
     levels: tuple[str, ...]
@@ -38,9 +41,13 @@ class Single:
 
 
 def singles(machine: Machine, elements: int) -> list[Single]:
-    """One in several sizes, and the others; over all sets of levels."""
+    """Return all collectives over all sets of levels, one of them in several sizes."""
     names = [level.name for level in machine.levels]
-    over = [each for count in range(1, len(names) + 1) for each in combinations(names, count)]
+    over = [
+        combination
+        for count in range(1, len(names) + 1)
+        for combination in combinations(names, count)
+    ]
     return [
         Single(kind, levels, elements // part)
         for kind in TYPES
@@ -50,7 +57,7 @@ def singles(machine: Machine, elements: int) -> list[Single]:
 
 
 def module_of(listed: Sequence[Single], machine: Machine, folder: Path) -> ModuleOp:
-    """A module with a function for each, on one mesh."""
+    """Return a module with a function for each collective, on one mesh."""
     levels = machine.levels
     factors = " * ".join(f"{level.name}:{level.size}" for level in levels)
     lines = [

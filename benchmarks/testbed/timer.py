@@ -1,5 +1,8 @@
-"""The main of a measurement: every function in turns, the seconds of its slowest rank, and once
-what went over each link."""
+"""The main of a measurement.
+
+It runs every function in turns, and reports the seconds of the slowest rank of each run. For the
+first run it also reports the bytes on each link.
+"""
 
 from collections.abc import Sequence
 
@@ -14,7 +17,7 @@ INCLUDES = ("mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h", "limits.h")
 _MAIN = """\
 static FILE *out;
 
-/* What all interfaces of the launcher's network have received and sent, a line each. */
+/* Print the bytes that each interface of the launcher's network has received and sent. */
 static void links(int function, char when)
 {
   char line[1024], name[64];
@@ -77,13 +80,15 @@ FREE
 
 
 def emit(module: ModuleOp, elements: int, runs: Sequence[int], alike: bool = True) -> str:
-    """The C of a module and a main that measures its functions, which all have one argument and
-    one result of at most ``elements`` numbers of 4 bytes on every rank.
+    """Return the C of a module with a main that measures its functions.
+
+    Every function has one argument and one result of at most ``elements`` numbers of 4 bytes on
+    every rank.
 
     Args:
-        runs: how often each function is run, after once to warm up.
-        alike: whether functions on one mesh compute the same: the first of each then says what is
-            right for the others.
+        runs: Number of runs of each function, after one run to warm up.
+        alike: True if functions on one mesh compute the same. The results of the first function of
+            a mesh are then compared with those of the others.
     """
     functions = functions_of(module)
     meshes = [mesh_of(function).name for function in functions]

@@ -1,9 +1,9 @@
-"""Writes the programs in this folder from the published shapes of the models:
+"""Write the programs in this folder from the published shapes of the models:
 
     python examples/models/generate.py [FOLDER]
 
-What a device computes is a `compute` step with its floating-point operations; what it computes them
-for, a gradient or an activation, is an argument of the function, as nothing else is known of it.
+The computation of a device is a `compute` step with its floating-point operations. Its result, a
+gradient or an activation, is an argument of the function, as nothing else is known of it.
 A matrix product of m x k by k x n takes 2 m k n operations, and its backward pass twice as many:
 one product for each of its two operands.
 """
@@ -20,7 +20,7 @@ WIDTH = 100
 
 @dataclass(frozen=True)
 class Tensor:
-    """A parameter: its name, its global shape, and what it takes to get its gradient (FLOP)."""
+    """A parameter: its name, its global shape, and the FLOP to compute its gradient."""
 
     name: str
     shape: tuple[int, ...]
@@ -28,7 +28,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
-        """The number of its elements."""
+        """Number of elements."""
         found = 1
         for one in self.shape:
             found *= one
@@ -36,13 +36,13 @@ class Tensor:
 
 
 def sharded(shape: Sequence[int], dim: int | None = None, axis: str = "data") -> str:
-    """A shape as it is written in a type, with one dimension over an axis."""
+    """Return a shape as it is written in a type, with one dimension over an axis."""
     each = (f"{size}@{axis}" if place == dim else str(size) for place, size in enumerate(shape))
     return f"[{', '.join(each)}]"
 
 
 def listed(start: str, items: Sequence[str], end: str, indent: str) -> list[str]:
-    """Items behind each other, in as few lines as they need."""
+    """Return a list of items, in as few lines as possible."""
     # Wrap at the commas between items only, not at those inside of brackets.
     text = start + ", ".join(one.replace(" ", "\0") for one in items) + end.replace(" ", "\0")
     lines = wrap(
@@ -57,7 +57,7 @@ def function(
     body: Sequence[str],
     results: Sequence[tuple[str, str]],
 ) -> list[str]:
-    """The lines of a function; arguments and results are names and types."""
+    """Return the lines of a function; arguments and results are names and types."""
     head = [f"%{one}: {kind}" for one, kind in arguments]
     types = [kind for _, kind in results]
     given = f"({', '.join(types)})" if len(types) > 1 else types[0]
@@ -76,7 +76,7 @@ def function(
 
 
 def filled(text: str) -> list[str]:
-    """The lines of a text anew; what ends at an empty line, or before a `-` or `:`, stays apart."""
+    """Return the lines of a refilled text; paragraphs end at an empty line, a `-` or a `:`."""
     parts: list[str] = []
     for line in text.strip("\n").split("\n"):
         if line and parts and parts[-1] and not re.match(r"- |\w+: ", line):
@@ -93,7 +93,7 @@ def filled(text: str) -> list[str]:
 
 
 def program(comment: str, machine: str, mesh: str, *functions: list[str]) -> str:
-    """The text of a file: a comment of what it is, the machine, the mesh, and functions."""
+    """Return the text of a file: a comment, the machine, the mesh, and functions."""
     lines = [f"// {line}".rstrip() for line in filled(comment)]
     lines += ["", f"machine @cluster = {machine}", "", f"mesh @m on @cluster {{ {mesh} }}"]
     for one in functions:
@@ -105,7 +105,7 @@ def program(comment: str, machine: str, mesh: str, *functions: list[str]) -> str
 
 
 def gradients(name: str, tensors: Sequence[Tensor], dtype: str) -> list[str]:
-    """A backward pass: gradients in their order, each averaged once it has been computed."""
+    """Return a backward pass; each gradient is averaged once it has been computed."""
     body: list[str] = []
     before = ""
     for one in tensors:
@@ -126,7 +126,7 @@ def gradients(name: str, tensors: Sequence[Tensor], dtype: str) -> list[str]:
 def convolution(
     name: str, into: int, out: int, kernel: int, side: int, images: int, first: bool = False
 ) -> Iterator[Tensor]:
-    """A convolution to ``side`` x ``side`` pixels and its normalisation, forwards."""
+    """Return the parameters of a convolution to ``side`` x ``side`` pixels and a normalisation."""
     pixels = side * side * images
     # The first layer of all needs no gradient of its input.
     flops = (1 if first else 2) * 2 * kernel * kernel * into * out * pixels
@@ -138,7 +138,7 @@ def convolution(
 
 
 def resnet50_tensors(images: int) -> list[Tensor]:
-    """The parameters of ResNet-50, forwards, with strides where torchvision has them."""
+    """Return the parameters of ResNet-50, in forward order, with the strides of torchvision."""
     found = list(convolution("conv1", 3, 64, 7, 112, images, first=True))
     into, before = 64, 56
     for stage, (blocks, width, side) in enumerate(
@@ -158,7 +158,7 @@ def resnet50_tensors(images: int) -> list[Tensor]:
 
 
 def resnet50() -> str:
-    """Data parallel training of ResNet-50."""
+    """Return data parallel training of ResNet-50."""
     images = 32
     tensors = resnet50_tensors(images)[::-1]
     assert len(tensors) == 161
@@ -169,9 +169,9 @@ The gradients of ResNet-50, averaged over data parallel replicas: its 161 parame
 numbers, in the order in which a backward pass computes them.
 
 Shapes: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition" (2015),
-table 1, and biases as torchvision has them; strides are in the 3 x 3 convolutions, as there.
-Operations: of the backward pass of each layer for {images} images of 224 x 224 on a device, twice
-those of the forward pass, at the peak rate of the device.""",
+table 1, and biases and strides as in torchvision (the strides are in the 3 x 3 convolutions).
+Operations: those of the backward pass of each layer for {images} images of 224 x 224 on a device,
+twice those of the forward pass, at the peak rate of the device.""",
         "@gcp_a2(nodes = 4)",
         "data = node:4 * gpu:16",
         gradients("backward", tensors, "f32"),
@@ -183,7 +183,7 @@ those of the forward pass, at the peak rate of the device.""",
 
 @dataclass(frozen=True)
 class GPT2:
-    """A GPT-2: layers, width, and the tokens that a device has of a batch."""
+    """A GPT-2: its layers, its width, and the tokens of a batch on each device."""
 
     layers: int
     width: int
@@ -192,9 +192,9 @@ class GPT2:
     context: int = 1024
 
     def layer(self, number: int) -> list[Tensor]:
-        """The parameters of a layer, in the order of the backward pass."""
+        """Return the parameters of a layer, in the order of the backward pass."""
         d, tokens = self.width, self.tokens
-        attention = 2 * 2 * 2 * self.context * d * tokens  # its two products, twice
+        attention = 2 * 2 * 2 * self.context * d * tokens  # two products, each with two gradients
         name = f"h{number}"
         return [
             Tensor(f"{name}_down", (4 * d, d), 2 * 2 * 4 * d * d * tokens),
@@ -207,7 +207,7 @@ class GPT2:
 
     @property
     def head(self) -> int:
-        """Operations of the backward pass of the output, whose matrix is that of the input."""
+        """Operations of the backward pass of the output, which shares its matrix with the input."""
         return 2 * 2 * self.vocabulary * self.width * self.tokens
 
     @property
@@ -217,19 +217,18 @@ class GPT2:
         found = [Tensor("ln", (2 * d,), self.head)]
         for number in reversed(range(self.layers)):
             found += self.layer(number)
-        # The input and the output share wte: its gradient is there last.
+        # The input and the output share wte, so its gradient is the last one.
         return [*found, Tensor("wpe", (self.context, d)), Tensor("wte", (self.vocabulary, d))]
 
 
 GPT2_SOURCE = """\
 Shapes: A. Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), and the
-published weights; biases and normalisations of a layer are one vector here, in their order one
-behind the other. The output layer shares the matrix of the embedding, so that its gradient is there
-at the end."""
+published weights. Biases and normalisations of a layer are concatenated into one vector. The output
+layer shares the matrix of the embedding, so its gradient is complete only at the end."""
 
 
 def gpt2_xl() -> str:
-    """Data parallel training of GPT-2 XL."""
+    """Return data parallel training of GPT-2 XL."""
     model = GPT2(48, 1600, 4 * 1024)
     assert sum(one.size for one in model.tensors) == 1_557_611_200
     return program(
@@ -238,8 +237,8 @@ The gradients of GPT-2 XL, averaged over data parallel replicas: 48 layers, 1,55
 bf16, in the order in which a backward pass computes them.
 
 {GPT2_SOURCE}
-Operations: of the backward pass of each matrix for 4 sequences of 1024 tokens on a device, at the
-peak rate of the device.""",
+Operations: those of the backward pass of each matrix for 4 sequences of 1024 tokens on a device, at
+the peak rate of the device.""",
         "@dgx_a100(nodes = 4)",
         "data = node:4 * gpu:8",
         gradients("backward", model.tensors, "bf16"),
@@ -260,28 +259,28 @@ Parameter Models" (2020). The model is GPT-2 small, 12 layers, 124,439,808 numbe
     + """
 Operations: for 8 sequences of 1024 tokens on a device and microbatch, at the peak rate of the
 device. A step of gradient descent stands for the optimizer.
-Memory: a report says more than it would be, as gradients are arguments here, and arguments are
-there all the time."""
+Memory: reports overstate it, because gradients are arguments here, and arguments occupy memory all
+the time."""
 )
 
 
 def split_dim(tensor: Tensor) -> int:
-    """The dimension that a parameter is sharded on: nothing divides 50257 rows."""
+    """Return the dimension that a parameter is sharded on; 50257 rows do not divide."""
     return 1 if tensor.name == "wte" else 0
 
 
 def shard_of(tensor: Tensor) -> str:
-    """The type of a device's shard."""
+    """Return the type of a device's shard."""
     return f"bf16{sharded(tensor.shape, split_dim(tensor))}"
 
 
 def partial_of(tensor: Tensor) -> str:
-    """The type of a device's own gradient."""
+    """Return the type of a device's own gradient."""
     return f"bf16{sharded(tensor.shape)} partial(avg: data)"
 
 
 def updated(tensor: Tensor, gradient: str) -> list[str]:
-    """The optimizer on a device's shard: its part of the weights, and of the gradient."""
+    """Return the optimizer step on a device's shard of the weights and the gradient."""
     name = tensor.name
     return [
         f"%{name}_step = scale %{gradient} by -0.0009765625",
@@ -290,7 +289,7 @@ def updated(tensor: Tensor, gradient: str) -> list[str]:
 
 
 def step_of_two(tensors: Sequence[Tensor], body: Sequence[str]) -> str:
-    """A step on the gradients of two microbatches, a and b, and on shards of the weights."""
+    """Return a step on the gradients of two microbatches, a and b, and on shards of weights."""
     return function(
         "step",
         [
@@ -308,7 +307,7 @@ def step_of_two(tensors: Sequence[Tensor], body: Sequence[str]) -> str:
 
 
 def zero1() -> str:
-    """ZeRO-1: sharded optimizer states."""
+    """Return ZeRO-1: sharded optimizer states."""
     tensors = ZERO.tensors
     body: list[str] = []
     before = ""
@@ -327,8 +326,8 @@ def zero1() -> str:
     return program(
         f"""
 ZeRO, stage 1: optimizer states are sharded. Each device adds up the gradients of two microbatches
-(a, whose pass is over, and b); the sums are reduced to shards, each device updates its shard of the
-weights, and all gather the new weights.
+(a, whose pass has ended, and b). The sums are reduced to shards, each device updates its shard of
+the weights, and all devices gather the new weights.
 
 {ZERO_SOURCE}""",
         ZERO_MACHINE,
@@ -338,7 +337,7 @@ weights, and all gather the new weights.
 
 
 def zero2() -> str:
-    """ZeRO-2: sharded gradients too."""
+    """Return ZeRO-2: sharded gradients too."""
     tensors = ZERO.tensors
     body: list[str] = []
     before = ""
@@ -357,9 +356,9 @@ def zero2() -> str:
     step = step_of_two(tensors, body)
     return program(
         f"""
-ZeRO, stage 2: gradients are sharded too. Those of each of two microbatches (a and b) are reduced to
-shards at once, so that no device keeps a whole gradient; then each device updates its shard of the
-weights, and all gather the new weights.
+ZeRO, stage 2: gradients are sharded too. The gradients of each of two microbatches (a and b) are
+reduced to shards at once, so that no device keeps a complete gradient. Then each device updates its
+shard of the weights, and all devices gather the new weights.
 
 {ZERO_SOURCE}""",
         ZERO_MACHINE,
@@ -369,7 +368,7 @@ weights, and all gather the new weights.
 
 
 def zero3() -> str:
-    """ZeRO-3: sharded parameters too."""
+    """Return ZeRO-3: sharded parameters too."""
     tensors = ZERO.tensors
     by_name = {one.name: one for one in tensors}
     layers = [ZERO.layer(number) for number in range(ZERO.layers)]
@@ -390,7 +389,7 @@ def zero3() -> str:
     before = "%loss"
     for one in tensors:
         name = one.name
-        if name.startswith("h"):  # the others are still there
+        if name.startswith("h"):  # the other parameters are still gathered
             body.append(gather(one, "b"))
         weight = f"%{name}_b" if name.startswith("h") else f"%{name}_f"
         body += [
@@ -415,9 +414,10 @@ def zero3() -> str:
     )
     return program(
         f"""
-ZeRO, stage 3: parameters are sharded too. Each layer's are gathered before its forward pass, and
-again before its backward pass, so that no device keeps them; gradients are reduced to shards, and
-each device updates its own. (Fully sharded data parallelism does the same.)
+ZeRO, stage 3: parameters are sharded too. The parameters of each layer are gathered before its
+forward pass, and again before its backward pass, so that no device keeps them. Gradients are
+reduced to shards, and each device updates its own shard. (Fully sharded data parallelism does the
+same.)
 
 {ZERO_SOURCE}""",
         ZERO_MACHINE,
@@ -430,7 +430,7 @@ each device updates its own. (Fully sharded data parallelism does the same.)
 
 
 def moe() -> str:
-    """A block of a mixture of 8 experts."""
+    """Return a block of a mixture of 8 experts."""
     width, hidden, experts, tokens, keys = 4096, 14336, 8, 4096, 1024
     devices, capacity = 64, 2 * tokens // experts
     expert_flops = 3 * 2 * width * hidden * experts * capacity
@@ -442,7 +442,7 @@ def moe() -> str:
         "forward",
         [("x", hidden_state), ("routed", at_home)],
         [
-            "// Attention, and the router: each device sorts its tokens by their expert.",
+            "// Attention, and the router: each device sorts its tokens by expert.",
             f"%y = compute %x flops {projections + attention}",
             "%tokens = compute %routed, %y flops 0",
             "%sent = all_to_all %tokens over expert dim 0 to 1",
@@ -468,7 +468,7 @@ def moe() -> str:
     body = [
         "%tokens = compute %routed, %d_out flops 0",
         "%sent = all_to_all %tokens over expert dim 0 to 1",
-        "// The gradient of the experts' input goes back; those of their weights stay.",
+        "// The gradient of the experts' input is sent back; the gradients of their weights stay.",
         f"%done = compute %sent flops {expert_flops}",
         "%back = all_to_all %done over expert dim 1 to 0",
     ]
@@ -498,14 +498,14 @@ def moe() -> str:
     )
     return program(
         f"""
-A block with a mixture of 8 experts, of which each token goes to 2: the experts live on 8 devices of
-two nodes, and there are 8 copies of them. Tokens travel to their experts and back, in the forward
-and in the backward pass; gradients of experts are summed over their copies, those of the rest over
-all devices.
+A block with a mixture of 8 experts. Each token goes to 2 of them. The experts are on 8 devices of
+two nodes, and there are 8 copies of them. Tokens are sent to their experts and back, in the forward
+and in the backward pass. Gradients of experts are summed over their copies, all other gradients
+over all devices.
 
 Sizes: Mixtral 8x7B (A. Jiang et al., "Mixtral of Experts", 2024, table 1): width {width}, hidden
 {hidden}, 8 key-value heads of 128. Each device has a sequence of {tokens} tokens, and sends up to
-{capacity} of its {2 * tokens} copies of tokens to each expert: what a load that is even needs.
+{capacity} of its {2 * tokens} copies of tokens to each expert, which is enough for an even load.
 Operations: at the peak rate of the device; dispatching and adding up are not counted.""",
         "@gcp_a2(nodes = 4)",
         "data = node:2 * gpu:4, expert = node:2 * gpu:4",
@@ -518,14 +518,14 @@ Operations: at the peak rate of the device; dispatching and adding up are not co
 
 
 def megatron() -> str:
-    """A layer of a transformer in tensor parallelism, and in sequence parallelism."""
+    """Return a layer of a transformer in tensor and in sequence parallelism."""
     width, tokens, copies, shards = 12288, 2048, 4, 8
     whole, cut = (
         f"bf16[{copies * tokens}@data, {width}]",
         (f"bf16[{copies * tokens}@(data, model), {width}]"),
     )
     part = f"{whole} partial(sum: model)"
-    # Of one device: its columns of the matrices, its heads.
+    # Operations of one device, for its columns of the matrices and its heads.
     square = 2 * width * width * tokens // shards
     scores = 2 * 2 * tokens * width * tokens // shards
     attention, mlp = 4 * square + scores, 8 * square
@@ -594,7 +594,7 @@ def megatron() -> str:
         [("d_z", cut), ("x", cut), ("y", cut), ("d_mlp", part), ("d_attention", part), *gradients],
         [
             "%d_z_all = all_gather %d_z over model dim 0",
-            "// The input is kept in shards, and gathered again for the gradients of the weights.",
+            "// The input is kept sharded, and gathered again for the gradients of the weights.",
             "%y_all = all_gather %y over model dim 0",
             f"%b = compute %d_mlp, %d_z_all flops {mlp}",
             "%b_sum = reduce_scatter %b over model dim 0",
@@ -615,10 +615,10 @@ A layer of a transformer whose matrices are split over the {shards} GPUs of a no
 copies of it.
 
 - tensor_forward, tensor_backward: M. Shoeybi et al., "Megatron-LM" (2019), figure 3: g is the
-  all_reduce behind a pair of matrices in the forward pass, f the one in the backward pass.
+  all_reduce after a pair of matrices in the forward pass, f is the all_reduce in the backward pass.
 - sequence_forward, sequence_backward: V. Korthikanti et al., "Reducing Activation Recomputation in
-  Large Transformer Models" (2022), figure 5: what is between the pairs is sharded too, so g is a
-  reduce_scatter, and its counterpart in the backward pass an all_gather.
+  Large Transformer Models" (2022), figure 5: activations between the pairs are sharded too, so g is
+  a reduce_scatter, and its counterpart in the backward pass is an all_gather.
 
 Sizes: GPT-3 175B (T. Brown et al., "Language Models are Few-Shot Learners", 2020, table 2.1): width
 {width}, a sequence of {tokens} tokens on each copy. Biases and normalisations are left out.
@@ -644,7 +644,7 @@ FILES = {
 
 
 def main() -> None:
-    """Writes all files."""
+    """Write all files."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
     for name, write in FILES.items():
         (folder / f"{name}.coll").write_text(write(), encoding="utf-8")
