@@ -1,4 +1,4 @@
-"""Numbers in a text, or an error that says where there is none."""
+"""Parsers of numbers that report errors at a place in the text."""
 
 import math
 import re
@@ -10,11 +10,11 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 _REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-def whole(text: str, what: str, place: Place, least: int = 1, most: int = MAX_DEVICES) -> int:
-    """An integer between bounds.
+def integer(text: str, what: str, place: Place, least: int = 1, most: int = MAX_DEVICES) -> int:
+    """Return the integer of a text, between bounds.
 
     Raises:
-        ReadError: it is none.
+        ReadError: the text is none.
     """
     if not _WHOLE.fullmatch(text):
         raise ReadError(f"{what} must be an integer, not '{shown(text)}'", place)
@@ -25,10 +25,10 @@ def whole(text: str, what: str, place: Place, least: int = 1, most: int = MAX_DE
 
 
 def real(text: str, what: str, place: Place, zero: bool = False) -> float:
-    """A finite number above zero, or also zero.
+    """Return the finite number of a text, above zero, or zero if ``zero`` is set.
 
     Raises:
-        ReadError: it is none.
+        ReadError: the text is none.
     """
     if not _REAL.fullmatch(text) or len(text) > 400:
         raise ReadError(f"{what} must be a number, not '{shown(text)}'", place)

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from collir.dialects.machine import LevelAttr, MachineOp
-from collir.importing import machines as others
+from collir.importing import machines as readers
+from collir.importing.machines.description import MachineDescription
+from collir.importing.values import MAX_BYTES, ReadError
 from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -120,7 +122,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=list(others.FORMATS),
+        choices=list(readers.FORMATS),
         help="the format of FILE (default: recognised by its content)",
     )
     parser.add_argument("--name", dest="called", metavar="NAME", help="the name of that machine")
@@ -189,10 +191,10 @@ def described(file: str, format: str | None, name: str | None, sources: Sources)
     """
     if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise UsageError(f"'{name}' is not a name: letters, digits and _, no digit first")
-    shown, text = read_foreign(file, others.MAX_BYTES, "no machine needs so many words", sources)
+    shown, text = read_foreign(file, MAX_BYTES, "no machine needs so many words", sources)
     try:
-        found = others.read(text, format)
-    except others.ReadError as error:
+        found = readers.read(text, format)
+    except ReadError as error:
         position = Position(shown, error.place.line, error.place.column)
         raise DiagnosticError(Diagnostic(error.message, position)) from error
     for remark in found.remarks[:MAX_ERRORS]:
@@ -214,7 +216,7 @@ def _name(file: str) -> str:
     return f"m_{found}" if not found or found[0].isdigit() else found
 
 
-def machine_text(found: others.Reading, name: str, file: str) -> str:
+def machine_text(found: MachineDescription, name: str, file: str) -> str:
     """A machine as ``.coll``, with the sources of its numbers in comments."""
     lines = comment(found.about)
     remarks = [f"Line {one.place.line}: {one.message}." for one in found.remarks[:MAX_ERRORS]]

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from collir.importing.machines import Place, ReadError
 from collir.importing.measurements import own
-from collir.importing.measurements.tables import Part, Row, Table, Tables, parts
+from collir.importing.measurements.tables import Extent, Row, Table, Tables, extents
+from collir.importing.values import Place, ReadError
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives in which every rank needs something of every other. Others end for some ranks before
@@ -43,11 +43,11 @@ class Point:
     """A collective over some levels, and the bytes of its full buffer."""
 
     kind: str
-    over: tuple[Part, ...]
+    over: tuple[Extent, ...]
     size: int
 
 
-def groups(levels: Sequence[Part]) -> list[tuple[Part, ...]]:
+def groups(levels: Sequence[Extent]) -> list[tuple[Extent, ...]]:
     """Groups over all, one or some levels, with all groups beside them at the same time.
 
     Of a level alone, also groups of two of its children.
@@ -60,21 +60,21 @@ def groups(levels: Sequence[Part]) -> list[tuple[Part, ...]]:
         for each in combinations(places, count)
         if few or count in (1, len(levels))
     ]
-    found: list[tuple[Part, ...]] = []
+    found: list[tuple[Extent, ...]] = []
     for each in chosen:
         whole = [
-            Part(one.level, one.size) if at in each else Part(one.level, 1, one.size)
+            Extent(one.level, one.size) if at in each else Extent(one.level, 1, one.size)
             for at, one in enumerate(levels)
         ]
         found.append(tuple(whole))
         if len(each) == 1 and (size := levels[each[0]].size) > 2 and size % 2 == 0:
             pairs = list(whole)
-            pairs[each[0]] = Part(whole[each[0]].level, 2, size // 2)
+            pairs[each[0]] = Extent(whole[each[0]].level, 2, size // 2)
             found.append(tuple(pairs))
     return found
 
 
-def points(levels: Sequence[Part]) -> list[Point]:
+def points(levels: Sequence[Extent]) -> list[Point]:
     """All that is measured; sizes that the ranks of a group do not divide are rounded down."""
     found: list[Point] = []
     for over, kind, size in product(groups(levels), KINDS, SIZES):
@@ -84,7 +84,7 @@ def points(levels: Sequence[Part]) -> list[Point]:
     return found
 
 
-def colour(over: Sequence[Part], rank: int) -> int:
+def colour(over: Sequence[Extent], rank: int) -> int:
     """Which of the groups beside one another a rank is in."""
     found, rest = 0, rank
     stride = 1
@@ -114,7 +114,7 @@ def _operation(mpi: Any, group: Any, point: Point) -> Callable[[], object]:
             raise AssertionError(f"{point.kind} is not measured")
 
 
-def measure(mpi: Any, levels: Sequence[Part], seconds: float) -> list[tuple[Point, float]]:
+def measure(mpi: Any, levels: Sequence[Extent], seconds: float) -> list[tuple[Point, float]]:
     """The points that were measured in so many seconds, and what each took; the same on all ranks.
 
     Points are visited with a stride, so that a first round that is cut off has some of all kinds.
@@ -143,7 +143,7 @@ def measure(mpi: Any, levels: Sequence[Part], seconds: float) -> list[tuple[Poin
 
 def tables(measured: Sequence[tuple[Point, float]]) -> Tables:
     """As a file of measurements has them."""
-    found: dict[tuple[Part, ...], list[Row]] = {}
+    found: dict[tuple[Extent, ...], list[Row]] = {}
     for point, seconds in measured:
         row = Row(point.kind, point.size, seconds, Place(1))
         found.setdefault(point.over, []).append(row)
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from mpi4py import MPI
 
     try:
-        levels = parts("*".join(options.levels), Place(1))
+        levels = extents("*".join(options.levels), Place(1))
     except ReadError as error:
         parser.error(error.message)
     ranks = math.prod(part.size for part in levels)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from collir.cost.calibration import Sample
 from collir.dialects.machine import MachineOp
-from collir.importing.machines import MAX_BYTES, Place, ReadError, Remark
 from collir.importing.measurements import files
-from collir.importing.measurements.tables import KINDS, Part, parts
+from collir.importing.measurements.tables import KINDS, Extent, extents
+from collir.importing.values import MAX_BYTES, Place, ReadError, Remark
 from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -32,7 +32,7 @@ class Given:
     """A file to read, and what is said of it."""
 
     file: str
-    over: tuple[Part, ...] = ()
+    over: tuple[Extent, ...] = ()
     kind: str | None = None
 
 
@@ -50,14 +50,14 @@ _SETTING = re.compile(r",(over|collective)=([^,]*)$")
 
 def file_given(text: str) -> Given:
     """``FILE,over=node:2,collective=all_reduce``."""
-    over: tuple[Part, ...] = ()
+    over: tuple[Extent, ...] = ()
     kind: str | None = None
     file = text
     while match := _SETTING.search(file):
         file = file[: match.start()]
         if match[1] == "over":
             try:
-                over = parts(match[2], Place(1))
+                over = extents(match[2], Place(1))
             except ReadError as error:
                 raise UsageError(f"--from {text}: {error.message}") from error
         elif match[2] in KINDS:

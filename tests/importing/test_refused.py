@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from topology_files import ASTRA, TWO_GPUS
 
-from collir.importing.machines import MAX_BYTES, read
+from collir.importing.machines import read
 from collir.importing.machines.hostlist import MAX_NAMES
-from collir.importing.values import ReadError
+from collir.importing.values import MAX_BYTES, ReadError
 from collir.tools import collir
 
 TOPO = "     GPU0 GPU1\nGPU0  X   NV1\nGPU1 NV1   X\n"

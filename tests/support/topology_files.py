@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from collir.importing.machines import read
-from collir.importing.values import Reading
+from collir.importing.machines.description import MachineDescription
 from collir.machine import Fabric, LinkKind
 
 TOPOLOGIES = Path(__file__).parents[1] / "importing" / "topologies"
@@ -151,12 +151,12 @@ def text_of(name: str) -> str:
     return (TOPOLOGIES / name).read_text(encoding="utf-8")
 
 
-def rows(reading: Reading) -> list[Row]:
+def rows(reading: MachineDescription) -> list[Row]:
     levels = [described.level for described in reading.levels]
     return [(x.name, x.size, x.port, x.kind, x.rails, x.fabric) for x in levels]
 
 
-def sizes(reading: Reading) -> list[int]:
+def sizes(reading: MachineDescription) -> list[int]:
     return [described.level.size for described in reading.levels]
 
 

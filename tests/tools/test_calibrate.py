@@ -10,9 +10,9 @@ import pytest
 
 from collir.cost.calibration import problem
 from collir.dialects.machine import MachineOp
-from collir.importing.machines import Place
 from collir.importing.measurements import files
-from collir.importing.measurements.tables import Part, mesh_over
+from collir.importing.measurements.tables import Extent, mesh_over
+from collir.importing.values import Place
 from collir.machine import Level, Machine
 from collir.tools import calibrate, collir, measure
 from collir.tools.api import parse
@@ -162,10 +162,10 @@ def test_any_size_is_a_size(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
 
 
 def test_what_a_run_measures() -> None:
-    levels = [Part("node", 2), Part("gpu", 4)]
+    levels = [Extent("node", 2), Extent("gpu", 4)]
     machine = Machine("m", (Level("node", 2, 1e9, 1e-6), Level("gpu", 4, 1e9, 1e-6)))
     found = measure.groups(levels)
-    assert [Part("node", 2), Part("gpu", 1, 4)] in [list(each) for each in found]
+    assert [Extent("node", 2), Extent("gpu", 1, 4)] in [list(each) for each in found]
     for over in found:
         mesh = mesh_over(machine, over, Place(1))
         beside = [sub for sub in mesh.sub_axes if sub.axis == "beside"]
@@ -186,7 +186,7 @@ def test_a_run_on_ranks() -> None:
     kinds = {row.kind for table in found.tables for row in table.rows}
     assert kinds == set(measure.KINDS)
     assert {table.over for table in found.tables} == set(
-        measure.groups([Part("node", 2), Part("gpu", 2)])
+        measure.groups([Extent("node", 2), Extent("gpu", 2)])
     )
     done = subprocess.run(
         [sys.executable, "-m", "collir.tools.measure", "gpu:4"], capture_output=True, check=False
