@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import IO, NoReturn, cast
+from typing import IO, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
@@ -28,7 +28,6 @@ from xdsl.utils.exceptions import (
 from xdsl.utils.target import Target
 from xdsl.xdsl_opt_main import xDSLOptMain
 
-import collir
 from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -57,6 +56,7 @@ from collir.tools.api import (
     validate_after,
     verify_after,
 )
+from collir.tools.collopt_arguments import adapt_options, add_options
 from collir.tools.expected import check_expected
 from collir.tools.functions import keep_functions
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
@@ -129,80 +129,11 @@ class CollOpt(xDSLOptMain):
 
     def register_all_arguments(self, arg_parser: argparse.ArgumentParser):
         super().register_all_arguments(arg_parser)
-        arg_parser.prog = "collopt"
-        setattr(arg_parser, "error", _usage)  # noqa: B010 - one line instead of the usage
-        arg_parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        arg_parser.set_defaults(target="coll")
+        adapt_options(arg_parser)
         for action in arg_parser._actions:
-            match action.dest:
-                case "passes":
-                    action.help = (
-                        "passes and pipelines to run, in order: 'canonicalize,ddp{model=p2}'"
-                    )
-                case "target":
-                    action.type = self._target
-                    action.help = "what to print, with options in braces (default: coll)"
-                case "output_file":
-                    action.help = "file to write, whole or not at all (default: standard output)"
-                case "input_file":
-                    action.help = "file to read (default: standard input)"
-                case "print_between_passes":
-                    action.help = "print the program between each two passes, on standard error"
-                case "time_passes":
-                    action.help = "print how long each pass takes, on standard error"
-                case "verify_diagnostics":
-                    action.help = (
-                        "check that the input gives the diagnostics that its comments announce, "
-                        "as in `// expected-error@+1 {{message}}`, and no others"
-                    )
-                case "parsing_diagnostics":
-                    action.help = "print diagnostics on standard output and exit with 0"
-                case "frontend":
-                    action.help = (
-                        "language of the input, where its name does not say; standard input is "
-                        "MLIR if it begins so"
-                    )
-                case "disable_verify":
-                    action.help = "do not verify the program before and after each pass"
-                case "shrink":
-                    action.help = "exit with 0 if a pass says that the input can be shrunk"
-                case "version":
-                    action.help = "print the versions of collopt and of xDSL"
-                    version = f"collopt {collir.__version__} (xDSL {{xdsl_version}})"
-                    setattr(action, "version_format", version)  # noqa: B010
-                case _:
-                    pass
-        arg_parser.add_argument(
-            "--help-pass",
-            metavar="PASS",
-            help="print what a pass or a pipeline does and its options",
-        )
-        arg_parser.add_argument(
-            "--help-target",
-            metavar="TARGET",
-            help="print what a target prints and its options",
-        )
-        arg_parser.add_argument(
-            "--function",
-            metavar="NAME",
-            action="append",
-            default=[],
-            help="read this function only; may be given several times (default: all)",
-        )
-        arg_parser.add_argument(
-            "--cost-between-passes",
-            action="store_true",
-            help="print what each function costs after each pass, and what each pass saved, on "
-            "standard error",
-        )
-        arg_parser.add_argument(
-            "--validate-passes",
-            action="store_true",
-            help="compare what each function computes before and after each pass",
-        )
-        arg_parser.add_argument(
-            "--debug", action="store_true", help="show the traceback of an internal error"
-        )
+            if action.dest == "target":
+                action.type = self._target
+        add_options(arg_parser)
         self._complete(arg_parser)
         plain_help = arg_parser.format_help
         # The list needs the docstrings, so the passes are imported only for --help.
@@ -467,10 +398,6 @@ class CollOpt(xDSLOptMain):
             message = f"xDSL's target {target} cannot print this ({type(error).__name__}: {reason})"
             raise DiagnosticError(Diagnostic(message)) from error
         return f"{text}\n" if text else ""
-
-
-def _usage(message: str) -> NoReturn:
-    raise UsageError(message)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
