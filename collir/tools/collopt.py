@@ -1,5 +1,9 @@
 # pyright: basic
-"""collopt: reads a module, runs passes over it, prints it for a target.
+"""collopt: read a module, run passes over it, and print it for a target.
+
+The tool is built on xDSL's driver, so that its options work. It differs in that ``.coll`` is
+read and printed by default, that bad input gives diagnostics instead of tracebacks, and that an
+output file appears whole or not at all.
 
 Built on xDSL's driver, so that its options work; what differs is that ``.coll`` is read and
 printed by default, that bad input gives diagnostics instead of tracebacks, and that an output file
@@ -70,7 +74,7 @@ from collir.tools.pass_pages import (
     target_page,
 )
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
-from collir.tools.specifications import check_text, made
+from collir.tools.specifications import check_text, configured
 from collir.tools.ticker import Ticker
 from collir.tools.universe import (
     known_dialects,
@@ -85,7 +89,7 @@ Reads a module (.coll or .mlir), runs passes over it, and prints it for a target
 
 
 class CollOpt(xDSLOptMain):
-    """The driver."""
+    """The driver: xDSL's, extended by the dialects, passes, targets and options of collir."""
 
     def __init__(self, args: Sequence[str] | None = None, sources: Sources | None = None):
         self.sources = sources or Sources()
@@ -106,7 +110,7 @@ class CollOpt(xDSLOptMain):
         self.available_frontends["mlir"] = lambda stream: self._mlir(self._text(stream))
 
     def _coll(self, text: str) -> ModuleOp:
-        """The module of a text, which may be MLIR where nothing says its language."""
+        """Return the module of a text, which may be MLIR if nothing names its language."""
         unnamed = self.args.frontend is None and self.args.input_file in (None, "-")
         if unnamed and is_mlir(text):
             return self._mlir(text)
@@ -156,19 +160,19 @@ class CollOpt(xDSLOptMain):
 
     def _catalogue(self) -> str:
         added = of_other_packages()
-        others = set(self.available_passes) - set(PASSES) - set(added)
+        remaining = set(self.available_passes) - set(PASSES) - set(added)
         passes = {name: summary(factory()) for name, factory in {**PASSES, **added}.items()}
         targets = {name: summary(factory()) for name, factory in TARGETS.items()}
         lines = ["", "passes:", *listing(passes | XDSL_PASSES)]
-        lines += [f"  and {len(others) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
+        lines += [f"  and {len(remaining) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
         lines += ["pipelines, each in place of its passes:"]
-        lines += listing({name: one.summary for name, one in PIPELINES.items()})
+        lines += listing({name: pipeline.summary for name, pipeline in PIPELINES.items()})
         lines += ["", "targets:"]
         lines += listing(targets | XDSL_TARGETS)
         return "\n".join([*lines, ""])
 
     def _target(self, text: str) -> str:
-        """A target with options, as given with -t."""
+        """Check a target with options, as given with -t, and return it."""
         try:
             check_text(text)
             name = parse_spec(text).name
@@ -184,10 +188,10 @@ class CollOpt(xDSLOptMain):
         if self.args.help_pass or self.args.help_target:
             return
         try:
-            found = pass_pipeline(self.args.passes, self.available_passes)
+            pipeline = pass_pipeline(self.args.passes, self.available_passes)
         except UsageError as error:
             raise UsageError(f"-p '{self.args.passes}': {error}") from None
-        self.pipeline = replace(found, callback=self._between)
+        self.pipeline = replace(pipeline, callback=self._between)
 
     def _between(
         self, previous: ModulePass | None, module: ModuleOp, following: ModulePass | None
@@ -216,9 +220,9 @@ class CollOpt(xDSLOptMain):
         self._does(following.name if following else "")
         self._started = time.perf_counter()
 
-    def _does(self, what: str) -> None:
-        """Says which pass or target has begun."""
-        self._at = what
+    def _does(self, activity: str) -> None:
+        """Record the pass or target that has begun."""
+        self._at = activity
         current_pass("")
 
     _at = ""
@@ -227,7 +231,7 @@ class CollOpt(xDSLOptMain):
     _emitted: list[Diagnostic] | None = None  # what --verify-diagnostics compares
 
     def _hear(self, remark: Diagnostic) -> None:
-        """Prints a remark, in a line."""
+        """Print a remark in a line, or keep it for --verify-diagnostics."""
         if self._emitted is not None:
             self._emitted.append(remark)
             return
@@ -241,7 +245,7 @@ class CollOpt(xDSLOptMain):
     _costs: PassCosts | None = None
 
     def apply_passes(self, prog: ModuleOp) -> None:
-        """Runs the passes; what they save is reported even if one of them fails."""
+        """Run the passes, and report what they save even if one of them fails."""
         if self.args.cost_between_passes:
             self._costs = PassCosts(model_of(self.pipeline.passes))
         try:
@@ -289,7 +293,7 @@ class CollOpt(xDSLOptMain):
         return module
 
     def run(self) -> int:
-        """Reads, runs and prints; the exit status."""
+        """Read, transform and print the input, and return the exit status."""
         if self.args.help_pass:
             return self._help_pass()
         if self.args.help_target:
@@ -335,14 +339,14 @@ class CollOpt(xDSLOptMain):
         return 0
 
     def _converted(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
-        """A chunk of the input as the target prints it."""
+        """Return a chunk of the input as the target prints it."""
         module = self.parse_chunk(chunk, language, offset)
         assert module is not None
         self.apply_passes(module)
         return self._printed(module, target)
 
     def _verified(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
-        """The same, or nothing if it gives the errors that its comments expect."""
+        """Return the text after checking that its diagnostics are those its comments expect."""
         data = chunk.read()
         self._emitted = []
         text = ""
@@ -368,18 +372,18 @@ class CollOpt(xDSLOptMain):
         name = self.args.help_target
         if name not in self.available_targets:
             raise UsageError(unknown_target(name, self.available_targets))
-        found = self._target_class(name)
-        if found is None:
+        target_class = self._target_class(name)
+        if target_class is None:
             raise UsageError(f"xDSL's target {name} is of an old kind: it has no options")
-        sys.stdout.write(target_page(found))
+        sys.stdout.write(target_page(target_class))
         return 0
 
     def _checked_target(self) -> str:
-        """The name of the target; its options are checked before anything is read."""
+        """Return the name of the target; its options are checked before anything is read."""
         spec = parse_spec(self.args.target)
         try:
-            if found := self._target_class(spec.name):
-                made(found, spec)
+            if target_class := self._target_class(spec.name):
+                configured(target_class, spec)
         except (ValueError, ImportError) as error:
             raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
         return spec.name
@@ -401,16 +405,16 @@ class CollOpt(xDSLOptMain):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run the command and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     sources = Sources()
 
     def work() -> int:
-        return CollOpt(given, sources).run()
+        return CollOpt(words, sources).run()
 
-    return run_tool("collopt", sources, "--debug" in given, work)
+    return run_tool("collopt", sources, "--debug" in words, work)
 
 
 def script() -> None:
-    """The console script."""
+    """Run the console script."""
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Files of measurements and the machine that they are of, as commands name them."""
+"""Files of measurements, and the machine they were made on, as commands name them."""
 
 import re
 import sys
@@ -28,8 +28,8 @@ from collir.tools.machine import preset
 
 
 @dataclass(frozen=True)
-class Given:
-    """A file to read, and what is said of it."""
+class FileRequest:
+    """A file to read, with the levels of its groups and its collective, if they are named."""
 
     file: str
     over: tuple[Extent, ...] = ()
@@ -37,19 +37,19 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Text:
-    """What a file says; ``given`` is what was said of it."""
+class MeasurementText:
+    """The text of a file; ``request`` is the request that it answers."""
 
     file: str
     text: str
-    given: Given
+    request: FileRequest
 
 
 _SETTING = re.compile(r",(over|collective)=([^,]*)$")
 
 
-def file_given(text: str) -> Given:
-    """``FILE,over=node:2,collective=all_reduce``."""
+def file_request(text: str) -> FileRequest:
+    """Return the request of a text such as ``FILE,over=node:2,collective=all_reduce``."""
     over: tuple[Extent, ...] = ()
     kind: str | None = None
     file = text
@@ -66,7 +66,7 @@ def file_given(text: str) -> Given:
             raise UsageError(
                 f"--from {text}: there is no collective '{match[2]}'; there is {', '.join(KINDS)}"
             )
-    return Given(file, over, kind)
+    return FileRequest(file, over, kind)
 
 
 def machine_named(
@@ -81,36 +81,36 @@ def machine_named(
     if text.startswith("@"):
         return preset(text.removeprefix("@")).op
     module = api.parse(Path(text), sources=sources)
-    found = [op for op in module.ops if isinstance(op, MachineOp)]
+    machines = [op for op in module.ops if isinstance(op, MachineOp)]
     if name is not None:
-        found = [op for op in found if op.sym_name.data == name.removeprefix("@")]
-    if not found:
+        machines = [op for op in machines if op.sym_name.data == name.removeprefix("@")]
+    if not machines:
         missing = f" @{name.removeprefix('@')}" if name is not None else ""
         raise DiagnosticError(Diagnostic(f"{text} has no machine{missing} {purpose}"))
-    if len(found) > 1:
-        first, second = found[:2]
-        other = note(f"@{first.sym_name.data} is here", Position.of(first))
-        names = ", ".join(f"@{op.sym_name.data}" for op in found)
-        message = f"the file has {len(found)} machines: {names}; --machine NAME says which"
-        raise DiagnosticError(Diagnostic(message, Position.of(second), (other,)))
-    return found[0]
+    if len(machines) > 1:
+        first, second = machines[:2]
+        hint = note(f"@{first.sym_name.data} is here", Position.of(first))
+        names = ", ".join(f"@{op.sym_name.data}" for op in machines)
+        message = f"the file has {len(machines)} machines: {names}; --machine NAME says which"
+        raise DiagnosticError(Diagnostic(message, Position.of(second), (hint,)))
+    return machines[0]
 
 
-def read(given: Given, sources: Sources) -> Text:
-    shown, text = read_foreign(given.file, MAX_BYTES, "cut out the tables", sources)
-    return Text(shown, text.replace("\r\n", "\n"), given)
+def read(request: FileRequest, sources: Sources) -> MeasurementText:
+    shown, text = read_foreign(request.file, MAX_BYTES, "cut out the tables", sources)
+    return MeasurementText(shown, text.replace("\r\n", "\n"), request)
 
 
-def samples_of(machine: Machine, one: Text, sources: Sources) -> list[Sample]:
-    """The times of a file; what is left out of it is said on stderr."""
+def samples_of(machine: Machine, text: MeasurementText, sources: Sources) -> list[Sample]:
+    """Return the times of a file; warnings on stderr name what is left out."""
     try:
-        found = files.read(one.text, one.given.kind, one.file)
-        made = files.samples(machine, found, one.file, one.given.over)
+        measurements = files.read(text.text, text.request.kind, text.file)
+        samples = files.samples(machine, measurements, text.file, text.request.over)
     except ReadError as error:
-        position = Position(one.file, error.place.line, error.place.column)
+        position = Position(text.file, error.place.line, error.place.column)
         raise DiagnosticError(Diagnostic(error.message, position)) from error
-    _warn(one.file, found.remarks, sources)
-    return made
+    _warn(text.file, measurements.remarks, sources)
+    return samples
 
 
 def _warn(file: str, remarks: Sequence[Remark], sources: Sources) -> None:

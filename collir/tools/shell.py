@@ -1,4 +1,4 @@
-"""What the commands share: exit statuses, errors in one place, and output that appears whole."""
+"""Exit statuses, error reports and output files of all commands."""
 
 import argparse
 import errno
@@ -21,15 +21,17 @@ INTERNAL = 70
 
 
 class Arguments(argparse.ArgumentParser):
-    """A parser of command lines that reports a wrong one in one line."""
+    """A parser of command lines that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises ``UsageError``."""
+        """Raise ``UsageError``."""
         raise UsageError(message)
 
 
 def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) -> int:
-    """The exit status of ``work``; what goes wrong is reported on stderr, never as a traceback.
+    """Return the exit status of ``work``; errors are reported on stderr, never as a traceback.
+
+    The status is 1 for bad input, 2 for a wrong use of the command, 70 for an internal error.
 
     1 for bad input, 2 for a wrong use of the command, 70 for an error of ours.
     """
@@ -70,14 +72,14 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
 
 
 class _ClosedStream(io.TextIOBase):
-    """A standard stream that was closed before the command began: using it is an ``OSError``."""
+    """A standard stream that was closed before the command began; its use is an ``OSError``."""
 
     def __init__(self, what: str):
         self.what = what
 
     @property
     def buffer(self) -> "_ClosedStream":
-        """The stream of bytes, as closed as that of text."""
+        """The stream of bytes, which is closed as well."""
         return self
 
     def _refuse(self, *_: object) -> NoReturn:
@@ -102,12 +104,12 @@ def _stand_in_for_closed_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Keeps Python from complaining at exit of output that cannot be written."""
+    """Keep Python from complaining at exit about output that cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_whole(path: str, text: str) -> None:
-    """Writes a file that appears whole or not at all; of a link, the file that it leads to.
+    """Write a file that appears whole or not at all; of a link, the file it leads to.
 
     Raises:
         DiagnosticError: it cannot be written.

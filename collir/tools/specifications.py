@@ -1,4 +1,4 @@
-"""Specifications of passes and targets, ``name{option=value}``: what xDSL's parser lets pass."""
+"""Specifications of passes and targets, ``name{option=value}``, checked beyond xDSL's parser."""
 
 import re
 from typing import TypeVar, get_type_hints
@@ -47,14 +47,14 @@ def check_text(text: str) -> None:
 
 
 def _unquoted(text: str, place: int) -> str:
-    """Return what to write for the option whose value has a character that needs quotes."""
+    """Return a message on the option whose value has a character that needs quotes."""
     for match in re.finditer(r"([\w-]+)=([^\s{}\"]+)", text):
         if match.start(2) <= place < match.end(2):
             return f'the value of {match[1]} needs double quotes: {match[1]}="{match[2]}"'
     return ""
 
 
-def made(kind: type[_Made], spec: ArgSpec) -> _Made:
+def configured(kind: type[_Made], spec: ArgSpec) -> _Made:
     """Return a pass or target with the options of a specification.
 
     Raises:
