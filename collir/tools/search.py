@@ -1,4 +1,4 @@
-"""Exact search: ``collir search PROBLEM``."""
+"""``collir search PROBLEM``: exact search."""
 
 import argparse
 import contextlib
@@ -53,7 +53,7 @@ COORDINATIONS: dict[str, Callable[..., Coordination]] = {
     "budget": Budget,
     "ordered": Ordered,
 }
-"""Name -> the coordination; what follows ``=`` is its parameter."""
+"""Name -> the coordination; its parameter follows ``=``."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Subject:
 
 
 def _graph(path: Path) -> Graph:
-    """A graph: LAD if the file's name says so, else DIMACS."""
+    """Read a graph: LAD if the file's name ends so, else DIMACS."""
     return read_lad(path) if path.suffix == ".lad" else read_dimacs(path)
 
 
@@ -234,7 +234,7 @@ def _kernel(parser: Parser) -> None:
 
 
 def _common(parser: Parser) -> None:
-    """The options of every search."""
+    """Add the options of every search."""
     add = parser.add_argument
     add("--workers", type=_at_least_one, default=1, help="how many workers search (default: 1)")
     add("--engine", choices=ENGINES, default="auto", help="where the workers run (default: auto)")
@@ -296,11 +296,11 @@ def _bytes(text: str) -> int:
 
 
 def _coordination(text: str) -> Coordination:
-    name, given, number = text.partition("=")
+    name, equals, number = text.partition("=")
     if name not in COORDINATIONS:
         known = ", ".join(COORDINATIONS)
         raise argparse.ArgumentTypeError(f"there is no coordination '{name}'; there is {known}")
-    if not given:
+    if not equals:
         return COORDINATIONS[name]()
     if name in ("sequential", "stack-stealing"):
         raise argparse.ArgumentTypeError(f"{name} takes no number")
@@ -313,24 +313,24 @@ def _coordination(text: str) -> Coordination:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
+    """Add the arguments of the command."""
     problems = parser.add_subparsers(metavar="PROBLEM", dest="problem", required=True)
     for name, subject in SUBJECTS.items():
         summary = subject.summary
-        one = problems.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
-        subject.configure(one)
-        _common(one)
+        subparser = problems.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        subject.configure(subparser)
+        _common(subparser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """The command; returns its exit status. As one of several ranks, it searches with them."""
+    """Run the command and return its exit status; a rank of several searches with the others."""
     if options.engine == "auto" and launched():
         options.engine = "mpi"
-    together = options.engine == "mpi" and launched()
+    distributed = options.engine == "mpi" and launched()
     problem, error = _problem(options)
-    if together and (wrong := agree(_plain(error))) and error is None:
-        error = DiagnosticError(Diagnostic(f"rank {wrong[0]}: {wrong[1]}"))
-    if together and not leads():  # rank 0 speaks for all, also of what went wrong
+    if distributed and (failure := agree(_plain(error))) and error is None:
+        error = DiagnosticError(Diagnostic(f"rank {failure[0]}: {failure[1]}"))
+    if distributed and not leads():  # rank 0 speaks for all, also of what went wrong
         with contextlib.suppress(SearchError, UsageError):
             if error is None:
                 _search(SUBJECTS[options.problem], problem, options)
@@ -341,7 +341,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _problem(options: Options) -> tuple[Any, Exception | None]:
-    """The problem, or what is wrong with it."""
+    """Return the problem, or the error that it cannot be made for."""
     try:
         return SUBJECTS[options.problem].problem(options), None
     except SearchError as error:
@@ -351,14 +351,14 @@ def _problem(options: Options) -> tuple[Any, Exception | None]:
 
 
 def _plain(error: Exception | None) -> str | None:
-    """An error without what is printed around it."""
+    """Return the message of an error, without the name of the tool."""
     if isinstance(error, DiagnosticError):
-        return "; ".join(one.message for one in error.diagnostics)
+        return "; ".join(diagnostic.message for diagnostic in error.diagnostics)
     return None if error is None else str(error)
 
 
 def _report(problem: Problem[Any], options: Options) -> int:
-    """Searches, and says how it ended."""
+    """Search and print the outcome; return the exit status."""
     subject = SUBJECTS[options.problem]
     try:
         outcome = _search(subject, problem, options)
@@ -380,7 +380,7 @@ def _say(outcome: Outcome, what: str, options: Options) -> None:
 
 
 def _write_profile(path: str, outcome: Outcome) -> None:
-    """Writes the profile, as a picture or as JSON, and says what it recommends."""
+    """Write the profile, as a picture or as JSON, and print its recommendation."""
     workers = max(outcome.statistics.workers, os.cpu_count() or 1)
     if path.endswith(".svg"):
         assert outcome.profile is not None
@@ -394,7 +394,7 @@ def _write_profile(path: str, outcome: Outcome) -> None:
 
 
 def _search(subject: Subject, problem: Problem[Any], options: Options) -> Outcome:
-    """The search that the options ask for."""
+    """Run the search that the options describe."""
     how = _how(options)
     best = getattr(options, "k", 1)
     if fold := subject.fold(options):
@@ -409,7 +409,7 @@ def _search(subject: Subject, problem: Problem[Any], options: Options) -> Outcom
 
 
 def _how(options: Options) -> search.Options:
-    """The options of every search, as the API takes them."""
+    """Return the options of every search, as the API takes them."""
     how = search.Options(
         order=options.order,
         coordination=options.coordination,
