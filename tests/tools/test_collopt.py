@@ -1,4 +1,4 @@
-"""collopt as a command: help, usage errors, input and output."""
+"""Tests of the command collopt: help, usage errors, input and output."""
 
 import os
 import re
@@ -61,7 +61,9 @@ def test_help_has_whole_sentences(
 def test_every_argument_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     tools = [collopt.main, collrun.main]
     commands = [["machine"], ["calibrate"], ["search", "clique"], ["search", "uts"]]
-    calls = [(tool, list[str]()) for tool in tools] + [(collir_tool.main, one) for one in commands]
+    calls = [(tool, list[str]()) for tool in tools] + [
+        (collir_tool.main, words) for words in commands
+    ]
     for tool, words in calls:
         with pytest.raises(SystemExit):
             tool([*words, "--help"])
