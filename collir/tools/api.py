@@ -82,7 +82,7 @@ def parse(source: str | Path, file: str = "<string>", sources: Sources | None = 
     A path that ends in ``.mlir`` is read as MLIR.
 
     Raises:
-        DiagnosticError: the file cannot be read, or anything is wrong with it.
+        DiagnosticError: the file cannot be read, or has errors.
     """
     sources = Sources() if sources is None else sources
     if isinstance(source, str):
@@ -101,7 +101,7 @@ def read_text(path: Path) -> str:
     """Return the text of a file.
 
     Raises:
-        DiagnosticError: it cannot be read, or is not UTF-8.
+        DiagnosticError: the file cannot be read, or is not UTF-8.
     """
     try:
         return decode(path.read_bytes(), str(path))
@@ -113,10 +113,10 @@ def read_text(path: Path) -> str:
 def pass_pipeline(passes: str, known: Known | None = None) -> PassPipeline:
     """Return the passes of a specification such as ``"canonicalize,decompose{strategy=flat}"``.
 
-    A pipeline in it, such as ``ddp``, is replaced by its passes.
+    A pipeline such as ``ddp`` is replaced by its passes.
 
     Args:
-        known: the passes that there are; those of collir, xDSL and other packages if not given.
+        known: the available passes; by default those of collir, xDSL and other packages.
 
     Raises:
         UsageError: a pass that does not exist, or an option it does not have.
@@ -138,9 +138,9 @@ def pass_pipeline(passes: str, known: Known | None = None) -> PassPipeline:
 def run_passes(module: ModuleOp, passes: str, validate: bool = False) -> ModuleOp:
     """Run passes over a module, in place, and verify it after each.
 
-    With ``validate``, what the functions compute is compared before and after each pass; a warning
-    says where it is not proven to be the same. What passes remark, such as that a search was cut
-    off, goes to the logger ``collir`` as warnings.
+    With ``validate``, the results of the functions are compared before and after each pass; a
+    warning names each function that is not proven to compute the same. Remarks of passes, such as
+    that a search was cut off, go to the logger ``collir`` as warnings.
 
     Raises:
         UsageError: a pass that does not exist, or an option it does not have.
@@ -199,7 +199,7 @@ def verify_after(done: ModulePass, module: ModuleOp) -> None:
     """Verify a module after a pass.
 
     Raises:
-        RuntimeError: it is not valid: the pass is wrong, not the user.
+        RuntimeError: the module is not valid: the pass is wrong, not the user.
     """
     try:
         verify(module)
@@ -210,7 +210,8 @@ def verify_after(done: ModulePass, module: ModuleOp) -> None:
 def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[str]:
     """Compare what the functions of a module compute before and after a pass.
 
-    Returns: a remark for each function of which it is not proven.
+    Returns:
+        A remark for each function that is not proven to compute the same.
 
     Raises:
         RuntimeError: a function computes something else: the pass is wrong, not the user.

@@ -1,6 +1,6 @@
 """``collir calibrate MACHINE --from FILE``: a machine fitted to measurements.
 
-docs/calibration.md has examples, and says what is fitted and how.
+docs/calibration.md has examples, and explains the fit.
 """
 
 import argparse

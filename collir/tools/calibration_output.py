@@ -69,7 +69,7 @@ def _interval(parameter: Parameter) -> str:
     return f"at least {low}" if low else f"at most {high}" if high else "-"
 
 
-def _how(parameter: Parameter) -> str:
+def _origin(parameter: Parameter) -> str:
     """Return how a number was found. Fitted to no more times than numbers, it has no interval."""
     if not parameter.fitted:
         return parameter.reason
@@ -85,7 +85,7 @@ def report(result: Result) -> str:
             _shown(parameter.name, parameter.value),
             _interval(parameter),
             _shown(parameter.name, parameter.given),
-            _how(parameter),
+            _origin(parameter),
         ]
         for parameter in fit.parameters
     ]
@@ -103,8 +103,8 @@ def _errors(residuals: Sequence[Residual]) -> list[str]:
     if residual is None:
         return ["-", "-", ""]
     collective = residual.sample.collective
-    where = f"{collective.kind} of {bytes_text(collective.size)} ({residual.sample.source})"
-    return [f"{median_error(residuals):.1%}", f"{residual.error:+.1%}", where]
+    place = f"{collective.kind} of {bytes_text(collective.size)} ({residual.sample.source})"
+    return [f"{median_error(residuals):.1%}", f"{residual.error:+.1%}", place]
 
 
 def point_json(residual: Residual) -> dict[str, Any]:
@@ -188,20 +188,20 @@ def _commented(text: str, fit: Calibration) -> Iterator[str]:
     known = {parameter.name: parameter for parameter in fit.parameters}
     for line in text.split("\n"):
         if match := re.match(r"  level (\w+)\[", line):
-            numbers = [(what, f"{match[1]}.{what.lower()}") for what in ("Port", "Latency")]
+            labels = [(label, f"{match[1]}.{label.lower()}") for label in ("Port", "Latency")]
             parts = [name for name in known if name.startswith(f"{match[1]}.part[")]
-            numbers += [(name.rpartition(".")[2].capitalize(), name) for name in parts]
-            sources = [_source(what, known[name]) for what, name in numbers if name in known]
+            labels += [(name.rpartition(".")[2].capitalize(), name) for name in parts]
+            sources = [_source(label, known[name]) for label, name in labels if name in known]
             yield from comment(" ".join(sources), "  ")
         elif line.startswith("  device {") and "reduction" in known:
             yield from comment(_source("Reduction", known["reduction"]), "  ")
         yield line
 
 
-def _source(what: str, parameter: Parameter) -> str:
+def _source(label: str, parameter: Parameter) -> str:
     if parameter.fitted:
         interval = _interval(parameter)
-        return f"{what}: {_how(parameter)}" + (
+        return f"{label}: {_origin(parameter)}" + (
             f", 95 % interval {interval}." if interval != "-" else "."
         )
     moved = (
@@ -209,4 +209,4 @@ def _source(what: str, parameter: Parameter) -> str:
         if parameter.value == parameter.given
         else f"before {_shown(parameter.name, parameter.given)}"
     )
-    return f"{what}: {moved}, {parameter.reason}."
+    return f"{label}: {moved}, {parameter.reason}."

@@ -4,10 +4,6 @@
 The tool is built on xDSL's driver, so that its options work. It differs in that ``.coll`` is
 read and printed by default, that bad input gives diagnostics instead of tracebacks, and that an
 output file appears whole or not at all.
-
-Built on xDSL's driver, so that its options work; what differs is that ``.coll`` is read and
-printed by default, that bad input gives diagnostics instead of tracebacks, and that an output file
-appears whole or not at all.
 """
 
 import argparse
@@ -228,7 +224,7 @@ class CollOpt(xDSLOptMain):
     _at = ""
     _started = 0.0
     _before: ModuleOp
-    _emitted: list[Diagnostic] | None = None  # what --verify-diagnostics compares
+    _emitted: list[Diagnostic] | None = None  # the diagnostics that --verify-diagnostics compares
 
     def _hear(self, remark: Diagnostic) -> None:
         """Print a remark in a line, or keep it for --verify-diagnostics."""

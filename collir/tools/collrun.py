@@ -3,10 +3,6 @@
 The numpy engine holds every device's buffer and compares the result with a run of the function
 on one device. The mpi engine compiles the emitted C, runs it on real ranks, and compares every
 rank's buffers with the numpy engine's.
-
-The numpy engine holds every device's buffer and compares the result with what the function means
-on one device. The mpi engine compiles the emitted C, runs it on real ranks, and compares every
-rank's buffers with the numpy engine's.
 """
 
 import argparse
@@ -147,7 +143,7 @@ def script() -> None:
 
 
 def _run(options: argparse.Namespace, sources: Sources) -> int:
-    api.pass_pipeline(options.passes)  # what is wrong with the command is said first
+    api.pass_pipeline(options.passes)  # errors of the command come before those of the file
     if options.time and (options.engine != "mpi" or options.repeats < 1):
         raise api.UsageError("--time is for --engine mpi, and needs --repeats of at least 1")
     module = api.parse(options.file, sources=sources)
@@ -355,7 +351,7 @@ def _by_ranks(cases: Sequence[Case]) -> list[list[Case]]:
 def _check_mpi(module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> bool:
     """Run functions on real ranks and compare every rank's buffers with the numpy engine's.
 
-    With ``repeats``, the best time of so many runs is printed beside the predicted one.
+    With ``repeats``, the best time of that number of runs is printed beside the predicted time.
     """
     from collir.tools.mpi_run import run
 

@@ -104,11 +104,11 @@ def _report(residuals: Sequence[Residual], model: CostModel) -> list[str]:
         *table(head, rows, left=1),
         "",
         f"{len(residuals)} times: median error {median_error(residuals):.1%}, the worst "
-        f"{largest.error:+.1%} ({largest.sample.source}), costed {_how(residuals, model)}",
+        f"{largest.error:+.1%} ({largest.sample.source}), costed {_costing(residuals, model)}",
     ]
 
 
-def _how(residuals: Sequence[Residual], model: CostModel) -> str:
+def _costing(residuals: Sequence[Residual], model: CostModel) -> str:
     return model.how(residuals[0].sample.collective.mesh.machine)
 
 
@@ -116,7 +116,7 @@ def _json(residuals: Sequence[Residual], model: CostModel) -> dict[str, Any]:
     """Return the comparison for programs: bytes, seconds, relative errors."""
     largest = worst(residuals)
     return {
-        "costed": _how(residuals, model),
+        "costed": _costing(residuals, model),
         "times": len(residuals),
         "median_error": median_error(residuals),
         "worst_error": largest.error if largest else math.nan,

@@ -28,7 +28,7 @@ def complete(parser: argparse.ArgumentParser, **completers: Completer) -> None:
         return
     try:
         import argcomplete
-    except ImportError:  # left out of the installation, and the shell asks all the same
+    except ImportError:  # the shell may ask although argcomplete is not installed
         raise SystemExit(1) from None
     for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
         if action.dest in completers:

@@ -2,9 +2,6 @@
 
 The pages are those that ``collopt --help-pass`` and ``--help-target`` print, and the machines
 that ship with collir, as Markdown. A test fails if the pages in ``docs/`` differ.
-
-What ``collopt --help-pass`` prints of every pass, the same of every target, and the machines that
-ship with collir, as Markdown. A test fails where the pages in ``docs/`` are not what this writes.
 """
 
 import sys
@@ -109,7 +106,7 @@ def _section(text: str) -> str:
     if options:
         lines += ["", "Options:", ""]
         for line in options.splitlines():
-            continued = line.startswith(" " * 6)  # of the option before
+            continued = line.startswith(" " * 6)  # the text of the previous option
             lines.append(f"  {line.strip()}" if continued else f"- `{line.strip()}`")
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip()
 

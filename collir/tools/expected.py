@@ -53,7 +53,7 @@ def check_expected(
         diagnostics: the diagnostics of the input; notes count as diagnostics of their own.
 
     Raises:
-        DiagnosticError: a diagnostic that was not expected, or one that was and did not come.
+        DiagnosticError: a diagnostic was not expected, or an expected diagnostic is missing.
     """
     missing = _expectations(text, file, first_line)
     errors: list[Diagnostic] = []
@@ -75,7 +75,7 @@ def _expectations(text: str, file: str, first_line: int) -> list[Expectation]:
     """Return the expectations of the annotations of a text, in order.
 
     Raises:
-        DiagnosticError: an annotation that is not well formed.
+        DiagnosticError: an annotation is not well formed.
     """
     lines = text.split("\n")
     starts = [_START.search(line) for line in lines]

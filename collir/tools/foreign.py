@@ -12,7 +12,8 @@ def read_foreign(file: str, most: int, hint: str, sources: Sources) -> tuple[str
     """Return the name of a file in messages (``-`` is standard input), and its text.
 
     Raises:
-        DiagnosticError: it cannot be read, is no UTF-8, or is longer (``hint``: what to do then).
+        DiagnosticError: the file cannot be read, is no UTF-8, or has more than ``most`` bytes;
+            ``hint`` then says what to do.
     """
     shown = "<stdin>" if file == "-" else file
     try:

@@ -85,7 +85,7 @@ def preset(name: str) -> Preset:
     """Return a machine that ships with collir.
 
     Raises:
-        UsageError: there is none of this name.
+        UsageError: no machine has this name.
     """
     if name not in shipped():
         close = [known for known in shipped() if known.startswith(name)]
@@ -137,24 +137,28 @@ def run(options: argparse.Namespace) -> int:
     if options.file is not None:
         sources = Sources()  # keeps the text: a pipe cannot be read again
         try:
-            machine = imported(options.file, options.format, options.called, sources)
+            _print(imported(options.file, options.format, options.called, sources), options.json)
         except DiagnosticError as error:
             sys.stderr.write(render_all(error.diagnostics, sources))
             return BAD_INPUT
-        text = json.dumps(machine.json(), indent=2) if options.json else machine.text.rstrip("\n")
     elif options.list:
-        machines = presets().values()
-        text = (
-            json.dumps([machine.json() for machine in machines], indent=2)
-            if options.json
-            else _list(machines)
-        )
+        _print_list(presets().values(), options.json)
     else:
-        machine = preset(options.name.removeprefix("@"))
-        text = json.dumps(machine.json(), indent=2) if options.json else machine.text.rstrip("\n")
-    sys.stdout.write(f"{text}\n")
+        _print(preset(options.name.removeprefix("@")), options.json)
     sys.stdout.flush()
     return 0
+
+
+def _print(machine: Preset, as_json: bool) -> None:
+    text = json.dumps(machine.json(), indent=2) if as_json else machine.text.rstrip("\n")
+    sys.stdout.write(f"{text}\n")
+
+
+def _print_list(machines: Iterable[Preset], as_json: bool) -> None:
+    text = _list(machines)
+    if as_json:
+        text = json.dumps([machine.json() for machine in machines], indent=2)
+    sys.stdout.write(f"{text}\n")
 
 
 def rows(machines: Iterable[Preset]) -> list[tuple[str, ...]]:

@@ -1,11 +1,11 @@
 """Timing of collectives over the levels of a machine, on real ranks: ``collir calibrate --run``.
 
-On a cluster it is started by its own launcher, and what it prints is read with ``--from``:
+On a cluster, start this module by the cluster's launcher, and read its output with ``--from``:
 
     srun -n 32 python -m collir.tools.measure node:4 gpu:8 --seconds 120 > times.txt
 
-All points are measured again and again until the time is over; of each, the median of its runs is
-printed, and of a run the time of its slowest rank.
+All points are measured again and again until the time is over. The time of a run is that of its
+slowest rank, and the time of a point is the median of its runs.
 """
 
 import argparse
@@ -56,7 +56,7 @@ class Point:
 def groups(levels: Sequence[Extent]) -> list[tuple[Extent, ...]]:
     """Return groups over all, one or some levels, with all groups beside them at the same time.
 
-    Of a level alone, also groups of two of its children.
+    For a single level, groups of two of its children are included.
     """
     places = range(len(levels))
     few = len(levels) <= LEVELS
@@ -122,7 +122,7 @@ def _operation(mpi: Any, group: Any, point: Point) -> Callable[[], object]:
 def measure(mpi: Any, levels: Sequence[Extent], seconds: float) -> list[tuple[Point, float]]:
     """Measure for ``seconds``; return each measured point and its median time, equal on all ranks.
 
-    Points are visited with a stride, so that a first round that is cut off has some of all kinds.
+    Points are visited with a stride, so that a first round that is cut off has points of all kinds.
     """
     world = mpi.COMM_WORLD
     rank: int = world.Get_rank()

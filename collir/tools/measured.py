@@ -76,7 +76,7 @@ def machine_named(
 
     Raises:
         UsageError: no such machine ships with collir.
-        DiagnosticError: the file has none, or several.
+        DiagnosticError: the file has no machine, or several.
     """
     if text.startswith("@"):
         return preset(text.removeprefix("@")).op

@@ -38,7 +38,7 @@ def find(program: str) -> str:
     """Return the path of mpicc or mpiexec: beside this Python, or on the PATH.
 
     Raises:
-        DiagnosticError: there is none.
+        DiagnosticError: the program is not installed.
     """
     folder = Path(sys.executable).parent
     path = shutil.which(program, path=f"{folder}{os.pathsep}{os.environ.get('PATH', '')}")
@@ -58,13 +58,13 @@ def compile_c(source: Path, program: Path, flags: Sequence[str] | None = None) -
     """Compile a C file with mpicc.
 
     Args:
-        flags: without any, ``-O2``, but for code of which that would take minutes.
+        flags: options of the compiler; the default is ``-O2``, or ``-O0`` for long code.
 
     Raises:
         DiagnosticError: mpicc is missing, or has no C compiler.
-        RuntimeError: the code does not compile, which is an error of ours.
+        RuntimeError: the code does not compile, which is an internal error.
     """
-    # Hidden: no function of the program must be called in the place of one of the system.
+    # Hidden visibility: no function of the program may replace a function of the system.
     if flags is None:
         flags = ("-O2",) if source.stat().st_size < _LONG else ("-O0",)
     options = ["-std=c99", "-fvisibility=hidden", *flags]
@@ -116,11 +116,11 @@ def run(
     """Run functions of a module on real MPI ranks, in one launch.
 
     Args:
-        functions: on meshes that all have the same number of devices, which is the ranks'.
+        functions: functions on meshes of the same number of devices, which is that of the ranks.
         arguments: for every function and argument, one array (or None) per rank.
         folder: an existing folder for the code, the program and the buffers.
         timeout: seconds after which the program is killed.
-        repeats: how often each function is run.
+        repeats: the number of runs of each function.
 
     Returns:
         For every function its results, with None on ranks that hold none, and the seconds of its

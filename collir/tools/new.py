@@ -124,7 +124,7 @@ def _check_devices(name: str, levels: tuple[Level, ...]) -> None:
     """Check that levels make a machine of several devices.
 
     Raises:
-        UsageError: they do not.
+        UsageError: the levels make no machine, or a single device.
     """
     try:
         devices = Machine(name, levels).devices
@@ -223,8 +223,8 @@ def _commands(file: str, on_cpus: bool) -> list[str]:
     }
     return [
         line
-        for about, arguments in commands.items()
-        for line in (f"// {about}", f"//   collopt {arguments}")
+        for title, arguments in commands.items()
+        for line in (f"// {title}", f"//   collopt {arguments}")
     ]
 
 

@@ -25,13 +25,13 @@ class FunctionAt:
     """The cost of a function at a stage, by simulation.
 
     Attributes:
-        where: its mesh, machine and number of devices, and how it is costed, as a report says it.
-        time: seconds.
-        outermost: bytes through the busiest port of the outermost level with several children, of
-            all its collectives together.
-        level: the name of that level.
-        peak: the most bytes that a device holds at any time.
-        collectives: how many it has.
+        where: the mesh, machine and number of devices, and the cost model, as a report says it.
+        time: time in seconds.
+        outermost: bytes of all collectives through the busiest port of the outermost level with
+            several children.
+        level: the name of that outermost level.
+        peak: the largest number of bytes that a device holds at any time.
+        collectives: the number of collectives.
     """
 
     where: str
@@ -93,7 +93,7 @@ class PassCosts:
     def saved(self) -> list[tuple[str, float, float]]:
         """For each pass its name, the seconds that it saved, and the seconds before the pass.
 
-        Both are sums over the functions that have a cost before and behind it.
+        Both are sums over the functions that have a cost before and after the pass.
         """
         savings: list[tuple[str, float, float]] = []
         for before, after in pairwise(self.stages):
@@ -114,7 +114,7 @@ class PassCosts:
     def _function(self, name: str) -> list[str]:
         figures = [(s.done, s.functions[name]) for s in self.stages if name in s.functions]
         known = [figure for _, figure in figures if isinstance(figure, FunctionAt)]
-        where = f" on {known[-1].where}" if known else ""
+        place = f" on {known[-1].where}" if known else ""
         level = known[-1].level if known else "the outermost level"
         head = ["after", "time", "change", f"through {level}", "memory", "collectives"]
         rows: list[list[str]] = []
@@ -128,7 +128,7 @@ class PassCosts:
             sizes = [bytes_text(figure.outermost), bytes_text(figure.peak)]
             rows.append([done, seconds_text(figure.time), change, *sizes, str(figure.collectives)])
             before = figure.time
-        title = f"@{name}{where}:"
+        title = f"@{name}{place}:"
         lines = [title, *(f"  {line}" for line in table(head, rows, left=1))]
         return [*lines, *(f"  {line}" for line in _reasons(figures))]
 

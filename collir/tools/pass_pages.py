@@ -106,7 +106,7 @@ def field_docs(item: type) -> dict[str, str]:
             continue
         try:
             (tree,) = ast.parse(dedent(inspect.getsource(base))).body
-        except OSError:  # a class of which there is no source
+        except OSError:  # the source of the class is not available
             continue
         assert isinstance(tree, ast.ClassDef)
         for field, string in pairwise(tree.body):

@@ -61,18 +61,18 @@ class Subject:
     """A problem that can be searched from the command line.
 
     Attributes:
-        summary: what it is, in a few words.
-        configure: adds its arguments.
-        problem: makes it.
-        fold: what is counted, by the options; None to optimise or decide.
-        what: what the fold counts, in the plural.
+        summary: a few words on the problem.
+        configure: adds the arguments of the problem to a parser.
+        problem: makes the problem from the options.
+        fold: makes the fold that counts, from the options; None to optimise or decide.
+        noun: the counted things, in the plural.
     """
 
     summary: str
     configure: Callable[[Parser], None]
     problem: Callable[[Options], Problem[Any]]
     fold: Callable[[Options], Fold[Any] | None] = lambda options: None
-    what: str = "solutions"
+    noun: str = "solutions"
 
 
 def _graph(path: Path) -> Graph:
@@ -330,7 +330,7 @@ def run(options: argparse.Namespace) -> int:
     problem, error = _problem(options)
     if distributed and (failure := agree(_plain(error))) and error is None:
         error = DiagnosticError(Diagnostic(f"rank {failure[0]}: {failure[1]}"))
-    if distributed and not leads():  # rank 0 speaks for all, also of what went wrong
+    if distributed and not leads():  # rank 0 prints for all ranks, errors included
         with contextlib.suppress(SearchError, UsageError):
             if error is None:
                 _search(SUBJECTS[options.problem], problem, options)
@@ -364,18 +364,18 @@ def _report(problem: Problem[Any], options: Options) -> int:
         outcome = _search(subject, problem, options)
     except SearchError as error:
         if (known := search.so_far(error)) is not None:
-            _say(cast(Outcome, known), subject.what, options)
+            _print(cast(Outcome, known), subject.noun, options)
         text = "; ".join([str(error), *getattr(error, "__notes__", ())])
         raise DiagnosticError(Diagnostic(text)) from error
-    _say(outcome, subject.what, options)
+    _print(outcome, subject.noun, options)
     if options.profile:
         _write_profile(options.profile, outcome)
     return 0
 
 
-def _say(outcome: Outcome, what: str, options: Options) -> None:
+def _print(outcome: Outcome, noun: str, options: Options) -> None:
     """Print an outcome."""
-    sys.stdout.write((as_json if options.json else as_text)(outcome, what) + "\n")
+    sys.stdout.write((as_json if options.json else as_text)(outcome, noun) + "\n")
     sys.stdout.flush()
 
 
@@ -395,22 +395,22 @@ def _write_profile(path: str, outcome: Outcome) -> None:
 
 def _search(subject: Subject, problem: Problem[Any], options: Options) -> Outcome:
     """Run the search that the options describe."""
-    how = _how(options)
-    best = getattr(options, "k", 1)
+    settings = _settings(options)
+    count = getattr(options, "k", 1)
     if fold := subject.fold(options):
         if options.order != "depth-first":
             raise UsageError("to count is to visit all nodes: that goes depth-first only")
-        return search.enumerate(problem, fold, **how)
+        return search.enumerate(problem, fold, **settings)
     if problem.target is None:
-        return search.k_best(problem, best, **how)
-    if best > 1:
+        return search.k_best(problem, count, **settings)
+    if count > 1:
         raise UsageError("--target asks whether there is one solution, --k for several")
-    return search.decide(problem, **how)
+    return search.decide(problem, **settings)
 
 
-def _how(options: Options) -> search.Options:
+def _settings(options: Options) -> search.Options:
     """Return the options of every search, as the API takes them."""
-    how = search.Options(
+    settings = search.Options(
         order=options.order,
         coordination=options.coordination,
         workers=options.workers,
@@ -425,8 +425,8 @@ def _how(options: Options) -> search.Options:
         check=options.check,
     )
     if options.checkpoint is not None:
-        how["checkpoint"] = options.checkpoint
-        how["checkpoint_every"] = options.checkpoint_every
+        settings["checkpoint"] = options.checkpoint
+        settings["checkpoint_every"] = options.checkpoint_every
     if options.resume is not None:
-        how["resume"] = options.resume
-    return how
+        settings["resume"] = options.resume
+    return settings

@@ -12,7 +12,7 @@ from collir.search.running.results import Decision, Enumeration, Optimum, Soluti
 Outcome = Optimum[Any] | Decision[Any] | Enumeration[Any]
 
 
-def as_json(outcome: Outcome, what: str) -> str:
+def as_json(outcome: Outcome, noun: str) -> str:
     """Return the outcome as a JSON object; unknown values are null."""
     fields: dict[str, Any] = {"status": outcome.status}
     match outcome:
@@ -24,7 +24,7 @@ def as_json(outcome: Outcome, what: str) -> str:
         case Decision():
             fields["solution"] = _as_object(outcome.solution) if outcome.solution else None
         case Enumeration():
-            fields["counted"] = what
+            fields["counted"] = noun
             fields["total"] = outcome.total
     return json.dumps(fields | {"statistics": asdict(outcome.statistics)}, indent=2, default=str)
 
@@ -37,19 +37,19 @@ def _finite(number: Number | None) -> Number | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def as_text(outcome: Outcome, what: str) -> str:
+def as_text(outcome: Outcome, noun: str) -> str:
     """Return the outcome in a few lines."""
-    return "\n".join([*_lines(outcome, what), _statistics(outcome.statistics)])
+    return "\n".join([*_lines(outcome, noun), _statistics(outcome.statistics)])
 
 
-def _lines(outcome: Outcome, what: str) -> Iterable[str]:
+def _lines(outcome: Outcome, noun: str) -> Iterable[str]:
     match outcome:
         case Optimum():
             return _optimum(outcome)
         case Decision():
             return _decision(outcome)
         case Enumeration():
-            return _enumeration(outcome, what)
+            return _enumeration(outcome, noun)
 
 
 def _state(outcome: Outcome) -> str:
@@ -60,9 +60,9 @@ def _state(outcome: Outcome) -> str:
 
 def _optimum(outcome: Optimum[Any]) -> Iterable[str]:
     if outcome.best is None:
-        known = outcome.status == "infeasible"
+        infeasible = outcome.status == "infeasible"
         yield f"{_state(outcome)}: " + (
-            "there is no solution" if known else "no solution found yet"
+            "there is no solution" if infeasible else "no solution found yet"
         )
         return
     yield f"{_state(outcome)}: {outcome.best.value}"
@@ -79,13 +79,15 @@ def _decision(outcome: Decision[Any]) -> Iterable[str]:
         yield f"{_state(outcome)}: {outcome.solution.value}"
         yield f"  {_plain(outcome.solution.shown)}"
         return
-    known = outcome.status == "infeasible"
-    yield f"{_state(outcome)}: " + ("there is no solution" if known else "no solution found yet")
+    infeasible = outcome.status == "infeasible"
+    yield f"{_state(outcome)}: " + (
+        "there is no solution" if infeasible else "no solution found yet"
+    )
 
 
-def _enumeration(outcome: Enumeration[Any], what: str) -> Iterable[str]:
+def _enumeration(outcome: Enumeration[Any], noun: str) -> Iterable[str]:
     so_far = "" if outcome.status == "complete" else " so far"
-    yield f"{_state(outcome)}: {_plain(outcome.total)} {what}{so_far}"
+    yield f"{_state(outcome)}: {_plain(outcome.total)} {noun}{so_far}"
 
 
 def _plain(shown: Any) -> str:

@@ -32,8 +32,6 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
     """Return the exit status of ``work``; errors are reported on stderr, never as a traceback.
 
     The status is 1 for bad input, 2 for a wrong use of the command, 70 for an internal error.
-
-    1 for bad input, 2 for a wrong use of the command, 70 for an error of ours.
     """
     try:
         _stand_in_for_closed_streams()
@@ -45,7 +43,7 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
     except UsageError as error:
         sys.stderr.write(f"{name}: error: {error}\n")
         return USAGE
-    except BrokenPipeError:  # the reader of our output has gone
+    except BrokenPipeError:  # the reader of the output has closed it
         _drop_output()
         return 0
     except OSError as error:
@@ -74,8 +72,8 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
 class _ClosedStream(io.TextIOBase):
     """A standard stream that was closed before the command began; its use is an ``OSError``."""
 
-    def __init__(self, what: str):
-        self.what = what
+    def __init__(self, name: str):
+        self.name = name
 
     @property
     def buffer(self) -> "_ClosedStream":
@@ -83,7 +81,7 @@ class _ClosedStream(io.TextIOBase):
         return self
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise OSError(f"standard {self.what} is closed")
+        raise OSError(f"standard {self.name} is closed")
 
     read = readline = write = _refuse
 
@@ -91,7 +89,7 @@ class _ClosedStream(io.TextIOBase):
 def _stand_in_for_closed_streams() -> None:
     """Replace the standard streams that Python found closed, and take their file descriptors.
 
-    No file that is opened later gets the descriptor of a standard stream then.
+    A file that is opened later does not get the descriptor of a standard stream then.
     """
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
@@ -100,7 +98,7 @@ def _stand_in_for_closed_streams() -> None:
     os.close(descriptor)
     sys.stdin = sys.stdin or _ClosedStream("input")
     sys.stdout = sys.stdout or _ClosedStream("output")
-    sys.stderr = sys.stderr or io.StringIO()  # nobody listens
+    sys.stderr = sys.stderr or io.StringIO()  # the text is dropped
 
 
 def _drop_output() -> None:
@@ -112,7 +110,7 @@ def write_whole(path: str, text: str) -> None:
     """Write a file that appears whole or not at all; of a link, the file it leads to.
 
     Raises:
-        DiagnosticError: it cannot be written.
+        DiagnosticError: the file cannot be written.
     """
     target = Path(path)
     try:

@@ -19,7 +19,7 @@ def check_text(text: str) -> None:
     """Check that no pass or target of a specification has an option twice, or a value unquoted.
 
     Raises:
-        ValueError: one has.
+        ValueError: an option is given twice, or its value needs quotes.
         ArgSpecParseError: the text has another character that begins no token.
     """
     lexer, seen = PipelineLexer(text), set[str]()
@@ -58,7 +58,7 @@ def configured(kind: type[_Made], spec: ArgSpec) -> _Made:
     """Return a pass or target with the options of a specification.
 
     Raises:
-        ValueError: an option that there is not, or of another type, which is named.
+        ValueError: an option does not exist, or has another type; the message names the option.
     """
     types = get_type_hints(kind)
     for name, value in spec.normalize_parameter_names().parameters.items():

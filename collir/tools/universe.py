@@ -33,11 +33,11 @@ def _installed() -> Universe:
     """Return the universe of all packages, xDSL's own included.
 
     Raises:
-        DiagnosticError: one of them cannot be loaded, or two add something of the same name.
+        DiagnosticError: a package cannot be loaded, or two packages add something of the same name.
     """
     try:
         return Universe.get_multiverse()
-    except Exception as error:  # whatever others do when they are imported
+    except Exception as error:  # the import of a package may raise anything
         message = f"a package for xDSL cannot be loaded: {type(error).__name__}: {error}"
         raise DiagnosticError(Diagnostic(message)) from error
 

@@ -1,6 +1,6 @@
 """Readers of machines that other tools describe.
 
-``read(text)`` finds out which of ``FORMATS`` a text has and reads it. Nothing here prints.
+``read(text)`` detects which of ``FORMATS`` a text has, and reads it. The readers print nothing.
 """
 
 import re
@@ -73,7 +73,7 @@ def detect(text: str) -> str:
     """Return the name of the format of a text.
 
     Raises:
-        ReadError: the text is none of them.
+        ReadError: the text has none of the formats.
     """
     if not text.strip():
         raise ReadError("the file is empty", Place(1))

@@ -12,7 +12,7 @@ from collir.machine.model import Fabric, Level
 def level(host: Host, gpus: Sequence[int], remarks: list[Remark]) -> LevelDescription | None:
     """Return a level of such hosts, each connected through the adapters nearest to its GPUs.
 
-    None if the host has no adapters. How many hosts there are is a parameter.
+    Returns None if the host has no adapters. The number of hosts is a parameter.
     """
     if not host.nics:
         return None

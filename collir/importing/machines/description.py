@@ -10,7 +10,7 @@ from collir.machine.model import Device, Level, Machine
 class LevelDescription:
     """A level, with sentences that name the sources of its numbers.
 
-    ``parameter`` is the name of the machine's parameter that its size is, or empty.
+    ``parameter`` is the name of the machine's parameter for the size of the level, or empty.
     """
 
     level: Level
@@ -24,8 +24,6 @@ class MachineDescription:
 
     ``about`` is a sentence on the machine as a whole, ``place`` is the place where the text
     begins to describe it.
-
-    ``about`` is a sentence on the whole, ``place`` where the text begins to speak of the machine.
     """
 
     about: str
@@ -39,6 +37,6 @@ class MachineDescription:
         """Return the machine under a name.
 
         Raises:
-            MachineError: it cannot exist.
+            MachineError: the levels make no machine.
         """
         return Machine(name, tuple(level.level for level in self.levels), self.device)

@@ -34,7 +34,7 @@ def parse(text: str) -> dict[str, Entry]:
     """Return the entries of a flat mapping.
 
     Raises:
-        ReadError: the text is malformed, or has what this small part of YAML does not.
+        ReadError: the text is malformed, or uses other parts of YAML.
     """
     return _Parser().parse(text)
 

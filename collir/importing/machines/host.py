@@ -49,9 +49,9 @@ class Host:
     ``links`` are the numbers of NVLinks between every two GPUs, ``distances`` their paths over
     PCIe.
 
-    ``switched`` says whether these links go through switches, or is ``None`` if the text does not
-    say. ``lane``, ``pci`` and ``nic`` are bytes/second of a link, of PCIe, and of an adapter
-    that says none, with words on where they are from.
+    ``switched`` is whether the links go through switches, or ``None`` if the text does not say.
+    ``lane``, ``pci`` and ``nic`` are the bytes/second of a link, of PCIe, and of an adapter
+    without a speed of its own; each has a text on its source.
     """
 
     gpus: tuple[Gpu, ...]

@@ -50,8 +50,8 @@ def _one(text: str, at: int, place: Place, most: int) -> tuple[list[str], int]:
             raise ReadError(f"the file names more than {MAX_NAMES} nodes", _at(place, first))
         at = match.end()
     if not pieces:
-        what = "a bracket is not closed" if text[at : at + 1] == "[" else "a name is missing"
-        raise ReadError(what, _at(place, at))
+        message = "a bracket is not closed" if text[at : at + 1] == "[" else "a name is missing"
+        raise ReadError(message, _at(place, at))
     if text[at : at + 1] == "[":
         raise ReadError("a bracket is not closed", _at(place, at))
     return ["".join(parts) for parts in product(*pieces)], at

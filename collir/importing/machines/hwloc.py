@@ -74,8 +74,6 @@ def _path(core: Element, names: dict[int, str]) -> dict[str, Element]:
 
     Of two nested objects of the same level the outer object counts. ``names`` caches the level
     names by object, because an object is around many cores.
-
-    ``names`` keeps what they are called: an object is around many cores.
     """
     path: dict[str, Element] = {}
     for element in core.ancestors():
@@ -93,9 +91,9 @@ def _inside(cores: list[Element], remarks: list[Remark]) -> list[LevelDescriptio
     names = [name for name in paths[0] if all(name in path for path in paths)]
     for core, path in zip(cores, paths, strict=True):
         if odd := sorted(path.keys() ^ set(names)):
-            what = ", ".join(_WORDS[name] for name in odd)
+            noun = ", ".join(_WORDS[name] for name in odd)
             remarks.append(
-                Remark(f"only some cores are in {what}: these make no level", core.place)
+                Remark(f"only some cores are in {noun}: these make no level", core.place)
             )
             break
     for core, path in zip(cores, paths, strict=True):
@@ -116,9 +114,9 @@ def _inside(cores: list[Element], remarks: list[Remark]) -> list[LevelDescriptio
             title = f"{holder.get('type')} {shown(holder.get('os_index'))}" if holder else "it"
             place = holder.place if holder else Place(1)
             parts.setdefault(key, (Part(title.strip(), place, 0), set()))[1].add(id(below))
-        what = _WORDS[names[depth]] if depth < len(names) else "cores"
+        noun = _WORDS[names[depth]] if depth < len(names) else "cores"
         counted = [Part(part.name, part.place, len(below)) for part, below in parts.values()]
-        size, odd = even(counted, what)
+        size, odd = even(counted, noun)
         sizes.append(size)
         remarks += odd
     return _levels([*names, "core"], sizes, paths[0], cores[0])
@@ -135,15 +133,19 @@ def _levels(
         line = core.place.line if last else path[name].place.line
         kind = LinkKind.BUS if last else LinkKind.SWITCH
         if name == "socket":
-            port, latency, what = assumed.SOCKET, assumed.SOCKET_LATENCY, "between sockets"
+            port, latency, path_words = assumed.SOCKET, assumed.SOCKET_LATENCY, "between sockets"
         else:
-            port, latency, what = assumed.MEMORY, assumed.CORE_LATENCY, "through shared memory"
+            port, latency, path_words = (
+                assumed.MEMORY,
+                assumed.CORE_LATENCY,
+                "through shared memory",
+            )
         levels.append(
             LevelDescription(
                 Level(name, size, port, latency, kind, fabric=Fabric.MEMORY),
                 (
                     f"Size: from line {line} on.",
-                    f"Port and latency: assumed, {what} as of cpu_cluster.",
+                    f"Port and latency: assumed, {path_words} as of cpu_cluster.",
                 ),
             )
         )

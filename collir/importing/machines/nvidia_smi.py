@@ -12,7 +12,7 @@ from collir.importing.values import Place, ReadError, Remark, shown
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 HEADER = re.compile(r"^(?:[ \t]|\x1b\[[0-9;]*m)*GPU\d+(?=\s|$)", re.MULTILINE)
 _NVLINK = re.compile(r"NV(\d{1,3})")
-_WAYS = {way.name: way for way in Distance} | {"SOC": Distance.SYS}
+_DISTANCES = {distance.name: distance for distance in Distance} | {"SOC": Distance.SYS}
 _MOST = 1000
 """The largest number of columns of the matrix."""
 
@@ -46,7 +46,7 @@ def read(text: str) -> MachineDescription:
         _symmetric(gpus, matrix, remarks),
         tuple(tuple(cell.distance for cell in row) for row in matrix),
         tuple(
-            Nic(name, _nic_place(name, rows, header), None, _ways(name, columns, gpus, rows))
+            Nic(name, _nic_place(name, rows, header), None, _distances(name, columns, gpus, rows))
             for name in nics
         ),
         None,
@@ -66,7 +66,7 @@ def _nic_place(name: str, rows: dict[str, list[Cell]], header: Place) -> Place:
     return Place(rows[name][0].place.line) if name in rows else header
 
 
-def _ways(
+def _distances(
     name: str, columns: list[str], gpus: list[str], rows: dict[str, list[Cell]]
 ) -> tuple[Distance, ...]:
     at = columns.index(name)
@@ -106,7 +106,7 @@ def _is_header(words: list[tuple[str, int]]) -> bool:
     if len(words) == 1:
         return True
     second = words[1][0]
-    return second != "X" and not _NVLINK.fullmatch(second) and second not in _WAYS
+    return second != "X" and not _NVLINK.fullmatch(second) and second not in _DISTANCES
 
 
 def _columns(words: list[tuple[str, int]], number: int) -> list[str]:
@@ -139,11 +139,11 @@ def _row(words: list[tuple[str, int]], columns: list[str], number: int) -> list[
             row.append(Cell(int(match[1]), Distance.SYS, place))
         elif word == "X":
             row.append(Cell(0, Distance.PIX, place))
-        elif word in _WAYS:
-            row.append(Cell(0, _WAYS[word], place))
+        elif word in _DISTANCES:
+            row.append(Cell(0, _DISTANCES[word], place))
         else:
-            ways = ", ".join(way.name for way in Distance)
-            raise ReadError(f"'{shown(word)}' is not NV# (such as NV12), {ways}", place)
+            distances = ", ".join(distance.name for distance in Distance)
+            raise ReadError(f"'{shown(word)}' is not NV# (such as NV12), {distances}", place)
     return row
 
 

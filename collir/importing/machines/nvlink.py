@@ -27,7 +27,7 @@ class Shape:
 def islands(host: Host, remarks: list[Remark]) -> list[list[int]]:
     """Return the groups of GPUs that NVLink joins; each GPU by itself if NVLink joins none.
 
-    A GPU without links is left out where others have some.
+    A GPU without links is left out if other GPUs have links.
 
     Raises:
         ReadError: the islands are of different sizes.

@@ -64,7 +64,7 @@ def _merge(
     first = [islands[block[0]][0] for block in blocks]
     while left:
         group, left = [left[0]], left[1:]
-        for member in group:  # grows as it goes
+        for member in group:  # the group grows during the loop
             row = host.distances[first[member]]
             group += [x for x in left if row[first[x]] <= distance]
             left = [x for x in left if row[first[x]] > distance]

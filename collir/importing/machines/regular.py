@@ -10,7 +10,7 @@ def check_count(gpus: int, place: Place) -> None:
     """Check that a host has at least one GPU, and not too many.
 
     Raises:
-        ReadError: there are none, or too many.
+        ReadError: there are no GPUs, or too many.
     """
     if not gpus:
         raise ReadError("there is no GPU here", place)
@@ -22,7 +22,7 @@ def description(host: Host, about: str, place: Place, remarks: list[Remark]) -> 
     """Return the description of a machine of hosts like this host.
 
     Raises:
-        ReadError: no regular machine describes it.
+        ReadError: no regular machine describes the host.
     """
     islands = nvlink.islands(host, remarks)
     inner = nvlink.level(host, islands, remarks)

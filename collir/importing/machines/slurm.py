@@ -16,8 +16,9 @@ from collir.machine.model import Fabric, Level
 
 _SETTING = re.compile(r"(?<![A-Za-z])([A-Za-z]+)\s*=\s*([^\s=]*)(?=\s|$)")
 _KINDS = ("switchname", "blockname")
-_SHOWN = ("level", "blockindex", "blocksize")  # by scontrol, which they follow from the others
-_KNOWN = (*_KINDS, *_SHOWN, "nodes", "switches", "blocksizes")
+_DERIVED = ("level", "blockindex", "blocksize")
+"""Settings that scontrol prints, and that follow from the rest."""
+_KNOWN = (*_KINDS, *_DERIVED, "nodes", "switches", "blocksizes")
 _MOST_REMARKS = 100
 
 Settings = slurm_yaml.Settings
@@ -58,9 +59,9 @@ def read(text: str) -> MachineDescription:
         tiers = _tiers(switches)
     sizes: list[int] = []
     for tier in tiers:
-        what = "nodes" if tier[0].of_nodes else "blocks" if blocks else "switches"
+        noun = "nodes" if tier[0].of_nodes else "blocks" if blocks else "switches"
         parts = [Part(switch.name, switch.place, len(switch.children)) for switch in tier]
-        size, odd = even(parts, what)
+        size, odd = even(parts, noun)
         sizes.append(size)
         remarks += odd
     return MachineDescription(
@@ -73,8 +74,7 @@ def read(text: str) -> MachineDescription:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the number and text of each line without comments; joins lines that end in a
-    backslash."""
+    """Yield the number and text of each line without comments; a final backslash joins lines."""
     parts: list[str] = []
     first = 0
     for number, line in enumerate(text.split("\n"), 1):
@@ -150,8 +150,8 @@ def _unread(line: str, number: int, remarks: list[Remark]) -> None:
         key = match[1].lower()
         why = "is relative, and not read" if key == "linkspeed" else "is not read"
         message = f"{shown(match[1])} {why}"
-        known = key in _KNOWN or len(remarks) >= _MOST_REMARKS
-        if not known and all(remark.message != message for remark in remarks):
+        skipped = key in _KNOWN or len(remarks) >= _MOST_REMARKS
+        if not skipped and all(remark.message != message for remark in remarks):
             remarks.append(Remark(message, Place(number, match.start() + 1)))
 
 
@@ -164,8 +164,8 @@ def _switch(settings: Settings, kind: str, left: int) -> Switch:
     if len(present) == 2 and "level" in settings:  # scontrol lists all nodes below a switch, too
         present.remove("nodes")
     if len(present) != 1:
-        what = "Nodes=" if kind == "blockname" else "either Nodes= or Switches="
-        raise ReadError(f"{shown(name)} needs {what}", place)
+        setting = "Nodes=" if kind == "blockname" else "either Nodes= or Switches="
+        raise ReadError(f"{shown(name)} needs {setting}", place)
     children, children_place = settings[present[0]]
     listed = expand(children, children_place, left)
     names = tuple(dict.fromkeys(listed))
@@ -178,7 +178,7 @@ def _tiers(switches: dict[str, Switch]) -> list[list[Switch]]:
     """Return the switches by their distance from the top switch.
 
     Raises:
-        ReadError: they are not a tree, or its nodes are not all equally deep.
+        ReadError: the switches are not a tree, or its nodes are not all equally deep.
     """
     below: set[str] = set()
     for switch in switches.values():

@@ -38,7 +38,7 @@ def chosen(text: str) -> Topology:
     """Return the topology of the whole cluster; remarks name the topologies that are not read.
 
     Raises:
-        ReadError: the text is malformed, or that topology is neither a tree nor of blocks.
+        ReadError: the text is malformed, or the topology is neither a tree nor of blocks.
     """
     topologies = list(_topologies(text))
     default = next((topology for topology in topologies if topology.default), topologies[0])

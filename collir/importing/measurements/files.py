@@ -33,10 +33,10 @@ FORMATS = {
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     """Return the times in a text of any of the formats.
 
-    ``kind`` is the collective where the text of nccl-tests, or the file's name, does not say it.
+    ``kind`` is the collective, if neither the text nor the file's name says it.
 
     Raises:
-        ReadError: the text is none of them, or malformed.
+        ReadError: the text has none of the formats, or is malformed.
     """
     if not text.strip():
         raise ReadError("the file is empty", Place(1))
@@ -53,7 +53,7 @@ def samples(
     """Return the times of a file on a machine; ``over`` are the levels of its groups, if given.
 
     Raises:
-        ReadError: a group is not one of the machine, or it is not known.
+        ReadError: the machine has no such group, or the group is not known.
     """
     result: list[Sample] = []
     for table in tables.tables:
@@ -89,7 +89,7 @@ def _of_hosts(machine: Machine, table: Table) -> tuple[Extent, ...]:
 
 
 def _filled(
-    machine: Machine, first: int, last: int, count: int, table: Table, what: str
+    machine: Machine, first: int, last: int, count: int, table: Table, noun: str
 ) -> list[Extent]:
     """Return extents that hold ``count`` children in total, filling the inner levels first."""
     remaining, filled = count, list[Extent]()
@@ -102,7 +102,7 @@ def _filled(
     if remaining != 1:
         names = ", ".join(f"{x.name}[{x.size}]" for x in machine.levels[first:last]) or "no level"
         raise ReadError(
-            f"{count} {what} are not a part of {names} of machine @{machine.name}; --from "
+            f"{count} {noun} are not a part of {names} of machine @{machine.name}; --from "
             "FILE,over=LEVELS says which levels these are",
             table.place,
         )

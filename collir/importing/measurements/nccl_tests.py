@@ -1,7 +1,7 @@
 """Reader of the output of nccl-tests (all_reduce_perf and so on) and of rccl-tests.
 
-Their sizes are those of the full buffer (doc/PERFORMANCE.md). Lines of other programs in between,
-such as NCCL's own, are passed over; so are prefixes that a launcher writes before each line.
+Sizes are those of the full buffer (doc/PERFORMANCE.md of nccl-tests). Lines of other programs, such
+as NCCL's own, are passed over; so are prefixes that a launcher writes before each line.
 """
 
 import re
@@ -54,11 +54,11 @@ class _Run:
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     """Return the times of all runs in a text.
 
-    They are of ``kind``, or else of the program that the text names, or else the file's name.
+    The collective is ``kind``, or else that of the program named by the text or the file's name.
 
     Raises:
-        ReadError: a run of which the collective is not known, or that has no times or other
-            columns; ranks in several groups.
+        ReadError: a run's collective is not known, a run has no times or other columns, or ranks
+            are in several groups.
     """
     remarks: list[Remark] = []
     runs: list[_Run] = []
@@ -163,12 +163,14 @@ def _table(run: _Run, kind: str | None, remarks: list[Remark]) -> Table:
         remarks.append(Remark(f"{lines} of size 0: left out", run.place))
     if not run.rows:
         later_remarks = [remark for remark in remarks if remark.place > run.place]
-        about = (
+        reason = (
             f": line {later_remarks[0].place.line}: {later_remarks[0].message}"
             if later_remarks
             else ""
         )
-        raise ReadError(f"the run that begins here has no times that can be used{about}", run.place)
+        raise ReadError(
+            f"the run that begins here has no times that can be used{reason}", run.place
+        )
     rows = tuple(Row(kind, row.size, row.seconds, row.place) for row in run.rows)
     return Table(rows, run.place, hosts=_hosts(run))
 

@@ -48,7 +48,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     """Return the times of all benchmarks in a text, which names the collectives.
 
     Raises:
-        ReadError: none of its benchmarks can be used, or one has no times or other columns.
+        ReadError: no benchmark can be used, or a benchmark has no times or other columns.
     """
     runs: list[_Run] = []
     remarks: list[Remark] = []
@@ -57,8 +57,8 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         if match := TITLE.match(line):
             runs.append(_Run(place, match[1]))
             if match[1] not in _KINDS:
-                about = f"'{shown(match[1])}' is not read: blocking collectives are, and latency"
-                remarks.append(Remark(about, place))
+                message = f"'{shown(match[1])}' is not read: blocking collectives are, and latency"
+                remarks.append(Remark(message, place))
         elif runs and runs[-1].title in _KINDS:
             _line(runs[-1], line, place, remarks)
     known = [run for run in runs if run.title in _KINDS]
@@ -83,8 +83,8 @@ def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
         size = integer(match[1], "a size", place, 0, MAX_SIZE)
         time = match[2]
         if not is_time(time):
-            about = f"'{shown(time)}' is not a time above 0 us: this line is left out"
-            remarks.append(Remark(about, place))
+            message = f"'{shown(time)}' is not a time above 0 us: this line is left out"
+            remarks.append(Remark(message, place))
         elif size:
             kind, per_rank = _KINDS[run.title]
             seconds = float(time) * 1e-6

@@ -30,7 +30,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     """Return the times in a text, which names the collectives.
 
     Raises:
-        ReadError: a line that is none.
+        ReadError: a line is no measurement.
     """
     rows: dict[tuple[Extent, ...], list[Row]] = {}
     for number, line in enumerate(text.split("\n"), 1):

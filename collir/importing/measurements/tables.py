@@ -22,8 +22,8 @@ KINDS = tuple(kind for kind, entry in COSTS.items() if not entry.listed)
 class Row:
     """A measured time.
 
-    ``size`` is in bytes: the full buffer (see ``Collective``), or what each rank has of it, with
-    ``per_rank``.
+    ``size`` is the size in bytes of the full buffer (see ``Collective``), or with ``per_rank`` of
+    the part of a rank.
     """
 
     kind: str
@@ -50,8 +50,8 @@ class Extent:
 class Table:
     """Times that were measured on one group of ranks.
 
-    ``over`` are the levels of the group, if the file says them; ``hosts`` are the ranks on each
-    host, if it says those.
+    ``over`` are the levels of the group, and ``hosts`` the numbers of ranks on each host; either is
+    empty if the file does not say it.
     """
 
     rows: tuple[Row, ...]
@@ -86,7 +86,7 @@ def extents(text: str, place: Place) -> tuple[Extent, ...]:
     A level without a number is all of the level; ``gpu:4+2`` has two groups side by side.
 
     Raises:
-        ReadError: the text is none of this.
+        ReadError: the text is no list of levels.
     """
     result: list[Extent] = []
     for piece in text.split("*"):
@@ -100,11 +100,11 @@ def extents(text: str, place: Place) -> tuple[Extent, ...]:
 def mesh_over(machine: Machine, over: Sequence[Extent], place: Place) -> Mesh:
     """Return a mesh with three axes: the group, the groups beside it, and the idle devices.
 
-    The ranks of a group are neighbours on each level. A level that they do not divide is cut to
-    the children that take part.
+    The ranks of a group are neighbours on each level. A level whose size is not a multiple of
+    the group is cut to the children that take part.
 
     Raises:
-        ReadError: the machine does not have such a group; the text says what it has.
+        ReadError: the machine has no such group; the message names what the machine has.
     """
     by_level = {extent.level: extent for extent in over}
     if len(by_level) < len(over):

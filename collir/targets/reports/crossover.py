@@ -131,7 +131,7 @@ class CrossoverTarget(CostingTarget):
         candidates: list[Candidate] = []
         for choices in by_size(function, SearchOptions(model), (size / base for size in SIZES)):
             if all(steps is None for steps in choices):
-                continue  # as it is written
+                continue  # the function as written is a candidate already
             function_cost = cost(rewritten(module, number, choices), model)[number]
             name = f"{prefix}best {len(candidates) + 1}"
             candidates.append(Candidate(name, function_cost, base, text_of(function, choices)))
@@ -153,10 +153,10 @@ def unlike(module: ModuleOp, functions: Sequence[FuncOp]) -> list[str]:
         verdict = compare(first, module, function, module, memory=0)
         if verdict.outcome is Outcome.SAME:
             continue
-        what = f"that @{function.sym_name.data} computes what @{name} computes is not proven"
+        statement = f"that @{function.sym_name.data} computes what @{name} computes is not proven"
         if verdict.outcome is Outcome.DIFFERENT and verdict.how == "proof":
-            what = f"@{function.sym_name.data} does not compute what @{name} computes"
-        remarks.append(f"remark: {what}: {verdict.explanation}")
+            statement = f"@{function.sym_name.data} does not compute what @{name} computes"
+        remarks.append(f"remark: {statement}: {verdict.explanation}")
     return remarks
 
 
@@ -211,8 +211,13 @@ def report(candidates: Sequence[Candidate]) -> list[str]:
         f"{candidate.name}: {candidate.program}" for candidate in candidates if candidate.program
     ]
     first = candidates[0].cost
-    how = f"costed {first.model.how(first.mesh.machine)}"
-    return [*lines, "", f"fastest: {', '.join([changes[0][1].name, *ranges])}; {how}", *programs]
+    costing = f"costed {first.model.how(first.mesh.machine)}"
+    return [
+        *lines,
+        "",
+        f"fastest: {', '.join([changes[0][1].name, *ranges])}; {costing}",
+        *programs,
+    ]
 
 
 def plot(candidates: Sequence[Candidate], remarks: Sequence[str] = ()) -> str:

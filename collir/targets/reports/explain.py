@@ -154,9 +154,9 @@ def explanation(
     """Return the lines of a function.
 
     Args:
-        others: what it takes after passes.
-        file: where it stands.
-        target: what shows how long it takes.
+        changes: the times of the function after passes.
+        file: the file of the function.
+        target: the target that shows the time, for commands.
     """
     if not simulation.time:
         return [title_of(simulation), "  nothing that takes time"]

@@ -30,7 +30,7 @@ class Bar:
     """A bar on a lane, with its start, its end and the kind of its step.
 
     Attributes:
-        texts: its names, from the longest to the shortest; the first that fits is drawn.
+        texts: names of the step, from the longest to the shortest; the first that fits is drawn.
     """
 
     lane: str
@@ -46,9 +46,9 @@ class Timeline:
     """The bars, curves and memory of a chart over time.
 
     Attributes:
-        lanes: from top to bottom.
-        shares: named curves from 0 to 1, as (from when, value).
-        memory: bytes, as (from when, value).
+        lanes: names from top to bottom.
+        shares: named curves from 0 to 1, as (start, value).
+        memory: the bytes held, as (start, value).
     """
 
     title: str
@@ -133,7 +133,7 @@ def lines(
 ) -> str:
     """Return named lines of (bytes, seconds) on logarithmic axes as SVG.
 
-    ``marks`` are the bytes at which the fastest line changes: dotted verticals.
+    ``marks`` are the bytes at which the fastest line changes, drawn as dotted verticals.
     """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(7, 4.5), layout="constrained")

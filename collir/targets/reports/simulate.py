@@ -73,7 +73,7 @@ def simulation_table(simulation: Simulation) -> list[str]:
     rows = [
         _row(simulation, number, number in path)
         for number, step in enumerate(simulation.steps)
-        if step.sent or step.size  # what moves nothing is a view of what is there
+        if step.sent or step.size  # a step that moves nothing is a view
     ]
     busy = [
         f"{resource_name(simulation, resource)} busy {seconds_text(time)} "

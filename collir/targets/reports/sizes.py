@@ -44,7 +44,7 @@ def bytes_of(size: int | str) -> int:
     """Return the bytes of a size: ``8GB``, ``8GiB``, ``8G`` (8 GiB, as in nccl-tests) or 8.
 
     Raises:
-        ValueError: it is no size.
+        ValueError: the text is no size.
     """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", str(size))
     unit = match[2] if match else ""
@@ -59,9 +59,9 @@ class Sizes:
     """A function, costed for several sizes.
 
     Attributes:
-        ops: its collectives.
-        sizes: bytes of its largest argument or result on one rank.
-        costs: what all of it costs, for each of the sizes.
+        ops: the collectives of the function.
+        sizes: bytes of the largest argument or result on one rank.
+        costs: the cost of the whole function, for each of the sizes.
     """
 
     ops: tuple[DistOp, ...]
@@ -80,7 +80,7 @@ class Sizes:
             rows.append(
                 {
                     "size": round(collective.size),
-                    # Where blocks are sent, nccl-tests count those of one rank.
+                    # If blocks are sent, nccl-tests count the elements of one rank.
                     "count": round(elements / collective.ranks if op.kind.ordered else elements),
                     "type": TYPES[x.dtype],
                     "redop": x.reduction if x.reduction and op.kind.reduces else "none",
@@ -135,7 +135,7 @@ class SizingTarget(CostingTarget):
         """Return the functions that have collectives, costed for all sizes.
 
         Raises:
-            DiagnosticError: a function has no cost, or one for no size.
+            DiagnosticError: a function has no cost, or no function has collectives.
         """
         functions = functions_of(module)
         costs = zip(functions, cost(module, self.cost_model()), strict=True)
@@ -171,8 +171,8 @@ class SizesTarget(SizingTarget):
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         model = self.cost_model()
         functions = self.sized_functions(module)
-        ways = dict.fromkeys(model.how(sizes.costs[0].mesh.machine) for sizes in functions)
-        lines = [f"# Predicted by collir {collir.__version__}: costed {' and '.join(ways)}"]
+        costings = dict.fromkeys(model.how(sizes.costs[0].mesh.machine) for sizes in functions)
+        lines = [f"# Predicted by collir {collir.__version__}: costed {' and '.join(costings)}"]
         for sizes in functions:
             for number in range(len(sizes.ops)):
                 lines += self._table(sizes, number)

@@ -41,11 +41,12 @@ class Strategies:
     """The candidates for an operation of a function.
 
     Attributes:
-        count: how many the method has; None if they are too many to count.
-        baseline: the operation as one step; None of a redistribution.
-        bound: seconds that no program is below.
+        count: the number of candidates of the method; None if they are too many to count.
+        baseline: the cost of the operation as one step; None for a redistribution.
+        bound: the lower bound of all programs, in seconds.
         ended: why the search was cut off, so that there may be better candidates; or "".
-        gap: how much less than the best another may take, as a part of it; None: not known.
+        gap: the largest share of the best time by which another candidate may be faster; None if
+            it is not known.
     """
 
     function: str
@@ -177,8 +178,8 @@ class StrategiesTarget(StrategiesBase):
             "\n".join(_lines(strategies, self.top, self.cost_model())) + "\n"
             for strategies in self.strategies(module)
         ]
-        what = ALL_REDUCE.name if self.method == "enumerate" else "collective"
-        output.write("\n".join(tables) or f"there is no {what}\n")
+        noun = ALL_REDUCE.name if self.method == "enumerate" else "collective"
+        output.write("\n".join(tables) or f"there is no {noun}\n")
 
 
 @dataclass(frozen=True)
@@ -214,16 +215,18 @@ def _baseline(op: DistOp, model: CostModel) -> StepCost:
 def _lines(strategies: Strategies, top: int, model: CostModel) -> list[str]:
     mesh, baseline = mesh_of(strategies.op), strategies.baseline
     if baseline is None:
-        what = f"{strategies.op.mnemonic} to {dist_type(strategies.op.result).text(mesh)}"
+        operation = f"{strategies.op.mnemonic} to {dist_type(strategies.op.result).text(mesh)}"
     else:
-        what = f"{strategies.op.mnemonic} over {', '.join(mesh.short(baseline.collective.axes))}"
+        operation = (
+            f"{strategies.op.mnemonic} over {', '.join(mesh.short(baseline.collective.axes))}"
+        )
     count = ""
     if strategies.count is not None:
         count = f" {strategies.count} candidate{'s' * (strategies.count != 1)},"
     as_one_step = "" if baseline is None else f" as one step {seconds_text(baseline.time)},"
-    how = model.how(mesh.machine)
-    bound = f" bound {seconds_text(strategies.bound)}, costed {how}"
-    title = f"@{strategies.function}: {what}:{count}{as_one_step}{bound}"
+    costing = model.how(mesh.machine)
+    bound = f" bound {seconds_text(strategies.bound)}, costed {costing}"
+    title = f"@{strategies.function}: {operation}:{count}{as_one_step}{bound}"
     if not strategies.proven:
         title += "; not all of them looked at in the time given"
     if not strategies.candidates:
