@@ -90,7 +90,7 @@ class CollOpt(xDSLOptMain):
     def __init__(self, args: Sequence[str] | None = None, sources: Sources | None = None):
         self.sources = sources or Sources()
         self._ticker = Ticker(
-            lambda: ": ".join(filter(None, (self._at or "reads", current_pass())))
+            lambda: ": ".join(filter(None, (self._activity or "reads", current_pass())))
         )
         super().__init__(_DESCRIPTION, args)
 
@@ -102,17 +102,17 @@ class CollOpt(xDSLOptMain):
 
     def register_all_frontends(self):
         super().register_all_frontends()
-        self.available_frontends["coll"] = lambda stream: self._coll(self._text(stream))
-        self.available_frontends["mlir"] = lambda stream: self._mlir(self._text(stream))
+        self.available_frontends["coll"] = lambda stream: self._read_coll(self._read_text(stream))
+        self.available_frontends["mlir"] = lambda stream: self._read_mlir(self._read_text(stream))
 
-    def _coll(self, text: str) -> ModuleOp:
+    def _read_coll(self, text: str) -> ModuleOp:
         """Return the module of a text, which may be MLIR if nothing names its language."""
         unnamed = self.args.frontend is None and self.args.input_file in (None, "-")
         if unnamed and is_mlir(text):
-            return self._mlir(text)
+            return self._read_mlir(text)
         return read(text, self.get_input_name(), self.sources)
 
-    def _mlir(self, text: str) -> ModuleOp:
+    def _read_mlir(self, text: str) -> ModuleOp:
         return read_mlir(
             self.ctx,
             text,
@@ -202,7 +202,7 @@ class CollOpt(xDSLOptMain):
                 verify_after(previous, module)
         if self.args.validate_passes:
             for message in validate_after(previous, self._before, module) if previous else ():
-                self._hear(Diagnostic(message, severity="remark"))
+                self._report_remark(Diagnostic(message, severity="remark"))
             self._before = module.clone()
         if self._costs:
             self._costs.measure(previous.name if previous else WRITTEN, module)
@@ -213,30 +213,30 @@ class CollOpt(xDSLOptMain):
                 sys.stderr.write("\n\n")
             else:
                 sys.stderr.write(f"{write(module)}\n")
-        self._does(following.name if following else "")
+        self._begin(following.name if following else "")
         self._started = time.perf_counter()
 
-    def _does(self, activity: str) -> None:
+    def _begin(self, activity: str) -> None:
         """Record the pass or target that has begun."""
-        self._at = activity
+        self._activity = activity
         current_pass("")
 
-    _at = ""
+    _activity = ""
     _started = 0.0
     _before: ModuleOp
     _emitted: list[Diagnostic] | None = None  # the diagnostics that --verify-diagnostics compares
 
-    def _hear(self, remark: Diagnostic) -> None:
+    def _report_remark(self, remark: Diagnostic) -> None:
         """Print a remark in a line, or keep it for --verify-diagnostics."""
         if self._emitted is not None:
             self._emitted.append(remark)
             return
-        self._heard += 1
+        self._remark_count += 1
         self._ticker.clear()
-        if self._heard <= MAX_ERRORS:
+        if self._remark_count <= MAX_ERRORS:
             sys.stderr.write(f"{remark.position or 'collopt'}: remark: {shown(remark.message)}\n")
 
-    _heard = 0
+    _remark_count = 0
 
     _costs: PassCosts | None = None
 
@@ -245,7 +245,7 @@ class CollOpt(xDSLOptMain):
         if self.args.cost_between_passes:
             self._costs = PassCosts(model_of(self.pipeline.passes))
         try:
-            with listening(self._hear):
+            with listening(self._report_remark):
                 super().apply_passes(prog)
         finally:
             if self._costs:
@@ -267,7 +267,7 @@ class CollOpt(xDSLOptMain):
             reason = (error.strerror or str(error)).lower()
             raise DiagnosticError(Diagnostic(f"cannot read {path}: {reason}")) from error
 
-    def _text(self, stream: IO[bytes]) -> str:
+    def _read_text(self, stream: IO[bytes]) -> str:
         try:
             data = stream.read()
         except OSError as error:
@@ -294,7 +294,7 @@ class CollOpt(xDSLOptMain):
             return self._help_pass()
         if self.args.help_target:
             return self._help_target()
-        target = self._checked_target()
+        target = self._target_name()
         try:
             chunks, language = self.prepare_input()
         except ValueError as error:
@@ -306,8 +306,8 @@ class CollOpt(xDSLOptMain):
             if index:
                 output.write("// -----\n")
             try:
-                convert = self._verified if self.args.verify_diagnostics else self._converted
-                with listening(self._hear), session(), self._ticker.ticking():
+                convert = self._output_if_expected if self.args.verify_diagnostics else self._output
+                with listening(self._report_remark), session(), self._ticker.ticking():
                     output.write(convert(chunk, language, offset, target))
             except DiagnosticError as error:
                 report = output if self.args.parsing_diagnostics else failed
@@ -319,8 +319,8 @@ class CollOpt(xDSLOptMain):
                 raise DiagnosticError(Diagnostic(str(error).partition("\n\n")[0])) from error
             finally:
                 chunk.close()
-        if self._heard > MAX_ERRORS:
-            sys.stderr.write(f"{self._heard - MAX_ERRORS} more remarks are not shown\n")
+        if self._remark_count > MAX_ERRORS:
+            sys.stderr.write(f"{self._remark_count - MAX_ERRORS} more remarks are not shown\n")
         if failed.getvalue():
             sys.stderr.write(failed.getvalue())
             return BAD_INPUT
@@ -334,20 +334,20 @@ class CollOpt(xDSLOptMain):
             write_whole(self.args.output_file, output.getvalue())
         return 0
 
-    def _converted(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
+    def _output(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
         """Return a chunk of the input as the target prints it."""
         module = self.parse_chunk(chunk, language, offset)
         assert module is not None
         self.apply_passes(module)
         return self._printed(module, target)
 
-    def _verified(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
+    def _output_if_expected(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
         """Return the text after checking that its diagnostics are those its comments expect."""
         data = chunk.read()
         self._emitted = []
         text = ""
         try:
-            text = self._converted(BytesIO(data), language, offset, target)
+            text = self._output(BytesIO(data), language, offset, target)
         except DiagnosticError as error:
             self._emitted += error.diagnostics
         name = self.get_input_name()
@@ -374,7 +374,7 @@ class CollOpt(xDSLOptMain):
         sys.stdout.write(target_page(target_class))
         return 0
 
-    def _checked_target(self) -> str:
+    def _target_name(self) -> str:
         """Return the name of the target; its options are checked before anything is read."""
         spec = parse_spec(self.args.target)
         try:
@@ -388,7 +388,7 @@ class CollOpt(xDSLOptMain):
         if target == "mlir":
             settle_names(module)
         passes_run.set(self.args.passes)
-        self._does(f"-t {target}")
+        self._begin(f"-t {target}")
         try:
             text = self.output_resulting_program(module).rstrip("\n")
         except Exception as error:

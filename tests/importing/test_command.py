@@ -15,9 +15,9 @@ def test_hosts_are_a_parameter(tmp_path: Path, capsys: pytest.CaptureFixture[str
     )
     library = tmp_path / "a100.coll"
     library.write_text(capsys.readouterr().out, encoding="utf-8")
-    mine = tmp_path / "mine.coll"
-    mine.write_text('machine @mine = @a100(nodes = 4) from "a100.coll"\n', encoding="utf-8")
-    assert collopt.main([str(mine)]) == 0
+    file = tmp_path / "mine.coll"
+    file.write_text('machine @mine = @a100(nodes = 4) from "a100.coll"\n', encoding="utf-8")
+    assert collopt.main([str(file)]) == 0
 
 
 def test_standard_input_is_read(

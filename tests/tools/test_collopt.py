@@ -198,12 +198,12 @@ def test_an_output_file_is_written_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_link_as_the_output_stays_a_link(tmp_path: Path, there: bool) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_as_the_output_stays_a_link(tmp_path: Path, exists: bool) -> None:
     folder, link = tmp_path / "folder", tmp_path / "link.coll"
     folder.mkdir()
     target = folder / "out.coll"
-    if there:
+    if exists:
         target.write_text("before")
     link.symlink_to(Path("folder") / "out.coll")
     assert collopt.main([EXAMPLE, "-o", str(link)]) == 0

@@ -47,7 +47,7 @@ def test_standard_output_is_the_default(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "port", "rails"),
+    ("nic", "port", "rails"),
     [
         ("8x400Gb", 400e9, 8),
         ("2x100Gbps", 25e9, 2),
@@ -56,9 +56,9 @@ def test_standard_output_is_the_default(capsys: pytest.CaptureFixture[str]) -> N
         ("3x100Gb", 37.5e9, 1),  # 8 GPUs share them
     ],
 )
-def test_adapters(given: str, port: float, rails: int, tmp_path: Path) -> None:
+def test_adapters(nic: str, port: float, rails: int, tmp_path: Path) -> None:
     file = tmp_path / "mine.coll"
-    assert collir_tool.main(["new", "--nic", given, "-o", str(file)]) == 0
+    assert collir_tool.main(["new", "--nic", nic, "-o", str(file)]) == 0
     node = machine_of(file).levels[0]
     assert (node.port, node.rails) == (port, rails)
 

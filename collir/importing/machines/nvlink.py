@@ -91,7 +91,7 @@ def level(
             )
     worst = min(range(len(groups)), key=lambda index: shapes[index].links)
     shape = shapes[worst]
-    if any(other.links != shape.links for other in shapes):
+    if len({island_shape.links for island_shape in shapes}) > 1:
         remarks.append(
             Remark(
                 f"a GPU has {shape.links} links here and more in other islands: all are taken to "

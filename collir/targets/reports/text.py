@@ -36,9 +36,9 @@ def ratio_text(value: float, lowest: float) -> str:
     return f"{ratio:.2f}x" if ratio < 100 else f"{ratio:.0f}x"
 
 
-def percent_text(part: float, whole: float) -> str:
+def percent_text(part: float, total: float) -> str:
     """Return a share such as ``43%``."""
-    return f"{100 * part / whole:.0f}%" if whole else "0%"
+    return f"{100 * part / total:.0f}%" if total else "0%"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
