@@ -20,7 +20,7 @@ class Command(Protocol):
         """Add the arguments of the command."""
 
     def run(self, options: argparse.Namespace) -> int:
-        """The command; returns its exit status."""
+        """Run the command and return its exit status."""
         ...
 
 
@@ -89,7 +89,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     return run_tool("collir", Sources(), "--debug" in words, lambda: _run(words))
 

@@ -127,7 +127,7 @@ class Case:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     sources = Sources()
 
