@@ -11,37 +11,41 @@ from collir.importing.machines.hostlist import MAX_NAMES
 from collir.importing.values import MAX_BYTES, ReadError
 from collir.tools import collir
 
-TOPO = "     GPU0 GPU1\nGPU0  X   NV1\nGPU1 NV1   X\n"
+MATRIX = "     GPU0 GPU1\nGPU0  X   NV1\nGPU1 NV1   X\n"
 
 BOMB = (
     '<?xml version="1.0"?>\n<!DOCTYPE system [\n<!ENTITY a "aaaaaaaaaa">\n'
     '<!ENTITY b "&a;&a;&a;&a;&a;&a;">\n]>\n<system>&b;</system>\n'
 )
+"""A file whose entities expand exponentially."""
 
 CORES = """<topology><object type="Machine">
 <object type="Package"><object type="L3Cache"><object type="Core"/></object></object>
 <object type="L3Cache"><object type="Package"><object type="Core"/></object></object>
 </object></topology>"""
+"""A file in which sockets and caches contain each other."""
 
-HEX = 6
+GPUS = 6
 
 UNLINKED = "\n".join(
-    ["\t" + "\t".join(f"GPU{i}" for i in range(HEX))]
+    ["\t" + "\t".join(f"GPU{i}" for i in range(GPUS))]
     + [
         f"GPU{i}\t"
-        + "\t".join("X" if i == j else "NV4" if 0 in (i, j) else "SYS" for j in range(HEX))
-        for i in range(HEX)
+        + "\t".join("X" if i == j else "NV4" if 0 in (i, j) else "SYS" for j in range(GPUS))
+        for i in range(GPUS)
     ]
 )
+"""A matrix in which NVLink joins all GPUs to the first only."""
 
-SIX = "\n".join(
-    ["\t" + "\t".join(f"GPU{i}" for i in range(HEX))]
+UNEVEN_ISLANDS = "\n".join(
+    ["\t" + "\t".join(f"GPU{i}" for i in range(GPUS))]
     + [
         f"GPU{i}\t"
-        + "\t".join("X" if i == j else "NV4" if i // 4 == j // 4 else "SYS" for j in range(HEX))
-        for i in range(HEX)
+        + "\t".join("X" if i == j else "NV4" if i // 4 == j // 4 else "SYS" for j in range(GPUS))
+        for i in range(GPUS)
     ]
 )
+"""A matrix in which NVLink joins four GPUs, and the other two."""
 
 REFUSED = [
     ("", "1:1: the file is empty"),
@@ -85,15 +89,18 @@ REFUSED = [
         "2:1: local_memory must be from 0 to",
     ),
     # nvidia-smi
-    (TOPO.replace("GPU1 NV1   X", ""), "1:6: GPU1 has a column, but no row"),
-    (TOPO.replace("  X   NV1", "  X"), "2:7: GPU0 has 1 of 2 cells"),
-    (TOPO.replace("  X   NV1", " NV1  NV1"), "2:6: GPU0 to GPU0 is 'NV1': X is what is itself"),
-    (TOPO.replace("  X   NV1", "  X   MEH"), "2:11: 'MEH' is not NV# (such as NV12), PIX"),
-    (TOPO.replace("NV1", f"NV{2**60}"), "2:11: 'NV1152921504606846976' is not NV#"),
-    (TOPO.replace("GPU0 GPU1", "GPU0 GPU0"), "1:11: GPU0 has two columns"),
-    (TOPO + "GPU0 X NV1\n", "4:1: there are two rows of GPU0"),
-    (TOPO + "GPU2 X NV1\n", "4:1: GPU2 has a row, but no column"),
-    (SIX, "6:1: NVLink joins GPUs to islands of 4, 2: no regular machine describes that"),
+    (MATRIX.replace("GPU1 NV1   X", ""), "1:6: GPU1 has a column, but no row"),
+    (MATRIX.replace("  X   NV1", "  X"), "2:7: GPU0 has 1 of 2 cells"),
+    (MATRIX.replace("  X   NV1", " NV1  NV1"), "2:6: GPU0 to GPU0 is 'NV1': X is what is itself"),
+    (MATRIX.replace("  X   NV1", "  X   MEH"), "2:11: 'MEH' is not NV# (such as NV12), PIX"),
+    (MATRIX.replace("NV1", f"NV{2**60}"), "2:11: 'NV1152921504606846976' is not NV#"),
+    (MATRIX.replace("GPU0 GPU1", "GPU0 GPU0"), "1:11: GPU0 has two columns"),
+    (MATRIX + "GPU0 X NV1\n", "4:1: there are two rows of GPU0"),
+    (MATRIX + "GPU2 X NV1\n", "4:1: GPU2 has a row, but no column"),
+    (
+        UNEVEN_ISLANDS,
+        "6:1: NVLink joins GPUs to islands of 4, 2: no regular machine describes that",
+    ),
     (UNLINKED, "2:1: GPU0 has 20 NVLinks, more than a GPU has, and not to all others: no regular"),
     ("\t".join(f"GPU{i}" for i in range(300)) + "\n", "1:1: GPU0 has a column, but no row"),
     # SLURM
@@ -158,6 +165,7 @@ REFUSED = [
         "2:21: there are more than 2^31 - 1 NPUs",
     ),
 ]
+"""Texts, each with the place and a part of the message."""
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED, ids=lambda x: repr(x)[:40])
@@ -258,6 +266,7 @@ LONG = {
         )
     ),
 }
+"""Kind of text -> a function that makes a text of about ``MAX_BYTES``."""
 
 
 @pytest.mark.parametrize("kind", LONG)
