@@ -1,7 +1,7 @@
 """collir: a compiler for distributed communication.
 
-The functions of ``collir.tools.api`` are here too: ``parse``, ``run_passes``, ``cost``,
-``simulate``, ``pass_costs``, ``emit``; and what makes programs in Python: ``module_of`` and
+The package offers the functions of ``collir.tools.api``: ``parse``, ``run_passes``, ``cost``,
+``simulate``, ``pass_costs``, ``emit``; and the builders of programs in Python: ``module_of`` and
 ``FunctionBuilder``.
 """
 
@@ -47,11 +47,11 @@ _MODULES = {
     "FunctionBuilder": "collir.ir.builders",
     "module_of": "collir.ir.builders",
 }
-"""Where names are that are not of the API's module."""
+"""Name -> its module, for names that are not defined in ``collir.tools.api``."""
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for only then: `import collir` stays cheap."""
+    """Import a name when it is first used, so that `import collir` stays cheap."""
     if name in _PACKAGES:
         return importlib.import_module(f"collir.{name}")
     if name in __all__:

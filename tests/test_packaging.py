@@ -1,4 +1,4 @@
-"""The wheel and the sdist hold what they need: the passes, the grammar, the machines, the C."""
+"""Tests that wheel and sdist are complete: the passes, the grammar, the machines, the C code."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-WANTED = [
+REQUIRED = [
     "collir/passes/decompose.py",
     "collir/syntax/grammar.lark",
     "collir/machine/presets/gcp_a2.coll",
@@ -32,7 +32,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_is_complete(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert set(WANTED) <= names
+    assert set(REQUIRED) <= names
     assert not [n for n in names if n.startswith(("passes/", "tests/"))]
 
 

@@ -1,4 +1,4 @@
-"""Imports run one way, and the oracles know nothing of the typing rules."""
+"""Tests that imports run one way, and that the oracles know nothing of the typing rules."""
 
 import ast
 from collections import defaultdict
@@ -22,7 +22,7 @@ ORDER = [
     ("passes", "targets", "importing"),
     "tools",
 ]
-"""Every package may import from itself and from those before it (not from those beside it)."""
+"""The packages in order: each may import from itself and from those before its entry only."""
 
 
 def level(package: str) -> int:
@@ -33,7 +33,7 @@ def level(package: str) -> int:
 
 
 def files() -> Iterator[tuple[str, Path]]:
-    """(package, file) of all our code; the passes live beside the package."""
+    """Yield (package, file) of all our code; the passes live beside the package."""
     for folder in (ROOT / "collir").iterdir():
         if folder.is_dir() and folder.name not in ("__pycache__", "passes"):
             yield from ((folder.name, path) for path in folder.rglob("*.py"))
@@ -41,7 +41,7 @@ def files() -> Iterator[tuple[str, Path]]:
 
 
 def named_imports(path: Path) -> Iterator[tuple[str, str]]:
-    """Return what a file imports of collir, in functions too: (``package.module``, name or "")."""
+    """Yield the imports from collir in a file, in functions too: ``package.module``, name or ""."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "collir":
             base = str(node.module).removeprefix("collir").removeprefix(".")
@@ -53,7 +53,7 @@ def named_imports(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Return the modules that a file may import, as ``package.module`` and with names behind."""
+    """Yield the modules that a file may import, as ``package.module``, and with names behind."""
     for base, name in named_imports(path):
         yield from (text for text in (base, f"{base}.{name}".strip(".")) if text)
 
@@ -61,14 +61,16 @@ def imports(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize(("package", "path"), list(files()), ids=lambda x: str(x)[-40:])
 def test_imports_run_one_way(package: str, path: Path) -> None:
     for name in imports(path):
-        other = name.partition(".")[0]
-        if not (ROOT / "collir" / other).is_dir():
+        imported_package = name.partition(".")[0]
+        if not (ROOT / "collir" / imported_package).is_dir():
             continue  # a name in collir/__init__.py itself
-        assert other == package or level(other) < level(package), f"{path} imports collir.{name}"
+        assert imported_package == package or level(imported_package) < level(package), (
+            f"{path} imports collir.{name}"
+        )
 
 
 def module_graph() -> dict[str, set[str]]:
-    """Return which modules every module of collir imports, imports inside functions included."""
+    """Return the imports of every module of collir, imports inside functions included."""
     modules = {"__init__": ROOT / "collir" / "__init__.py"}
     for package, path in files():
         base = ROOT / "passes" if package == "passes" else ROOT / "collir" / package
@@ -78,14 +80,14 @@ def module_graph() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for name, path in modules.items():
         # `from package import module` needs the module, not what the package's face hands on.
-        whole = {(base, f"{base}.{other}".strip(".")) for base, other in named_imports(path)}
-        found = {full if full in modules else base for base, full in whole}
-        graph[name] = found & modules.keys() - {name}
+        targets = {(base, f"{base}.{target}".strip(".")) for base, target in named_imports(path)}
+        imported = {full if full in modules else base for base, full in targets}
+        graph[name] = imported & modules.keys() - {name}
     return graph
 
 
 def in_circles(graph: dict[str, set[str]]) -> list[str]:
-    """Return a circle of a graph, or nothing."""
+    """Return a circle of a graph, or an empty list."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -98,22 +100,24 @@ def test_no_files_import_each_other() -> None:
 
 
 def test_no_folders_import_each_other() -> None:
-    """Nor a folder and a file beside it, at any depth."""
+    """A folder and a file beside it do not import each other either, at any depth."""
     rooms: dict[str, set[str]] = defaultdict(set)
     for name, imported in module_graph().items():
-        for other in imported:
-            here, there = name.split("."), other.split(".")
+        for target in imported:
+            importer, imported_path = name.split("."), target.split(".")
             shared = sum(
                 1
-                for _ in takewhile(lambda pair: pair[0] == pair[1], zip(here, there, strict=False))
+                for _ in takewhile(
+                    lambda pair: pair[0] == pair[1], zip(importer, imported_path, strict=False)
+                )
             )
-            if shared < min(len(here), len(there)):
-                rooms[".".join(here[: shared + 1])].add(".".join(there[: shared + 1]))
+            if shared < min(len(importer), len(imported_path)):
+                rooms[".".join(importer[: shared + 1])].add(".".join(imported_path[: shared + 1]))
     assert not in_circles(rooms)
 
 
 def test_the_oracles_import_none_of_the_rules() -> None:
-    """Nor the table of steps, directly or by any file of theirs; they may use layout's values."""
+    """The table of steps is not imported either; the values of layout may be."""
     for path in (ROOT / "collir" / "semantics").rglob("*.py"):
         for name in imports(path):
             assert "rules" not in name, f"{path} imports collir.{name}"
@@ -145,7 +149,7 @@ def test_search_knows_nothing_of_collectives() -> None:
 
 
 def test_problems_know_nothing_of_collectives() -> None:
-    """Their readers of files report errors as all readers do; the rest is exact search."""
+    """Readers of files report errors as all readers do; the rest is exact search."""
     for path in (ROOT / "collir" / "problems").rglob("*.py"):
         for name in imports(path):
             allowed = ("search", "problems", "ir.diagnostics", "syntax.parsing")

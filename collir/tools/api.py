@@ -1,4 +1,4 @@
-"""The Python API: what the tools do, as functions. ``import collir`` gives all of these.
+"""The Python API: the work of the tools, as functions. ``import collir`` gives all of them.
 
 module = collir.parse(Path("sync.coll"))
 collir.run_passes(module, "decompose{strategy=rs-ar-ag}")
@@ -32,7 +32,7 @@ from collir.syntax.parsing import decode
 from collir.syntax.reader import read
 from collir.synthesis.searching import session
 from collir.targets.table import TARGETS
-from collir.tools.specifications import check_text, made
+from collir.tools.specifications import check_text, configured
 
 if TYPE_CHECKING:
     from collir.cost.programs.simulation import Simulation
@@ -51,23 +51,23 @@ def _nearest(name: str, ours: Iterable[str], all_names: Iterable[str]) -> str:
 
 
 def usage_error(error: BaseException, passes: Iterable[str] = ()) -> UsageError:
-    """What xDSL says of a specification of passes or of a target, in words for users."""
+    """Return xDSL's error on a specification of passes or of a target, in words for users."""
     text = getattr(error, "msg", None) or str(error).strip().splitlines()[-1].strip()
     if match := re.match(r"Unrecognized passes: \['(.*)'\]", text):
         unknown = match[1].split("', '")[0]
         text = f"there is no pass '{unknown}'; {_nearest(unknown, (*PASSES, *PIPELINES), passes)}"
     elif match := re.match(r"Provided arguments \[(.*)\] not found in expected \S+ \[(.*)\]", text):
-        given, known = (part.replace('"', "") for part in match.groups())
-        text = f"there is no option {given}; " + (f"there is {known}" if known else "it has none")
+        option, known = (part.replace('"', "") for part in match.groups())
+        text = f"there is no option {option}; " + (f"there is {known}" if known else "it has none")
     elif match := re.match(r"Incompatible types: given \((.*?),?\), expected (.*) for (.*)", text):
-        wanted = re.sub("<class '(.*?)'>", r"\1", match[2])
-        text = f"the option {match[3]} takes {wanted}, not {match[1]}"
+        types = re.sub("<class '(.*?)'>", r"\1", match[2])
+        text = f"the option {match[3]} takes {types}, not {match[1]}"
     return UsageError(text)
 
 
 @cache
 def context() -> Context:
-    """A context that knows the dialects of collir, of xDSL and of other packages."""
+    """Return a context that knows the dialects of collir, of xDSL and of other packages."""
     from collir.tools.universe import known_dialects
 
     ctx = Context()
@@ -77,12 +77,12 @@ def context() -> Context:
 
 
 def parse(source: str | Path, file: str = "<string>", sources: Sources | None = None) -> ModuleOp:
-    """The verified module of a file (a ``Path``) or of a ``.coll`` text (a ``str``).
+    """Return the verified module of a file (a ``Path``) or of a ``.coll`` text (a ``str``).
 
     A path that ends in ``.mlir`` is read as MLIR.
 
     Raises:
-        DiagnosticError: the file cannot be read, or anything is wrong with it.
+        DiagnosticError: the file cannot be read, or has errors.
     """
     sources = Sources() if sources is None else sources
     if isinstance(source, str):
@@ -98,10 +98,10 @@ def parse(source: str | Path, file: str = "<string>", sources: Sources | None = 
 
 
 def read_text(path: Path) -> str:
-    """The text of a file.
+    """Return the text of a file.
 
     Raises:
-        DiagnosticError: it cannot be read, or is not UTF-8.
+        DiagnosticError: the file cannot be read, or is not UTF-8.
     """
     try:
         return decode(path.read_bytes(), str(path))
@@ -111,12 +111,12 @@ def read_text(path: Path) -> str:
 
 
 def pass_pipeline(passes: str, known: Known | None = None) -> PassPipeline:
-    """The passes of a specification such as ``"canonicalize,decompose{strategy=flat}"``.
+    """Return the passes of a specification such as ``"canonicalize,decompose{strategy=flat}"``.
 
-    A pipeline in it, such as ``ddp``, is replaced by its passes.
+    A pipeline such as ``ddp`` is replaced by its passes.
 
     Args:
-        known: the passes that there are; those of collir, xDSL and other packages if not given.
+        known: the available passes; by default those of collir, xDSL and other packages.
 
     Raises:
         UsageError: a pass that does not exist, or an option it does not have.
@@ -128,19 +128,19 @@ def pass_pipeline(passes: str, known: Known | None = None) -> PassPipeline:
     try:
         check_text(passes)
         specs = expanded_passes(passes, known)
-        if unknown := [one.name for one in specs if one.name not in known]:
+        if unknown := [spec.name for spec in specs if spec.name not in known]:
             raise ValueError(f"Unrecognized passes: {unknown}")
-        return PassPipeline(tuple(made(known[one.name](), one) for one in specs))
+        return PassPipeline(tuple(configured(known[spec.name](), spec) for spec in specs))
     except (ArgSpecParseError, ValueError) as error:
         raise usage_error(error, known) from error
 
 
 def run_passes(module: ModuleOp, passes: str, validate: bool = False) -> ModuleOp:
-    """Runs passes over a module, in place, and verifies it after each.
+    """Run passes over a module, in place, and verify it after each.
 
-    With ``validate``, what the functions compute is compared before and after each pass; a warning
-    says where it is not proven to be the same. What passes remark, such as that a search was cut
-    off, goes to the logger ``collir`` as warnings.
+    With ``validate``, the results of the functions are compared before and after each pass; a
+    warning names each function that is not proven to compute the same. Remarks of passes, such as
+    that a search was cut off, go to the logger ``collir`` as warnings.
 
     Raises:
         UsageError: a pass that does not exist, or an option it does not have.
@@ -161,7 +161,7 @@ def run_passes(module: ModuleOp, passes: str, validate: bool = False) -> ModuleO
 
 
 def pass_costs(module: ModuleOp, passes: str) -> "PassCosts":
-    """Runs passes over a module, as ``run_passes`` does, and says what each of them saved.
+    """Run passes over a module, as ``run_passes`` does, and return what each of them saved.
 
     Raises:
         UsageError: a pass that does not exist, or an option it does not have.
@@ -181,25 +181,25 @@ def _run(
     passes: Iterable[ModulePass],
     watch: Callable[[ModulePass], None] = lambda _: None,
 ) -> None:
-    """Runs passes, verifies after each, and calls ``watch`` then."""
+    """Run passes, verify the module after each of them, and then call ``watch``."""
     with listening(_log), session():
-        for one in passes:
-            one.apply(context(), module)
-            verify_after(one, module)
-            watch(one)
+        for module_pass in passes:
+            module_pass.apply(context(), module)
+            verify_after(module_pass, module)
+            watch(module_pass)
 
 
 def _log(remark: Diagnostic) -> None:
-    """Logs a remark; where nothing is said of logging, Python prints it on standard error."""
-    where = f"{remark.position}: " if remark.position else ""
-    logging.getLogger("collir").warning("%s%s", where, remark.message)
+    """Log a remark; without a configuration of logging, Python prints it on standard error."""
+    prefix = f"{remark.position}: " if remark.position else ""
+    logging.getLogger("collir").warning("%s%s", prefix, remark.message)
 
 
 def verify_after(done: ModulePass, module: ModuleOp) -> None:
-    """Verifies a module after a pass.
+    """Verify a module after a pass.
 
     Raises:
-        RuntimeError: it is not valid: the pass is wrong, not the user.
+        RuntimeError: the module is not valid: the pass is wrong, not the user.
     """
     try:
         verify(module)
@@ -208,9 +208,10 @@ def verify_after(done: ModulePass, module: ModuleOp) -> None:
 
 
 def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[str]:
-    """Compares what the functions of a module compute before and after a pass.
+    """Compare what the functions of a module compute before and after a pass.
 
-    Returns: a remark for each function of which it is not proven.
+    Returns:
+        A remark for each function that is not proven to compute the same.
 
     Raises:
         RuntimeError: a function computes something else: the pass is wrong, not the user.
@@ -218,24 +219,24 @@ def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[
     from collir.semantics.validation.validate import compare_modules
 
     try:
-        checked = compare_modules(before, after)
+        comparisons = compare_modules(before, after)
     except DiagnosticError as error:
-        found = "; ".join(one.message for one in error.diagnostics)
-        raise RuntimeError(f"pass {done.name} changed the program: {found}") from error
-    compared = {one.function for one in checked}
+        differences = "; ".join(diagnostic.message for diagnostic in error.diagnostics)
+        raise RuntimeError(f"pass {done.name} changed the program: {differences}") from error
+    compared = {comparison.function for comparison in comparisons}
     return [
-        f"pass {done.name}, @{one.function.sym_name.data}: {one.verdict.explanation}"
-        for one in checked
-        if one.verdict.how != "proof"
+        f"pass {done.name}, @{comparison.function.sym_name.data}: {comparison.verdict.explanation}"
+        for comparison in comparisons
+        if comparison.verdict.how != "proof"
     ] + [
-        f"pass {done.name}, @{one.sym_name.data}: new, so there is nothing to compare it with"
-        for one in functions_of(after)
-        if one not in compared
+        f"pass {done.name}, @{function.sym_name.data}: new, so there is nothing to compare it with"
+        for function in functions_of(after)
+        if function not in compared
     ]
 
 
 def unknown_target(name: str, targets: Iterable[str]) -> str:
-    """What to say of a target that does not exist."""
+    """Return the message for a target that does not exist."""
     return f"there is no target '{name}'; {_nearest(name, TARGETS, targets)}"
 
 
@@ -245,7 +246,7 @@ def simulate(
     algorithm: str = "auto",
     order: str = "auto",
 ) -> "list[Simulation]":
-    """What every function of a module does over time: spans, critical path, memory; in order.
+    """Return what each function of a module does over time, in order: spans, critical path, memory.
 
     Raises:
         DiagnosticError: an operation that is not of the coll dialect, a mesh that is not placed on
@@ -259,7 +260,7 @@ def simulate(
 
 
 def emit(module: ModuleOp, target: str = "coll") -> str:
-    """What a target prints, such as ``coll``, ``mlir``, ``mpi`` or ``"mpi{main=true}"``.
+    """Return what a target prints, such as ``coll``, ``mlir``, ``mpi`` or ``"mpi{main=true}"``.
 
     Raises:
         UsageError: a target that does not exist, or an option it does not have.
@@ -273,12 +274,12 @@ def emit(module: ModuleOp, target: str = "coll") -> str:
         spec = parse_spec(target)
         if spec.name not in known:
             raise UsageError(unknown_target(spec.name, known))
-        found = made(known[spec.name](), spec)
+        printer = configured(known[spec.name](), spec)
     except UsageError:
         raise
     except (ArgSpecParseError, ValueError) as error:
         raise usage_error(error) from error
     output = StringIO()
     with listening(_log), session():
-        found.emit(context(), module, output)
+        printer.emit(context(), module, output)
     return output.getvalue()

@@ -1,6 +1,6 @@
-"""Machines fitted to measurements: ``collir calibrate MACHINE --from FILE``.
+"""``collir calibrate MACHINE --from FILE``: a machine fitted to measurements.
 
-docs/calibration.md has examples, and says what is fitted and how.
+docs/calibration.md has examples, and explains the fit.
 """
 
 import argparse
@@ -17,18 +17,25 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.machine import Machine
 from collir.tools.api import UsageError
 from collir.tools.calibration_output import Result, as_json, machine_text, report
-from collir.tools.measured import Given, Text, file_given, machine_named, read, samples_of
+from collir.tools.measured import (
+    FileRequest,
+    MeasurementText,
+    file_request,
+    machine_named,
+    read,
+    samples_of,
+)
 from collir.tools.shell import BAD_INPUT, write_whole
 
 MAX_POINTS = 2000
-"""Times of one fit: on machines of several levels more take minutes, and say no more."""
+"""The largest number of times of a fit; on several levels more take minutes and add nothing."""
 
 MAX_RANKS = 256
-"""Ranks that --run starts on one computer."""
+"""The largest number of ranks that --run starts on one computer."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
+    """Add the arguments of the command."""
     parser.add_argument("machine", help="a .coll file with the machine, or @NAME of a shipped one")
     parser.add_argument(
         "--from",
@@ -81,7 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     sources = Sources()
     try:
         _run(options, sources)
@@ -97,38 +104,38 @@ def _run(options: argparse.Namespace, sources: Sources) -> None:
     if not options.run and (options.save or options.seconds is not None):
         raise UsageError("--save and --seconds go with --run")
     model = _model(options)
-    chosen = [file_given(text) for text in options.files]
+    requests = [file_request(text) for text in options.files]
     op = machine_named(options.machine, options.name, sources)
     machine = op.value()
     _check_scipy()
     texts = [_measured(machine, options)] if options.run else []
-    texts += [read(one, sources) for one in chosen]
+    texts += [read(request, sources) for request in requests]
     most = math.inf if options.most is None else options.most
-    found = [
+    samples = [
         sample
-        for one in texts
-        for sample in samples_of(machine, one, sources)
+        for text in texts
+        for sample in samples_of(machine, text, sources)
         if options.least <= sample.collective.size <= most
     ]
-    if len(found) > MAX_POINTS:
+    if len(samples) > MAX_POINTS:
         raise DiagnosticError(
             Diagnostic(
-                f"{len(found)} times are more than {MAX_POINTS}: leave out files, or sizes "
+                f"{len(samples)} times are more than {MAX_POINTS}: leave out files, or sizes "
                 "with --least and --most"
             )
         )
     try:
-        fit = calibrate(machine, found, model, options.held_back, options.fixed)
+        fit = calibrate(machine, samples, model, options.held_back, options.fixed)
     except CalibrationError as error:
         file, colon, line = error.source.rpartition(":")
         position = Position(file, int(line), 1) if colon else None
         raise DiagnosticError(Diagnostic(error.message, position)) from error
-    result = Result(fit, model, tuple(one.file for one in texts))
+    result = Result(fit, model, tuple(text.file for text in texts))
     _write(options, op, result)
 
 
 def _check_scipy() -> None:
-    """What is missing is said before anything is measured."""
+    """Check that scipy is installed, before anything is measured."""
     try:
         scipy_function("optimize", "least_squares")
     except CalibrationError as error:
@@ -137,15 +144,15 @@ def _check_scipy() -> None:
 
 def _model(options: argparse.Namespace) -> CostModel:
     default = ("alpha-beta", "runtime", "written") if options.run else ("auto", "auto", "auto")
-    said = (options.model, options.algorithm, options.order)
+    choices = (options.model, options.algorithm, options.order)
     try:
-        return CostModel(*(one or other for one, other in zip(said, default, strict=True)))
+        return CostModel(*(x or y for x, y in zip(choices, default, strict=True)))
     except ValueError as error:
         raise UsageError(str(error)) from error
 
 
-def _measured(machine: Machine, options: argparse.Namespace) -> Text:
-    """What the collectives take on this computer."""
+def _measured(machine: Machine, options: argparse.Namespace) -> MeasurementText:
+    """Measure the collectives on this computer and return the output of the run."""
     from collir.tools.mpi_run import mpiexec
 
     seconds = 60.0 if options.seconds is None else options.seconds
@@ -173,7 +180,7 @@ def _measured(machine: Machine, options: argparse.Namespace) -> Text:
         raise DiagnosticError(Diagnostic(message)) from error
     if options.save:
         write_whole(options.save, text)
-    return Text("the run", text, Given("the run"))
+    return MeasurementText("the run", text, FileRequest("the run"))
 
 
 def _write(options: argparse.Namespace, op: MachineOp, result: Result) -> None:

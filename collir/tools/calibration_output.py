@@ -1,4 +1,4 @@
-"""What ``collir calibrate`` prints: the fitted machine, and how well it explains the times."""
+"""The output of ``collir calibrate``: the fitted machine, and the errors of its predictions."""
 
 import math
 import re
@@ -9,9 +9,9 @@ from typing import Any
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute
 
-from collir.cost.calibration import Calibration, FittedParameter, Residual
+from collir.cost.calibration import Calibration, Residual
 from collir.cost.calibration.knobs import knobs_of, machine_with_values
-from collir.cost.calibration.values import median_error, worst_residual
+from collir.cost.calibration.values import FittedParameter, median_error, worst_residual
 from collir.cost.model import CostModel
 from collir.dialects.machine import DeviceAttr, LevelAttr, MachineOp
 from collir.machine import Machine
@@ -21,12 +21,12 @@ from collir.targets.reports.text import bytes_text, table
 from collir.tools.foreign import comment
 
 DIGITS = 4
-"""Significant digits of a fitted number."""
+"""The number of significant digits of a fitted number."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A fit, and what it is of."""
+    """A fit, its cost model, and the files of the measurements."""
 
     fit: Calibration
     model: CostModel
@@ -34,8 +34,8 @@ class Result:
 
     @property
     def machine(self) -> Machine:
-        """The fitted machine, its numbers with as many digits as they are worth."""
-        known = {one.name: one for one in self.fit.parameters}
+        """The fitted machine, with its numbers rounded to ``DIGITS``."""
+        known = {parameter.name: parameter for parameter in self.fit.parameters}
         knobs = [
             knob
             for knob in knobs_of(self.fit.machine)
@@ -47,7 +47,7 @@ class Result:
 
 
 def rounded(value: float) -> float:
-    """A number with few significant digits."""
+    """Return a number rounded to ``DIGITS`` significant digits."""
     return float(f"{value:.{DIGITS - 1}e}")
 
 
@@ -56,37 +56,40 @@ def _quantity(name: str) -> Quantity:
 
 
 def _shown(name: str, value: float) -> str:
-    """A number with its unit."""
+    """Return a number with its unit."""
     return _quantity(name).format(rounded(value))
 
 
-def _interval(one: FittedParameter) -> str:
-    """The interval; of one without an end, the other end."""
-    low, high = (_shown(one.name, end) if 0 < end < math.inf else "" for end in (one.low, one.high))
+def _interval(parameter: FittedParameter) -> str:
+    """Return the interval of a number, or its only finite end."""
+    low, high = (
+        _shown(parameter.name, end) if 0 < end < math.inf else ""
+        for end in (parameter.low, parameter.high)
+    )
     if low and high:
         return f"{low} to {high}"
     return f"at least {low}" if low else f"at most {high}" if high else "-"
 
 
-def _how(one: FittedParameter) -> str:
-    """How a number was found. Without more times than numbers nothing says how sure it is."""
-    if not one.fitted:
-        return one.reason
-    return "fitted" if _interval(one) != "-" else "fitted, to no more times than numbers"
+def _origin(parameter: FittedParameter) -> str:
+    """Return how a number was found. Fitted to no more times than numbers, it has no interval."""
+    if not parameter.fitted:
+        return parameter.reason
+    return "fitted" if _interval(parameter) != "-" else "fitted, to no more times than numbers"
 
 
 def report(result: Result) -> str:
-    """The parameters and the errors, as tables."""
+    """Return the parameters and the errors, as tables."""
     fit = result.fit
     rows = [
         [
-            one.name,
-            _shown(one.name, one.value),
-            _interval(one),
-            _shown(one.name, one.given),
-            _how(one),
+            parameter.name,
+            _shown(parameter.name, parameter.value),
+            _interval(parameter),
+            _shown(parameter.name, parameter.given),
+            _origin(parameter),
         ]
-        for one in fit.parameters
+        for parameter in fit.parameters
     ]
     lines = table(["number", "value", "95 % interval", "before", ""], rows, 1)
     lines.append("")
@@ -98,42 +101,42 @@ def report(result: Result) -> str:
 
 
 def _errors(residuals: Sequence[Residual]) -> list[str]:
-    most = worst_residual(residuals)
-    if most is None:
+    residual = worst_residual(residuals)
+    if residual is None:
         return ["-", "-", ""]
-    one = most.sample.collective
-    where = f"{one.kind} of {bytes_text(one.size)} ({most.sample.source})"
-    return [f"{median_error(residuals):.1%}", f"{most.error:+.1%}", where]
+    collective = residual.sample.collective
+    place = f"{collective.kind} of {bytes_text(collective.size)} ({residual.sample.source})"
+    return [f"{median_error(residuals):.1%}", f"{residual.error:+.1%}", place]
 
 
-def point_json(one: Residual) -> dict[str, Any]:
+def point_json(residual: Residual) -> dict[str, Any]:
     """Return a measured time beside its prediction: bytes and seconds."""
-    sent = one.sample.collective
+    collective = residual.sample.collective
     return {
-        "collective": sent.kind,
-        "bytes": sent.size,
-        "ranks": sent.ranks,
-        "measured_s": one.sample.seconds,
-        "predicted_s": one.predicted,
-        "source": one.sample.source,
+        "collective": collective.kind,
+        "bytes": collective.size,
+        "ranks": collective.ranks,
+        "measured_s": residual.sample.seconds,
+        "predicted_s": residual.predicted,
+        "source": residual.sample.source,
     }
 
 
 def as_json(result: Result, text: str) -> dict[str, Any]:
-    """All of it for programs: SI units, relative errors."""
+    """Return the result for programs: SI units, relative errors."""
 
     def errors(residuals: Sequence[Residual]) -> dict[str, Any]:
-        most = worst_residual(residuals)
+        largest = worst_residual(residuals)
         return {
             "times": len(residuals),
             "median_error": median_error(residuals) if residuals else None,
-            "worst_error": most.error if most else None,
-            "points": [point_json(one) for one in residuals],
+            "worst_error": largest.error if largest else None,
+            "points": [point_json(residual) for residual in residuals],
         }
 
     parameters = [
-        asdict(one) | {"low": _finite(one.low), "high": _finite(one.high)}
-        for one in result.fit.parameters
+        asdict(parameter) | {"low": _finite(parameter.low), "high": _finite(parameter.high)}
+        for parameter in result.fit.parameters
     ]
     return {
         "machine": result.fit.machine.name,
@@ -151,7 +154,7 @@ def _finite(value: float) -> float | None:
 
 
 def machine_text(op: MachineOp, result: Result) -> str:
-    """The fitted machine as ``.coll``, with the source of each number in comments."""
+    """Return the fitted machine as ``.coll``, with the source of each number in comments."""
     machine = result.machine
     levels = [
         LevelAttr.of(level, "" if op.reference else attr.size_from.data)
@@ -183,23 +186,29 @@ def _head(result: Result) -> Iterator[str]:
 
 
 def _commented(text: str, fit: Calibration) -> Iterator[str]:
-    """A machine with comments before its device and its levels."""
-    known = {one.name: one for one in fit.parameters}
+    """Yield the lines of a machine, with comments before its device and its levels."""
+    known = {parameter.name: parameter for parameter in fit.parameters}
     for line in text.split("\n"):
         if match := re.match(r"  level (\w+)\[", line):
-            each = [(what, f"{match[1]}.{what.lower()}") for what in ("Port", "Latency")]
+            labels = [(label, f"{match[1]}.{label.lower()}") for label in ("Port", "Latency")]
             parts = [name for name in known if name.startswith(f"{match[1]}.part[")]
-            each += [(name.rpartition(".")[2].capitalize(), name) for name in parts]
-            about = [_source(what, known[name]) for what, name in each if name in known]
-            yield from comment(" ".join(about), "  ")
+            labels += [(name.rpartition(".")[2].capitalize(), name) for name in parts]
+            sources = [_source(label, known[name]) for label, name in labels if name in known]
+            yield from comment(" ".join(sources), "  ")
         elif line.startswith("  device {") and "reduction" in known:
             yield from comment(_source("Reduction", known["reduction"]), "  ")
         yield line
 
 
-def _source(what: str, one: FittedParameter) -> str:
-    if one.fitted:
-        interval = _interval(one)
-        return f"{what}: {_how(one)}" + (f", 95 % interval {interval}." if interval != "-" else ".")
-    moved = "as before" if one.value == one.given else f"before {_shown(one.name, one.given)}"
-    return f"{what}: {moved}, {one.reason}."
+def _source(label: str, parameter: FittedParameter) -> str:
+    if parameter.fitted:
+        interval = _interval(parameter)
+        return f"{label}: {_origin(parameter)}" + (
+            f", 95 % interval {interval}." if interval != "-" else "."
+        )
+    moved = (
+        "as before"
+        if parameter.value == parameter.given
+        else f"before {_shown(parameter.name, parameter.given)}"
+    )
+    return f"{label}: {moved}, {parameter.reason}."

@@ -1,4 +1,4 @@
-"""collir: what is neither a pass, a target nor a run, one subcommand each."""
+"""collir: the commands beside collopt and collrun, a subcommand each."""
 
 import argparse
 import difflib
@@ -14,13 +14,13 @@ from collir.tools.shell import Arguments, run_tool
 
 
 class Command(Protocol):
-    """A subcommand: a module."""
+    """A module that implements a subcommand."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Adds the arguments of the command."""
+        """Add the arguments of the command."""
 
     def run(self, options: argparse.Namespace) -> int:
-        """The command; returns its exit status."""
+        """Run the command and return its exit status."""
         ...
 
 
@@ -61,7 +61,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "compare": ("measured times beside predicted ones", _compare),
     "search": ("exact search of trees", _search),
 }
-"""Name -> what it is about, and a function that imports it: only what is asked for is imported."""
+"""Name of a command -> its summary, and a function that imports its module when it is needed."""
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
@@ -77,23 +77,23 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def _run(given: Sequence[str]) -> int:
-    words = completion.typed_words() if completion.asked() else given
+def _run(arguments: Sequence[str]) -> int:
+    words = completion.typed_words() if completion.asked() else arguments
     chosen = next((word for word in words if not word.startswith("-")), None)
     if chosen is not None and chosen not in COMMANDS and not completion.asked():
         close = difflib.get_close_matches(chosen, COMMANDS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(COMMANDS)}"
         raise UsageError(f"there is no command '{chosen}'; {hint}")
-    options = _parser(chosen).parse_args(given)
+    options = _parser(chosen).parse_args(arguments)
     return COMMANDS[options.command][1]().run(options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return run_tool("collir", Sources(), "--debug" in given, lambda: _run(given))
+    """Run the command and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    return run_tool("collir", Sources(), "--debug" in words, lambda: _run(words))
 
 
 def script() -> None:
-    """The console script."""
+    """Run the console script."""
     sys.exit(main())

@@ -1,9 +1,9 @@
 # pyright: basic
-"""collopt: reads a module, runs passes over it, prints it for a target.
+"""collopt: read a module, run passes over it, and print it for a target.
 
-Built on xDSL's driver, so that its options work; what differs is that ``.coll`` is read and
-printed by default, that bad input gives diagnostics instead of tracebacks, and that an output file
-appears whole or not at all.
+The tool is built on xDSL's driver, so that its options work. It differs in that ``.coll`` is
+read and printed by default, that bad input gives diagnostics instead of tracebacks, and that an
+output file appears whole or not at all.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import BytesIO, StringIO
 from pathlib import Path
-from typing import IO, NoReturn, cast
+from typing import IO, cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
@@ -28,7 +28,6 @@ from xdsl.utils.exceptions import (
 from xdsl.utils.target import Target
 from xdsl.xdsl_opt_main import xDSLOptMain
 
-import collir
 from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -58,6 +57,7 @@ from collir.tools.api import (
     validate_after,
     verify_after,
 )
+from collir.tools.collopt_arguments import adapt_options, add_options
 from collir.tools.expected import check_expected
 from collir.tools.functions import keep_functions
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
@@ -71,7 +71,7 @@ from collir.tools.pass_pages import (
     target_page,
 )
 from collir.tools.shell import BAD_INPUT, run_tool, write_whole
-from collir.tools.specifications import check_text, made
+from collir.tools.specifications import check_text, configured
 from collir.tools.ticker import Ticker
 from collir.tools.universe import (
     known_dialects,
@@ -86,12 +86,12 @@ Reads a module (.coll or .mlir), runs passes over it, and prints it for a target
 
 
 class CollOpt(xDSLOptMain):
-    """The driver."""
+    """The driver: xDSL's, extended by the dialects, passes, targets and options of collir."""
 
     def __init__(self, args: Sequence[str] | None = None, sources: Sources | None = None):
         self.sources = sources or Sources()
         self._ticker = Ticker(
-            lambda: ": ".join(filter(None, (self._at or "reads", activity.get())))
+            lambda: ": ".join(filter(None, (self._running or "reads", activity.get())))
         )
         super().__init__(_DESCRIPTION, args)
 
@@ -103,17 +103,17 @@ class CollOpt(xDSLOptMain):
 
     def register_all_frontends(self):
         super().register_all_frontends()
-        self.available_frontends["coll"] = lambda stream: self._coll(self._text(stream))
-        self.available_frontends["mlir"] = lambda stream: self._mlir(self._text(stream))
+        self.available_frontends["coll"] = lambda stream: self._read_coll(self._read_text(stream))
+        self.available_frontends["mlir"] = lambda stream: self._read_mlir(self._read_text(stream))
 
-    def _coll(self, text: str) -> ModuleOp:
-        """The module of a text, which may be MLIR where nothing says its language."""
+    def _read_coll(self, text: str) -> ModuleOp:
+        """Return the module of a text, which may be MLIR if nothing names its language."""
         unnamed = self.args.frontend is None and self.args.input_file in (None, "-")
         if unnamed and is_mlir(text):
-            return self._mlir(text)
+            return self._read_mlir(text)
         return read(text, self.get_input_name(), self.sources)
 
-    def _mlir(self, text: str) -> ModuleOp:
+    def _read_mlir(self, text: str) -> ModuleOp:
         return read_mlir(
             self.ctx,
             text,
@@ -130,80 +130,11 @@ class CollOpt(xDSLOptMain):
 
     def register_all_arguments(self, arg_parser: argparse.ArgumentParser):
         super().register_all_arguments(arg_parser)
-        arg_parser.prog = "collopt"
-        setattr(arg_parser, "error", _usage)  # noqa: B010 - one line instead of the usage
-        arg_parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        arg_parser.set_defaults(target="coll")
+        adapt_options(arg_parser)
         for action in arg_parser._actions:
-            match action.dest:
-                case "passes":
-                    action.help = (
-                        "passes and pipelines to run, in order: 'canonicalize,ddp{model=p2}'"
-                    )
-                case "target":
-                    action.type = self._target
-                    action.help = "what to print, with options in braces (default: coll)"
-                case "output_file":
-                    action.help = "file to write, whole or not at all (default: standard output)"
-                case "input_file":
-                    action.help = "file to read (default: standard input)"
-                case "print_between_passes":
-                    action.help = "print the program between each two passes, on standard error"
-                case "time_passes":
-                    action.help = "print how long each pass takes, on standard error"
-                case "verify_diagnostics":
-                    action.help = (
-                        "check that the input gives the diagnostics that its comments announce, "
-                        "as in `// expected-error@+1 {{message}}`, and no others"
-                    )
-                case "parsing_diagnostics":
-                    action.help = "print diagnostics on standard output and exit with 0"
-                case "frontend":
-                    action.help = (
-                        "language of the input, where its name does not say; standard input is "
-                        "MLIR if it begins so"
-                    )
-                case "disable_verify":
-                    action.help = "do not verify the program before and after each pass"
-                case "shrink":
-                    action.help = "exit with 0 if a pass says that the input can be shrunk"
-                case "version":
-                    action.help = "print the versions of collopt and of xDSL"
-                    version = f"collopt {collir.__version__} (xDSL {{xdsl_version}})"
-                    setattr(action, "version_format", version)  # noqa: B010
-                case _:
-                    pass
-        arg_parser.add_argument(
-            "--help-pass",
-            metavar="PASS",
-            help="print what a pass or a pipeline does and its options",
-        )
-        arg_parser.add_argument(
-            "--help-target",
-            metavar="TARGET",
-            help="print what a target prints and its options",
-        )
-        arg_parser.add_argument(
-            "--function",
-            metavar="NAME",
-            action="append",
-            default=[],
-            help="read this function only; may be given several times (default: all)",
-        )
-        arg_parser.add_argument(
-            "--cost-between-passes",
-            action="store_true",
-            help="print what each function costs after each pass, and what each pass saved, on "
-            "standard error",
-        )
-        arg_parser.add_argument(
-            "--validate-passes",
-            action="store_true",
-            help="compare what each function computes before and after each pass",
-        )
-        arg_parser.add_argument(
-            "--debug", action="store_true", help="show the traceback of an internal error"
-        )
+            if action.dest == "target":
+                action.type = self._target
+        add_options(arg_parser)
         self._complete(arg_parser)
         plain_help = arg_parser.format_help
         # The list needs the docstrings, so the passes are imported only for --help.
@@ -226,19 +157,19 @@ class CollOpt(xDSLOptMain):
 
     def _catalogue(self) -> str:
         added = of_other_packages()
-        others = set(self.available_passes) - set(PASSES) - set(added)
+        remaining = set(self.available_passes) - set(PASSES) - set(added)
         passes = {name: summary(factory()) for name, factory in {**PASSES, **added}.items()}
         targets = {name: summary(factory()) for name, factory in TARGETS.items()}
         lines = ["", "passes:", *listing(passes | XDSL_PASSES)]
-        lines += [f"  and {len(others) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
+        lines += [f"  and {len(remaining) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
         lines += ["pipelines, each in place of its passes:"]
-        lines += listing({name: one.summary for name, one in PIPELINES.items()})
+        lines += listing({name: pipeline.summary for name, pipeline in PIPELINES.items()})
         lines += ["", "targets:"]
         lines += listing(targets | XDSL_TARGETS)
         return "\n".join([*lines, ""])
 
     def _target(self, text: str) -> str:
-        """A target with options, as given with -t."""
+        """Check a target with options, as given with -t, and return it."""
         try:
             check_text(text)
             name = parse_spec(text).name
@@ -254,10 +185,10 @@ class CollOpt(xDSLOptMain):
         if self.args.help_pass or self.args.help_target:
             return
         try:
-            found = pass_pipeline(self.args.passes, self.available_passes)
+            pipeline = pass_pipeline(self.args.passes, self.available_passes)
         except UsageError as error:
             raise UsageError(f"-p '{self.args.passes}': {error}") from None
-        self.pipeline = replace(found, callback=self._between)
+        self.pipeline = replace(pipeline, callback=self._between)
 
     def _between(
         self, previous: ModulePass | None, module: ModuleOp, following: ModulePass | None
@@ -272,7 +203,7 @@ class CollOpt(xDSLOptMain):
                 verify_after(previous, module)
         if self.args.validate_passes:
             for message in validate_after(previous, self._before, module) if previous else ():
-                self._hear(Diagnostic(message, severity="remark"))
+                self._report_remark(Diagnostic(message, severity="remark"))
             self._before = module.clone()
         if self._costs:
             self._costs.measure(previous.name if previous else WRITTEN, module)
@@ -283,40 +214,41 @@ class CollOpt(xDSLOptMain):
                 sys.stderr.write("\n\n")
             else:
                 sys.stderr.write(f"{write(module)}\n")
-        self._does(following.name if following else "")
+        self._begin(following.name if following else "")
         self._started = time.perf_counter()
 
-    def _does(self, what: str) -> None:
-        """Says which pass or target has begun."""
-        self._at = what
+    def _begin(self, name: str) -> None:
+        """Record the pass or target that has begun."""
+        self._running = name
         activity.set("")
 
-    _at = ""
+    _running = ""
     _started = 0.0
     _before: ModuleOp
-    _emitted: list[Diagnostic] | None = None  # what --verify-diagnostics compares
+    _emitted: list[Diagnostic] | None = None  # the diagnostics that --verify-diagnostics compares
 
-    def _hear(self, remark: Diagnostic) -> None:
-        """Prints a remark, in a line."""
+    def _report_remark(self, remark: Diagnostic) -> None:
+        """Print a remark in a line, or keep it for --verify-diagnostics."""
         if self._emitted is not None:
             self._emitted.append(remark)
             return
-        self._heard += 1
+        self._remark_count += 1
         self._ticker.clear()
-        if self._heard <= MAX_ERRORS:
-            message = single_line(remark.message)
-            sys.stderr.write(f"{remark.position or 'collopt'}: remark: {message}\n")
+        if self._remark_count <= MAX_ERRORS:
+            sys.stderr.write(
+                f"{remark.position or 'collopt'}: remark: {single_line(remark.message)}\n"
+            )
 
-    _heard = 0
+    _remark_count = 0
 
     _costs: PassCosts | None = None
 
     def apply_passes(self, prog: ModuleOp) -> None:
-        """Runs the passes; what they save is reported even if one of them fails."""
+        """Run the passes, and report what they save even if one of them fails."""
         if self.args.cost_between_passes:
             self._costs = PassCosts(model_of(self.pipeline.passes))
         try:
-            with listening(self._hear):
+            with listening(self._report_remark):
                 super().apply_passes(prog)
         finally:
             if self._costs:
@@ -338,7 +270,7 @@ class CollOpt(xDSLOptMain):
             reason = (error.strerror or str(error)).lower()
             raise DiagnosticError(Diagnostic(f"cannot read {path}: {reason}")) from error
 
-    def _text(self, stream: IO[bytes]) -> str:
+    def _read_text(self, stream: IO[bytes]) -> str:
         try:
             data = stream.read()
         except OSError as error:
@@ -360,12 +292,12 @@ class CollOpt(xDSLOptMain):
         return module
 
     def run(self) -> int:
-        """Reads, runs and prints; the exit status."""
+        """Read, transform and print the input, and return the exit status."""
         if self.args.help_pass:
             return self._help_pass()
         if self.args.help_target:
             return self._help_target()
-        target = self._checked_target()
+        target = self._target_name()
         try:
             chunks, language = self.prepare_input()
         except ValueError as error:
@@ -377,8 +309,8 @@ class CollOpt(xDSLOptMain):
             if index:
                 output.write("// -----\n")
             try:
-                convert = self._verified if self.args.verify_diagnostics else self._converted
-                with listening(self._hear), session(), self._ticker.ticking():
+                convert = self._output_if_expected if self.args.verify_diagnostics else self._output
+                with listening(self._report_remark), session(), self._ticker.ticking():
                     output.write(convert(chunk, language, offset, target))
             except DiagnosticError as error:
                 report = output if self.args.parsing_diagnostics else failed
@@ -390,8 +322,8 @@ class CollOpt(xDSLOptMain):
                 raise DiagnosticError(Diagnostic(str(error).partition("\n\n")[0])) from error
             finally:
                 chunk.close()
-        if self._heard > MAX_ERRORS:
-            sys.stderr.write(f"{self._heard - MAX_ERRORS} more remarks are not shown\n")
+        if self._remark_count > MAX_ERRORS:
+            sys.stderr.write(f"{self._remark_count - MAX_ERRORS} more remarks are not shown\n")
         if failed.getvalue():
             sys.stderr.write(failed.getvalue())
             return BAD_INPUT
@@ -405,20 +337,20 @@ class CollOpt(xDSLOptMain):
             write_whole(self.args.output_file, output.getvalue())
         return 0
 
-    def _converted(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
-        """A chunk of the input as the target prints it."""
+    def _output(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
+        """Return a chunk of the input as the target prints it."""
         module = self.parse_chunk(chunk, language, offset)
         assert module is not None
         self.apply_passes(module)
         return self._printed(module, target)
 
-    def _verified(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
-        """The same, or nothing if it gives the errors that its comments expect."""
+    def _output_if_expected(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
+        """Return the text after checking that its diagnostics are those its comments expect."""
         data = chunk.read()
         self._emitted = []
         text = ""
         try:
-            text = self._converted(BytesIO(data), language, offset, target)
+            text = self._output(BytesIO(data), language, offset, target)
         except DiagnosticError as error:
             self._emitted += error.diagnostics
         name = self.get_input_name()
@@ -439,18 +371,18 @@ class CollOpt(xDSLOptMain):
         name = self.args.help_target
         if name not in self.available_targets:
             raise UsageError(unknown_target(name, self.available_targets))
-        found = self._target_class(name)
-        if found is None:
+        target_class = self._target_class(name)
+        if target_class is None:
             raise UsageError(f"xDSL's target {name} is of an old kind: it has no options")
-        sys.stdout.write(target_page(found))
+        sys.stdout.write(target_page(target_class))
         return 0
 
-    def _checked_target(self) -> str:
-        """The name of the target; its options are checked before anything is read."""
+    def _target_name(self) -> str:
+        """Return the name of the target; its options are checked before anything is read."""
         spec = parse_spec(self.args.target)
         try:
-            if found := self._target_class(spec.name):
-                made(found, spec)
+            if target_class := self._target_class(spec.name):
+                configured(target_class, spec)
         except (ValueError, ImportError) as error:
             raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
         return spec.name
@@ -459,7 +391,7 @@ class CollOpt(xDSLOptMain):
         if target == "mlir":
             settle_names(module)
         passes_run.set(self.args.passes)
-        self._does(f"-t {target}")
+        self._begin(f"-t {target}")
         try:
             text = self.output_resulting_program(module).rstrip("\n")
         except Exception as error:
@@ -471,21 +403,17 @@ class CollOpt(xDSLOptMain):
         return f"{text}\n" if text else ""
 
 
-def _usage(message: str) -> NoReturn:
-    raise UsageError(message)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run the command and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     sources = Sources()
 
     def work() -> int:
-        return CollOpt(given, sources).run()
+        return CollOpt(words, sources).run()
 
-    return run_tool("collopt", sources, "--debug" in given, work)
+    return run_tool("collopt", sources, "--debug" in words, work)
 
 
 def script() -> None:
-    """The console script."""
+    """Run the console script."""
     sys.exit(main())

@@ -1,6 +1,6 @@
-"""collrun: runs the functions of a program and checks what they compute.
+"""collrun: run the functions of a program and check their results.
 
-The numpy engine holds every device's buffer and compares the result with what the function means
+The numpy engine holds every device's buffer and compares the result with a run of the function
 on one device. The mpi engine compiles the emitted C, runs it on real ranks, and compares every
 rank's buffers with the numpy engine's.
 """
@@ -41,7 +41,7 @@ from collir.tools.shell import BAD_INPUT, Arguments, run_tool
 
 
 def _seed(text: str) -> int:
-    """A seed of numpy's generators: an integer that is not negative."""
+    """Return the seed for numpy's generators, an integer that is not negative."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"'{text}' is not an integer of at least 0")
     return int(text)
@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
 
 @dataclass
 class Case:
-    """A function with its inputs, and what the numpy engine made of them."""
+    """A function with its inputs, and the results of the numpy engine."""
 
     function: FuncOp
     tensors: list[Array]
@@ -117,33 +117,33 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The function's name."""
+        """The name of the function."""
         return self.function.sym_name.data
 
     @property
     def rounding(self) -> str:
-        """How results are compared, where that is not bit by bit."""
+        """The words for a comparison that is not bit by bit."""
         return " up to rounding" if self.tolerance else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    """Run the command and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     sources = Sources()
 
     def work() -> int:
-        return _run(_parser().parse_args(given), sources)
+        return _run(_parser().parse_args(words), sources)
 
-    return run_tool("collrun", sources, "--debug" in given, work)
+    return run_tool("collrun", sources, "--debug" in words, work)
 
 
 def script() -> None:
-    """The console script."""
+    """Run the console script."""
     sys.exit(main())
 
 
 def _run(options: argparse.Namespace, sources: Sources) -> int:
-    api.pass_pipeline(options.passes)  # what is wrong with the command is said first
+    api.pass_pipeline(options.passes)  # errors of the command come before those of the file
     if options.time and (options.engine != "mpi" or options.repeats < 1):
         raise api.UsageError("--time is for --engine mpi, and needs --repeats of at least 1")
     module = api.parse(options.file, sources=sources)
@@ -161,9 +161,9 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     return 0 if all(verdicts) else BAD_INPUT
 
 
-def _set_sizes(module: ModuleOp, given: Sequence[str]) -> None:
+def _set_sizes(module: ModuleOp, texts: Sequence[str]) -> None:
     sizes: dict[int, int] = {}
-    for text in given:
+    for text in texts:
         old, _, new = text.rpartition("=")
         known = dimensions(module)
         try:
@@ -187,18 +187,18 @@ def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
         sizes = sorted({mesh_of(f).devices for f in functions})
         functions = [f for f in functions if mesh_of(f).devices == options.n]
         if not functions:
-            found = ", ".join(map(str, sizes))
+            available = ", ".join(map(str, sizes))
             raise DiagnosticError(
                 Diagnostic(
-                    f"-n {options.n}: the functions are on meshes of {found} devices; a run needs "
-                    f"a rank for each, so change the machine and its mesh to {options.n}"
+                    f"-n {options.n}: the functions are on meshes of {available} devices; a run "
+                    f"needs a rank for each, so change the machine and its mesh to {options.n}"
                 )
             )
     return functions
 
 
 def _available_memory() -> int:
-    """Bytes that can be used without swapping, on this computer and in this container."""
+    """Return the available memory of this computer and this container, in bytes."""
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for line in _lines("/proc/meminfo"):
         if line.startswith("MemAvailable:"):
@@ -226,21 +226,21 @@ def _check_memory(functions: Sequence[FuncOp], options: argparse.Namespace) -> N
     for function in functions:
         needed += memory_needed(function) * (2 if options.engine == "mpi" else 1)
         if needed > available:
-            where = Position.of(function)
+            position = Position.of(function)
             devices = mesh_of(function).devices
             raise DiagnosticError(
                 Diagnostic(
                     f"@{function.sym_name.data} needs {_gib(needed)} for the buffers of its "
                     f"{devices} devices, and {_gib(available)} are available: try --set-size",
-                    where,
+                    position,
                 )
             )
 
 
 def _inputs(functions: Sequence[FuncOp], options: argparse.Namespace) -> dict[str, Path]:
-    """The .npy files given for arguments, which some of the functions must have."""
+    """Return the .npy files of --input by argument; some function must have each argument."""
     known = {name for function in functions for name in _argument_names(function)}
-    given: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for text in options.input:
         name, equals, path = text.partition("=")
         if not equals or name.removeprefix("%") not in known:
@@ -248,12 +248,12 @@ def _inputs(functions: Sequence[FuncOp], options: argparse.Namespace) -> dict[st
                 f"--input {text}: write ARG=FILE.npy, with one of the arguments "
                 f"{', '.join(sorted(known))}"
             )
-        given[name.removeprefix("%")] = Path(path)
-    return given
+        files[name.removeprefix("%")] = Path(path)
+    return files
 
 
 def _argument_names(function: FuncOp) -> list[str]:
-    """Names of the arguments; those without are numbered."""
+    """Return the names of the arguments, or their numbers if they have no name."""
     return [arg.name_hint or str(index) for index, arg in enumerate(function.args)]
 
 
@@ -297,37 +297,39 @@ def _numpy_case(module: ModuleOp, function: FuncOp, seed: int, files: dict[str, 
     return Case(function, tensors, arguments, tolerance, results, seconds)
 
 
-def _same(found: Array, expected: Array, roundings: int, dtype: DType) -> bool:
-    """Whether two arrays are equal, up to some roundings of their largest element."""
-    if found.shape != expected.shape:
+def _same(actual: Array, expected: Array, roundings: int, dtype: DType) -> bool:
+    """Return whether two arrays are equal, up to some roundings of their largest element."""
+    if actual.shape != expected.shape:
         return False
-    if equal(found, expected):
+    if equal(actual, expected):
         return True
     epsilon = dtype.epsilon or DType.BF16.epsilon  # an integer may be a rounded float
     wide = expected.astype(np.float64)
     scale = max(1.0, float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0)))
     tolerance = roundings * epsilon * scale
-    return bool(np.allclose(found.astype(np.float64), wide, 0, tolerance, equal_nan=True))
+    return bool(np.allclose(actual.astype(np.float64), wide, 0, tolerance, equal_nan=True))
 
 
 def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
-    """Compares the numpy engine's result with the function on one device."""
+    """Compare the numpy engine's result with the function on one device."""
     mesh = mesh_of(case.function)
-    alone_module, alone = meaning(case.function)
-    expected = execute(alone_module, alone, [[tensor] for tensor in case.tensors])
-    right = True
+    reference_module, reference_function = meaning(case.function)
+    expected = execute(reference_module, reference_function, [[tensor] for tensor in case.tensors])
+    correct = True
     for index, value in enumerate(plan_buffers(case.function).returned):
         x = dist_type(value)
-        found = assemble(mesh, case.results[index], x)
-        true = expected[index][0]
-        assert true is not None
-        right &= _same(found, true, case.tolerance, x.dtype)
+        tensor = assemble(mesh, case.results[index], x)
+        reference = expected[index][0]
+        assert reference is not None
+        correct &= _same(tensor, reference, case.tolerance, x.dtype)
         if options.output:
-            _save(options.output, f"{case.name}.{index}.npy", found)
-    verdict = f"ok{case.rounding}" if right else "WRONG: not what the function means on one device"
+            _save(options.output, f"{case.name}.{index}.npy", tensor)
+    verdict = (
+        f"ok{case.rounding}" if correct else "WRONG: not what the function means on one device"
+    )
     took = f"{case.seconds * 1e3:.1f} ms"
     print(f"{case.name}: {verdict} on {devices_text(mesh.devices)} (numpy, {took})")
-    return right
+    return correct
 
 
 def _save(folder: Path, name: str, tensor: Array) -> None:
@@ -347,35 +349,35 @@ def _by_ranks(cases: Sequence[Case]) -> list[list[Case]]:
 
 
 def _check_mpi(module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> bool:
-    """Runs functions on real ranks and compares every rank's buffers with the numpy engine's.
+    """Run functions on real ranks and compare every rank's buffers with the numpy engine's.
 
-    With ``repeats``, the best time of so many runs is printed beside the predicted one.
+    With ``repeats``, the best time of that number of runs is printed beside the predicted time.
     """
     from collir.tools.mpi_run import run
 
     with tempfile.TemporaryDirectory(prefix="collrun-") as folder:
-        done = run(
+        runs = run(
             module,
             [case.function for case in cases],
             [case.arguments for case in cases],
             Path(folder),
             repeats=repeats or 1,
         )
-    right = True
-    for case, (results, seconds) in zip(cases, done, strict=True):
-        wrong = differing_ranks(case, results)
-        right &= not wrong
+    correct = True
+    for case, (results, seconds) in zip(cases, runs, strict=True):
+        wrong_ranks = differing_ranks(case, results)
+        correct &= not wrong_ranks
         ranks = mesh_of(case.function).devices
         equal_text = f"ok, every rank's buffers are equal{case.rounding}"
-        verdict = f"WRONG on ranks {wrong}" if wrong else equal_text
+        verdict = f"WRONG on ranks {wrong_ranks}" if wrong_ranks else equal_text
         print(f"{case.name}: {verdict} on {ranks} ranks (MPI, {seconds * 1e3:.1f} ms)")
         if repeats:
             print(f"{case.name}: {_prediction(case.function, seconds, repeats)}")
-    return right
+    return correct
 
 
 def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:
-    """A measured time beside what the cost model says of the machine in the file."""
+    """Return a measured time beside the prediction for the machine in the file."""
     model = CostModel("alpha-beta", "runtime", "written")
     measured = f"best of {repeats}: {seconds_text(seconds)} measured"
     try:
@@ -387,17 +389,17 @@ def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:
 
 
 def differing_ranks(case: Case, results: Sequence[Buffers]) -> list[int]:
-    """The ranks whose results are not those of the numpy engine."""
-    wrong: set[int] = set()
-    for value, found, expected in zip(
+    """Return the ranks whose results differ from those of the numpy engine."""
+    ranks: set[int] = set()
+    for value, actual, expected in zip(
         plan_buffers(case.function).returned, results, case.results, strict=True
     ):
         dtype = dist_type(value).dtype
-        for rank, (mine, right) in enumerate(zip(found, expected, strict=True)):
-            if (mine is None) != (right is None) or (
-                mine is not None
-                and right is not None
-                and not _same(mine, right, case.tolerance, dtype)
+        for rank, (buffer, reference) in enumerate(zip(actual, expected, strict=True)):
+            if (buffer is None) != (reference is None) or (
+                buffer is not None
+                and reference is not None
+                and not _same(buffer, reference, case.tolerance, dtype)
             ):
-                wrong.add(rank)
-    return sorted(wrong)
+                ranks.add(rank)
+    return sorted(ranks)

@@ -1,4 +1,4 @@
-"""Measured times beside predicted ones: ``collir compare MACHINE --from FILE``."""
+"""``collir compare MACHINE --from FILE``: measured times beside predicted times."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from collir.machine import Machine
 from collir.targets.reports.text import bytes_text, seconds_text, table
 from collir.tools.api import UsageError
 from collir.tools.calibration_output import point_json
-from collir.tools.measured import file_given, machine_named, read, samples_of
+from collir.tools.measured import file_request, machine_named, read, samples_of
 from collir.tools.shell import BAD_INPUT
 
 
@@ -36,13 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--machine", dest="name", metavar="NAME", help="the machine, where the file has several"
     )
     default = CostModel()
-    for name, about in (
+    for name, description in (
         ("model", "alpha-beta, nccl or p2"),
         ("algorithm", "how the collectives ran: cheapest, runtime (MPICH's) or one by name"),
         ("order", "order of the ranks: written or hardware"),
     ):
-        given = getattr(default, name)
-        parser.add_argument(f"--{name}", default=given, help=f"{about} (default: {given})")
+        value = getattr(default, name)
+        parser.add_argument(f"--{name}", default=value, help=f"{description} (default: {value})")
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
 
 
@@ -54,14 +54,14 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from error
     try:
-        found = _compared(options, model, sources)
+        residuals = _compared(options, model, sources)
     except DiagnosticError as error:
         sys.stderr.write(render_all(error.diagnostics, sources))
         return BAD_INPUT
     text = (
-        json.dumps(_json(found, model), indent=2)
+        json.dumps(_json(residuals, model), indent=2)
         if options.json
-        else "\n".join(_report(found, model))
+        else "\n".join(_report(residuals, model))
     )
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
@@ -70,57 +70,58 @@ def run(options: argparse.Namespace) -> int:
 
 def _compared(options: argparse.Namespace, model: CostModel, sources: Sources) -> list[Residual]:
     """Return the measurements of all files, each with its prediction."""
-    chosen = [file_given(text) for text in options.files]
+    requests = [file_request(text) for text in options.files]
     op = machine_named(options.machine, options.name, sources, "to predict for")
     machine: Machine = op.value()
-    texts = [read(one, sources) for one in chosen]
-    samples = [sample for one in texts for sample in samples_of(machine, one, sources)]
+    texts = [read(request, sources) for request in requests]
+    samples = [sample for text in texts for sample in samples_of(machine, text, sources)]
     try:
-        return [Residual(one, step_cost(one.collective, model).time) for one in samples]
+        return [Residual(sample, step_cost(sample.collective, model).time) for sample in samples]
     except CostError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
 
 
-def _report(found: Sequence[Residual], model: CostModel) -> list[str]:
-    """Return the table, a row for each time, and how far off the predictions are."""
+def _report(residuals: Sequence[Residual], model: CostModel) -> list[str]:
+    """Return the table, a row for each time, and the errors of the predictions."""
     rows: list[list[str]] = []
-    for one in found:
-        sent = one.sample.collective
+    for residual in residuals:
+        collective = residual.sample.collective
         rows.append(
             [
-                sent.kind,
-                str(sent.ranks),
-                bytes_text(sent.size),
-                seconds_text(one.sample.seconds),
-                seconds_text(one.predicted),
-                f"{one.predicted / one.sample.seconds:.2f}",
-                one.sample.source,
+                collective.kind,
+                str(collective.ranks),
+                bytes_text(collective.size),
+                seconds_text(residual.sample.seconds),
+                seconds_text(residual.predicted),
+                f"{residual.predicted / residual.sample.seconds:.2f}",
+                residual.sample.source,
             ]
         )
     head = ["collective", "ranks", "bytes", "measured", "predicted", "ratio", "from"]
-    most = worst_residual(found)
-    assert most is not None, "files without times are refused"
+    largest = worst_residual(residuals)
+    assert largest is not None, "files without times are refused"
     return [
         *table(head, rows, left=1),
         "",
-        f"{len(found)} times: median error {median_error(found):.1%}, the worst {most.error:+.1%} "
-        f"({most.sample.source}), costed {_how(found, model)}",
+        f"{len(residuals)} times: median error {median_error(residuals):.1%}, the worst "
+        f"{largest.error:+.1%} ({largest.sample.source}), costed {_costing(residuals, model)}",
     ]
 
 
-def _how(found: Sequence[Residual], model: CostModel) -> str:
-    return model.how(found[0].sample.collective.mesh.machine)
+def _costing(residuals: Sequence[Residual], model: CostModel) -> str:
+    return model.how(residuals[0].sample.collective.mesh.machine)
 
 
-def _json(found: Sequence[Residual], model: CostModel) -> dict[str, Any]:
-    """Return all of it for programs: bytes, seconds, relative errors."""
-    most = worst_residual(found)
+def _json(residuals: Sequence[Residual], model: CostModel) -> dict[str, Any]:
+    """Return the comparison for programs: bytes, seconds, relative errors."""
+    largest = worst_residual(residuals)
     return {
-        "costed": _how(found, model),
-        "times": len(found),
-        "median_error": median_error(found),
-        "worst_error": most.error if most else math.nan,
+        "costed": _costing(residuals, model),
+        "times": len(residuals),
+        "median_error": median_error(residuals),
+        "worst_error": largest.error if largest else math.nan,
         "points": [
-            point_json(one) | {"ratio": one.predicted / one.sample.seconds} for one in found
+            point_json(residual) | {"ratio": residual.predicted / residual.sample.seconds}
+            for residual in residuals
         ],
     }

@@ -1,4 +1,4 @@
-"""Completion in shells, by argcomplete: what may stand where the cursor is."""
+"""Completion in shells, by argcomplete."""
 
 import argparse
 import os
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from collir.passes.pipelines import Known
 
 Completer = Callable[..., list[str]]
-"""Function of the word before the cursor, as ``prefix``, to the words that it may become."""
+"""A function of the word before the cursor, as ``prefix``, that returns its completions."""
 
 _LINE = "COMP_LINE"
 
 
 def complete(parser: argparse.ArgumentParser, **completers: Completer) -> None:
-    """Answer the shell and exit, if it is the shell that asks; do nothing otherwise.
+    """Answer the shell and exit if it asks for completions; do nothing otherwise.
 
     Args:
-        completers: those of arguments, by their ``dest``.
+        completers: completers of arguments, by their ``dest``.
     """
     if not asked():
         return
     try:
         import argcomplete
-    except ImportError:  # left out of the installation, and the shell asks all the same
+    except ImportError:  # the shell may ask although argcomplete is not installed
         raise SystemExit(1) from None
     for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
         if action.dest in completers:
@@ -42,12 +42,12 @@ def asked() -> bool:
 
 
 def typed_words() -> list[str]:
-    """Return the words on the command line that the shell asks about, without the command."""
+    """Return the words of the command line that the shell completes, without the command."""
     return os.environ.get(_LINE, "").split()[1:]
 
 
 def listed(names: Callable[[], Iterable[str]]) -> Completer:
-    """Return a completer that offers names; they are looked up when it is asked."""
+    """Return a completer that offers names; ``names`` is called when the shell asks."""
 
     def offered(prefix: str, **_: object) -> list[str]:
         return [name for name in names() if name.startswith(prefix)]
@@ -56,13 +56,13 @@ def listed(names: Callable[[], Iterable[str]]) -> Completer:
 
 
 def specifications(
-    names: Iterable[str], found: "Callable[[str], type[ModulePass] | type[Target] | None]"
+    names: Iterable[str], class_of: "Callable[[str], type[ModulePass] | type[Target] | None]"
 ) -> Completer:
     """Return a completer of lists such as ``canonicalize,decompose{model=p2}``.
 
     Args:
         names: the passes, pipelines or targets.
-        found: the class of a name, whose fields are its options; None if it has none of its own.
+        class_of: returns the class of a name, whose fields are its options, or None.
     """
 
     def offered(prefix: str, **_: object) -> list[str]:
@@ -71,7 +71,7 @@ def specifications(
         name, brace, options = last.partition("{")
         if not brace:
             return [f"{done}{known}" for known in names if known.startswith(last)]
-        chosen = found(name) if name in names else None
+        chosen = class_of(name) if name in names else None
         if chosen is None or "}" in options:
             return []
         before, space, option = options.rpartition(" ")

@@ -1,8 +1,7 @@
-"""Write the generated pages of the documentation: ``python -m collir.tools.docs [DIR]``.
+"""Writer of the generated pages of the documentation: ``python -m collir.tools.docs [DIR]``.
 
-The pages contain, as Markdown, the text that ``collopt --help-pass`` prints for every pass, the
-same for every target, and the machines that ship with collir. A test fails if the pages in
-``docs/`` differ from the output of this module.
+The pages are those that ``collopt --help-pass`` and ``--help-target`` print, and the machines
+that ship with collir, as Markdown. A test fails if the pages in ``docs/`` differ.
 """
 
 import sys
@@ -57,7 +56,7 @@ devices is that of the default parameters."""
 
 
 def pages() -> dict[str, str]:
-    """The name and the text of every generated page."""
+    """Return the text of every generated page by its name."""
     return {
         "passes.md": _passes_page(),
         "targets.md": _page(_TARGETS, (target_page(factory()) for factory in TARGETS.values())),
@@ -67,7 +66,7 @@ def pages() -> dict[str, str]:
 
 def _passes_page() -> str:
     known = known_passes()
-    sections = [_section(pipeline_page(one, known)) for one in PIPELINES.values()]
+    sections = [_section(pipeline_page(pipeline, known)) for pipeline in PIPELINES.values()]
     passes = _page(_PASSES, (pass_page(factory()) for factory in PASSES.values()))
     return "\n\n".join([passes.rstrip(), _PIPELINES, *sections]) + "\n"
 
@@ -90,26 +89,26 @@ def _machines_page() -> str:
 
 
 def _machine(machine: Preset) -> str:
-    """A section: the first line of the file, and the rest of it as code."""
+    """Return a section: the first line of the file, and the rest of the file as code."""
     _, _, rest = machine.text.rstrip().partition("\n")
     return f"## {machine.name}\n\n{machine.summary}\n\n```coll\n{rest}\n```"
 
 
 def _section(text: str) -> str:
-    """The page of a pass or target as Markdown: a heading, and indented lines as code."""
+    """Return the page of a pass or target as Markdown: a heading, and indented lines as code."""
     first, _, rest = text.strip().partition("\n")
     name, _, summary = first.partition(": ")
     body, _, options = rest.partition("\nOptions:\n")
     body = body.strip()
     lines = [f"## {name}", "", summary, ""]
     for code, group in groupby(body.splitlines(), lambda line: line.startswith("    ")):
-        found = [line.removeprefix("    ") if code else line for line in group]
-        lines += _fenced(found, lines) if code else found
+        plain = [line.removeprefix("    ") if code else line for line in group]
+        lines += _fenced(plain, lines) if code else plain
     if options:
         lines += ["", "Options:", ""]
         for line in options.splitlines():
-            about = line.startswith(" " * 6)  # of the option before
-            lines.append(f"  {line.strip()}" if about else f"- `{line.strip()}`")
+            continued = line.startswith(" " * 6)  # the text of the previous option
+            lines.append(f"  {line.strip()}" if continued else f"- `{line.strip()}`")
     return "\n".join(lines).replace("\n\n\n", "\n\n").rstrip()
 
 
@@ -119,9 +118,9 @@ def _fenced(code: list[str], before: list[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes the pages into a folder, which is ``docs`` unless another is given."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    folder = Path(given[0] if given else "docs")
+    """Write the pages into a folder, ``docs`` by default."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    folder = Path(words[0] if words else "docs")
 
     def work() -> int:
         for name, text in pages().items():

@@ -1,4 +1,4 @@
-"""Compares the diagnostics of an input with those its comments expect, as ``mlir-opt`` does.
+"""Comparison of the diagnostics of an input with those its comments expect, as in ``mlir-opt``.
 
 // expected-error@+1 {{there is no operation 'all_sum'}}
   %r = all_sum %g over data
@@ -12,6 +12,7 @@ hold no annotation; ``@unknown`` is for a diagnostic without a place in the inpu
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 
@@ -24,7 +25,7 @@ _START = re.compile(r"//.*?(expected-(?:error|note|remark|warning))")
 
 @dataclass(frozen=True)
 class Expectation:
-    """A diagnostic that is to come; ``line`` is 0 where it has no place in the input."""
+    """An expected diagnostic; ``line`` is 0 if it has no place in the input."""
 
     severity: str
     line: int
@@ -33,7 +34,7 @@ class Expectation:
     annotation: Position
 
     def accepts(self, diagnostic: Diagnostic) -> bool:
-        """Return whether this is the diagnostic that was expected."""
+        """Return whether a diagnostic is the expected one."""
         place = diagnostic.position
         line = place.line if place and place.file == self.annotation.file else 0
         return (diagnostic.severity, line) == (self.severity, self.line) and self.pattern.search(
@@ -44,42 +45,42 @@ class Expectation:
 def check_expected(
     text: str, file: str, first_line: int, diagnostics: Iterable[Diagnostic]
 ) -> None:
-    """Check that exactly the expected diagnostics came; each annotation stands for one of them.
+    """Check that exactly the expected diagnostics were produced, one for each annotation.
 
     Args:
         text: the input, or a part of it.
         first_line: the line of the file that the text begins on.
-        diagnostics: what came of it; notes count as diagnostics of their own.
+        diagnostics: the diagnostics of the input; notes count as diagnostics of their own.
 
     Raises:
-        DiagnosticError: a diagnostic that was not expected, or one that was and did not come.
+        DiagnosticError: a diagnostic was not expected, or an expected diagnostic is missing.
     """
     missing = _expectations(text, file, first_line)
     errors: list[Diagnostic] = []
-    for diagnostic in (one for each in diagnostics for one in (each, *each.notes)):
-        matches = [one for one in missing if one.accepts(diagnostic)]
+    for diagnostic in chain.from_iterable((x, *x.notes) for x in diagnostics):
+        matches = [expectation for expectation in missing if expectation.accepts(diagnostic)]
         if matches:
-            missing.remove(max(matches, key=lambda one: len(one.message)))
+            missing.remove(max(matches, key=lambda expectation: len(expectation.message)))
         else:
             message = f"unexpected {diagnostic.severity}: {diagnostic.message}"
             errors.append(Diagnostic(message, diagnostic.position))
-    for one in missing:
-        message = f'expected {one.severity} "{one.message}" was not produced'
-        errors.append(Diagnostic(message, one.annotation))
+    for expectation in missing:
+        message = f'expected {expectation.severity} "{expectation.message}" was not produced'
+        errors.append(Diagnostic(message, expectation.annotation))
     if errors:
         raise DiagnosticError(errors)
 
 
 def _expectations(text: str, file: str, first_line: int) -> list[Expectation]:
-    """Return what the annotations of a text expect, in order.
+    """Return the expectations of the annotations of a text, in order.
 
     Raises:
-        DiagnosticError: an annotation that is not well formed.
+        DiagnosticError: an annotation is not well formed.
     """
     lines = text.split("\n")
     starts = [_START.search(line) for line in lines]
     plain = [index for index, start in enumerate(starts) if start is None]
-    found: list[Expectation] = []
+    expectations: list[Expectation] = []
     for index, start in enumerate(starts):
         if start is None:
             continue
@@ -89,7 +90,7 @@ def _expectations(text: str, file: str, first_line: int) -> list[Expectation]:
             usage = "this annotation is not complete: write `expected-error@+1 {{message}}`"
             raise DiagnosticError(Diagnostic(usage, at))
         line = _line(match["place"] or "+0", index, plain)
-        found.append(
+        expectations.append(
             Expectation(
                 match["severity"],
                 0 if line is None else first_line + line,
@@ -98,11 +99,11 @@ def _expectations(text: str, file: str, first_line: int) -> list[Expectation]:
                 at,
             )
         )
-    return found
+    return expectations
 
 
 def _line(place: str, index: int, plain: Sequence[int]) -> int | None:
-    """Return the index of the line that the annotation on line ``index`` is about."""
+    """Return the index of the line that the annotation on line ``index`` refers to."""
     match place:
         case "unknown":
             return None
@@ -115,7 +116,7 @@ def _line(place: str, index: int, plain: Sequence[int]) -> int | None:
 
 
 def _pattern(message: str, regex: bool, at: Position) -> re.Pattern[str]:
-    """Return what finds the message in a diagnostic's."""
+    """Return the pattern of the message of a diagnostic."""
     # The text outside of {{ }} stands for itself.
     parts = re.split(r"\{\{(.*?)\}\}", message) if regex else [message]
     try:

@@ -1,4 +1,4 @@
-"""Files that others wrote, and what is said of them in comments of ours."""
+"""Files of other tools, and comments about them in ``.coll``."""
 
 import sys
 import textwrap
@@ -9,10 +9,11 @@ from collir.syntax.parsing import decode
 
 
 def read_foreign(file: str, most: int, hint: str, sources: Sources) -> tuple[str, str]:
-    """What messages call a file (``-`` is standard input), and its text of at most ``most`` bytes.
+    """Return the name of a file in messages (``-`` is standard input), and its text.
 
     Raises:
-        DiagnosticError: it cannot be read, is no UTF-8, or is longer (``hint``: what to do then).
+        DiagnosticError: the file cannot be read, is no UTF-8, or has more than ``most`` bytes;
+            ``hint`` then says what to do.
     """
     shown = "<stdin>" if file == "-" else file
     try:
@@ -33,7 +34,7 @@ def read_foreign(file: str, most: int, hint: str, sources: Sources) -> tuple[str
 
 
 def comment(text: str, indent: str = "") -> list[str]:
-    """Comments of at most 100 columns."""
+    """Return a text as comments of at most 100 columns."""
     plain = "".join(c if c.isprintable() else "?" for c in text)
     head = f"{indent}// "
     return textwrap.wrap(

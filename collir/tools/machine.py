@@ -1,4 +1,4 @@
-"""The machines that ship with collir, and those that others describe: ``collir machine``."""
+"""``collir machine``: the machines that ship with collir, and those that other tools describe."""
 
 import argparse
 import difflib
@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from collir.dialects.machine import LevelAttr, MachineOp
-from collir.importing import machines as others
+from collir.importing import machines as readers
+from collir.importing.machines.description import MachineDescription
+from collir.importing.values import MAX_BYTES, ReadError
 from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -35,7 +37,7 @@ from collir.tools.shell import BAD_INPUT
 
 @dataclass(frozen=True)
 class Preset:
-    """A machine that ships with collir: its file, and what is in it."""
+    """A machine with its ``.coll`` text, shipped with collir or made of another tool's file."""
 
     name: str
     text: str
@@ -43,7 +45,7 @@ class Preset:
 
     @property
     def summary(self) -> str:
-        """The first line of the file, which is a comment."""
+        """The first line of the file, without its comment signs."""
         return self.text.partition("\n")[0].removeprefix("//").strip()
 
     @property
@@ -57,7 +59,7 @@ class Preset:
         return " x ".join(f"{level.name}[{level.size}]" for level in self.op.value().levels)
 
     def json(self) -> dict[str, Any]:
-        """All of it for programs: bytes, seconds, and operations or bytes per second."""
+        """Return the machine for programs: bytes, seconds, and operations or bytes per second."""
         machine = self.op.value()
         device = machine.device
         levels = [
@@ -76,15 +78,15 @@ class Preset:
 
 @cache
 def presets() -> dict[str, Preset]:
-    """The machines that ship with collir, by name."""
+    """Return the machines that ship with collir, by name."""
     return {name: preset(name) for name in shipped()}
 
 
 def preset(name: str) -> Preset:
-    """A machine that ships with collir.
+    """Return a machine that ships with collir.
 
     Raises:
-        UsageError: there is none of this name.
+        UsageError: no machine has this name.
     """
     if name not in shipped():
         close = [known for known in shipped() if known.startswith(name)]
@@ -107,7 +109,7 @@ def _is_file(name: str) -> bool:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
+    """Add the arguments of the command."""
     name = parser.add_argument("name", nargs="?", help="the machine whose file is printed")
     setattr(name, "completer", listed(shipped))  # noqa: B010 - what argcomplete looks for
     parser.add_argument("--list", action="store_true", help="list the machines, a line each")
@@ -120,56 +122,64 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=list(others.FORMATS),
+        choices=list(readers.FORMATS),
         help="the format of FILE (default: recognised by its content)",
     )
     parser.add_argument("--name", dest="called", metavar="NAME", help="the name of that machine")
 
 
 def run(options: argparse.Namespace) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     if options.file is None and (options.format or options.called is not None):
         raise UsageError("--format and --name go with --from FILE")
     if (options.name is not None) + options.list + (options.file is not None) != 1:
         raise UsageError("machine takes the name of a machine, or --list, or --from FILE")
     if options.file is not None:
-        sources = Sources()  # of our own: what a pipe has said cannot be read again
+        sources = Sources()  # keeps the text: a pipe cannot be read again
         try:
-            one = described(options.file, options.format, options.called, sources)
+            _print(imported(options.file, options.format, options.called, sources), options.json)
         except DiagnosticError as error:
             sys.stderr.write(render_all(error.diagnostics, sources))
             return BAD_INPUT
-        text = json.dumps(one.json(), indent=2) if options.json else one.text.rstrip("\n")
     elif options.list:
-        found = presets().values()
-        text = json.dumps([one.json() for one in found], indent=2) if options.json else _list(found)
+        _print_list(presets().values(), options.json)
     else:
-        one = preset(options.name.removeprefix("@"))
-        text = json.dumps(one.json(), indent=2) if options.json else one.text.rstrip("\n")
-    sys.stdout.write(f"{text}\n")
+        _print(preset(options.name.removeprefix("@")), options.json)
     sys.stdout.flush()
     return 0
 
 
-def rows(found: Iterable[Preset]) -> list[tuple[str, ...]]:
-    """What there is to say of each in a line: name, parameters, devices, levels, summary."""
+def _print(machine: Preset, as_json: bool) -> None:
+    text = json.dumps(machine.json(), indent=2) if as_json else machine.text.rstrip("\n")
+    sys.stdout.write(f"{text}\n")
+
+
+def _print_list(machines: Iterable[Preset], as_json: bool) -> None:
+    text = _list(machines)
+    if as_json:
+        text = json.dumps([machine.json() for machine in machines], indent=2)
+    sys.stdout.write(f"{text}\n")
+
+
+def rows(machines: Iterable[Preset]) -> list[tuple[str, ...]]:
+    """Return a row for each machine: name, parameters, devices, levels, summary."""
     return [
         (
-            one.name,
-            ", ".join(f"{name} = {value}" for name, value in one.parameters.items()),
-            str(one.op.value().devices),
-            one.levels,
-            one.summary,
+            machine.name,
+            ", ".join(f"{name} = {value}" for name, value in machine.parameters.items()),
+            str(machine.op.value().devices),
+            machine.levels,
+            machine.summary,
         )
-        for one in found
+        for machine in machines
     ]
 
 
 HEADER = ("name", "parameters", "devices", "levels", "")
 
 
-def _list(found: Iterable[Preset]) -> str:
-    table = [HEADER, *rows(found)]
+def _list(machines: Iterable[Preset]) -> str:
+    table = [HEADER, *rows(machines)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -180,8 +190,8 @@ def _list(found: Iterable[Preset]) -> str:
 # --- machines that others describe ----------------------------------------------------------------
 
 
-def described(file: str, format: str | None, name: str | None, sources: Sources) -> Preset:
-    """The machine that a file of another tool describes; its warnings go to stderr.
+def imported(file: str, format: str | None, name: str | None, sources: Sources) -> Preset:
+    """Return the machine that a file of another tool describes; its warnings go to stderr.
 
     Raises:
         UsageError: ``name`` is not a name.
@@ -189,47 +199,52 @@ def described(file: str, format: str | None, name: str | None, sources: Sources)
     """
     if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise UsageError(f"'{name}' is not a name: letters, digits and _, no digit first")
-    shown, text = read_foreign(file, others.MAX_BYTES, "no machine needs so many words", sources)
+    shown, text = read_foreign(file, MAX_BYTES, "no machine needs so many words", sources)
     try:
-        found = others.read(text, format)
-    except others.ReadError as error:
+        description = readers.read(text, format)
+    except ReadError as error:
         position = Position(shown, error.place.line, error.place.column)
         raise DiagnosticError(Diagnostic(error.message, position)) from error
-    for remark in found.remarks[:MAX_ERRORS]:
+    for remark in description.remarks[:MAX_ERRORS]:
         position = Position(shown, remark.place.line, remark.place.column)
         warning = Diagnostic(remark.message, position, severity="warning")
         sys.stderr.write(render(warning, sources))
-    if len(found.remarks) > MAX_ERRORS:
-        sys.stderr.write(f"{len(found.remarks) - MAX_ERRORS} more warnings are not shown\n")
+    if len(description.remarks) > MAX_ERRORS:
+        sys.stderr.write(f"{len(description.remarks) - MAX_ERRORS} more warnings are not shown\n")
     name = name or _name(shown)
-    written = machine_text(found, name, shown)
-    (op,) = read(written, f"@{name}").ops
+    coll = machine_text(description, name, shown)
+    (op,) = read(coll, f"@{name}").ops
     assert isinstance(op, MachineOp)
-    return Preset(name, written, op)
+    return Preset(name, coll, op)
 
 
 def _name(file: str) -> str:
-    """The name of a machine by that of its file."""
-    found = re.sub(r"\W+", "_", Path(file).stem, flags=re.ASCII).strip("_")
-    return f"m_{found}" if not found or found[0].isdigit() else found
+    """Return the name of a machine, derived from that of its file."""
+    name = re.sub(r"\W+", "_", Path(file).stem, flags=re.ASCII).strip("_")
+    return f"m_{name}" if not name or name[0].isdigit() else name
 
 
-def machine_text(found: others.Reading, name: str, file: str) -> str:
-    """A machine as ``.coll``, with the sources of its numbers in comments."""
-    lines = comment(found.about)
-    remarks = [f"Line {one.place.line}: {one.message}." for one in found.remarks[:MAX_ERRORS]]
+def machine_text(description: MachineDescription, name: str, file: str) -> str:
+    """Return a machine as ``.coll``, with the sources of its numbers in comments."""
+    lines = comment(description.about)
+    remarks = [
+        f"Line {remark.place.line}: {remark.message}."
+        for remark in description.remarks[:MAX_ERRORS]
+    ]
     lines += [
         "//",
         *comment(f"Lines are those of {file}."),
     ]
     for remark in remarks:
         lines += comment(remark)
-    given = ", ".join(f"{x.parameter} = {x.level.size}" for x in found.levels if x.parameter)
-    lines.append(f"machine @{name}{f'({given})' if given else ''} {{")
-    if found.device and found.device.memory is not None:
-        lines += comment(found.device_source, "  ")
-        lines.append(f"  device {{ memory = {Quantity.BYTES.format(found.device.memory)} }}")
-    for one in found.levels:
-        lines += comment(" ".join(one.sources), "  ")
-        lines.append(f"  {level_text(LevelAttr.of(one.level, one.parameter))}")
+    parameters = ", ".join(
+        f"{x.parameter} = {x.level.size}" for x in description.levels if x.parameter
+    )
+    lines.append(f"machine @{name}{f'({parameters})' if parameters else ''} {{")
+    if description.device and description.device.memory is not None:
+        lines += comment(description.device_source, "  ")
+        lines.append(f"  device {{ memory = {Quantity.BYTES.format(description.device.memory)} }}")
+    for level in description.levels:
+        lines += comment(" ".join(level.sources), "  ")
+        lines.append(f"  {level_text(LevelAttr.of(level.level, level.parameter))}")
     return "\n".join([*lines, "}"]) + "\n"

@@ -1,11 +1,11 @@
-"""Times collectives over the levels of a machine, on real ranks: ``collir calibrate --run``.
+"""Timing of collectives over the levels of a machine, on real ranks: ``collir calibrate --run``.
 
-On a cluster it is started by its own launcher, and what it prints is read with ``--from``:
+On a cluster, start this module by the cluster's launcher, and read its output with ``--from``:
 
     srun -n 32 python -m collir.tools.measure node:4 gpu:8 --seconds 120 > times.txt
 
-All points are measured again and again until the time is over; of each, the median of its runs is
-printed, and of a run the time of its slowest rank.
+All points are measured again and again until the time is over. The time of a run is that of its
+slowest rank, and the time of a point is the median of its runs.
 """
 
 import argparse
@@ -20,139 +20,145 @@ from typing import Any
 
 import numpy as np
 
-from collir.importing.machines import Place, ReadError
 from collir.importing.measurements import own
-from collir.importing.measurements.tables import Part, Row, Table, Tables, parts
+from collir.importing.measurements.tables import Extent, Row, Table, Tables, extents
+from collir.importing.values import Place, ReadError
 
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
-"""Collectives in which every rank needs something of every other. Others end for some ranks before
-they have begun for the rest, so that none of the ranks sees how long they take."""
+"""Collectives in which every rank needs data of every other rank.
+
+Other collectives end on some ranks before they have begun on the rest, so that no rank sees how
+long they take.
+"""
 
 SIZES = tuple(2**exponent for exponent in (8, 11, 14, 16, 18, 20, 22))
-"""Bytes of the full buffer."""
+"""The sizes of the full buffer, in bytes."""
 
 REPEATS = 3
-"""Runs of a point in a round."""
+"""The number of runs of a point in a round."""
 
 LEVELS = 4
-"""Levels of which all combinations are measured; of more, each alone and all together."""
+"""The largest number of levels whose combinations are all measured.
+
+Of more levels, each is measured alone, and all together.
+"""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A collective over some levels, and the bytes of its full buffer."""
+    """A collective over some levels, and the size of its full buffer in bytes."""
 
     kind: str
-    over: tuple[Part, ...]
+    over: tuple[Extent, ...]
     size: int
 
 
-def groups(levels: Sequence[Part]) -> list[tuple[Part, ...]]:
-    """Groups over all, one or some levels, with all groups beside them at the same time.
+def groups(levels: Sequence[Extent]) -> list[tuple[Extent, ...]]:
+    """Return groups over all, one or some levels, with all groups beside them at the same time.
 
-    Of a level alone, also groups of two of its children.
+    For a single level, groups of two of its children are included.
     """
     places = range(len(levels))
     few = len(levels) <= LEVELS
-    chosen = [
-        each
+    subsets = [
+        subset
         for count in range(1, len(levels) + 1)
-        for each in combinations(places, count)
+        for subset in combinations(places, count)
         if few or count in (1, len(levels))
     ]
-    found: list[tuple[Part, ...]] = []
-    for each in chosen:
-        whole = [
-            Part(one.level, one.size) if at in each else Part(one.level, 1, one.size)
-            for at, one in enumerate(levels)
+    result: list[tuple[Extent, ...]] = []
+    for subset in subsets:
+        group = [
+            Extent(level.level, level.size) if at in subset else Extent(level.level, 1, level.size)
+            for at, level in enumerate(levels)
         ]
-        found.append(tuple(whole))
-        if len(each) == 1 and (size := levels[each[0]].size) > 2 and size % 2 == 0:
-            pairs = list(whole)
-            pairs[each[0]] = Part(whole[each[0]].level, 2, size // 2)
-            found.append(tuple(pairs))
-    return found
+        result.append(tuple(group))
+        if len(subset) == 1 and (size := levels[subset[0]].size) > 2 and size % 2 == 0:
+            group[subset[0]] = Extent(levels[subset[0]].level, 2, size // 2)
+            result.append(tuple(group))
+    return result
 
 
-def points(levels: Sequence[Part]) -> list[Point]:
-    """All that is measured; sizes that the ranks of a group do not divide are rounded down."""
-    found: list[Point] = []
+def points(levels: Sequence[Extent]) -> list[Point]:
+    """Return all points; sizes that the ranks of a group do not divide are rounded down."""
+    result: list[Point] = []
     for over, kind, size in product(groups(levels), KINDS, SIZES):
-        unit = 4 * math.prod(part.size for part in over)
+        unit = 4 * math.prod(extent.size for extent in over)
         if size >= unit:
-            found.append(Point(kind, over, size // unit * unit))
-    return found
+            result.append(Point(kind, over, size // unit * unit))
+    return result
 
 
-def colour(over: Sequence[Part], rank: int) -> int:
-    """Which of the groups beside one another a rank is in."""
-    found, rest = 0, rank
+def colour(over: Sequence[Extent], rank: int) -> int:
+    """Return the index of the group of a rank, among the groups beside one another."""
+    index, remaining = 0, rank
     stride = 1
-    for part in reversed(over):
-        rest, child = divmod(rest, part.size * part.beside)
-        found += stride * (child // part.size)
-        stride *= part.beside
-    return found
+    for extent in reversed(over):
+        remaining, child = divmod(remaining, extent.size * extent.beside)
+        index += stride * (child // extent.size)
+        stride *= extent.beside
+    return index
 
 
 def _operation(mpi: Any, group: Any, point: Point) -> Callable[[], object]:
-    """One call, on buffers that exist already."""
+    """Return a function that runs a collective on buffers that exist already."""
     ranks: int = group.Get_size()
-    whole = np.ones(point.size // 4, np.float32)
-    part = np.ones(point.size // 4 // ranks, np.float32)
-    result = np.empty_like(whole)
+    buffer = np.ones(point.size // 4, np.float32)
+    block = np.ones(point.size // 4 // ranks, np.float32)
+    result = np.empty_like(buffer)
     match point.kind:
         case "all_reduce":
-            return lambda: group.Allreduce(whole, result, mpi.SUM)
+            return lambda: group.Allreduce(buffer, result, mpi.SUM)
         case "all_gather":
-            return lambda: group.Allgather(part, result)
+            return lambda: group.Allgather(block, result)
         case "reduce_scatter":
-            return lambda: group.Reduce_scatter_block(whole, part, mpi.SUM)
+            return lambda: group.Reduce_scatter_block(buffer, block, mpi.SUM)
         case "all_to_all":
-            return lambda: group.Alltoall(whole, result)
+            return lambda: group.Alltoall(buffer, result)
         case _:
             raise AssertionError(f"{point.kind} is not measured")
 
 
-def measure(mpi: Any, levels: Sequence[Part], seconds: float) -> list[tuple[Point, float]]:
-    """The points that were measured in so many seconds, and what each took; the same on all ranks.
+def measure(mpi: Any, levels: Sequence[Extent], seconds: float) -> list[tuple[Point, float]]:
+    """Measure for ``seconds``; return each measured point and its median time, equal on all ranks.
 
-    Points are visited with a stride, so that a first round that is cut off has some of all kinds.
+    Points are visited with a stride, so that a first round that is cut off has points of all kinds.
     """
     world = mpi.COMM_WORLD
     rank: int = world.Get_rank()
-    made = {over: world.Split(colour(over, rank), rank) for over in groups(levels)}
-    every = points(levels)
-    stride = next(step for step in range(97, 200) if math.gcd(step, len(every)) == 1)
-    order = [every[at * stride % len(every)] for at in range(len(every))]
-    taken: dict[Point, list[float]] = {}
+    communicators = {over: world.Split(colour(over, rank), rank) for over in groups(levels)}
+    all_points = points(levels)
+    stride = next(step for step in range(97, 200) if math.gcd(step, len(all_points)) == 1)
+    order = [all_points[at * stride % len(all_points)] for at in range(len(all_points))]
+    times: dict[Point, list[float]] = {}
     end = time.perf_counter() + seconds
     while True:
         for point in order:
-            operation = _operation(mpi, made[point.over], point)
+            operation = _operation(mpi, communicators[point.over], point)
             operation()
             for _ in range(REPEATS):
                 world.Barrier()
                 start = time.perf_counter()
                 operation()
                 slowest = world.allreduce(time.perf_counter() - start, mpi.MAX)
-                taken.setdefault(point, []).append(slowest)
+                times.setdefault(point, []).append(slowest)
             if world.bcast(time.perf_counter() > end, 0):
-                return [(one, median(taken[one])) for one in every if one in taken]
+                return [(timed, median(times[timed])) for timed in all_points if timed in times]
 
 
 def tables(measured: Sequence[tuple[Point, float]]) -> Tables:
-    """As a file of measurements has them."""
-    found: dict[tuple[Part, ...], list[Row]] = {}
+    """Return measured points as a file of measurements has them."""
+    rows_by_group: dict[tuple[Extent, ...], list[Row]] = {}
     for point, seconds in measured:
         row = Row(point.kind, point.size, seconds, Place(1))
-        found.setdefault(point.over, []).append(row)
-    each = tuple(Table(tuple(rows), Place(1), over) for over, rows in found.items())
-    return Tables("", each)
+        rows_by_group.setdefault(point.over, []).append(row)
+    return Tables(
+        "", tuple(Table(tuple(rows), Place(1), over) for over, rows in rows_by_group.items())
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """On every rank; rank 0 prints."""
+    """Run on every rank; rank 0 prints the measurements."""
     parser = argparse.ArgumentParser(prog="python -m collir.tools.measure")
     parser.add_argument("levels", nargs="+", metavar="LEVEL:SIZE", help="outermost first")
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -160,15 +166,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from mpi4py import MPI
 
     try:
-        levels = parts("*".join(options.levels), Place(1))
+        levels = extents("*".join(options.levels), Place(1))
     except ReadError as error:
         parser.error(error.message)
-    ranks = math.prod(part.size for part in levels)
+    ranks = math.prod(extent.size for extent in levels)
     if (started := MPI.COMM_WORLD.Get_size()) != ranks:
         parser.error(f"these levels have {ranks} devices, but there are {started} ranks")
-    found = measure(MPI, [part for part in levels if part.size > 1], options.seconds)
+    measured = measure(MPI, [extent for extent in levels if extent.size > 1], options.seconds)
     if MPI.COMM_WORLD.Get_rank() == 0:
-        sys.stdout.write(own.written(tables(found)))
+        sys.stdout.write(own.written(tables(measured)))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Files of measurements and the machine that they are of, as commands name them."""
+"""Files of measurements, and the machine they were made on, as commands name them."""
 
 import re
 import sys
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from collir.cost.calibration import Sample
 from collir.dialects.machine import MachineOp
-from collir.importing.machines import MAX_BYTES, Place, ReadError, Remark
 from collir.importing.measurements import files
-from collir.importing.measurements.tables import KINDS, Part, parts
+from collir.importing.measurements.tables import KINDS, Extent, extents
+from collir.importing.values import MAX_BYTES, Place, ReadError, Remark
 from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -20,7 +20,6 @@ from collir.ir.diagnostics import (
     note,
     render,
 )
-from collir.ir.functions import machines_of
 from collir.machine import Machine
 from collir.tools import api
 from collir.tools.api import UsageError
@@ -29,36 +28,36 @@ from collir.tools.machine import preset
 
 
 @dataclass(frozen=True)
-class Given:
-    """A file to read, and what is said of it."""
+class FileRequest:
+    """A file to read, with the levels of its groups and its collective, if they are named."""
 
     file: str
-    over: tuple[Part, ...] = ()
+    over: tuple[Extent, ...] = ()
     kind: str | None = None
 
 
 @dataclass(frozen=True)
-class Text:
-    """What a file says; ``given`` is what was said of it."""
+class MeasurementText:
+    """The text of a file; ``request`` is the request that it answers."""
 
     file: str
     text: str
-    given: Given
+    request: FileRequest
 
 
 _SETTING = re.compile(r",(over|collective)=([^,]*)$")
 
 
-def file_given(text: str) -> Given:
-    """``FILE,over=node:2,collective=all_reduce``."""
-    over: tuple[Part, ...] = ()
+def file_request(text: str) -> FileRequest:
+    """Return the request of a text such as ``FILE,over=node:2,collective=all_reduce``."""
+    over: tuple[Extent, ...] = ()
     kind: str | None = None
     file = text
     while match := _SETTING.search(file):
         file = file[: match.start()]
         if match[1] == "over":
             try:
-                over = parts(match[2], Place(1))
+                over = extents(match[2], Place(1))
             except ReadError as error:
                 raise UsageError(f"--from {text}: {error.message}") from error
         elif match[2] in KINDS:
@@ -67,7 +66,7 @@ def file_given(text: str) -> Given:
             raise UsageError(
                 f"--from {text}: there is no collective '{match[2]}'; there is {', '.join(KINDS)}"
             )
-    return Given(file, over, kind)
+    return FileRequest(file, over, kind)
 
 
 def machine_named(
@@ -77,41 +76,41 @@ def machine_named(
 
     Raises:
         UsageError: no such machine ships with collir.
-        DiagnosticError: the file has none, or several.
+        DiagnosticError: the file has no machine, or several.
     """
     if text.startswith("@"):
         return preset(text.removeprefix("@")).op
     module = api.parse(Path(text), sources=sources)
-    found = machines_of(module)
+    machines = [op for op in module.ops if isinstance(op, MachineOp)]
     if name is not None:
-        found = [op for op in found if op.sym_name.data == name.removeprefix("@")]
-    if not found:
+        machines = [op for op in machines if op.sym_name.data == name.removeprefix("@")]
+    if not machines:
         missing = f" @{name.removeprefix('@')}" if name is not None else ""
         raise DiagnosticError(Diagnostic(f"{text} has no machine{missing} {purpose}"))
-    if len(found) > 1:
-        first, second = found[:2]
-        other = note(f"@{first.sym_name.data} is here", Position.of(first))
-        names = ", ".join(f"@{op.sym_name.data}" for op in found)
-        message = f"the file has {len(found)} machines: {names}; --machine NAME says which"
-        raise DiagnosticError(Diagnostic(message, Position.of(second), (other,)))
-    return found[0]
+    if len(machines) > 1:
+        first, second = machines[:2]
+        hint = note(f"@{first.sym_name.data} is here", Position.of(first))
+        names = ", ".join(f"@{op.sym_name.data}" for op in machines)
+        message = f"the file has {len(machines)} machines: {names}; --machine NAME says which"
+        raise DiagnosticError(Diagnostic(message, Position.of(second), (hint,)))
+    return machines[0]
 
 
-def read(given: Given, sources: Sources) -> Text:
-    shown, text = read_foreign(given.file, MAX_BYTES, "cut out the tables", sources)
-    return Text(shown, text.replace("\r\n", "\n"), given)
+def read(request: FileRequest, sources: Sources) -> MeasurementText:
+    shown, text = read_foreign(request.file, MAX_BYTES, "cut out the tables", sources)
+    return MeasurementText(shown, text.replace("\r\n", "\n"), request)
 
 
-def samples_of(machine: Machine, one: Text, sources: Sources) -> list[Sample]:
-    """The times of a file; what is left out of it is said on stderr."""
+def samples_of(machine: Machine, text: MeasurementText, sources: Sources) -> list[Sample]:
+    """Return the times of a file; warnings on stderr name what is left out."""
     try:
-        found = files.read(one.text, one.given.kind, one.file)
-        made = files.samples(machine, found, one.file, one.given.over)
+        measurements = files.read(text.text, text.request.kind, text.file)
+        samples = files.samples(machine, measurements, text.file, text.request.over)
     except ReadError as error:
-        position = Position(one.file, error.place.line, error.place.column)
+        position = Position(text.file, error.place.line, error.place.column)
         raise DiagnosticError(Diagnostic(error.message, position)) from error
-    _warn(one.file, found.remarks, sources)
-    return made
+    _warn(text.file, measurements.remarks, sources)
+    return samples
 
 
 def _warn(file: str, remarks: Sequence[Remark], sources: Sources) -> None:

@@ -1,10 +1,11 @@
-"""Compiles emitted C with mpicc and runs it under mpiexec."""
+"""Compilation of emitted C with mpicc, and runs under mpiexec."""
 
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -31,38 +32,40 @@ SHARING = {
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE": "1",
     "MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": "64",
 }
-"""Settings of MPICH for ranks that share cores: a rank that waits sleeps, and lets others run."""
+"""Settings of MPICH for ranks that share cores: a waiting rank sleeps soon and lets others run."""
 
 
 def find(program: str) -> str:
-    """The path of mpicc or mpiexec: beside this Python, or on the PATH.
+    """Return the path of mpicc or mpiexec: beside this Python, or on the PATH.
 
     Raises:
-        DiagnosticError: there is none.
+        DiagnosticError: the program is not installed.
     """
-    beside = Path(sys.executable).parent
-    path = shutil.which(program, path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+    folder = Path(sys.executable).parent
+    path = shutil.which(program, path=f"{folder}{os.pathsep}{os.environ.get('PATH', '')}")
     if path is None:
         raise DiagnosticError(Diagnostic(_MISSING.format(program)))
     return path
 
 
 _LONG = 250_000
-"""Bytes of code from which on it is not optimised: compilers take minutes for functions of hundreds
-of calls, each of which may fail."""
+"""The size in bytes from which code is not optimised.
+
+Compilers take minutes for functions of hundreds of calls, each of which may fail.
+"""
 
 
 def compile_c(source: Path, program: Path, flags: Sequence[str] | None = None) -> None:
-    """Compiles a C file with mpicc.
+    """Compile a C file with mpicc.
 
     Args:
-        flags: without any, ``-O2``, but for code of which that would take minutes.
+        flags: options of the compiler; the default is ``-O2``, or ``-O0`` for long code.
 
     Raises:
         DiagnosticError: mpicc is missing, or has no C compiler.
-        RuntimeError: the code does not compile, which is an error of ours.
+        RuntimeError: the code does not compile, which is an internal error.
     """
-    # Hidden: no function of the program must be called in the place of one of the system.
+    # Hidden visibility: no function of the program may replace a function of the system.
     if flags is None:
         flags = ("-O2",) if source.stat().st_size < _LONG else ("-O0",)
     options = ["-std=c99", "-fvisibility=hidden", *flags]
@@ -75,7 +78,7 @@ def compile_c(source: Path, program: Path, flags: Sequence[str] | None = None) -
 
 
 def mpiexec(ranks: int, command: Sequence[str], timeout: float | None = None) -> str:
-    """Runs a program on some ranks, more than there are cores if need be; what it printed.
+    """Run a program on some ranks, which may outnumber the cores, and return its output.
 
     Raises:
         DiagnosticError: mpiexec is missing.
@@ -111,14 +114,14 @@ def run(
     timeout: float | None = None,
     repeats: int = 1,
 ) -> list[tuple[list[Buffers], float]]:
-    """Runs functions of a module on real MPI ranks, in one launch.
+    """Run functions of a module on real MPI ranks, in one launch.
 
     Args:
-        functions: on meshes that all have the same number of devices, which is the ranks'.
+        functions: functions on meshes of the same number of devices, which is that of the ranks.
         arguments: for every function and argument, one array (or None) per rank.
         folder: an existing folder for the code, the program and the buffers.
         timeout: seconds after which the program is killed.
-        repeats: how often each function is run.
+        repeats: the number of runs of each function.
 
     Returns:
         For every function its results, with None on ranks that hold none, and the seconds of its
@@ -134,7 +137,7 @@ def run(
     compile_c(source, folder / "program", flags)
     for rank in range(ranks):
         with (folder / f"{rank}.in").open("wb") as file:
-            for buffers in (buffers for given in arguments for buffers in given):
+            for buffers in chain.from_iterable(arguments):
                 if (buffer := buffers[rank]) is not None:
                     file.write(buffer.tobytes())
     mpiexec(ranks, [str(folder / "program"), str(folder), str(repeats)], timeout)

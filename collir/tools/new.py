@@ -1,4 +1,4 @@
-"""A program to start from, for the cluster that the options describe: ``collir new``."""
+"""``collir new``: a program to start from, for the cluster that the options describe."""
 
 import argparse
 import math
@@ -31,7 +31,7 @@ CPU = "cpu_cluster"
 """The shipped machine of CPUs."""
 
 _ELEMENTS = 2**26
-"""Roughly how many elements of a value each device holds."""
+"""The approximate number of elements of a value on each device."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -83,65 +83,92 @@ def program(options: argparse.Namespace, file: str) -> str:
         raise UsageError("--cpus and --cores are for machines without GPUs")
     source = CPU if on_cpus else GPUS[options.gpu or "h100"]
     shipped = preset(source)
-    machine = shipped.op.value()
-    given = (options.cpus, options.cores) if on_cpus else (options.gpus,)
-    sizes = [size or level.size for size, level in zip(given, machine.levels[1:], strict=True)]
-    inner = [_of_size(level, size) for level, size in zip(machine.levels[1:], sizes, strict=True)]
-    if not on_cpus:
-        inner = [replace(level, fabric=Fabric.NVLINK) for level in inner]
-    below = math.prod(sizes)
-    outer = machine.levels[0]
+    inner = _inner_levels(shipped.op.value(), options, on_cpus)
+    sizes = [level.size for level in inner]
+    outer = shipped.op.value().levels[0]
     count, rate = _adapters(options.nic) if options.nic else (outer.rails, outer.port / outer.rails)
     node = replace(
         outer,
         size=options.nodes,
         port=count * rate,
-        rails=math.gcd(count, below),  # of a GPU's adapters, or of those that GPUs share
+        rails=math.gcd(count, math.prod(sizes)),  # adapters of a GPU, or shared by GPUs
         fabric=Fabric.NETWORK,
     )
-    try:
-        devices = Machine(options.name, (node, *inner)).devices
-    except MachineError as error:
-        raise UsageError(str(error)) from None
-    if devices == 1:
-        raise UsageError("the machine has a single device: nothing has to be sent")
-    bits = f"{plain(Decimal(repr(rate * 8)) / 10**9)} Gbit/s"
-    sources = _sources(shipped.text)
-    latency = sources["node"].get("Latency", "")
+    _check_devices(options.name, (node, *inner))
     lines = [
-        f"// {_described(options.nodes, sizes, options.gpu or 'h100', on_cpus)}",
+        f"// {_description(options.nodes, sizes, options.gpu or 'h100', on_cpus)}",
         f"// From @{source}, which `collir machine {source}` prints.",
         "//",
         *_commands(file if file.isprintable() else f"{options.name}.coll", on_cpus),
         f"machine @{options.name} {{",
         *_device(shipped.text),
-        *comment(
-            f"Port: {count} x {bits}, the line rate of the adapters of a node. {latency}", "  "
-        ),
-        f"  {level_text(LevelAttr.of(node))}",
+        *_level_lines(node, inner, _sources(shipped.text), count, rate),
+        "}",
+        "",
+        *_functions(options.name, options.nodes, math.prod(sizes)),
     ]
-    for level in inner:
-        said = sources[level.name]
-        kept = [text for label, text in said.items() if label != "Links" or level.links]
-        lines += [*comment(" ".join(kept), "  "), f"  {level_text(LevelAttr.of(level))}"]
-    lines += ["}", "", *_functions(options.name, options.nodes, below)]
     return "\n".join(lines) + "\n"
 
 
+def _inner_levels(machine: Machine, options: argparse.Namespace, on_cpus: bool) -> list[Level]:
+    """Return the levels of a node of a shipped machine, with the sizes of the options."""
+    sizes = (options.cpus, options.cores) if on_cpus else (options.gpus,)
+    levels = [
+        _of_size(level, size or level.size)
+        for level, size in zip(machine.levels[1:], sizes, strict=True)
+    ]
+    return levels if on_cpus else [replace(level, fabric=Fabric.NVLINK) for level in levels]
+
+
+def _check_devices(name: str, levels: tuple[Level, ...]) -> None:
+    """Check that levels make a machine of several devices.
+
+    Raises:
+        UsageError: the levels make no machine, or a single device.
+    """
+    try:
+        devices = Machine(name, levels).devices
+    except MachineError as error:
+        raise UsageError(str(error)) from None
+    if devices == 1:
+        raise UsageError("the machine has a single device: nothing has to be sent")
+
+
+def _level_lines(
+    node: Level,
+    inner: list[Level],
+    sources: dict[str, dict[str, str]],
+    adapters: int,
+    rate: float,
+) -> list[str]:
+    """Return the lines of the levels, each behind a comment with its sources."""
+    bits = f"{plain(Decimal(repr(rate * 8)) / 10**9)} Gbit/s"
+    latency = sources["node"].get("Latency", "")
+    port = f"Port: {adapters} x {bits}, the line rate of the adapters of a node. {latency}"
+    lines = [*comment(port, "  "), f"  {level_text(LevelAttr.of(node))}"]
+    for level in inner:
+        kept = [
+            text for label, text in sources[level.name].items() if label != "Links" or level.links
+        ]
+        lines += [*comment(" ".join(kept), "  "), f"  {level_text(LevelAttr.of(level))}"]
+    return lines
+
+
 def _of_size(level: Level, size: int) -> Level:
-    """Return a level with another number of children; links are those of the first number."""
+    """Return a level with another number of children, without its matrix of links."""
     if size == level.size or level.links is None:
         return replace(level, size=size)
     return replace(level, size=size, links=None, kind=LinkKind.SWITCH)
 
 
 def _adapters(text: str) -> tuple[int, float]:
-    """Return the number of adapters and the bytes per second of each, of ``8x400Gb``."""
-    found = re.fullmatch(r"(?:([0-9]+)\s*x\s*)?([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+(?:/s)?)", text)
-    unit = re.sub(r"(ps|/s)?$", "/s", found[3], count=1) if found else ""
-    if not found or unit not in Quantity.BANDWIDTH.units:
+    """Return the number of adapters, and the bytes/second of each, of a text such as
+    ``8x400Gb``."""
+    match = re.fullmatch(r"(?:([0-9]+)\s*x\s*)?([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+(?:/s)?)", text)
+    unit = re.sub(r"(ps|/s)?$", "/s", match[3], count=1) if match else ""
+    if not match or unit not in Quantity.BANDWIDTH.units:
         raise UsageError(f"--nic {text}: write a number of adapters and a rate, such as 8x400Gb")
-    count, rate = int(found[1] or 1), Quantity.BANDWIDTH.parse(found[2], unit)
+    count, rate = int(match[1] or 1), Quantity.BANDWIDTH.parse(match[2], unit)
     if count < 1 or rate <= 0:
         raise UsageError(f"--nic {text}: at least one adapter that sends is needed")
     return count, rate
@@ -152,25 +179,25 @@ def _adapters(text: str) -> tuple[int, float]:
 
 def _device(text: str) -> list[str]:
     """Return the lines of the device of a machine, with the comment that has their sources."""
-    found = re.search(r"(?:  //[^\n]*\n)*  device \{\n.*?\n  \}", text, re.DOTALL)
-    assert found
-    return found[0].splitlines()
+    match = re.search(r"(?:  //[^\n]*\n)*  device \{\n.*?\n  \}", text, re.DOTALL)
+    assert match
+    return match[0].splitlines()
 
 
 def _sources(text: str) -> dict[str, dict[str, str]]:
-    """Return for each level what the comment before it says of its ``Port``, ``Latency``..."""
-    found: dict[str, dict[str, str]] = {}
-    for said, name in re.findall(r"((?:  //[^\n]*\n)*)  level (\w+)", text):
-        words = " ".join(re.findall(r"//\s*(.*)", said))
+    """Return for each level the parts of its comment by label: ``Port``, ``Latency``, ``Links``."""
+    sources: dict[str, dict[str, str]] = {}
+    for comment_text, name in re.findall(r"((?:  //[^\n]*\n)*)  level (\w+)", text):
+        words = " ".join(re.findall(r"//\s*(.*)", comment_text))
         parts = re.split(r"(?=\b(?:Port|Links|Latency): )", words)
-        found[name] = {part.partition(":")[0]: part.strip() for part in parts if part.strip()}
-    return found
+        sources[name] = {part.partition(":")[0]: part.strip() for part in parts if part.strip()}
+    return sources
 
 
 # --- what is written around it --------------------------------------------------------------------
 
 
-def _described(nodes: int, sizes: list[int], gpu: str, on_cpus: bool) -> str:
+def _description(nodes: int, sizes: list[int], gpu: str, on_cpus: bool) -> str:
     if not on_cpus:
         return f"{_counted(nodes, 'node')} of {_counted(sizes[0], gpu.upper())}."
     cpus, cores = sizes
@@ -196,8 +223,8 @@ def _commands(file: str, on_cpus: bool) -> list[str]:
     }
     return [
         line
-        for about, arguments in commands.items()
-        for line in (f"// {about}", f"//   collopt {arguments}")
+        for title, arguments in commands.items()
+        for line in (f"// {title}", f"//   collopt {arguments}")
     ]
 
 
@@ -207,8 +234,8 @@ def _functions(machine: str, nodes: int, below: int) -> list[str]:
     if len(axes) == 1:
         axes = {"data": nodes * below}
     data, model = axes["data"], axes.get("model", 1)
-    each = math.ceil(_ELEMENTS / data) * data
-    weights = f"f32[{each * model}{'@model' if model > 1 else ''}]"
+    elements = math.ceil(_ELEMENTS / data) * data
+    weights = f"f32[{elements * model}{'@model' if model > 1 else ''}]"
     lines = [
         "// Two axes of parallelism; `place` decides on which levels they live."
         if model > 1

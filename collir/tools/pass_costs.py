@@ -1,4 +1,4 @@
-"""What passes save: the cost of every function before the first pass and after each."""
+"""The savings of passes: the cost of every function before the first pass and after each."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,16 +22,16 @@ WRITTEN = "no pass"
 
 @dataclass(frozen=True)
 class FunctionAt:
-    """What a function costs at one stage, by simulation.
+    """The cost of a function at a stage, by simulation.
 
     Attributes:
-        where: its mesh, machine and number of devices, and how it is costed, as a report says it.
-        time: seconds.
-        outermost: bytes through the busiest port of the outermost level with several children, of
-            all its collectives together.
-        level: the name of that level.
-        peak: the most bytes that a device holds at any time.
-        collectives: how many it has.
+        where: the mesh, machine and number of devices, and the cost model, as a report says it.
+        time: time in seconds.
+        outermost: bytes of all collectives through the busiest port of the outermost level with
+            several children.
+        level: the name of that outermost level.
+        peak: the largest number of bytes that a device holds at any time.
+        collectives: the number of collectives.
     """
 
     where: str
@@ -42,28 +42,28 @@ class FunctionAt:
     collectives: int
 
     @staticmethod
-    def of(found: Simulation) -> "FunctionAt":
-        """The figures of a simulation."""
-        mesh, machine = found.mesh, found.mesh.machine
-        level = next((i for i, one in enumerate(machine.levels) if one.size > 1), 0)
-        sent = [step.sent for step in found.steps if step.sent]
+    def of(simulation: Simulation) -> "FunctionAt":
+        """Return the figures of a simulation."""
+        mesh, machine = simulation.mesh, simulation.mesh.machine
+        level = next((i for i, x in enumerate(machine.levels) if x.size > 1), 0)
+        sent = [step.sent for step in simulation.steps if step.sent]
         return FunctionAt(
-            f"{mesh_title(mesh)}, costed {found.model.how(machine)}",
-            found.time,
+            f"{mesh_title(mesh)}, costed {simulation.model.how(machine)}",
+            simulation.time,
             sum(step.port_bytes[level] for step in sent),
             machine.levels[level].name,
-            found.peak,
+            simulation.peak,
             len(sent),
         )
 
 
 Figure = FunctionAt | str
-"""What a function costs, or why that cannot be said."""
+"""The cost of a function, or the reason why it has none."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """All functions after a pass (or before the first one), by name."""
+    """The costs of all functions by name, after a pass or before the first pass."""
 
     done: str
     functions: dict[str, Figure]
@@ -71,16 +71,16 @@ class Stage:
 
 @dataclass
 class PassCosts:
-    """What functions cost before the first pass and after each, under a model."""
+    """The costs of functions before the first pass and after each, under a model."""
 
     model: CostModel = field(default_factory=CostModel)
     stages: list[Stage] = field(default_factory=list[Stage])
 
     def measure(self, done: str, module: ModuleOp) -> None:
-        """Costs a module, behind a pass of this name."""
+        """Record the costs of a module after the pass named ``done``."""
         with meshes_remembered():
-            found = {f.sym_name.data: self._figure(f) for f in functions_of(module)}
-        self.stages.append(Stage(done, found))
+            figures = {f.sym_name.data: self._figure(f) for f in functions_of(module)}
+        self.stages.append(Stage(done, figures))
 
     def _figure(self, function: FuncOp) -> Figure:
         try:
@@ -91,20 +91,20 @@ class PassCosts:
 
     @property
     def saved(self) -> list[tuple[str, float, float]]:
-        """For every pass its name, the seconds that it saved, and those that there were before it.
+        """For each pass its name, the seconds that it saved, and the seconds before the pass.
 
-        Both are sums over the functions that have a cost before and behind it.
+        Both are sums over the functions that have a cost before and after the pass.
         """
-        found: list[tuple[str, float, float]] = []
+        savings: list[tuple[str, float, float]] = []
         for before, after in pairwise(self.stages):
             both = _times(before, after)
             spent = sum(time for time, _ in both)
-            found.append((after.done, spent - sum(time for _, time in both), spent))
-        return found
+            savings.append((after.done, spent - sum(time for _, time in both), spent))
+        return savings
 
     @property
     def text(self) -> str:
-        """A table for each function, and what each pass saved of all of them together."""
+        """A table for each function, and the savings of each pass over all functions."""
         names = dict.fromkeys(name for stage in self.stages for name in stage.functions)
         parts = [self._function(name) for name in names]
         if any(_times(before, after) for before, after in pairwise(self.stages)):
@@ -113,8 +113,8 @@ class PassCosts:
 
     def _function(self, name: str) -> list[str]:
         figures = [(s.done, s.functions[name]) for s in self.stages if name in s.functions]
-        known = [one for _, one in figures if isinstance(one, FunctionAt)]
-        where = f" on {known[-1].where}" if known else ""
+        known = [figure for _, figure in figures if isinstance(figure, FunctionAt)]
+        place = f" on {known[-1].where}" if known else ""
         level = known[-1].level if known else "the outermost level"
         head = ["after", "time", "change", f"through {level}", "memory", "collectives"]
         rows: list[list[str]] = []
@@ -128,7 +128,7 @@ class PassCosts:
             sizes = [bytes_text(figure.outermost), bytes_text(figure.peak)]
             rows.append([done, seconds_text(figure.time), change, *sizes, str(figure.collectives)])
             before = figure.time
-        title = f"@{name}{where}:"
+        title = f"@{name}{place}:"
         lines = [title, *(f"  {line}" for line in table(head, rows, left=1))]
         return [*lines, *(f"  {line}" for line in _reasons(figures))]
 
@@ -140,13 +140,13 @@ class PassCosts:
         lines = table(["pass", "saved", "change"], rows, left=1)
         if not (both := _times(self.stages[0], self.stages[-1])):
             return lines
-        before, after = (sum(each) for each in zip(*both, strict=True))
+        before, after = (sum(times) for times in zip(*both, strict=True))
         total = f"all passes: {seconds_text(before)} before, {seconds_text(after)} after"
         return [*lines, f"{total} ({ratio_text(before, after)})" if after else total]
 
 
 def _times(before: Stage, after: Stage) -> list[tuple[float, float]]:
-    """The times at two stages of the functions that have one at both."""
+    """Return the times at two stages of the functions that have a time at both."""
     return [
         (first.time, second.time)
         for name, first in before.functions.items()
@@ -156,7 +156,7 @@ def _times(before: Stage, after: Stage) -> list[tuple[float, float]]:
 
 
 def _change(before: float, after: float) -> str:
-    """Such as ``-12.3%``; ``=`` where nothing has changed but the last digits."""
+    """Return a change such as ``-12.3%``; ``=`` if only the last digits differ."""
     if not before or abs(after - before) < 1e-9 * before:
         return "="
     return f"{100 * (after - before) / before:+.1f}%"
@@ -169,7 +169,7 @@ def _signed(seconds: float) -> str:
 
 
 def _reasons(figures: Sequence[tuple[str, Figure]]) -> list[str]:
-    """Why there is no cost, and at which stages."""
+    """Return the reasons for missing costs, each with its stages."""
     stages: dict[str, list[str]] = {}
     for done, figure in figures:
         if isinstance(figure, str):
@@ -178,10 +178,10 @@ def _reasons(figures: Sequence[tuple[str, Figure]]) -> list[str]:
 
 
 def model_of(passes: Iterable[ModulePass]) -> CostModel:
-    """The model that passes are told to cost by; the default if they are told several, or none."""
-    told = {
-        CostModel(one.model, one.algorithm, one.order)  # pyright: ignore
-        for one in passes
-        if all(hasattr(one, name) for name in ("model", "algorithm", "order"))
+    """Return the cost model of the passes, or the default if they have several, or none."""
+    models = {
+        CostModel(module_pass.model, module_pass.algorithm, module_pass.order)  # pyright: ignore
+        for module_pass in passes
+        if all(hasattr(module_pass, name) for name in ("model", "algorithm", "order"))
     }
-    return told.pop() if len(told) == 1 else CostModel()
+    return models.pop() if len(models) == 1 else CostModel()

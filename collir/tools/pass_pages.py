@@ -1,4 +1,4 @@
-"""What the command and the documentation say of a pass, of a pipeline and of a target."""
+"""Help pages of passes, pipelines and targets, for the command and the documentation."""
 
 import ast
 import inspect
@@ -20,10 +20,10 @@ XDSL_PASSES = {
     "cse": "Merge operations that compute the same.",
     "dce": "Drop operations whose results nothing uses.",
 }
-"""Those of xDSL's passes that are of use here, with what they do."""
+"""The passes of xDSL that are useful here, with their summaries."""
 
 XDSL_TARGETS = {"mlir": "The module in MLIR's syntax."}
-"""Those of xDSL's targets that are of use here, with what they print."""
+"""The targets of xDSL that are useful here, with their summaries."""
 
 
 def summary(item: type) -> str:
@@ -34,7 +34,7 @@ def summary(item: type) -> str:
 
 
 def listing(rows: Mapping[str, str]) -> list[str]:
-    """Return the lines of a list of names and what is said of each, as wide as the terminal."""
+    """Return the lines of a list of names with their texts, as wide as the terminal."""
     indent = max(map(len, rows)) + 4
     width = max(get_terminal_size().columns - 2, indent + 40)
     return [
@@ -50,58 +50,63 @@ def listing(rows: Mapping[str, str]) -> list[str]:
     ]
 
 
-def pass_page(found: type[ModulePass]) -> str:
+def pass_page(pass_class: type[ModulePass]) -> str:
     """Return the page of a pass: its module's docstring and its options."""
-    module = inspect.getmodule(found)
-    own = inspect.cleandoc(found.__doc__ or "")  # xDSL's passes may inherit one that says nothing
-    text = (module and inspect.getdoc(module)) or XDSL_PASSES.get(found.name) or own
-    return _page(found, text, get_pass_option_infos(found))
+    module = inspect.getmodule(pass_class)
+    # A pass of xDSL may inherit a docstring that says nothing.
+    own = inspect.cleandoc(pass_class.__doc__ or "")
+    text = (module and inspect.getdoc(module)) or XDSL_PASSES.get(pass_class.name) or own
+    return _page(pass_class, text, get_pass_option_infos(pass_class))
 
 
-def target_page(found: type[Target]) -> str:
+def target_page(target_class: type[Target]) -> str:
     """Return the page of a target: its docstring and its options."""
-    own = "" if found.__doc__ == _signature_doc(found) else inspect.cleandoc(found.__doc__ or "")
+    own = (
+        ""
+        if target_class.__doc__ == _signature_doc(target_class)
+        else inspect.cleandoc(target_class.__doc__ or "")
+    )
     options = [
         PassOptionInfo(
             field.name,
             type_repr(field.type).strip("'"),
             None if field.default is MISSING else str(field.default).lower(),
         )
-        for field in fields(found)
+        for field in fields(target_class)
     ]
-    return _page(found, XDSL_TARGETS.get(found.name) or own, options)
+    return _page(target_class, XDSL_TARGETS.get(target_class.name) or own, options)
 
 
 def _page(
-    found: type[ModulePass] | type[Target], text: str, options: Sequence[PassOptionInfo]
+    item: type[ModulePass] | type[Target], text: str, options: Sequence[PassOptionInfo]
 ) -> str:
     """Return a page: a name, a text, and each option with the docstring of its field."""
-    about = field_docs(found)
-    lines = [f"{found.name}: {text}".rstrip(), ""]
+    docs = field_docs(item)
+    lines = [f"{item.name}: {text}".rstrip(), ""]
     lines.append("Options:" if options else "It has no options.")
     for option in options:
         indent = " " * 6
-        said = about.get(option.name, "")
+        doc = docs.get(option.name, "")
         lines.append(f"  {_option(option)}")
-        lines += wrap(said, 100, initial_indent=indent, subsequent_indent=indent)
+        lines += wrap(doc, 100, initial_indent=indent, subsequent_indent=indent)
     return "\n".join(lines) + "\n"
 
 
-def _signature_doc(found: type) -> str:
+def _signature_doc(item: type) -> str:
     """Return the docstring that a dataclass without one is given."""
-    return f"{found.__name__}{inspect.signature(found)}".replace(" -> None", "")
+    return f"{item.__name__}{inspect.signature(item)}".replace(" -> None", "")
 
 
 @cache
-def field_docs(found: type) -> dict[str, str]:
-    """Return what the string after each field of a class, or of a class above it, says."""
-    about: dict[str, str] = {}
-    for each in reversed(found.__mro__[:-1]):
-        if not issubclass(each, Target | ModulePass) or each in (Target, ModulePass):
+def field_docs(item: type) -> dict[str, str]:
+    """Return the docstring of each field of a class and of its base classes, by name."""
+    docs: dict[str, str] = {}
+    for base in reversed(item.__mro__[:-1]):
+        if not issubclass(base, Target | ModulePass) or base in (Target, ModulePass):
             continue
         try:
-            (tree,) = ast.parse(dedent(inspect.getsource(each))).body
-        except OSError:  # a class of which there is no source
+            (tree,) = ast.parse(dedent(inspect.getsource(base))).body
+        except OSError:  # the source of the class is not available
             continue
         assert isinstance(tree, ast.ClassDef)
         for field, string in pairwise(tree.body):
@@ -110,14 +115,14 @@ def field_docs(found: type) -> dict[str, str]:
                     ast.AnnAssign(target=ast.Name(id=name)),
                     ast.Expr(value=ast.Constant(value=str() as text)),
                 ):
-                    about[name] = " ".join(text.split())
+                    docs[name] = " ".join(text.split())
                 case _:
                     pass
-    return about
+    return docs
 
 
 def pipeline_page(pipeline: PassPipeline, known: Known) -> str:
-    """The page of a pipeline: its passes, each with its reason, and its options."""
+    """Return the page of a pipeline: its passes, each with its reason, and its options."""
     lines = [f"{pipeline.name}: {pipeline.summary}", ""]
     if pipeline.about:
         lines += [*wrap(pipeline.about, 100, break_on_hyphens=False), ""]

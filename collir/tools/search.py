@@ -1,4 +1,4 @@
-"""Exact search: ``collir search PROBLEM``."""
+"""``collir search PROBLEM``: exact search."""
 
 import argparse
 import contextlib
@@ -7,21 +7,11 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, cast, get_args
+from dataclasses import asdict
+from typing import Any, cast
 
 from collir import search
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.problems.clique import KClique, MaxClique
-from collir.problems.graph_files import read_dimacs, read_lad
-from collir.problems.graphs import Graph
-from collir.problems.knapsack import read_knapsack
-from collir.problems.queens import Queens
-from collir.problems.semigroups import NumericalSemigroups
-from collir.problems.subgraph import SubgraphIsomorphism
-from collir.problems.tsplib import read_tsp
-from collir.problems.uts import SAMPLES, UTS, TreeKind, TreeShape
 from collir.search.core.coordination import (
     Budget,
     Coordination,
@@ -30,7 +20,6 @@ from collir.search.core.coordination import (
     Sequential,
     StackStealing,
 )
-from collir.search.core.goals import Fold, Nodes, NodesByDepth, Solutions
 from collir.search.core.plan import ORDERS
 from collir.search.core.problem import Problem, SearchError
 from collir.search.engines.mpi import agree, launched, leads
@@ -41,10 +30,8 @@ from collir.search.running.profiling import recommend, to_json
 from collir.syntax.units import Quantity
 from collir.tools.api import UsageError
 from collir.tools.search_output import Outcome, as_json, as_text
+from collir.tools.search_subjects import SUBJECTS, Options, Parser, Subject, at_least_one
 from collir.tools.shell import write_whole
-
-Parser = argparse.ArgumentParser
-Options = argparse.Namespace
 
 COORDINATIONS: dict[str, Callable[..., Coordination]] = {
     "sequential": Sequential,
@@ -53,190 +40,13 @@ COORDINATIONS: dict[str, Callable[..., Coordination]] = {
     "budget": Budget,
     "ordered": Ordered,
 }
-"""Name -> the coordination; what follows ``=`` is its parameter."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A problem that can be searched from the command line.
-
-    Attributes:
-        summary: what it is, in a few words.
-        configure: adds its arguments.
-        problem: makes it.
-        fold: what is counted, by the options; None to optimise or decide.
-        what: what the fold counts, in the plural.
-    """
-
-    summary: str
-    configure: Callable[[Parser], None]
-    problem: Callable[[Options], Problem[Any]]
-    fold: Callable[[Options], Fold[Any] | None] = lambda options: None
-    what: str = "solutions"
-
-
-def _graph(path: Path) -> Graph:
-    """A graph: LAD if the file's name says so, else DIMACS."""
-    return read_lad(path) if path.suffix == ".lad" else read_dimacs(path)
-
-
-def _clique(parser: Parser) -> None:
-    parser.add_argument("graph", type=Path, help="a graph: DIMACS (.clq), or LAD (.lad)")
-    _best(parser)
-    _kernel(parser)
-
-
-def _kclique(parser: Parser) -> None:
-    parser.add_argument("graph", type=Path, help="a graph: DIMACS (.clq), or LAD (.lad)")
-    parser.add_argument("size", type=int, metavar="K", help="the number of vertices to look for")
-    _kernel(parser)
-
-
-def _subgraph(parser: Parser) -> None:
-    parser.add_argument("pattern", type=Path, help="what to look for: LAD (.lad), or DIMACS")
-    parser.add_argument("target", type=Path, help="where to look for it")
-    parser.add_argument(
-        "--induced", action="store_true", help="allow no other edges between its vertices"
-    )
-    _all(parser)
-
-
-def _queens(parser: Parser) -> None:
-    parser.add_argument("n", type=int, help="the number of queens")
-    _all(parser)
-
-
-def _semigroups(parser: Parser) -> None:
-    parser.add_argument("genus", type=int, help="count those of all genera up to this one")
-
-
-def _knapsack(parser: Parser) -> None:
-    parser.add_argument(
-        "file", type=Path, help="the items: a line `count capacity`, lines `value weight`"
-    )
-    _best(parser)
-    _target(parser)
-    parser.add_argument(
-        "--dominance", action="store_true", help="remember what was reached at what cost"
-    )
-
-
-def _tsp(parser: Parser) -> None:
-    parser.add_argument("file", type=Path, help="the cities, in the format of TSPLIB")
-    _best(parser)
-    _target(parser)
-    parser.add_argument(
-        "--no-dominance", action="store_true", help="do not remember ways, to save memory"
-    )
-
-
-def _uts(parser: Parser) -> None:
-    parser.add_argument("--sample", choices=SAMPLES, help="a tree that the benchmark publishes")
-    parser.add_argument("--depth", type=int, default=10, help="the depth of a geometric tree")
-    parser.add_argument(
-        "--b0", type=float, default=4.0, help="the (mean) number of children of the root"
-    )
-    parser.add_argument("--root-seed", type=int, default=19, help="what the random bits come from")
-    parser.add_argument(
-        "--tree",
-        choices=get_args(TreeKind),
-        default="geometric",
-        help="how the tree grows (default: geometric)",
-    )
-    parser.add_argument(
-        "--shape",
-        choices=get_args(TreeShape),
-        default="fixed",
-        help="geometric: how the branching changes with depth",
-    )
-    parser.add_argument("--q", type=float, default=15 / 64, help="binomial: the chance of children")
-    parser.add_argument("--m", type=int, default=4, help="binomial: how many children then")
-    parser.add_argument(
-        "--shift", type=float, default=0.5, help="hybrid: where it becomes binomial"
-    )
-    _kernel(parser)
-
-
-def _uts_problem(options: Options) -> UTS:
-    if options.sample:
-        return UTS(**SAMPLES[options.sample].settings, kernel=options.kernel)  # pyright: ignore[reportArgumentType]
-    names = ("depth", "b0", "tree", "shape", "q", "m", "shift", "kernel")
-    return UTS(seed=options.root_seed, **{name: getattr(options, name) for name in names})
-
-
-SUBJECTS: dict[str, Subject] = {
-    "clique": Subject(
-        "the greatest clique of a graph",
-        _clique,
-        lambda o: MaxClique(_graph(o.graph), kernel=o.kernel),
-    ),
-    "kclique": Subject(
-        "whether a graph has a clique of k vertices",
-        _kclique,
-        lambda o: KClique(_graph(o.graph), o.size, kernel=o.kernel),
-    ),
-    "subgraph": Subject(
-        "whether, or how often, a graph is part of another",
-        _subgraph,
-        lambda o: SubgraphIsomorphism(_graph(o.pattern), _graph(o.target), induced=o.induced),
-        lambda o: Solutions() if o.all else None,
-    ),
-    "knapsack": Subject(
-        "the most valuable items that fit",
-        _knapsack,
-        lambda o: read_knapsack(o.file, o.target, o.dominance),
-    ),
-    "tsp": Subject(
-        "the shortest tour of all cities",
-        _tsp,
-        lambda o: read_tsp(o.file, o.target, not o.no_dominance),
-    ),
-    "queens": Subject(
-        "queens on a board, none attacking another",
-        _queens,
-        lambda o: Queens(o.n),
-        lambda o: Solutions() if o.all else None,
-    ),
-    "semigroups": Subject(
-        "how many numerical semigroups there are of each genus",
-        _semigroups,
-        lambda o: NumericalSemigroups(o.genus),
-        lambda o: NodesByDepth(),
-        "semigroups of genus 0, 1, ...",
-    ),
-    "uts": Subject(
-        "how many nodes an unbalanced random tree has",
-        _uts,
-        _uts_problem,
-        lambda o: Nodes(),
-        "nodes",
-    ),
-}
-"""The problems, by name."""
-
-
-def _all(parser: Parser) -> None:
-    parser.add_argument("--all", action="store_true", help="count all solutions")
-
-
-def _best(parser: Parser) -> None:
-    parser.add_argument("--k", type=_at_least_one, default=1, help="the k best solutions")
-
-
-def _target(parser: Parser) -> None:
-    parser.add_argument(
-        "--target", type=int, help="whether a solution is as good as this, or better"
-    )
-
-
-def _kernel(parser: Parser) -> None:
-    parser.add_argument("--kernel", action="store_true", help="use the faster inner loop")
+"""Name -> the coordination; its parameter follows ``=``."""
 
 
 def _common(parser: Parser) -> None:
-    """The options of every search."""
+    """Add the options of every search."""
     add = parser.add_argument
-    add("--workers", type=_at_least_one, default=1, help="how many workers search (default: 1)")
+    add("--workers", type=at_least_one, default=1, help="how many workers search (default: 1)")
     add("--engine", choices=ENGINES, default="auto", help="where the workers run (default: auto)")
     add("--order", choices=ORDERS, default="depth-first", help="which nodes are visited first")
     add(
@@ -270,12 +80,6 @@ def _common(parser: Parser) -> None:
     add("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
-def _at_least_one(text: str) -> int:
-    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"a whole number above 0, not '{text}'")
-    return int(text)
-
-
 def _quantity(text: str, kind: Quantity, more: dict[str, int], example: str) -> float:
     match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]*)\s*", text)
     if match and match[2] in more:
@@ -296,11 +100,11 @@ def _bytes(text: str) -> int:
 
 
 def _coordination(text: str) -> Coordination:
-    name, given, number = text.partition("=")
+    name, equals, number = text.partition("=")
     if name not in COORDINATIONS:
         known = ", ".join(COORDINATIONS)
         raise argparse.ArgumentTypeError(f"there is no coordination '{name}'; there is {known}")
-    if not given:
+    if not equals:
         return COORDINATIONS[name]()
     if name in ("sequential", "stack-stealing"):
         raise argparse.ArgumentTypeError(f"{name} takes no number")
@@ -313,24 +117,24 @@ def _coordination(text: str) -> Coordination:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of the command."""
+    """Add the arguments of the command."""
     problems = parser.add_subparsers(metavar="PROBLEM", dest="problem", required=True)
     for name, subject in SUBJECTS.items():
         summary = subject.summary
-        one = problems.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
-        subject.configure(one)
-        _common(one)
+        subparser = problems.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+        subject.configure(subparser)
+        _common(subparser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """The command; returns its exit status. As one of several ranks, it searches with them."""
+    """Run the command and return its exit status; a rank of several searches with the others."""
     if options.engine == "auto" and launched():
         options.engine = "mpi"
-    together = options.engine == "mpi" and launched()
+    distributed = options.engine == "mpi" and launched()
     problem, error = _problem(options)
-    if together and (wrong := agree(_plain(error))) and error is None:
-        error = DiagnosticError(Diagnostic(f"rank {wrong[0]}: {wrong[1]}"))
-    if together and not leads():  # rank 0 speaks for all, also of what went wrong
+    if distributed and (failure := agree(_plain(error))) and error is None:
+        error = DiagnosticError(Diagnostic(f"rank {failure[0]}: {failure[1]}"))
+    if distributed and not leads():  # rank 0 prints for all ranks, errors included
         with contextlib.suppress(SearchError, UsageError):
             if error is None:
                 _search(SUBJECTS[options.problem], problem, options)
@@ -341,7 +145,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _problem(options: Options) -> tuple[Any, Exception | None]:
-    """The problem, or what is wrong with it."""
+    """Return the problem, or the error that it cannot be made for."""
     try:
         return SUBJECTS[options.problem].problem(options), None
     except SearchError as error:
@@ -351,36 +155,36 @@ def _problem(options: Options) -> tuple[Any, Exception | None]:
 
 
 def _plain(error: Exception | None) -> str | None:
-    """An error without what is printed around it."""
+    """Return the message of an error, without the name of the tool."""
     if isinstance(error, DiagnosticError):
-        return "; ".join(one.message for one in error.diagnostics)
+        return "; ".join(diagnostic.message for diagnostic in error.diagnostics)
     return None if error is None else str(error)
 
 
 def _report(problem: Problem[Any], options: Options) -> int:
-    """Searches, and says how it ended."""
+    """Search and print the outcome; return the exit status."""
     subject = SUBJECTS[options.problem]
     try:
         outcome = _search(subject, problem, options)
     except SearchError as error:
         if (known := search.so_far(error)) is not None:
-            _say(cast(Outcome, known), subject.what, options)
+            _print(cast(Outcome, known), subject.noun, options)
         text = "; ".join([str(error), *getattr(error, "__notes__", ())])
         raise DiagnosticError(Diagnostic(text)) from error
-    _say(outcome, subject.what, options)
+    _print(outcome, subject.noun, options)
     if options.profile:
         _write_profile(options.profile, outcome)
     return 0
 
 
-def _say(outcome: Outcome, what: str, options: Options) -> None:
+def _print(outcome: Outcome, noun: str, options: Options) -> None:
     """Print an outcome."""
-    sys.stdout.write((as_json if options.json else as_text)(outcome, what) + "\n")
+    sys.stdout.write((as_json if options.json else as_text)(outcome, noun) + "\n")
     sys.stdout.flush()
 
 
 def _write_profile(path: str, outcome: Outcome) -> None:
-    """Writes the profile, as a picture or as JSON, and says what it recommends."""
+    """Write the profile, as a picture or as JSON, and print its recommendation."""
     workers = max(outcome.statistics.workers, os.cpu_count() or 1)
     if path.endswith(".svg"):
         assert outcome.profile is not None
@@ -394,23 +198,23 @@ def _write_profile(path: str, outcome: Outcome) -> None:
 
 
 def _search(subject: Subject, problem: Problem[Any], options: Options) -> Outcome:
-    """The search that the options ask for."""
-    how = _how(options)
-    best = getattr(options, "k", 1)
+    """Run the search that the options describe."""
+    settings = _settings(options)
+    count = getattr(options, "k", 1)
     if fold := subject.fold(options):
         if options.order != "depth-first":
             raise UsageError("to count is to visit all nodes: that goes depth-first only")
-        return search.enumerate(problem, fold, **how)
+        return search.enumerate(problem, fold, **settings)
     if problem.target is None:
-        return search.k_best(problem, best, **how)
-    if best > 1:
+        return search.k_best(problem, count, **settings)
+    if count > 1:
         raise UsageError("--target asks whether there is one solution, --k for several")
-    return search.decide(problem, **how)
+    return search.decide(problem, **settings)
 
 
-def _how(options: Options) -> search.Options:
-    """The options of every search, as the API takes them."""
-    how = search.Options(
+def _settings(options: Options) -> search.Options:
+    """Return the options of every search, as the API takes them."""
+    settings = search.Options(
         order=options.order,
         coordination=options.coordination,
         workers=options.workers,
@@ -425,8 +229,8 @@ def _how(options: Options) -> search.Options:
         check=options.check,
     )
     if options.checkpoint is not None:
-        how["checkpoint"] = options.checkpoint
-        how["checkpoint_every"] = options.checkpoint_every
+        settings["checkpoint"] = options.checkpoint
+        settings["checkpoint_every"] = options.checkpoint_every
     if options.resume is not None:
-        how["resume"] = options.resume
-    return how
+        settings["resume"] = options.resume
+    return settings

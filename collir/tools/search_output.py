@@ -1,4 +1,4 @@
-"""What ``collir search`` prints: the outcome of a search, for people and for programs."""
+"""The output of ``collir search``: the outcome of a search, for people and for programs."""
 
 import json
 import math
@@ -12,66 +12,66 @@ from collir.search.running.results import Decision, Enumeration, Optimum, Soluti
 Outcome = Optimum[Any] | Decision[Any] | Enumeration[Any]
 
 
-def as_json(outcome: Outcome, what: str) -> str:
-    """The outcome as a JSON object; what is unknown is null."""
-    found: dict[str, Any] = {"status": outcome.status}
+def as_json(outcome: Outcome, noun: str) -> str:
+    """Return the outcome as a JSON object; unknown values are null."""
+    fields: dict[str, Any] = {"status": outcome.status}
     match outcome:
         case Optimum():
-            found["value"] = outcome.best.value if outcome.best else None
-            found["solutions"] = [_as_object(one) for one in outcome.solutions]
-            found["bound"] = _finite(outcome.bound)
-            found["gap"] = _finite(outcome.gap)
+            fields["value"] = outcome.best.value if outcome.best else None
+            fields["solutions"] = [_as_object(solution) for solution in outcome.solutions]
+            fields["bound"] = _finite(outcome.bound)
+            fields["gap"] = _finite(outcome.gap)
         case Decision():
-            found["solution"] = _as_object(outcome.solution) if outcome.solution else None
+            fields["solution"] = _as_object(outcome.solution) if outcome.solution else None
         case Enumeration():
-            found["counted"] = what
-            found["total"] = outcome.total
-    return json.dumps(found | {"statistics": asdict(outcome.statistics)}, indent=2, default=str)
+            fields["counted"] = noun
+            fields["total"] = outcome.total
+    return json.dumps(fields | {"statistics": asdict(outcome.statistics)}, indent=2, default=str)
 
 
-def _as_object(one: Solution[Any]) -> dict[str, Any]:
-    return {"value": one.value, "solution": one.shown}
+def _as_object(solution: Solution[Any]) -> dict[str, Any]:
+    return {"value": solution.value, "solution": solution.shown}
 
 
 def _finite(number: Number | None) -> Number | None:
     return number if number is not None and math.isfinite(number) else None
 
 
-def as_text(outcome: Outcome, what: str) -> str:
-    """The outcome in a few lines."""
-    return "\n".join([*_lines(outcome, what), _statistics(outcome.statistics)])
+def as_text(outcome: Outcome, noun: str) -> str:
+    """Return the outcome in a few lines."""
+    return "\n".join([*_lines(outcome, noun), _statistics(outcome.statistics)])
 
 
-def _lines(outcome: Outcome, what: str) -> Iterable[str]:
+def _lines(outcome: Outcome, noun: str) -> Iterable[str]:
     match outcome:
         case Optimum():
             return _optimum(outcome)
         case Decision():
             return _decision(outcome)
         case Enumeration():
-            return _enumeration(outcome, what)
+            return _enumeration(outcome, noun)
 
 
 def _state(outcome: Outcome) -> str:
-    """The status, and why the search ended early if it did."""
+    """Return the status, and why the search ended early if it did."""
     reason = outcome.statistics.reason
     return f"{outcome.status} ({reason})" if reason and reason != outcome.status else outcome.status
 
 
 def _optimum(outcome: Optimum[Any]) -> Iterable[str]:
     if outcome.best is None:
-        known = outcome.status == "infeasible"
+        infeasible = outcome.status == "infeasible"
         yield f"{_state(outcome)}: " + (
-            "there is no solution" if known else "no solution found yet"
+            "there is no solution" if infeasible else "no solution found yet"
         )
         return
     yield f"{_state(outcome)}: {outcome.best.value}"
     if outcome.status != "optimal" and (bound := _finite(outcome.bound)) is not None:
         gap = "" if outcome.gap is None else f", a gap of {outcome.gap:.1%}"
         yield f"  no solution is better than {bound}{gap}"
-    for one in outcome.solutions:
-        several = f"{one.value}: " if len(outcome.solutions) > 1 else ""
-        yield f"  {several}{_plain(one.shown)}"
+    for solution in outcome.solutions:
+        several = f"{solution.value}: " if len(outcome.solutions) > 1 else ""
+        yield f"  {several}{_plain(solution.shown)}"
 
 
 def _decision(outcome: Decision[Any]) -> Iterable[str]:
@@ -79,17 +79,19 @@ def _decision(outcome: Decision[Any]) -> Iterable[str]:
         yield f"{_state(outcome)}: {outcome.solution.value}"
         yield f"  {_plain(outcome.solution.shown)}"
         return
-    known = outcome.status == "infeasible"
-    yield f"{_state(outcome)}: " + ("there is no solution" if known else "no solution found yet")
+    infeasible = outcome.status == "infeasible"
+    yield f"{_state(outcome)}: " + (
+        "there is no solution" if infeasible else "no solution found yet"
+    )
 
 
-def _enumeration(outcome: Enumeration[Any], what: str) -> Iterable[str]:
+def _enumeration(outcome: Enumeration[Any], noun: str) -> Iterable[str]:
     so_far = "" if outcome.status == "complete" else " so far"
-    yield f"{_state(outcome)}: {_plain(outcome.total)} {what}{so_far}"
+    yield f"{_state(outcome)}: {_plain(outcome.total)} {noun}{so_far}"
 
 
 def _plain(shown: Any) -> str:
-    """A solution in a line: names with what they stand for, lists without brackets."""
+    """Return a solution in a line: names with their values, lists without brackets."""
     if isinstance(shown, dict):
         return "; ".join(f"{key} {_plain(value)}" for key, value in shown.items())  # pyright: ignore[reportUnknownVariableType]
     if isinstance(shown, list | tuple):
@@ -103,13 +105,13 @@ def _item(item: Any) -> str:
     return str(item)
 
 
-def _statistics(found: Statistics) -> str:
-    """What it took, without what did not happen."""
-    parts = [f"{found.nodes} nodes"]
-    parts += [f"{found.pruned} pruned"] * bool(found.pruned)
-    parts += [f"{found.dominated} dominated"] * bool(found.dominated)
-    parts += [f"{found.tasks} tasks"] * (found.tasks > 1)
-    parts += [f"{found.lost} workers lost"] * bool(found.lost)
-    where = f"{found.engine}, " if found.engine else ""
-    workers = f"{where}{found.workers} worker{'s' * (found.workers > 1)}"
-    return f"{', '.join(parts)} in {found.seconds:.2f} s ({workers})"
+def _statistics(statistics: Statistics) -> str:
+    """Return the statistics in a line; counts of zero are left out."""
+    parts = [f"{statistics.nodes} nodes"]
+    parts += [f"{statistics.pruned} pruned"] * bool(statistics.pruned)
+    parts += [f"{statistics.dominated} dominated"] * bool(statistics.dominated)
+    parts += [f"{statistics.tasks} tasks"] * (statistics.tasks > 1)
+    parts += [f"{statistics.lost} workers lost"] * bool(statistics.lost)
+    engine = f"{statistics.engine}, " if statistics.engine else ""
+    workers = f"{engine}{statistics.workers} worker{'s' * (statistics.workers > 1)}"
+    return f"{', '.join(parts)} in {statistics.seconds:.2f} s ({workers})"

@@ -1,4 +1,4 @@
-"""What the commands share: exit statuses, errors in one place, and output that appears whole."""
+"""Exit statuses, error reports and output files of all commands."""
 
 import argparse
 import errno
@@ -21,17 +21,17 @@ INTERNAL = 70
 
 
 class Arguments(argparse.ArgumentParser):
-    """A parser of command lines that reports a wrong one in one line."""
+    """A parser of command lines that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Raises ``UsageError``."""
+        """Raise ``UsageError``."""
         raise UsageError(message)
 
 
 def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) -> int:
-    """The exit status of ``work``; what goes wrong is reported on stderr, never as a traceback.
+    """Return the exit status of ``work``; errors are reported on stderr, never as a traceback.
 
-    1 for bad input, 2 for a wrong use of the command, 70 for an error of ours.
+    The status is 1 for bad input, 2 for a wrong use of the command, 70 for an internal error.
     """
     try:
         _stand_in_for_closed_streams()
@@ -43,7 +43,7 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
     except UsageError as error:
         sys.stderr.write(f"{name}: error: {error}\n")
         return USAGE
-    except BrokenPipeError:  # the reader of our output has gone
+    except BrokenPipeError:  # the reader of the output has closed it
         _drop_output()
         return 0
     except OSError as error:
@@ -70,18 +70,18 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
 
 
 class _ClosedStream(io.TextIOBase):
-    """A standard stream that was closed before the command began: using it is an ``OSError``."""
+    """A standard stream that was closed before the command began; its use is an ``OSError``."""
 
-    def __init__(self, what: str):
-        self.what = what
+    def __init__(self, name: str):
+        self.name = name
 
     @property
     def buffer(self) -> "_ClosedStream":
-        """The stream of bytes, as closed as that of text."""
+        """The stream of bytes, which is closed as well."""
         return self
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise OSError(f"standard {self.what} is closed")
+        raise OSError(f"standard {self.name} is closed")
 
     read = readline = write = _refuse
 
@@ -89,7 +89,7 @@ class _ClosedStream(io.TextIOBase):
 def _stand_in_for_closed_streams() -> None:
     """Replace the standard streams that Python found closed, and take their file descriptors.
 
-    No file that is opened later gets the descriptor of a standard stream then.
+    A file that is opened later does not get the descriptor of a standard stream then.
     """
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
@@ -98,19 +98,19 @@ def _stand_in_for_closed_streams() -> None:
     os.close(descriptor)
     sys.stdin = sys.stdin or _ClosedStream("input")
     sys.stdout = sys.stdout or _ClosedStream("output")
-    sys.stderr = sys.stderr or io.StringIO()  # nobody listens
+    sys.stderr = sys.stderr or io.StringIO()  # the text is dropped
 
 
 def _drop_output() -> None:
-    """Keeps Python from complaining at exit of output that cannot be written."""
+    """Keep Python from complaining at exit about output that cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_whole(path: str, text: str) -> None:
-    """Writes a file that appears whole or not at all; of a link, the file that it leads to.
+    """Write a file that appears whole or not at all; of a link, the file it leads to.
 
     Raises:
-        DiagnosticError: it cannot be written.
+        DiagnosticError: the file cannot be written.
     """
     target = Path(path)
     try:

@@ -1,4 +1,4 @@
-"""Specifications of passes and targets, ``name{option=value}``: what xDSL's parser lets pass."""
+"""Specifications of passes and targets, ``name{option=value}``, checked beyond xDSL's parser."""
 
 import re
 from typing import TypeVar, get_type_hints
@@ -19,7 +19,7 @@ def check_text(text: str) -> None:
     """Check that no pass or target of a specification has an option twice, or a value unquoted.
 
     Raises:
-        ValueError: one has.
+        ValueError: an option is given twice, or its value needs quotes.
         ArgSpecParseError: the text has another character that begins no token.
     """
     lexer, seen = PipelineLexer(text), set[str]()
@@ -47,18 +47,18 @@ def check_text(text: str) -> None:
 
 
 def _unquoted(text: str, place: int) -> str:
-    """Return what to write for the option whose value has a character that needs quotes."""
+    """Return a message on the option whose value has a character that needs quotes."""
     for match in re.finditer(r"([\w-]+)=([^\s{}\"]+)", text):
         if match.start(2) <= place < match.end(2):
             return f'the value of {match[1]} needs double quotes: {match[1]}="{match[2]}"'
     return ""
 
 
-def made(kind: type[_Made], spec: ArgSpec) -> _Made:
+def configured(kind: type[_Made], spec: ArgSpec) -> _Made:
     """Return a pass or target with the options of a specification.
 
     Raises:
-        ValueError: an option that there is not, or of another type, which is named.
+        ValueError: an option does not exist, or has another type; the message names the option.
     """
     types = get_type_hints(kind)
     for name, value in spec.normalize_parameter_names().parameters.items():

@@ -1,4 +1,4 @@
-"""What a command is doing, on one line of stderr that is written over, where somebody looks."""
+"""A progress line of a command on stderr, written over each second if stderr is a terminal."""
 
 import signal
 import sys
@@ -11,12 +11,14 @@ from types import FrameType
 from collir.synthesis.searching import under_way
 
 EVERY = 1.0
-"""Seconds until the first line, and between two."""
+"""Seconds until the first line, and between two lines."""
 
 
 class Ticker:
-    """Writes what is being done every second, by a timer of the process: work goes on as it would
-    without. A search that is under way has a line of its own."""
+    """A progress line, written every second by a timer of the process, so that work goes on.
+
+    A search that is under way writes a line of its own.
+    """
 
     def __init__(self, doing: Callable[[], str]):
         self.doing = doing
@@ -25,7 +27,7 @@ class Ticker:
 
     @contextmanager
     def ticking(self) -> Generator[None]:
-        """Shows a line while work is done in here; only on a terminal, in the main thread."""
+        """Show the line while the block runs; only on a terminal, in the main thread."""
         main = threading.current_thread() is threading.main_thread()
         if not (main and sys.stderr.isatty() and hasattr(signal, "setitimer")):
             yield
@@ -40,7 +42,7 @@ class Ticker:
             self.clear()
 
     def tick(self, number: int, frame: FrameType | None) -> None:
-        """Writes the line anew."""
+        """Write the line anew."""
         if under_way():
             return
         line = f"{time.monotonic() - self._started:.0f} s  {self.doing()}"
@@ -49,7 +51,7 @@ class Ticker:
         self._width = len(line)
 
     def clear(self) -> None:
-        """Takes the line away."""
+        """Clear the line."""
         if self._width:
             sys.stderr.write(f"\r{' ' * self._width}\r")
             self._width = 0

@@ -1,7 +1,7 @@
-"""What is installed: the dialects, passes and targets of collir, of xDSL and of other packages.
+"""The installed dialects, passes and targets: of collir, of xDSL and of other packages.
 
-Packages say what they add by an entry point of the group ``xdsl.universe``. That of collir is
-``COLLIR``, so that xdsl-opt knows what collopt knows, but for the language ``.coll``.
+Packages register what they add by an entry point of the group ``xdsl.universe``. That of collir
+is ``COLLIR``, so that xdsl-opt has all that collopt has, except the language ``.coll``.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,22 +22,22 @@ _OF_XDSL = get_all_passes()
 
 COLLIR = Universe(
     all_dialects={dialect.name: lambda dialect=dialect: dialect for dialect in DIALECTS},
-    all_passes={name: made for name, made in PASSES.items() if name not in _OF_XDSL},
+    all_passes={name: factory for name, factory in PASSES.items() if name not in _OF_XDSL},
     all_targets=dict(TARGETS),
 )
-"""What collir adds to xDSL: xdsl-opt has a ``canonicalize`` of its own already."""
+"""The dialects, passes and targets that collir adds to xDSL, which has its own ``canonicalize``."""
 
 
 @cache
 def _installed() -> Universe:
-    """Return what all packages add, xDSL's own included.
+    """Return the universe of all packages, xDSL's own included.
 
     Raises:
-        DiagnosticError: one of them cannot be loaded, or two add something of the same name.
+        DiagnosticError: a package cannot be loaded, or two packages add something of the same name.
     """
     try:
         return Universe.get_multiverse()
-    except Exception as error:  # whatever others do when they are imported
+    except Exception as error:  # the import of a package may raise anything
         message = f"a package for xDSL cannot be loaded: {type(error).__name__}: {error}"
         raise DiagnosticError(Diagnostic(message)) from error
 
@@ -50,11 +50,11 @@ def known_dialects() -> Mapping[str, Callable[[], Dialect]]:
 
 def of_other_packages() -> Mapping[str, Callable[[], type[ModulePass]]]:
     """Return the passes that neither collir nor xDSL itself has."""
-    return {n: made for n, made in known_passes().items() if n not in {**_OF_XDSL, **PASSES}}
+    return {n: factory for n, factory in known_passes().items() if n not in {**_OF_XDSL, **PASSES}}
 
 
 def known_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
-    """Return all passes by name; where collir and xDSL have one of a name, that of collir."""
+    """Return all passes by name; a pass of collir replaces xDSL's pass of the same name."""
     return {**_installed().all_passes, **PASSES}
 
 

@@ -23,9 +23,9 @@ from collir.cost.calibration.knobs import knobs_of, machine_with_settings
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_estimate
 from collir.cost.network.group import Group
-from collir.importing.machines import Place, ReadError
 from collir.importing.measurements import files, nccl_tests, osu, own
-from collir.importing.measurements.tables import Part, Row, Table, Tables, mesh_over, parts
+from collir.importing.measurements.tables import Extent, Row, Table, Tables, extents, mesh_over
+from collir.importing.values import Place, ReadError
 from collir.machine import Device, Level, Machine
 
 RING = CostModel("alpha-beta", order="written", algorithm="ring")
@@ -370,7 +370,11 @@ def test_what_the_osu_benchmarks_print() -> None:
         files.samples(TWO, replace(tables, tables=(table,)), "x", over)[-1]
         for table, over in zip(
             tables.tables,
-            (parts("gpu", Place(1)), parts("node:2*gpu:2", Place(1)), parts("gpu:2", Place(1))),
+            (
+                extents("gpu", Place(1)),
+                extents("node:2*gpu:2", Place(1)),
+                extents("gpu:2", Place(1)),
+            ),
             strict=True,
         )
     )
@@ -381,7 +385,7 @@ def test_what_the_osu_benchmarks_print() -> None:
 
 
 def test_our_own_files_read_back() -> None:
-    over = (Part("node", 2), Part("gpu", 2, 2))
+    over = (Extent("node", 2), Extent("gpu", 2, 2))
     rows = (Row("all_reduce", 4096, 1.5e-5, Place(1)), Row("broadcast", 64, 2e-6, Place(1)))
     text = own.written(Tables("", (Table(rows, Place(1), over),)))
     (table,) = files.read(text).tables
@@ -396,7 +400,7 @@ def test_our_own_files_read_back() -> None:
     [("gpu", 8, 1), ("node*gpu", 32, 1), ("node:2*gpu:2+4", 4, 4), ("gpu:2+4*node:1+4", 2, 16)],
 )
 def test_groups_over_parts_of_levels(over: str, own_ranks: int, beside: int) -> None:
-    mesh = mesh_over(TWO, parts(over, Place(1)), Place(1))
+    mesh = mesh_over(TWO, extents(over, Place(1)), Place(1))
     axes = [sub.name for sub in mesh.sub_axes if sub.axis == "group"]
     idle = frozenset(sub.name for sub in mesh.sub_axes if sub.axis == "idle")
     group = Group.of(mesh, axes, idle)
@@ -422,9 +426,9 @@ def test_groups_over_parts_of_levels(over: str, own_ranks: int, beside: int) -> 
 def test_hosts_are_the_children_of_a_network(hosts: tuple[int, ...], over: str) -> None:
     row = Row("all_reduce", 64, 1.0, Place(1))
     tables = Tables("", (Table((row,), Place(1), hosts=hosts),))
-    (sample,) = files.samples(TWO, tables, "x")
-    (expected,) = files.samples(TWO, tables, "x", parts(over, Place(1)))
-    assert sample.collective == expected.collective
+    (found,) = files.samples(TWO, tables, "x")
+    (expected,) = files.samples(TWO, tables, "x", extents(over, Place(1)))
+    assert found.collective == expected.collective
 
 
 @pytest.mark.parametrize(
@@ -457,9 +461,9 @@ def test_racks_fill_from_the_inside() -> None:
     row = Row("all_reduce", 64, 1.0, Place(1))
     for count, over in ((2, "node:2*gpu"), (8, "rack*node*gpu")):
         tables = Tables("", (Table((row,), Place(1), hosts=(2,) * count),))
-        (sample,) = files.samples(racks, tables, "x")
-        (expected,) = files.samples(racks, tables, "x", parts(over, Place(1)))
-        assert sample.collective == expected.collective
+        (found,) = files.samples(racks, tables, "x")
+        (expected,) = files.samples(racks, tables, "x", extents(over, Place(1)))
+        assert found.collective == expected.collective
     with pytest.raises(ReadError, match=r"6 hosts are not a part of rack\[2\], node\[4\]"):
         files.samples(racks, Tables("", (Table((row,), Place(1), hosts=(2,) * 6),)), "x")
 

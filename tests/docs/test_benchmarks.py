@@ -1,4 +1,4 @@
-"""The programs that the benchmarks run on are right."""
+"""Tests of the programs that the benchmarks run on."""
 
 import runpy
 from pathlib import Path
@@ -28,17 +28,17 @@ def test_the_large_program_has_the_size_it_claims() -> None:
 def test_every_operation_is_verified(sizes: tuple[int, int, int]) -> None:
     module = read(GENERATE["every_rule"](*sizes))
     verify(module)
-    found = {type(op) for op in module.walk()}
-    assert found >= {*coll.COLLECTIVES, *coll.LOCAL}
+    operations = {type(op) for op in module.walk()}
+    assert operations >= {*coll.COLLECTIVES, *coll.LOCAL}
 
 
 @pytest.mark.parametrize("distinct", [False, True])
 def test_a_training_step_is_a_program_that_overlaps(distinct: bool) -> None:
     module = read(SIMULATE["training_step"](3, 4, 8, distinct))
     verify(module)
-    found = SIMULATE["simulated"](module)
-    assert len([step for step in found.steps if step.sent]) == 6 * 3
-    assert any(len(piece.running) > 1 for piece in found.intervals)
+    simulation = SIMULATE["simulated"](module)
+    assert len([step for step in simulation.steps if step.sent]) == 6 * 3
+    assert any(len(piece.running) > 1 for piece in simulation.intervals)
 
 
 def test_passes_are_measured_on_a_program_that_they_change() -> None:

@@ -1,12 +1,12 @@
-"""The fenced blocks of README.md and docs/ are executed.
+"""Tests that execute the fenced blocks of README.md and docs/.
 
 - ``coll`` is parsed, verified and printed to a fixed point. A block without a machine of its own is
   read with the machines and meshes of the page's first block.
-- ``coll error`` is rejected; a ``text`` block right behind it is what is said of it, as ``x.coll``.
-- ``console`` is run, in a folder that a page has for itself and that holds the examples. The
-  output is compared; ``...`` stands for anything in a line, or alone for any lines. Commands that
-  install or build (``make``, ``pip``, ``git``) are not run. A command succeeds unless the output
-  that is shown has an ``error:``.
+- ``coll error`` is rejected; a ``text`` block right behind it holds the diagnostics of ``x.coll``.
+- ``console`` is run, in a folder of the page that holds the examples. The output is compared;
+  ``...`` stands for anything in a line, or alone for any lines. Commands that install or build
+  (``make``, ``pip``, ``git``) are not run. A command must succeed unless the expected output has
+  an ``error:``.
 - ``python`` is executed, as doctest where it starts with ``>>>``; the blocks of a page share names.
 - ``text`` and ``sh`` are not executed.
 """
@@ -46,7 +46,7 @@ TOOLS = {"collir": collir_tool.main, "collopt": collopt.main, "collrun": collrun
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: where it stands, its language, its text, and the text block behind it."""
+    """A fenced block: its place, its language, its text, and the text block behind it."""
 
     page: Path
     line: int
@@ -63,11 +63,11 @@ _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @cache
 def blocks_of(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
-    found = list(_FENCE.finditer(text))
+    fences = list(_FENCE.finditer(text))
     blocks: list[Block] = []
-    for match, following in zip(found, [*found, None][1:], strict=True):
+    for match, following in zip(fences, [*fences, None][1:], strict=True):
         adjoins = following and not text[match.end() : following.start()].strip()
         output = following[2] if following and adjoins and following[1] == "text" else None
         line = text.count("\n", 0, match.start()) + 1
@@ -76,7 +76,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def blocks(language: str) -> list[Block]:
-    """The blocks of all pages in one language."""
+    """Return the blocks of all pages in a language."""
     return [block for page in PAGES for block in blocks_of(page) if block.language == language]
 
 
@@ -90,13 +90,13 @@ def test_every_block_has_a_language_that_is_checked() -> None:
 
 
 def complete(block: Block) -> str:
-    """The text of a block, with the machines of its page behind it where it has none."""
+    """Return the text of a block, followed by the machines of its page if it has none."""
     if re.search(r"^machine ", block.text, re.MULTILINE):
         return block.text
     first = next(
-        other.text
-        for other in blocks_of(block.page)
-        if other.language == "coll" and "machine " in other.text
+        candidate.text
+        for candidate in blocks_of(block.page)
+        if candidate.language == "coll" and "machine " in candidate.text
     )
     return block.text + re.split(r"^func ", first, maxsplit=1, flags=re.MULTILINE)[0]
 
@@ -113,10 +113,10 @@ def test_programs(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("block", blocks("coll error"), ids=str)
 def test_programs_that_are_rejected(block: Block) -> None:
     sources = Sources()
-    with pytest.raises(DiagnosticError) as found:
+    with pytest.raises(DiagnosticError) as raised:
         verify(read(complete(block), "x.coll", sources))
     if block.output is not None:
-        assert render_all(found.value.diagnostics, sources) == block.output
+        assert render_all(raised.value.diagnostics, sources) == block.output
 
 
 # --- commands -----------------------------------------------------------------------------------
@@ -124,16 +124,16 @@ def test_programs_that_are_rejected(block: Block) -> None:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
-    """A folder for every page, which holds the examples."""
-    made: dict[Path, Path] = {}
+    """Return a folder for every page, which holds the examples."""
+    by_page: dict[Path, Path] = {}
     for page in PAGES:
-        made[page] = tmp_path_factory.mktemp(page.stem)
-        shutil.copytree(ROOT / "examples", made[page] / "examples")
-    return made
+        by_page[page] = tmp_path_factory.mktemp(page.stem)
+        shutil.copytree(ROOT / "examples", by_page[page] / "examples")
+    return by_page
 
 
 def commands_of(block: Block) -> Iterator[tuple[str, str]]:
-    """Commands of a console block, each with the output that is shown."""
+    """Yield the commands of a console block, each with the output that is shown."""
     assert block.text.startswith("$ "), f"{block} does not start with a command"
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         head = re.match(r"(?:[^\n]*\\\n)*[^\n]*\n", part)
@@ -142,7 +142,7 @@ def commands_of(block: Block) -> Iterator[tuple[str, str]]:
 
 
 def run(command: str) -> tuple[int, str]:
-    """The status and the whole output of a command; ours run in this process."""
+    """Run a command, our own tools in this process; return its status and its whole output."""
     words = shlex.split(command)
     if words[0] in TOOLS and not re.search(r"[|<>&;]", command):
         output = io.StringIO()
@@ -165,30 +165,30 @@ def run(command: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def matches(shown: str, found: str) -> bool:
-    """Whether an output is what is shown, where ``...`` stands for anything."""
+def matches(expected: str, output: str) -> bool:
+    """Return whether an output is the expected one, in which ``...`` stands for anything."""
     pattern = ""
-    for line in shown.rstrip("\n").split("\n"):
+    for line in expected.rstrip("\n").split("\n"):
         if line.strip() == "...":
             pattern += r"(?:[^\n]*\n)*?"
         else:
             pattern += r"[^\n]*".join(map(re.escape, line.split("..."))) + r"[ ]*\n"
-    return re.fullmatch(pattern, found.rstrip("\n") + "\n") is not None
+    return re.fullmatch(pattern, output.rstrip("\n") + "\n") is not None
 
 
 @pytest.mark.parametrize("block", blocks("console"), ids=str)
 def test_commands(block: Block, folders: dict[Path, Path]) -> None:
     with chdir(folders[block.page]):
-        for command, shown in commands_of(block):
+        for command, expected in commands_of(block):
             if command.split()[0] in NOT_RUN:
                 continue
-            status, found = run(command)
-            assert matches(shown, found), f"$ {command}\n{found}"
-            assert (status != 0) == ("error:" in shown), f"$ {command}\nexited with {status}"
+            status, output = run(command)
+            assert matches(expected, output), f"$ {command}\n{output}"
+            assert (status != 0) == ("error:" in expected), f"$ {command}\nexited with {status}"
 
 
 @pytest.mark.parametrize(
-    ("shown", "found", "same"),
+    ("expected", "output", "same"),
     [
         ("a ... c\n", "a b c\n", True),
         ("a\n...\nc\n", "a\nx\ny\nc\n", True),
@@ -200,8 +200,8 @@ def test_commands(block: Block, folders: dict[Path, Path]) -> None:
         ("", "", True),
     ],
 )
-def test_three_dots_stand_for_anything(shown: str, found: str, same: bool) -> None:
-    assert matches(shown, found) == same
+def test_three_dots_stand_for_anything(expected: str, output: str, same: bool) -> None:
+    assert matches(expected, output) == same
 
 
 # --- Python -------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_three_dots_stand_for_anything(shown: str, found: str, same: bool) -> No
 
 @pytest.fixture(scope="module")
 def names() -> dict[Path, dict[str, object]]:
-    """What the Python blocks of a page have defined."""
+    """Return the names that the Python blocks of each page have defined."""
     return {page: {"__name__": "__main__"} for page in PAGES}
 
 

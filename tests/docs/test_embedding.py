@@ -1,4 +1,4 @@
-"""examples/embed: the commands of its README, run in a folder of their own."""
+"""Tests of the commands in the README of examples/embed, run in a folder of their own."""
 
 import os
 import re
@@ -15,13 +15,13 @@ README = EXAMPLES / "embed" / "README.md"
 
 
 def sessions() -> dict[str, list[tuple[str, str]]]:
-    """For every section of the README its commands, and what each prints."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    """Return the commands of every section of the README, each with its output."""
+    commands: dict[str, list[tuple[str, str]]] = {}
     for section in README.read_text(encoding="utf-8").split("\n## ")[1:]:
         (block,) = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
         parts = [part.partition("\n") for part in block.split("$ ")[1:]]
-        found[section.splitlines()[0]] = [(command, output) for command, _, output in parts]
-    return found
+        commands[section.splitlines()[0]] = [(command, output) for command, _, output in parts]
+    return commands
 
 
 @pytest.mark.parametrize("language", sessions())

@@ -1,4 +1,4 @@
-"""Every program in examples/ is parsed, decomposed in every way, and run."""
+"""Tests that parse, decompose in every way and run each program in examples/."""
 
 from pathlib import Path
 from typing import get_args
@@ -16,7 +16,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.coll"))
 
 
 def ranks_of(path: Path) -> set[int]:
-    """The numbers of devices of the meshes that an example's functions are on."""
+    """Return the numbers of devices of the meshes that an example's functions are on."""
     return {mesh_of(op).devices for op in parse(path).ops if isinstance(op, FuncOp)}
 
 
@@ -24,8 +24,8 @@ def ranks_of(path: Path) -> set[int]:
 def test_examples_print_to_a_fixed_point(path: Path, tmp_path: Path) -> None:
     printed = write(parse(path))
     # Beside the others, for machines taken from these.
-    for other in EXAMPLES:
-        (tmp_path / other.name).write_bytes(other.read_bytes())
+    for example in EXAMPLES:
+        (tmp_path / example.name).write_bytes(example.read_bytes())
     copy = tmp_path / "printed.coll"
     copy.write_text(printed, encoding="utf-8")
     assert write(parse(copy)) == printed

@@ -1,4 +1,4 @@
-"""The pages that are generated are not stale."""
+"""Tests that the generated pages are not stale."""
 
 from pathlib import Path
 

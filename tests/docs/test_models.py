@@ -1,4 +1,4 @@
-"""The programs in examples/models/: sizes as published, no slower by pipelines, right on ranks."""
+"""Tests of examples/models/: published sizes, times under pipelines, results on ranks."""
 
 import math
 import re
@@ -35,7 +35,7 @@ PIPELINES = {
     "zero2": "zero",
     "zero3": "zero",
 }
-"""The pipeline for each."""
+"""Program -> the pipeline for it."""
 
 SMALL_MACHINE = """\
 machine @cluster {
@@ -48,31 +48,34 @@ SMALL_MESHES = {
     "moe": "data = gpu:2, expert = node:2 * gpu:2",
     "megatron": "data = node:2, model = gpu:4",
 }
-"""Meshes of 8 devices for those that have more axes than one."""
+"""Meshes of 8 devices for the programs that have more axes than one."""
 
 
-def each(*fast: str) -> list[object]:
-    """All programs as parameters; others than these are slow."""
-    return [one if one in fast else pytest.param(one, marks=pytest.mark.slow) for one in MODELS]
+def programs(*fast: str) -> list[object]:
+    """Return all programs as parameters; those that are not named are slow."""
+    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
 
 
 @cache
 def text_of(name: str) -> str:
-    """The text of a program."""
+    """Return the text of a program."""
     return MODELS[name].read_text(encoding="utf-8")
 
 
 def smaller(size: int) -> int:
-    """About a 32nd, divided by the same powers of 2 up to 8."""
+    """Return about a 32nd of a size, divided by the same powers of 2 up to 8."""
     return 8 * max(1, size // 8 // 32) + size % 8 if size >= 8 else size
 
 
 def on_8_devices(name: str) -> ModuleOp:
-    """A program with its machine and its sizes made smaller."""
+    """Return a program on a smaller machine, with smaller sizes."""
     mesh = SMALL_MESHES.get(name, "data = node:2 * gpu:4")
     text = text_of(name)
-    for line, other in (("machine", SMALL_MACHINE), ("mesh", f"mesh @m on @cluster {{ {mesh} }}")):
-        text, replaced = re.subn(rf"^{line} @.*$", other, text, flags=re.MULTILINE)
+    for line, replacement in (
+        ("machine", SMALL_MACHINE),
+        ("mesh", f"mesh @m on @cluster {{ {mesh} }}"),
+    ):
+        text, replaced = re.subn(rf"^{line} @.*$", replacement, text, flags=re.MULTILINE)
         assert replaced == 1
     module = parse(text, f"{name}.coll")
     resize(module, {size: smaller(size) for size in dimensions(module)})
@@ -102,25 +105,25 @@ def test_they_are_what_the_script_writes(tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_parameters_are_as_many_as_published(name: str, tensors: int, numbers: int) -> None:
-    """Of ZeRO the shards are counted: gradients are there once for each microbatch."""
+    """For ZeRO the shards are counted: gradients exist once for each microbatch."""
     [function] = functions_of(parse(text_of(name)))
-    types = [dist_type(one) for one in function.args if one.name_hint != "x"]
-    found = [one for one in types if bool(one.partial) != name.startswith("zero")]
-    assert len(found) == tensors
-    assert sum(math.prod(one.shape) for one in found) == numbers
+    types = [dist_type(x) for x in function.args if x.name_hint != "x"]
+    counted = [x for x in types if bool(x.partial) != name.startswith("zero")]
+    assert len(counted) == tensors
+    assert sum(math.prod(x.shape) for x in counted) == numbers
 
 
 def test_resnet50_computes_what_was_published() -> None:
     """torchvision: 4.089 billion multiplications and additions forwards, for an image."""
     forward, first = 4.089e9, 112**2 * 64 * 3 * 7 * 7
-    found = sum(map(int, re.findall(r" flops (\d+)", text_of("resnet50"))))
+    flops = sum(map(int, re.findall(r" flops (\d+)", text_of("resnet50"))))
     # Twice that, of 2 operations each, but not for the input of the first layer.
-    assert found == pytest.approx(32 * 2 * (2 * forward - first), rel=0.01)
+    assert flops == pytest.approx(32 * 2 * (2 * forward - first), rel=0.01)
 
 
-@pytest.mark.parametrize("name", each("megatron", "moe", "resnet50", "zero3"))
+@pytest.mark.parametrize("name", programs("megatron", "moe", "resnet50", "zero3"))
 def test_no_pass_makes_them_slower(name: str) -> None:
-    """At their true sizes; the printed programs read back."""
+    """Programs keep their true sizes; the printed programs read back."""
     module = parse(text_of(name))
     costs = collir.pass_costs(module, PIPELINES[name])
     for done, saved, before in costs.saved:
@@ -129,11 +132,11 @@ def test_no_pass_makes_them_slower(name: str) -> None:
     assert write(parse(printed)) == printed
 
 
-@pytest.mark.parametrize("name", each("megatron", "moe", "resnet50", "zero3"))
+@pytest.mark.parametrize("name", programs("megatron", "moe", "resnet50", "zero3"))
 def test_pipelines_keep_what_they_compute(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On 8 devices in numpy, against what the program means on one."""
+    """The programs run on 8 devices in numpy, and are compared with a run on a single device."""
     path = tmp_path / f"{name}.coll"
     path.write_text(write(on_8_devices(name)), encoding="utf-8")
     status = collrun.main(["-p", PIPELINES[name], str(path)])
@@ -141,14 +144,14 @@ def test_pipelines_keep_what_they_compute(
     assert status == 0, printed.out + printed.err
 
 
-@pytest.mark.parametrize("name", each("moe"))
+@pytest.mark.parametrize("name", programs("moe"))
 def test_they_run_on_ranks(
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """On 8 MPI ranks, every rank's buffers against numpy's."""
+    """The programs run on 8 MPI ranks, and every rank's buffers are compared with numpy's."""
     # Compilers take a minute to optimise functions that are as long as these.
     monkeypatch.setattr(mpi_run, "run", partial(mpi_run.run, flags=("-O0",)))
     path = tmp_path / f"{name}.coll"
@@ -175,45 +178,45 @@ BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "passe
 )
 def test_baselines_compute_the_same(name: str, packing: str) -> None:
     module = BENCHMARK["baseline"](MODELS[name], BENCHMARK[packing]())
-    for checked in compare_modules(parse(MODELS[name]), module):
-        assert (checked.verdict.outcome, checked.verdict.how) == (Outcome.SAME, "proof")
+    for comparison in compare_modules(parse(MODELS[name]), module):
+        assert (comparison.verdict.outcome, comparison.verdict.how) == (Outcome.SAME, "proof")
 
 
 def buffers(name: str, packing: str, kind: type[DistOp]) -> list[list[int]]:
-    """The bytes of the tensors in each buffer, in the order in which they are issued."""
+    """Return the bytes of the tensors in each buffer, in the order in which they are issued."""
     module = BENCHMARK["baseline"](MODELS[name], BENCHMARK[packing]())
     [function] = functions_of(module)
-    found: list[list[int]] = []
+    sizes: list[list[int]] = []
     for op in function.body.ops:
         if isinstance(op, kind):
             assert "async" in op.properties
             owner = op.operands[0].owner
             tensors = owner.operands if isinstance(owner, OPERATIONS["concat"]) else op.operands
-            found.append([dist_type(one).local_bytes(mesh_of(op)) for one in tensors])
-    return found
+            sizes.append([dist_type(tensor).local_bytes(mesh_of(op)) for tensor in tensors])
+    return sizes
 
 
 def test_ddp_packs_until_a_limit_is_reached() -> None:
-    found = buffers("resnet50", "DDP", OPERATIONS["all_reduce"])
-    assert sum(map(sum, found)) == 4 * 25_557_032
-    assert sum(map(len, found)) == 161
-    for number, one in enumerate(found[:-1]):
+    buckets = buffers("resnet50", "DDP", OPERATIONS["all_reduce"])
+    assert sum(map(sum, buckets)) == 4 * 25_557_032
+    assert sum(map(len, buckets)) == 161
+    for number, bucket in enumerate(buckets[:-1]):
         limit = (25 if number else 1) * 2**20
-        assert sum(one) >= limit > sum(one[:-1])
+        assert sum(bucket) >= limit > sum(bucket[:-1])
 
 
 def test_xla_packs_until_a_limit_would_be_exceeded() -> None:
-    found = buffers("gpt2_xl", "XLA", OPERATIONS["all_reduce"])
-    assert sum(map(sum, found)) == 2 * 1_557_611_200
-    assert all(sum(one) <= 30 * 2**20 + 7 or len(one) == 1 for one in found)
-    for one, following in pairwise(found):
-        assert sum(one) + following[0] > 30 * 2**20 + 7
+    buckets = buffers("gpt2_xl", "XLA", OPERATIONS["all_reduce"])
+    assert sum(map(sum, buckets)) == 2 * 1_557_611_200
+    assert all(sum(bucket) <= 30 * 2**20 + 7 or len(bucket) == 1 for bucket in buckets)
+    for bucket, following in pairwise(buckets):
+        assert sum(bucket) + following[0] > 30 * 2**20 + 7
 
 
-@pytest.mark.parametrize("name", each("moe"))
+@pytest.mark.parametrize("name", programs("moe"))
 def test_pipelines_are_as_fast_as_other_systems(name: str) -> None:
-    for function, (*others, ours) in BENCHMARK["rows_of"](name):
-        assert ours <= min(others) * 1.001, function
+    for function, (*baselines, ours) in BENCHMARK["rows_of"](name):
+        assert ours <= min(baselines) * 1.001, function
 
 
 @pytest.mark.slow

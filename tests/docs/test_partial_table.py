@@ -1,4 +1,4 @@
-"""The table in docs/language.md of what may touch a partial value is what the rules say."""
+"""Tests that the table of partial values in docs/language.md agrees with the rules."""
 
 import re
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def pad(value: float) -> Step:
 
 
 def table() -> dict[str, dict[Reduction, str]]:
-    """What the page says: row, reduction, cell."""
+    """Return the table of the page: row, reduction, cell."""
     section = PAGE.read_text(encoding="utf-8").partition("\n## Partial values\n")[2]
     lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|")]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

@@ -1,4 +1,4 @@
-"""The test bed: its figures against worked examples, and links as a machine's file says."""
+"""Tests of the test bed: its figures against worked examples, and links as in a machine's file."""
 
 import runpy
 from itertools import permutations
@@ -18,8 +18,8 @@ SHAPING: dict[str, Any] = runpy.run_path(str(FOLDER / "shaping.py"))
 
 def machine(name: str) -> Machine:
     text = (FOLDER / "machines" / f"{name}.coll").read_text(encoding="utf-8")
-    [found] = [op.value() for op in read(text).ops if isinstance(op, MachineOp)]
-    return found
+    [value] = [op.value() for op in read(text).ops if isinstance(op, MachineOp)]
+    return value
 
 
 def test_the_best_is_looked_for_among_the_first_predicted() -> None:
@@ -84,8 +84,8 @@ def test_an_interface_is_shaped_to_bits_and_acknowledgements_are_not() -> None:
     assert " burst 3125 " in data
     assert queue.split()[-2:] == ["limit", str(SHAPING["QUEUE"])]
     assert "10gbit" in rest
-    assert [int(one.split(" u16 ")[1].split()[0]) for one in filters] == [40, 52, 64, 72, 80]
-    assert all(one.endswith("flowid 1:20") for one in filters)
+    assert [int(rule.split(" u16 ")[1].split()[0]) for rule in filters] == [40, 52, 64, 72, 80]
+    assert all(rule.endswith("flowid 1:20") for rule in filters)
 
 
 @pytest.mark.parametrize("name", ["two_nodes", "four_nodes", "two_racks", "uneven"])

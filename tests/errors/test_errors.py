@@ -1,9 +1,9 @@
-"""Every diagnostic is a golden file: `NAME.expect` beside `NAME.coll`, `NAME.mlir` and so on.
+"""Tests of every diagnostic against a golden file: `NAME.expect` beside `NAME.coll`, `NAME.mlir`...
 
-The first line of an input is a comment with the command, `%s` standing for the file; the next one
-says in a sentence what is wrong. Graphs, cities and items have comments of their own formats. The
-golden file holds `exit STATUS` and what stderr says. Files without a command are what others refer
-to. `--update-golden` writes the golden files anew.
+The first line of an input is a comment with the command, `%s` standing for the file; the next
+line describes the error in a sentence. Graphs, cities and items have comments of their own
+formats. The golden file holds `exit STATUS` and the text of stderr. Files without a command are
+inputs of other files. `--update-golden` writes the golden files anew.
 """
 
 import io
@@ -27,11 +27,11 @@ TOOLS: dict[str, Tool] = {
 
 
 SUFFIXES = {"coll": "//", "mlir": "//", "clq": "c", "tsp": "COMMENT:", "items": "#"}
-"""The formats of inputs, and how a comment begins in each."""
+"""Suffix of an input -> the start of a comment in its format."""
 
 
 def command_of(path: Path) -> list[str]:
-    """The words of the command in a file's first line; empty if it has none."""
+    """Return the words of the command in a file's first line; empty if it has none."""
     with path.open("rb") as file:
         comment, _, text = file.readline().decode("utf-8", "replace").partition(" ")
     words = shlex.split(text) if comment in SUFFIXES.values() else []
@@ -44,7 +44,7 @@ INPUTS = sorted(
 
 
 def run_tool(path: Path) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of the command of an input, run in its folder."""
+    """Return the exit status, stdout and stderr of the command of an input, run in its folder."""
     tool, *arguments = command_of(path)
     out, err = io.StringIO(), io.StringIO()
     try:
@@ -61,11 +61,11 @@ def test_diagnostic(
 ) -> None:
     monkeypatch.chdir(path.parent)  # so that messages name the bare file
     status, out, err = run_tool(path)
-    found = f"exit {status}\n{err}"
+    report = f"exit {status}\n{err}"
     golden = path.with_suffix(".expect")
     if request.config.getoption("--update-golden"):
-        golden.write_text(found, encoding="utf-8")
-    assert found == golden.read_text(encoding="utf-8")
+        golden.write_text(report, encoding="utf-8")
+    assert report == golden.read_text(encoding="utf-8")
     assert status in (1, 2)
     assert out == "", "a command that fails prints no output"
     assert "Traceback" not in err

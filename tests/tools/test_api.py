@@ -1,4 +1,4 @@
-"""The Python API mirrors the tools."""
+"""Tests of the Python API, which mirrors the tools."""
 
 import subprocess
 import sys
@@ -27,9 +27,9 @@ def test_a_text_is_parsed_as_coll() -> None:
 def test_bad_input_raises_diagnostics_with_positions() -> None:
     with pytest.raises(collir.DiagnosticError) as raised:
         collir.parse("mesh @m on @c { data = 8 }", "x.coll")
-    (found,) = raised.value.diagnostics
-    assert str(found.position) == "x.coll:1:12"
-    assert "there is no machine @c" in found.message
+    (diagnostic,) = raised.value.diagnostics
+    assert str(diagnostic.position) == "x.coll:1:12"
+    assert "there is no machine @c" in diagnostic.message
 
 
 @pytest.mark.parametrize("passes", ["decompos", "decompose{strategy=best}", "decompose{"])

@@ -1,4 +1,4 @@
-"""Input that is no program, however large: a diagnostic, exit status 1, in bounded time."""
+"""Tests of input that is no program, however large: a diagnostic, status 1, in bounded time."""
 
 import io
 import random
@@ -24,7 +24,7 @@ func @f{0}(%x: f32[32] partial(sum: data)) -> f32[32] on @m {{
 
 
 def run_bytes(folder: Path, data: bytes, suffix: str = ".coll") -> tuple[int, str]:
-    """Exit status and stderr of collopt on a file, in this process."""
+    """Return the exit status and stderr of collopt on a file, in this process."""
     path = folder / f"input{suffix}"
     path.write_bytes(data)
     out, err = io.StringIO(), io.StringIO()
@@ -35,7 +35,7 @@ def run_bytes(folder: Path, data: bytes, suffix: str = ".coll") -> tuple[int, st
 
 
 def rejected(folder: Path, text: str, suffix: str = ".coll") -> str:
-    """The stderr of a run that is refused as bad input."""
+    """Return the stderr of a run that refuses its input."""
     status, err = run_bytes(folder, text.encode(), suffix)
     assert status == 1, err
     assert len(err) < 25 * MAX_MESSAGE
@@ -43,7 +43,7 @@ def rejected(folder: Path, text: str, suffix: str = ".coll") -> str:
 
 
 def printable(count: int) -> bytes:
-    """Random characters that can be printed."""
+    """Return random printable characters."""
     return "".join(random.Random(1).choices(string.printable, k=count)).encode()
 
 

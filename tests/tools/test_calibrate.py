@@ -1,4 +1,4 @@
-"""``collir calibrate``: from files, and from a run on real ranks."""
+"""Tests of ``collir calibrate``: from files, and from a run on real ranks."""
 
 import json
 import subprocess
@@ -10,9 +10,9 @@ import pytest
 
 from collir.cost.calibration import problem
 from collir.dialects.machine import MachineOp
-from collir.importing.machines import Place
 from collir.importing.measurements import files
-from collir.importing.measurements.tables import Part, mesh_over
+from collir.importing.measurements.tables import Extent, mesh_over
+from collir.importing.values import Place
 from collir.machine import Level, Machine
 from collir.tools import calibrate, collir, measure
 from collir.tools.api import parse
@@ -23,7 +23,7 @@ FILES = [f"--from={EXAMPLES / name}" for name in ("one_host.txt", "two_hosts.txt
 MODEL = ["--model", "alpha-beta", "--algorithm", "ring"]
 GIVEN = ["calibrate", str(EXAMPLES / "pod.coll"), *FILES, *MODEL]
 TRUE = {"host.port": 82e9, "host.latency": 12.5e-6, "gpu.port": 234e9, "gpu.latency": 2.9e-6}
-"""What the times of the examples were made with."""
+"""The parameters that the times of the examples were made with."""
 
 
 def machine_of(text: str) -> Machine:
@@ -38,9 +38,9 @@ def test_a_machine_from_two_files(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert (printed.out, printed.err) == ("", "")
     machine = machine_of(output.read_text())
     host, gpu = machine.levels
-    found = dict(zip(TRUE, (host.port, host.latency, gpu.port, gpu.latency), strict=True))
+    fitted = dict(zip(TRUE, (host.port, host.latency, gpu.port, gpu.latency), strict=True))
     for name, value in TRUE.items():
-        assert found[name] == pytest.approx(value, rel=0.04)
+        assert fitted[name] == pytest.approx(value, rel=0.04)
     assert [level.fabric for level in machine.levels] == ["network", "nvlink"]
     for line in output.read_text().splitlines():
         assert len(line) <= 100
@@ -51,24 +51,24 @@ def test_what_programs_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert collir.main([*GIVEN, "--json"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    found = json.loads(printed.out)
-    assert found["model"]["algorithm"] == "ring"
-    assert [one["name"] for one in found["parameters"]] == list(TRUE)
-    for one in found["parameters"]:
-        assert one["fitted"]
-        assert one["low"] < one["value"] < one["high"]
-    assert found["fitted"]["times"] + found["held_back"]["times"] == 48
-    assert found["fitted"]["median_error"] < 0.02
-    for one in found["held_back"]["points"]:
-        assert one["predicted_s"] == pytest.approx(one["measured_s"], rel=0.1)
-    assert machine_of(found["coll"]).name == "pod"
+    result = json.loads(printed.out)
+    assert result["model"]["algorithm"] == "ring"
+    assert [item["name"] for item in result["parameters"]] == list(TRUE)
+    for item in result["parameters"]:
+        assert item["fitted"]
+        assert item["low"] < item["value"] < item["high"]
+    assert result["fitted"]["times"] + result["held_back"]["times"] == 48
+    assert result["fitted"]["median_error"] < 0.02
+    for item in result["held_back"]["points"]:
+        assert item["predicted_s"] == pytest.approx(item["measured_s"], rel=0.1)
+    assert machine_of(result["coll"]).name == "pod"
 
 
 def test_a_level_that_nothing_crosses_is_said_to_keep_its_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    given = [word for word in GIVEN if "two_hosts" not in word]
-    assert collir.main(given) == 0
+    arguments = [word for word in GIVEN if "two_hosts" not in word]
+    assert collir.main(arguments) == 0
     printed = capsys.readouterr()
     assert "level host[2] { port = 100 GB/s, latency = 10 us" in printed.out
     assert "// Port: as before, no measurement crosses level 'host'." in printed.out
@@ -110,8 +110,15 @@ def test_lines_that_are_left_out_are_named(
     lines[at + 1] = "  262144  65536  float  sum"
     path = tmp_path / "damaged.txt"
     path.write_text("\r\n".join(lines[: at + 4]))
-    given = ["calibrate", str(EXAMPLES / "pod.coll"), "--from", str(path), "--algorithm", "ring"]
-    assert collir.main(given) == 0
+    arguments = [
+        "calibrate",
+        str(EXAMPLES / "pod.coll"),
+        "--from",
+        str(path),
+        "--algorithm",
+        "ring",
+    ]
+    assert collir.main(arguments) == 0
     err = capsys.readouterr().err.replace(f"{path}", "damaged.txt")
     assert f"damaged.txt:{at + 1}:1: warning: 17 elements were wrong" in err
     assert f"damaged.txt:{at + 1}:1: warning: 'nan' is not a time above 0 us" in err
@@ -123,10 +130,10 @@ def test_too_many_times(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     path = tmp_path / "many.txt"
     lines = (f"all_reduce gpu:8 {4 * size} 1e-3" for size in range(1, calibrate.MAX_POINTS + 2))
     path.write_text("\n".join(["# collir measurements", *lines]))
-    given = ["calibrate", str(EXAMPLES / "pod.coll"), "--from", str(path)]
-    assert collir.main(given) == 1
+    arguments = ["calibrate", str(EXAMPLES / "pod.coll"), "--from", str(path)]
+    assert collir.main(arguments) == 1
     assert "2001 times are more than 2000" in capsys.readouterr().err
-    assert collir.main([*given, "--most", "64"]) == 0
+    assert collir.main([*arguments, "--most", "64"]) == 0
 
 
 def test_a_file_that_is_too_large(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -153,8 +160,8 @@ def test_any_size_is_a_size(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
     lines = [f"{kind} gpu:8 {size} 3.5" for kind in ("all_reduce", "broadcast", "all_to_all")]
     path.write_text("\n".join(["# collir measurements", *lines]))
     for extra in ([], ["--algorithm", "runtime"], ["--model", "nccl"], ["--model", "p2"]):
-        given = ["calibrate", str(EXAMPLES / "pod.coll"), "--from", str(path), *extra]
-        assert collir.main(given) == 0, capsys.readouterr().err
+        arguments = ["calibrate", str(EXAMPLES / "pod.coll"), "--from", str(path), *extra]
+        assert collir.main(arguments) == 0, capsys.readouterr().err
         machine_of(capsys.readouterr().out)
 
 
@@ -162,31 +169,31 @@ def test_any_size_is_a_size(capsys: pytest.CaptureFixture[str], tmp_path: Path, 
 
 
 def test_what_a_run_measures() -> None:
-    levels = [Part("node", 2), Part("gpu", 4)]
+    levels = [Extent("node", 2), Extent("gpu", 4)]
     machine = Machine("m", (Level("node", 2, 1e9, 1e-6), Level("gpu", 4, 1e9, 1e-6)))
-    found = measure.groups(levels)
-    assert [Part("node", 2), Part("gpu", 1, 4)] in [list(each) for each in found]
-    for over in found:
+    groups = measure.groups(levels)
+    assert [Extent("node", 2), Extent("gpu", 1, 4)] in [list(members) for members in groups]
+    for over in groups:
         mesh = mesh_over(machine, over, Place(1))
         beside = [sub for sub in mesh.sub_axes if sub.axis == "beside"]
         colours: dict[int, set[tuple[int, ...]]] = {}
         for rank in range(8):
-            others = tuple(rank // sub.stride % sub.size for sub in beside)
-            colours.setdefault(measure.colour(over, rank), set()).add(others)
-        assert all(len(each) == 1 for each in colours.values())
+            coordinates = tuple(rank // sub.stride % sub.size for sub in beside)
+            colours.setdefault(measure.colour(over, rank), set()).add(coordinates)
+        assert all(len(members) == 1 for members in colours.values())
         assert len(set(map(frozenset, colours.values()))) == len(colours)
     for point, kind in product(measure.points(levels), measure.KINDS):
         assert point.size % 4 == 0
-        assert kind in {one.kind for one in measure.points(levels)}
+        assert kind in {point.kind for point in measure.points(levels)}
 
 
 def test_a_run_on_ranks() -> None:
     command = [sys.executable, "-m", "collir.tools.measure", "node:2", "gpu:2", "--seconds", "1"]
-    found = files.read(mpiexec(4, command, timeout=120))
-    kinds = {row.kind for table in found.tables for row in table.rows}
+    measurements = files.read(mpiexec(4, command, timeout=120))
+    kinds = {row.kind for table in measurements.tables for row in table.rows}
     assert kinds == set(measure.KINDS)
-    assert {table.over for table in found.tables} == set(
-        measure.groups([Part("node", 2), Part("gpu", 2)])
+    assert {table.over for table in measurements.tables} == set(
+        measure.groups([Extent("node", 2), Extent("gpu", 2)])
     )
     done = subprocess.run(
         [sys.executable, "-m", "collir.tools.measure", "gpu:4"], capture_output=True, check=False
@@ -202,12 +209,12 @@ def test_calibrate_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> No
     path.write_text(
         "machine @four { level core[4] { port = 9 GB/s, latency = 50 us, kind = bus } }"
     )
-    given = ["calibrate", str(path), "--run", "--seconds", "5", "--save", str(saved), "--json"]
-    assert collir.main(given) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["model"]["algorithm"] == "runtime"
+    arguments = ["calibrate", str(path), "--run", "--seconds", "5", "--save", str(saved), "--json"]
+    assert collir.main(arguments) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["model"]["algorithm"] == "runtime"
     again = ["calibrate", str(path), "--from", str(saved), "--algorithm", "runtime", "--json"]
     assert collir.main(again) == 0
-    same = json.loads(capsys.readouterr().out)
-    for one, other in zip(same["parameters"], found["parameters"], strict=True):
-        assert one["value"] == pytest.approx(other["value"], rel=1e-3)
+    second = json.loads(capsys.readouterr().out)
+    for parameter, expected in zip(second["parameters"], first["parameters"], strict=True):
+        assert parameter["value"] == pytest.approx(expected["value"], rel=1e-3)

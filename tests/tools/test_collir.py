@@ -1,4 +1,4 @@
-"""collir as a command: its subcommands, and what it says of wrong ones."""
+"""Tests of the command collir: its subcommands, and its messages on wrong ones."""
 
 import json
 import subprocess
@@ -52,11 +52,11 @@ def test_list_has_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split() == ["name", "parameters", "devices", "levels"]
     assert [line.split()[0] for line in lines] == list(shipped())
-    found = next(line for line in lines if line.startswith("gcp_a2 "))
-    assert "nodes = 2" in found
-    assert "node[2] x gpu[16]" in found
-    assert found.split()[4] == "32"
-    assert "Google Cloud" in found
+    line = next(line for line in lines if line.startswith("gcp_a2 "))
+    assert "nodes = 2" in line
+    assert "node[2] x gpu[16]" in line
+    assert line.split()[4] == "32"
+    assert "Google Cloud" in line
 
 
 @pytest.mark.parametrize("name", ["gcp_a2", "@gcp_a2"])
@@ -67,10 +67,10 @@ def test_a_name_prints_the_file(name: str, capsys: pytest.CaptureFixture[str]) -
 
 def test_json_is_in_si_units(capsys: pytest.CaptureFixture[str]) -> None:
     assert collir.main(["machine", "dgx_a100", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["parameters"] == {"nodes": 2}
-    assert found["devices"] == 16
-    assert found["levels"][0] == {
+    machine = json.loads(capsys.readouterr().out)
+    assert machine["parameters"] == {"nodes": 2}
+    assert machine["devices"] == 16
+    assert machine["levels"][0] == {
         "name": "node",
         "size": 2,
         "size_from": "nodes",
@@ -86,13 +86,13 @@ def test_json_is_in_si_units(capsys: pytest.CaptureFixture[str]) -> None:
         "parts": [],
         "nvls": None,
     }
-    assert found["device"]["compute"]["bf16"] == 312e12
-    assert found["device"]["memory"] == 40e9
+    assert machine["device"]["compute"]["bf16"] == 312e12
+    assert machine["device"]["memory"] == 40e9
 
 
 def test_list_as_json_has_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert collir.main(["machine", "--list", "--json"]) == 0
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == list(shipped())
+    assert [machine["name"] for machine in json.loads(capsys.readouterr().out)] == list(shipped())
 
 
 def test_the_module_starts_without_the_passes_and_targets() -> None:

@@ -1,4 +1,4 @@
-"""collopt as a command: help, usage errors, input and output."""
+"""Tests of the command collopt: help, usage errors, input and output."""
 
 import os
 import re
@@ -61,7 +61,9 @@ def test_help_has_whole_sentences(
 def test_every_argument_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     tools = [collopt.main, collrun.main]
     commands = [["machine"], ["calibrate"], ["search", "clique"], ["search", "uts"]]
-    calls = [(tool, list[str]()) for tool in tools] + [(collir_tool.main, one) for one in commands]
+    calls = [(tool, list[str]()) for tool in tools] + [
+        (collir_tool.main, words) for words in commands
+    ]
     for tool, words in calls:
         with pytest.raises(SystemExit):
             tool([*words, "--help"])
@@ -196,12 +198,12 @@ def test_an_output_file_is_written_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_a_link_as_the_output_stays_a_link(tmp_path: Path, there: bool) -> None:
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_as_the_output_stays_a_link(tmp_path: Path, exists: bool) -> None:
     folder, link = tmp_path / "folder", tmp_path / "link.coll"
     folder.mkdir()
     target = folder / "out.coll"
-    if there:
+    if exists:
         target.write_text("before")
     link.symlink_to(Path("folder") / "out.coll")
     assert collopt.main([EXAMPLE, "-o", str(link)]) == 0

@@ -1,4 +1,4 @@
-"""collrun as a command: engines, inputs and outputs, sizes, and what it refuses."""
+"""Tests of the command collrun: engines, inputs and outputs, sizes, and refused input."""
 
 from pathlib import Path
 
@@ -62,12 +62,12 @@ def test_a_wrong_number_of_ranks_is_refused(two: str, capsys: pytest.CaptureFixt
 
 
 def test_an_input_file_gives_the_global_tensor(two: str, tmp_path: Path) -> None:
-    whole = np.arange(24, dtype=np.float32).reshape(4, 6)
-    np.save(tmp_path / "g.npy", whole)
+    tensor = np.arange(24, dtype=np.float32).reshape(4, 6)
+    np.save(tmp_path / "g.npy", tensor)
     out = tmp_path / "out"
     arguments = [two, "--function", "sum", "--input", f"g={tmp_path / 'g.npy'}"]
     assert collrun.main([*arguments, "--output", str(out)]) == 0
-    assert np.array_equal(np.load(out / "sum.0.npy"), whole)
+    assert np.array_equal(np.load(out / "sum.0.npy"), tensor)
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,13 @@ def test_an_input_for_no_argument_is_a_usage_error(two: str) -> None:
 
 
 def test_the_seed_decides_the_inputs(two: str, tmp_path: Path) -> None:
-    found: list[np.ndarray] = []
+    results: list[np.ndarray] = []
     for seed, name in ((1, "a"), (1, "b"), (2, "c")):
         out = tmp_path / name
         assert collrun.main([two, "--seed", str(seed), "--output", str(out)]) == 0
-        found.append(np.load(out / "sum.0.npy"))
-    assert np.array_equal(found[0], found[1])
-    assert not np.array_equal(found[0], found[2])
+        results.append(np.load(out / "sum.0.npy"))
+    assert np.array_equal(results[0], results[1])
+    assert not np.array_equal(results[0], results[2])
 
 
 def test_sizes_can_be_replaced(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Predictions in the columns of nccl-tests are read as measurements, and are what they predict."""
+"""Tests of predictions in the columns of nccl-tests, and of their comparison with measurements."""
 
 import json
 from pathlib import Path
@@ -45,8 +45,8 @@ def program(kind: str, elements: int) -> str:
 @pytest.mark.parametrize("kind", STEPS)
 def test_each_row_is_the_cost_of_a_program_of_that_size(kind: str) -> None:
     module = collir.parse(program(kind, 64))
-    found = json.loads(collir.emit(module, "sizes-json{begin=32 end=1MiB factor=8}"))
-    (step,) = found["functions"][0]["steps"]
+    report = json.loads(collir.emit(module, "sizes-json{begin=32 end=1MiB factor=8}"))
+    (step,) = report["functions"][0]["steps"]
     assert step["op"] == kind
     assert len(step["rows"]) == 6
     for row in step["rows"]:
@@ -68,21 +68,21 @@ def test_predictions_are_read_as_measurements(
     assert collir_tool.main(["compare", f"{tmp_path}/box.coll", "--from", files, "--json"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    found = json.loads(out)
-    assert found["times"] == 5
-    assert {point["collective"] for point in found["points"]} == {kind}
-    for point in found["points"]:
+    report = json.loads(out)
+    assert report["times"] == 5
+    assert {point["collective"] for point in report["points"]} == {kind}
+    for point in report["points"]:
         assert point["ratio"] == pytest.approx(1, rel=2e-3)  # times are printed with few digits
 
 
 def test_all_tables_of_a_program_are_read() -> None:
     module = collir.parse(EXAMPLES.parent / "sync_gradients.coll")
     collir.run_passes(module, "decompose{strategy=rs-ar-ag}")
-    found = read(collir.emit(module, "sizes{begin=1K end=1M}"))
-    kinds = [table.rows[0].kind for table in found.tables]
+    measurements = read(collir.emit(module, "sizes{begin=1K end=1M}"))
+    kinds = [table.rows[0].kind for table in measurements.tables]
     assert kinds == ["reduce_scatter", "all_reduce", "all_gather"]
-    assert [len(table.rows) for table in found.tables] == [11, 11, 11]
-    assert found.remarks == ()
+    assert [len(table.rows) for table in measurements.tables] == [11, 11, 11]
+    assert measurements.remarks == ()
 
 
 def test_a_table_has_a_row_for_each_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What shells are offered: asked as argcomplete's shell function asks, by variables."""
+"""Tests of completion in shells, asked by the variables of argcomplete's shell function."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ MODULES = {"collopt": "collopt", "collrun": "collrun", "collir": "collir"}
 
 
 def offered(line: str, folder: Path) -> list[str]:
-    """Return what a tool offers at the end of a command line."""
+    """Return the completions that a tool offers at the end of a command line."""
     out = folder / "offered"
     variables = {
         "_ARGCOMPLETE": "1",

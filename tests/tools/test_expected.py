@@ -1,4 +1,4 @@
-"""Each annotation stands for one diagnostic, and each diagnostic has one."""
+"""Tests that each annotation stands for one diagnostic, and each diagnostic has an annotation."""
 
 from random import Random
 
@@ -37,11 +37,11 @@ def complaints(text: str, *diagnostics: Diagnostic, first_line: int = 1) -> list
     ],
 )
 def test_places(text: str, line: int) -> None:
-    """Only the diagnostic on that line is the one that is expected."""
-    others = text.count("expected-note")
-    for tried in range(1, 6):
-        found = complaints(text, at(tried))
-        assert len(found) == others + 2 * (tried != line)
+    """Only a diagnostic on the annotated line is the expected one."""
+    notes = text.count("expected-note")
+    for candidate in range(1, 6):
+        messages = complaints(text, at(candidate))
+        assert len(messages) == notes + 2 * (candidate != line)
 
 
 def test_a_diagnostic_without_a_place_is_unknown() -> None:
@@ -75,14 +75,14 @@ _PLACED = st.tuples(st.integers(1, 4), st.sampled_from(["a", "ab", "c"]))
 def test_annotations_and_diagnostics_are_matched_one_to_one(
     expected: list[tuple[int, str]], random: Random
 ) -> None:
-    """Taking one annotation away, or one diagnostic, gives one complaint."""
+    """Leaving out an annotation or a diagnostic gives one complaint."""
     text = "\n" * 4 + "\n".join(
         f"// expected-error@{line - 5 - index} {{{{{message}}}}}"
         for index, (line, message) in enumerate(expected)
     )
-    came = [at(line, message) for line, message in expected]
-    random.shuffle(came)
-    assert complaints(text, *came) == []
-    if came:
-        assert len(complaints(text, *came[1:])) == 1
-        assert len(complaints(text, *came, came[0])) == 1
+    diagnostics = [at(line, message) for line, message in expected]
+    random.shuffle(diagnostics)
+    assert complaints(text, *diagnostics) == []
+    if diagnostics:
+        assert len(complaints(text, *diagnostics[1:])) == 1
+        assert len(complaints(text, *diagnostics, diagnostics[0])) == 1

@@ -1,4 +1,4 @@
-"""Mutations of real programs: whatever comes in, no traceback and no internal error comes out."""
+"""Tests of mutated programs: no traceback and no internal error, whatever the input."""
 
 import io
 import random
@@ -22,7 +22,7 @@ PROGRAMS = [
         r"RUN: not|--split-input-file|--verify-diagnostics|--parsing-diagnostics", text
     )
 ]
-"""Those that are one module without an error."""
+"""The files that are a single module without an error."""
 
 _TOKEN = re.compile(r"[%@]?\w+|\s+|.", re.DOTALL)
 _STRANGE = [
@@ -44,11 +44,11 @@ _ARGUMENTS = [
 
 
 def mutated(rng: random.Random) -> str:
-    """A text with a few tokens dropped, doubled, swapped, replaced or taken from another text."""
+    """Return a text with a few tokens dropped, doubled, swapped, replaced or from another text."""
     text = rng.choice(TEXTS)
     if rng.random() < 0.1:
-        other = rng.choice(TEXTS)
-        text = text[: rng.randrange(len(text))] + other[rng.randrange(len(other)) :]
+        second = rng.choice(TEXTS)
+        text = text[: rng.randrange(len(text))] + second[rng.randrange(len(second)) :]
     tokens = _TOKEN.findall(text)
     for _ in range(rng.choice([1, 1, 1, 2, 3, 8])):
         i, j = rng.randrange(len(tokens)), rng.randrange(len(tokens))
@@ -71,7 +71,7 @@ def mutated(rng: random.Random) -> str:
 
 
 def run(data: bytes, suffix: str, arguments: list[str], folder: Path) -> tuple[int, str, str]:
-    """The status of collopt on a file of these bytes, and what it printed."""
+    """Return the status of collopt on a file of these bytes, with its stdout and stderr."""
     path = folder / f"fuzz{suffix}"
     path.write_bytes(data)
     out, err = io.StringIO(), io.StringIO()
@@ -86,7 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def mutated_mlir(rng: random.Random) -> str:
-    """A file printed as MLIR, with a few tokens replaced."""
+    """Return a file printed as MLIR, with a few tokens replaced."""
     form = rng.choice([[], ["--print-op-generic"]])
     out = io.StringIO()
     with redirect_stdout(out):
@@ -99,7 +99,7 @@ def mutated_mlir(rng: random.Random) -> str:
 
 
 def check(status: int, out: str, err: str) -> None:
-    """Either something came out or an error did."""
+    """Check that a run printed either output or an error."""
     assert status in (0, 1), err
     assert (status == 1) == ("error: " in err), err
     assert status == 0 or not out

@@ -1,4 +1,4 @@
-"""collir new: what it writes parses, and the commands in its comments work."""
+"""Tests of collir new: its programs parse, and the commands in their comments work."""
 
 import re
 import shlex
@@ -47,7 +47,7 @@ def test_standard_output_is_the_default(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("given", "port", "rails"),
+    ("nic", "port", "rails"),
     [
         ("8x400Gb", 400e9, 8),
         ("2x100Gbps", 25e9, 2),
@@ -56,9 +56,9 @@ def test_standard_output_is_the_default(capsys: pytest.CaptureFixture[str]) -> N
         ("3x100Gb", 37.5e9, 1),  # 8 GPUs share them
     ],
 )
-def test_adapters(given: str, port: float, rails: int, tmp_path: Path) -> None:
+def test_adapters(nic: str, port: float, rails: int, tmp_path: Path) -> None:
     file = tmp_path / "mine.coll"
-    assert collir_tool.main(["new", "--nic", given, "-o", str(file)]) == 0
+    assert collir_tool.main(["new", "--nic", nic, "-o", str(file)]) == 0
     node = machine_of(file).levels[0]
     assert (node.port, node.rails) == (port, rails)
 
@@ -127,12 +127,12 @@ def test_each_number_keeps_its_source(name: str) -> None:
 
 
 def test_links_are_kept_for_the_number_of_gpus_that_they_join(tmp_path: Path) -> None:
-    for gpus, said in ((8, True), (4, False)):
+    for gpus, linked in ((8, True), (4, False)):
         file = tmp_path / f"{gpus}.coll"
         words = ["new", "--gpu", "v100", "--gpus", str(gpus), "-o", str(file)]
         assert collir_tool.main(words) == 0
-        assert (machine_of(file).levels[1].links is not None) == said
-        assert ("Links:" in file.read_text(encoding="utf-8")) == said
+        assert (machine_of(file).levels[1].links is not None) == linked
+        assert ("Links:" in file.read_text(encoding="utf-8")) == linked
 
 
 def test_a_file_is_overwritten_only_by_force(

@@ -1,4 +1,4 @@
-"""Pipelines, and what is said of the passes between them."""
+"""Tests of pipelines, and of costs and validation between passes."""
 
 from pathlib import Path
 
@@ -25,15 +25,15 @@ EXAMPLE = ROOT / "examples" / "sync_gradients.coll"
 
 
 def written(passes: str) -> list[str]:
-    """The passes of a specification, as they are written behind -p."""
-    return [str(one) for one in pass_pipeline(passes).passes]
+    """Return the passes of a specification, as they are written behind -p."""
+    return [str(module_pass) for module_pass in pass_pipeline(passes).passes]
 
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_pipeline_stands_for_its_passes(name: str) -> None:
-    there_are = ",".join(position.written for position in PIPELINES[name].positions)
-    assert written(name) == written(there_are)
-    assert written(f"cse,{name},dce") == ["cse", *written(there_are), "dce"]
+    passes = ",".join(position.written for position in PIPELINES[name].positions)
+    assert written(name) == written(passes)
+    assert written(f"cse,{name},dce") == ["cse", *written(passes), "dce"]
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -46,23 +46,23 @@ def test_every_position_has_a_reason_and_no_name_is_taken(name: str) -> None:
 
 def test_the_order_of_passes_holds_in_every_pipeline() -> None:
     """See docs/decisions/0037."""
-    wanted = ["reorder-by-hierarchy", "fuse", "bucket", "decompose", "overlap"]
+    order = ["reorder-by-hierarchy", "fuse", "bucket", "decompose", "overlap"]
     for pipeline in PIPELINES.values():
         names = [position.spec.name for position in pipeline.positions]
-        found = [name for name in names if name in wanted]
-        assert found == [name for name in wanted if name in names]
+        ordered = [name for name in names if name in order]
+        assert ordered == [name for name in order if name in names]
         assert "overlap" not in names or names[-1] == "overlap"
         if "cse" in names and "fuse" in names:
             assert names.index("fuse") < names.index("cse")
 
 
 def test_options_go_to_the_passes_that_have_them() -> None:
-    found = written("ddp{model=p2 chunks=8 limit=3}")
+    passes = written("ddp{model=p2 chunks=8 limit=3}")
     assert {
         "canonicalize",
         'fuse{model="p2" limit=3}',
         'decompose{model="p2" chunks=8 limit=3}',
-    } <= set(found)
+    } <= set(passes)
 
 
 def test_options_are_written_with_hyphens_too() -> None:
@@ -70,11 +70,11 @@ def test_options_are_written_with_hyphens_too() -> None:
 
 
 def test_what_a_pipeline_computes_is_what_its_passes_do(capsys: pytest.CaptureFixture[str]) -> None:
-    there_are = ",".join(position.written for position in PIPELINES["default"].positions)
+    passes = ",".join(position.written for position in PIPELINES["default"].positions)
     assert collopt.main([str(EXAMPLE), "-p", "default{algorithm=ring}"]) == 0
     by_name = capsys.readouterr().out
     module = collir.run_passes(
-        collir.parse(EXAMPLE), there_are.replace("decompose", "decompose{algorithm=ring}")
+        collir.parse(EXAMPLE), passes.replace("decompose", "decompose{algorithm=ring}")
     )
     assert by_name == collir.emit(module)
     assert "reduce_scatter" in by_name
@@ -126,7 +126,7 @@ def test_the_costs_between_passes_are_those_of_a_simulation() -> None:
 
 
 class Fails(ModulePass):
-    """A pass that does nothing but fail."""
+    """A pass that fails."""
 
     name = "fails"
 
@@ -147,14 +147,14 @@ def test_what_was_reached_is_reported_if_a_pass_fails(
 
 
 class Halves(ModulePass):
-    """A pass that is wrong: it halves every scale."""
+    """A wrong pass, which halves every scale."""
 
     name = "halves"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for one in op.walk():
-            if isinstance(one, OPERATIONS["scale"]):
-                one.properties["factor"] = NumberAttr(one.number("factor") / 2)
+        for scale in op.walk():
+            if isinstance(scale, OPERATIONS["scale"]):
+                scale.properties["factor"] = NumberAttr(scale.number("factor") / 2)
 
 
 SCALED = """

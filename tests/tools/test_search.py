@@ -1,4 +1,4 @@
-"""``collir search``: what it prints of each problem, and its options."""
+"""Tests of ``collir search``: its output for each problem, and its options."""
 
 import json
 import os
@@ -12,15 +12,15 @@ from collir.tools import collir
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "search"
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert collir.main(["search", *arguments]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     return out
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    return json.loads(said(capsys, *arguments, "--json"))
+def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    return json.loads(printed(capsys, *arguments, "--json"))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
 )
 def test_what_is_found(command: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = [word.replace("{}", str(EXAMPLES)) for word in command.split()]
-    out = said(capsys, *words)
+    out = printed(capsys, *words)
     assert out.startswith(expected)
     last = out.splitlines()[-1]
     assert " nodes" in last
@@ -54,28 +54,28 @@ def test_what_is_found(command: str, expected: str, capsys: pytest.CaptureFixtur
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(capsys, "tsp", str(EXAMPLES / "one_way.atsp"))
-    assert found["status"] == "optimal"
-    assert found["value"] == found["bound"] == 36
-    assert found["gap"] == 0
-    assert found["solutions"] == [
+    outcome = as_json(capsys, "tsp", str(EXAMPLES / "one_way.atsp"))
+    assert outcome["status"] == "optimal"
+    assert outcome["value"] == outcome["bound"] == 36
+    assert outcome["gap"] == 0
+    assert outcome["solutions"] == [
         {"value": 36, "solution": {"length": 36, "tour": [1, 8, 4, 2, 6, 3, 7, 5]}}
     ]
-    assert found["statistics"]["nodes"] > 1
-    decided = told(capsys, "queens", "6")
+    assert outcome["statistics"]["nodes"] > 1
+    decided = as_json(capsys, "queens", "6")
     assert decided["solution"] == {"value": 6, "solution": [1, 3, 5, 0, 2, 4]}
-    assert told(capsys, "queens", "3")["solution"] is None
-    counted = told(capsys, "semigroups", "4")
+    assert as_json(capsys, "queens", "3")["solution"] is None
+    counted = as_json(capsys, "semigroups", "4")
     assert counted["total"] == [1, 1, 2, 4, 7]
 
 
 def test_the_k_best(capsys: pytest.CaptureFixture[str]) -> None:
     path = str(EXAMPLES / "one_way.atsp")
-    found = told(capsys, "tsp", path, "--k", "3")
-    values = [one["value"] for one in found["solutions"]]
+    outcome = as_json(capsys, "tsp", path, "--k", "3")
+    values = [solution["value"] for solution in outcome["solutions"]]
     assert len(values) == 3
     assert values == sorted(values)
-    lines = said(capsys, "tsp", path, "--k", "3").splitlines()
+    lines = printed(capsys, "tsp", path, "--k", "3").splitlines()
     assert [line.split(":")[0].strip() for line in lines[1:4]] == [str(value) for value in values]
 
 
@@ -92,16 +92,16 @@ def test_the_k_best(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_ways_to_search(how: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out = said(capsys, "tsp", str(EXAMPLES / "one_way.atsp"), *how.split())
+    out = printed(capsys, "tsp", str(EXAMPLES / "one_way.atsp"), *how.split())
     assert out.startswith("optimal: 36\n")
 
 
 def test_a_search_that_a_limit_ends(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = str(tmp_path / "half.search")
-    out = said(capsys, "queens", "10", "--all", "--node-limit", "100", "--checkpoint", path)
+    out = printed(capsys, "queens", "10", "--all", "--node-limit", "100", "--checkpoint", path)
     assert out.startswith("interrupted (node limit): ")
     assert out.splitlines()[0].endswith(" solutions so far")
-    assert said(capsys, "queens", "10", "--all", "--resume", path).startswith("complete: 724 ")
+    assert printed(capsys, "queens", "10", "--all", "--resume", path).startswith("complete: 724 ")
 
 
 def test_a_profile(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The line on a terminal that says what a command is doing."""
+"""Tests of the line on a terminal that names the activity of a command."""
 
 import sys
 import time
@@ -35,9 +35,9 @@ def test_a_pass_that_takes_long_is_named_on_a_terminal(
     monkeypatch.setattr(ticker, "EVERY", 0.01)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     assert main([EXAMPLE, "-p", "overlap"]) == 0
-    said = capsys.readouterr().err
+    err = capsys.readouterr().err
     if terminal:
-        assert "0 s  overlap" in said
-        assert said.endswith("\r") and not said.rsplit("\r", 2)[1].strip()
+        assert "0 s  overlap" in err
+        assert err.endswith("\r") and not err.rsplit("\r", 2)[1].strip()
     else:
-        assert said == ""
+        assert err == ""

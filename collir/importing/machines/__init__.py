@@ -1,6 +1,6 @@
-"""Machines as others describe them, read as plain values.
+"""Readers of machines that other tools describe.
 
-``read(text)`` finds out which of ``FORMATS`` a text has and reads it. Nothing here prints.
+``read(text)`` detects which of ``FORMATS`` a text has, and reads it. The readers print nothing.
 """
 
 import re
@@ -8,31 +8,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from collir.importing.machines import astra, hwloc, nccl_xml, nvidia_smi, slurm, slurm_yaml
-from collir.importing.values import Described, Place, ReadError, Reading, Remark
+from collir.importing.machines.description import MachineDescription
+from collir.importing.values import Place, ReadError
 from collir.machine.model import MachineError
 
-__all__ = [
-    "FORMATS",
-    "MAX_BYTES",
-    "Described",
-    "Place",
-    "ReadError",
-    "Reading",
-    "Remark",
-    "detect",
-    "read",
-]
-
-MAX_BYTES = 4 * 2**20
-"""The longest text that is read."""
+__all__ = ["FORMATS", "MachineDescription", "detect", "read"]
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format: what it is, its reader, and its XML root or what its text has somewhere."""
+    """A format of a text that describes a machine.
+
+    ``about`` names the format in messages. An XML text is recognised by its ``root``, another
+    text by what ``mark`` finds in it.
+    """
 
     about: str
-    read: Callable[[str], Reading]
+    read: Callable[[str], MachineDescription]
     root: str = ""
     mark: re.Pattern[str] | None = None
 
@@ -57,13 +49,13 @@ FORMATS = {
         mark=re.compile(r"^[\"']?(?:topology|npus_count)[\"']?[ \t]*:", re.MULTILINE),
     ),
 }
-"""Name -> format."""
+"""Name of a format -> the format."""
 
 _ROOT = re.compile(r"<([A-Za-z_][\w.-]*)")
 
 
 def _root(text: str) -> str:
-    """The first tag of an XML text, behind comments."""
+    """Return the first tag of an XML text, behind comments, or an empty text."""
     at = 0
     while (at := text.find("<", at)) >= 0:
         if text.startswith("<!--", at):
@@ -78,35 +70,35 @@ def _root(text: str) -> str:
 
 
 def detect(text: str) -> str:
-    """The name of the format of a text.
+    """Return the name of the format of a text.
 
     Raises:
-        ReadError: it is none of them.
+        ReadError: the text has none of the formats.
     """
     if not text.strip():
         raise ReadError("the file is empty", Place(1))
     if text.lstrip().startswith("<"):
         root = _root(text)
-        for name, one in FORMATS.items():
-            if root and one.root == root:
+        for name, format in FORMATS.items():
+            if root and format.root == root:
                 return name
         raise ReadError("this XML is neither NCCL's (<system>) nor hwloc's (<topology>)", Place(1))
-    for name, one in FORMATS.items():
-        if one.mark and one.mark.search(text):
+    for name, format in FORMATS.items():
+        if format.mark and format.mark.search(text):
             return name
-    known = ", ".join(one.about for one in FORMATS.values())
+    known = ", ".join(format.about for format in FORMATS.values())
     raise ReadError(f"this is none of {known}; --format says which", Place(1))
 
 
-def read(text: str, format: str | None = None) -> Reading:
-    """What a text says of a machine.
+def read(text: str, format: str | None = None) -> MachineDescription:
+    """Return the machine that a text describes.
 
     Raises:
-        ReadError: it is malformed, of none of the formats, or no regular machine describes it.
+        ReadError: the text is malformed or of no format, or no regular machine describes it.
     """
-    found = FORMATS[format or detect(text)].read(text)
+    description = FORMATS[format or detect(text)].read(text)
     try:
-        found.machine("m")
+        description.machine("m")
     except MachineError as error:
-        raise ReadError(str(error), found.place) from error
-    return found
+        raise ReadError(str(error), description.place) from error
+    return description

@@ -1,45 +1,46 @@
-"""The level of hosts that the network adapters of one host make."""
+"""The network level, derived from the network adapters of one host."""
 
 from collections.abc import Sequence
 
 from collir.importing.machines import assumed
+from collir.importing.machines.description import LevelDescription
 from collir.importing.machines.host import Host, Nic
-from collir.importing.values import Described, Remark
+from collir.importing.values import Remark
 from collir.machine.model import Fabric, Level
 
 
-def level(host: Host, gpus: Sequence[int], remarks: list[Remark]) -> Described | None:
-    """Hosts like this one on a network, each through the adapters nearest to its GPUs.
+def level(host: Host, gpus: Sequence[int], remarks: list[Remark]) -> LevelDescription | None:
+    """Return a level of such hosts, each connected through the adapters nearest to its GPUs.
 
-    None if the host has no adapters. How many hosts there are is a parameter.
+    Returns None if the host has no adapters. The number of hosts is a parameter.
     """
     if not host.nics:
         return None
-    near: list[Nic] = []
+    nearest: list[Nic] = []
     for nic in host.nics:
         if any(nic.distances[g] == min(x.distances[g] for x in host.nics) for g in gpus):
-            near.append(nic)
-    speeds = [nic.speed for nic in near]
+            nearest.append(nic)
+    speeds = [nic.speed for nic in nearest]
     known = [speed for speed in speeds if speed is not None]
     slowest = min(known, default=host.nic)
-    if known and (len(known) < len(near) or max(known) > slowest):
-        odd = next(nic for nic in near if nic.speed is None or nic.speed == slowest)
+    if known and (len(known) < len(nearest) or max(known) > slowest):
+        odd = next(nic for nic in nearest if nic.speed is None or nic.speed == slowest)
         message = f"adapters of several speeds: all are taken to have {slowest / 1e9:g} GB/s"
         remarks.append(Remark(message, odd.place))
-    rails = _rails(near, len(gpus), remarks)
-    far = len(host.nics) - len(near)
-    lines = sorted({nic.place.line for nic in near})
-    where = f"lines {lines[0]} to {lines[-1]}" if len(lines) > 1 else f"line {lines[0]}"
-    adapters = "1 adapter" if len(near) == 1 else f"{len(near)} adapters"
+    rails = _rails(nearest, len(gpus), remarks)
+    left_out = len(host.nics) - len(nearest)
+    lines = sorted({nic.place.line for nic in nearest})
+    place = f"lines {lines[0]} to {lines[-1]}" if len(lines) > 1 else f"line {lines[0]}"
+    adapters = "1 adapter" if len(nearest) == 1 else f"{len(nearest)} adapters"
     speed = f"{slowest / 1e9:g} GB/s each" if known else host.nic_source
-    port = f"Port: {adapters} ({where}), {speed}"
-    if far:
-        port += f"; {far} that are nearest to no GPU are left out"
-    return Described(
+    port = f"Port: {adapters} ({place}), {speed}"
+    if left_out:
+        port += f"; {left_out} that are nearest to no GPU are left out"
+    return LevelDescription(
         Level(
             "node",
             1,
-            len(near) * slowest,
+            len(nearest) * slowest,
             assumed.LATENCY[Fabric.NETWORK],
             rails=rails,
             fabric=Fabric.NETWORK,

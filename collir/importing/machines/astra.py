@@ -1,21 +1,22 @@
-"""The network of ASTRA-sim's analytical backend: dimensions, innermost first."""
+"""Reader of networks of ASTRA-sim's analytical backend: dimensions, innermost first."""
 
+from collir.importing.machines.description import LevelDescription, MachineDescription
 from collir.importing.machines.flat_yaml import Item, parse
-from collir.importing.numbers import real, whole
-from collir.importing.values import Described, Place, ReadError, Reading, Remark, shown
+from collir.importing.numbers import integer, real
+from collir.importing.values import Place, ReadError, Remark, shown
 from collir.machine.model import MAX_DEVICES, Level, LinkKind
 
 _KINDS = {"Ring": LinkKind.RING, "FullyConnected": LinkKind.FULL, "Switch": LinkKind.SWITCH}
 _KEYS = ("topology", "npus_count", "bandwidth", "latency")
 _MOST = 1000
-"""Dimensions."""
+"""The largest number of dimensions."""
 
 
-def read(text: str) -> Reading:
-    """The machine of a network file; a device is an NPU.
+def read(text: str) -> MachineDescription:
+    """Return the machine of a network file; a device is an NPU.
 
     Raises:
-        ReadError: it is malformed, lists differ in length, or there are too many NPUs.
+        ReadError: the text is malformed, lists differ in length, or there are too many NPUs.
     """
     entries = parse(text)
     for key in _KEYS:
@@ -34,15 +35,15 @@ def read(text: str) -> Reading:
             raise ReadError(message, entries[key].place)
     if not 1 <= dimensions <= _MOST:
         raise ReadError(f"topology needs 1 to {_MOST} dimensions", entries["topology"].place)
-    levels: list[Described] = []
+    levels: list[LevelDescription] = []
     below = 1
     for number, (kind, count, bandwidth, latency) in enumerate(zip(*columns, strict=True), 1):
-        one = _level(number, kind, count, bandwidth, latency, below)
-        levels.append(one)
-        below *= one.level.size
+        level = _level(number, kind, count, bandwidth, latency, below)
+        levels.append(level)
+        below *= level.level.size
         if below > MAX_DEVICES:
             raise ReadError("there are more than 2^31 - 1 NPUs", count.place)
-    return Reading(
+    return MachineDescription(
         "A network of ASTRA-sim's analytical backend; a device is an NPU.",
         tuple(levels[::-1]),
         entries["topology"].place,
@@ -52,29 +53,31 @@ def read(text: str) -> Reading:
 
 def _level(
     number: int, kind: Item, count: Item, bandwidth: Item, latency: Item, below: int
-) -> Described:
+) -> LevelDescription:
     if kind.text not in _KINDS:
         message = f"'{shown(kind.text)}' is not a topology: use {', '.join(_KINDS)}"
         raise ReadError(message, kind.place)
     shape = _KINDS[kind.text]
-    size = whole(count.text, "npus_count", count.place)
+    size = integer(count.text, "npus_count", count.place)
     link = real(bandwidth.text, "a bandwidth", bandwidth.place)
     time = real(latency.text, "a latency", latency.place, zero=True)
     links, hops = 1, 1
-    said = "its one link"
+    link_words = "its one link"
     if shape is LinkKind.SWITCH:
         hops = 2
     elif size > 2:
         links = 2 if shape is LinkKind.RING else size - 1
-        said = f"its {links} links"
-    port = f"Port: line {bandwidth.place.line}, {shown(bandwidth.text)} GB/s per link and direction"
+        link_words = f"its {links} links"
+    port_source = (
+        f"Port: line {bandwidth.place.line}, {shown(bandwidth.text)} GB/s per link and direction"
+    )
     if below > 1:
-        port += f"; each of the {below} NPUs below has {said}: a rail of its own"
+        port_source += f"; each of the {below} NPUs below has {link_words}: a rail of its own"
     else:
-        port += f"; an NPU has {said}"
-    wait = f"Latency: line {latency.place.line}, {shown(latency.text)} ns per link"
+        port_source += f"; an NPU has {link_words}"
+    latency_source = f"Latency: line {latency.place.line}, {shown(latency.text)} ns per link"
     if hops > 1:
-        wait += ", and through a switch it is two"
+        latency_source += ", and through a switch it is two"
     level = Level(
         f"dim{number}",
         size,
@@ -85,14 +88,14 @@ def _level(
     )
     sources = (
         f"Size: line {count.place.line}. Kind: {shown(kind.text)}, line {kind.place.line}.",
-        f"{port}.",
-        f"{wait}.",
+        f"{port_source}.",
+        f"{latency_source}.",
     )
-    return Described(level, sources)
+    return LevelDescription(level, sources)
 
 
 def _scaled(item: Item, value: float, scale: float) -> float:
-    """In SI units; rounded, so that 936.25 ns is not 936.2500000000001."""
+    """Return a value in SI units, rounded so that 936.25 ns is not 936.2500000000001."""
     scaled = float(f"{value * scale:.15g}")
     if scaled == float("inf") or (value and scaled < 1e-300):
         raise ReadError(f"{shown(item.text)} is out of range", item.place)

@@ -12,7 +12,7 @@ MAX_ELEMENTS = 300_000
 
 @dataclass
 class Element:
-    """An element: its tag, its attributes, where it begins, and what is inside."""
+    """An XML element: its tag, its attributes, its place, its parent and its children."""
 
     tag: str
     attributes: dict[str, str]
@@ -21,20 +21,20 @@ class Element:
     children: list["Element"] = field(default_factory=list["Element"])
 
     def get(self, name: str) -> str:
-        """An attribute, or an empty text."""
+        """Return an attribute, or an empty text."""
         return self.attributes.get(name, "")
 
     def inside(self, tag: str) -> Iterator["Element"]:
-        """The elements of a tag below this one, in the order of the text."""
+        """Yield the elements of a tag below this element, in the order of the text."""
         stack = self.children[::-1]
         while stack:
-            one = stack.pop()
-            if one.tag == tag:
-                yield one
-            stack += one.children[::-1]
+            element = stack.pop()
+            if element.tag == tag:
+                yield element
+            stack += element.children[::-1]
 
     def ancestors(self) -> Iterator["Element"]:
-        """The elements around this one, innermost first."""
+        """Yield the elements around this element, innermost first."""
         above = self.parent
         while above:
             yield above
@@ -42,10 +42,10 @@ class Element:
 
 
 def parse(text: str) -> Element:
-    """The root element of a text.
+    """Return the root element of a text.
 
     Raises:
-        ReadError: it is not XML, declares an entity, or is too large or too deep.
+        ReadError: the text is not XML, declares an entity, or is too large or too deep.
     """
     return _Parser().parse(text)
 

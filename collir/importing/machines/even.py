@@ -1,4 +1,4 @@
-"""A regular machine out of one whose parts are not all alike."""
+"""Equal counts of children for parts of a machine that differ."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from collir.importing.values import Place, Remark
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a machine, where the text speaks of it, and how many children it has."""
+    """A part of a machine, its place in the text, and the number of its children."""
 
     name: str
     place: Place
@@ -16,7 +16,7 @@ class Part:
 
 
 def even(parts: Sequence[Part], children: str) -> tuple[int, list[Remark]]:
-    """The children that every part has at least; a remark where some have more."""
+    """Return the smallest number of children, and a remark if some parts have more."""
     least = min(parts, key=lambda part: part.children)
     most = max(parts, key=lambda part: part.children)
     if least.children == most.children:

@@ -1,4 +1,4 @@
-"""YAML without depth: ``key: value``, and lists of plain values in brackets or behind dashes."""
+"""A parser of flat YAML: ``key: value``, and lists of plain values in brackets or behind dashes."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _KEY = re.compile(r"([A-Za-z_][\w-]*|\"[\w-]+\"|'[\w-]+')[ \t]*:(?=\s|$)", re.AS
 
 @dataclass(frozen=True)
 class Item:
-    """A plain value and where it stands."""
+    """A plain value and its place."""
 
     text: str
     place: Place
@@ -24,17 +24,17 @@ class Item:
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands behind a key: one value or several."""
+    """The place of a key, and its value or values."""
 
     place: Place
     items: tuple[Item, ...]
 
 
 def parse(text: str) -> dict[str, Entry]:
-    """The entries of a flat mapping.
+    """Return the entries of a flat mapping.
 
     Raises:
-        ReadError: it is malformed, or has what this small part of YAML does not.
+        ReadError: the text is malformed, or uses other parts of YAML.
     """
     return _Parser().parse(text)
 

@@ -1,4 +1,4 @@
-"""A host with GPUs, as ``nvidia-smi`` and NCCL describe it, made regular."""
+"""A host with GPUs as ``nvidia-smi`` and NCCL describe it, before it is made regular."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -6,11 +6,11 @@ from enum import IntEnum
 from collir.importing.values import Place
 
 MAX_GPUS = 256
-"""The most GPUs of a host, as in NCCL."""
+"""The largest number of GPUs of a host, as in NCCL."""
 
 
 class Distance(IntEnum):
-    """What the way between two devices of a host goes through, in the words of nvidia-smi."""
+    """The distance of two devices of a host: the farthest link on the path, as nvidia-smi says."""
 
     PIX = 1
     """At most one PCIe bridge."""
@@ -26,7 +26,7 @@ class Distance(IntEnum):
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU and where the text speaks of it."""
+    """A GPU and its place in the text."""
 
     name: str
     place: Place
@@ -34,7 +34,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Nic:
-    """A network adapter: bytes/second where said, and how far it is from each GPU."""
+    """A network adapter: its bytes/second, if the text has them, and its distance to each GPU."""
 
     name: str
     place: Place
@@ -44,12 +44,14 @@ class Nic:
 
 @dataclass(frozen=True)
 class Host:
-    """The GPUs of a host; ``links`` are the NVLinks between every two of them, ``distances`` the
-    ways over PCIe.
+    """The GPUs and network adapters of a host, and the links between them.
 
-    ``switched`` says whether these links go through switches, or is ``None`` if the text does not
-    say. ``lane``, ``pci`` and ``nic`` are bytes/second of a link, of PCIe, and of an adapter
-    that says none, with words on where they are from.
+    ``links`` are the numbers of NVLinks between every two GPUs, ``distances`` their paths over
+    PCIe.
+
+    ``switched`` is whether the links go through switches, or ``None`` if the text does not say.
+    ``lane``, ``pci`` and ``nic`` are the bytes/second of a link, of PCIe, and of an adapter
+    without a speed of its own; each has a text on its source.
     """
 
     gpus: tuple[Gpu, ...]

@@ -1,4 +1,4 @@
-"""Names as SLURM lists them: ``rack[0-1]n[01-18,20],login``."""
+"""Lists of host names in SLURM's notation: ``rack[0-1]n[01-18,20],login``."""
 
 import re
 from itertools import product
@@ -6,23 +6,23 @@ from itertools import product
 from collir.importing.values import Place, ReadError, shown
 
 MAX_NAMES = 2**18
-"""The most names of one file."""
+"""The largest number of names in a file."""
 
 _PIECE = re.compile(r"\[([^\[\]]*)\]|[^\[\],]+")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def expand(text: str, place: Place, most: int = MAX_NAMES) -> list[str]:
-    """All names of a list; ``place`` is where it begins.
+    """Return all names of a list; ``place`` is where the list begins.
 
     Raises:
-        ReadError: it is malformed, or has more than ``most`` names.
+        ReadError: the text is malformed, or has more than ``most`` names.
     """
     names: list[str] = []
     at = 0
     while True:
-        more, at = _one(text, at, place, most - len(names))
-        names += more
+        expanded, at = _one(text, at, place, most - len(names))
+        names += expanded
         if at == len(text):
             return names
         if text[at] != ",":
@@ -35,7 +35,7 @@ def _at(place: Place, offset: int) -> Place:
 
 
 def _one(text: str, at: int, place: Place, most: int) -> tuple[list[str], int]:
-    """The names up to the next comma outside brackets, and where that is."""
+    """Return the names up to the next comma outside brackets, and the offset of that comma."""
     first = at
     count = 1
     pieces: list[list[str]] = []
@@ -50,16 +50,16 @@ def _one(text: str, at: int, place: Place, most: int) -> tuple[list[str], int]:
             raise ReadError(f"the file names more than {MAX_NAMES} nodes", _at(place, first))
         at = match.end()
     if not pieces:
-        what = "a bracket is not closed" if text[at : at + 1] == "[" else "a name is missing"
-        raise ReadError(what, _at(place, at))
+        message = "a bracket is not closed" if text[at : at + 1] == "[" else "a name is missing"
+        raise ReadError(message, _at(place, at))
     if text[at : at + 1] == "[":
         raise ReadError("a bracket is not closed", _at(place, at))
     return ["".join(parts) for parts in product(*pieces)], at
 
 
 def _numbers(text: str, place: Place, most: int) -> list[str]:
-    """What stands in brackets: numbers and ranges, which keep their leading zeros."""
-    found: list[str] = []
+    """Return the numbers that stand in brackets; ranges keep their leading zeros."""
+    numbers: list[str] = []
     at = 0
     for part in text.split(","):
         match = _RANGE.fullmatch(part)
@@ -68,11 +68,11 @@ def _numbers(text: str, place: Place, most: int) -> list[str]:
         low, high = int(match[1]), int(match[2] or match[1])
         if high < low:
             raise ReadError(f"the range {shown(part)} runs backwards", _at(place, at))
-        if high - low >= most - len(found):
+        if high - low >= most - len(numbers):
             raise ReadError(
                 f"the range {shown(part)} names too many nodes: a file may name {MAX_NAMES}",
                 _at(place, at),
             )
-        found += [str(number).zfill(len(match[1])) for number in range(low, high + 1)]
+        numbers += [str(number).zfill(len(match[1])) for number in range(low, high + 1)]
         at += len(part) + 1
-    return found
+    return numbers

@@ -1,33 +1,34 @@
-"""The topology that NCCL and RCCL write where ``NCCL_TOPO_DUMP_FILE`` says."""
+"""Reader of the topology that NCCL and RCCL write to ``NCCL_TOPO_DUMP_FILE``."""
 
 import re
 from collections import Counter
 from collections.abc import Sequence
 
 from collir.importing.machines import assumed
+from collir.importing.machines.description import MachineDescription
 from collir.importing.machines.elements import Element, parse
 from collir.importing.machines.host import Distance, Gpu, Host, Nic
-from collir.importing.machines.regular import check_count, reading
-from collir.importing.numbers import real, whole
-from collir.importing.values import Place, ReadError, Reading, Remark, shown
+from collir.importing.machines.regular import check_count, description
+from collir.importing.numbers import integer, real
+from collir.importing.values import Place, ReadError, Remark, shown
 
 _LINKS = ("nvlink", "xgmi")
 _GPU_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
 _LANES = {60: 20e9, 70: 25e9, 75: 25e9, 80: 25e9, 86: 14e9, 90: 25e9, 100: 50e9, 103: 50e9}
-"""The ``sm`` of a GPU -> bytes/second of its NVLink and direction, by the data sheets."""
+"""The ``sm`` of a GPU -> bytes/second per direction of its NVLink, from the data sheets."""
 
 _XGMI = {"gfx90a": 50e9, "gfx942": 64e9}
-"""The ``gcn`` of a GPU of AMD (MI250, MI300) -> the same of its xGMI links."""
+"""The ``gcn`` of a GPU of AMD (MI250, MI300) -> bytes/second per direction of its xGMI link."""
 
 _SPEED = re.compile(r"\s*([0-9.]{1,9})\s*GT/s(?:\s*PCIe)?\s*")
 _MOST_NICS = 1000
 
 
-def read(text: str) -> Reading:
-    """The machine of a topology: one host, of which there may be several.
+def read(text: str) -> MachineDescription:
+    """Return the machine of a topology: hosts like the one described, their number a parameter.
 
     Raises:
-        ReadError: it is malformed, of several hosts, or no regular machine describes it.
+        ReadError: the text is malformed, of several hosts, or no regular machine describes it.
     """
     root = parse(text)
     if root.tag != "system":
@@ -39,7 +40,7 @@ def read(text: str) -> Reading:
     nets = list(root.inside("net"))
     if len(nets) > _MOST_NICS:
         raise ReadError(f"there are more than {_MOST_NICS} <net>", nets[-1].place)
-    paths = {id(one): _path(one) for one in (*gpus, *nets)}
+    paths = {id(element): _path(element) for element in (*gpus, *nets)}
     distances = [[_distance(paths[id(a)], paths[id(b)]) for b in gpus] for a in gpus]
     links, switched = _links(gpus, remarks)
     xgmi = any(child.tag == "xgmi" for gpu in gpus for child in gpu.children)
@@ -67,7 +68,7 @@ def read(text: str) -> Reading:
         assumed.ADAPTER,
         "xGMI" if xgmi else "NVLink",
     )
-    return reading(host, "A host with GPUs, as NCCL's topology has it.", root.place, remarks)
+    return description(host, "A host with GPUs, as NCCL's topology has it.", root.place, remarks)
 
 
 def _one_host(root: Element) -> None:
@@ -75,27 +76,31 @@ def _one_host(root: Element) -> None:
     for cpu in root.inside("cpu"):
         hashes.setdefault(cpu.get("host_hash"), cpu)
     if len(hashes) > 1:
-        other = list(hashes.values())[1]
-        raise ReadError("there are several hosts here: give the file of one", other.place)
+        second_host = list(hashes.values())[1]
+        raise ReadError("there are several hosts here: give the file of one", second_host.place)
 
 
 def _number(gpu: Element) -> int:
-    return whole(gpu.get("dev"), "dev of a <gpu>", gpu.place, least=0)
+    return integer(gpu.get("dev"), "dev of a <gpu>", gpu.place, least=0)
 
 
 def _pci(element: Element) -> Element | None:
-    return next((one for one in element.ancestors() if one.tag == "pci"), None)
+    return next((ancestor for ancestor in element.ancestors() if ancestor.tag == "pci"), None)
 
 
 def _path(element: Element) -> list[Element]:
-    """The <cpu> and the <pci> around an element, outermost first, without its own."""
+    """Return the <cpu> and <pci> around an element, outermost first, without its own <pci>."""
     own = _pci(element)
-    found = [one for one in element.ancestors() if one.tag in ("cpu", "pci") and one is not own]
-    return found[::-1]
+    path = [
+        ancestor
+        for ancestor in element.ancestors()
+        if ancestor.tag in ("cpu", "pci") and ancestor is not own
+    ]
+    return path[::-1]
 
 
 def _distance(a: Sequence[Element], b: Sequence[Element]) -> Distance:
-    """The way between two devices; NODE is not told from PHB here."""
+    """Return the distance of two devices by their paths; NODE counts as PHB."""
     shared = sum(1 for x, y in zip(a, b, strict=False) if x is y)
     if not shared:
         return Distance.SYS
@@ -105,7 +110,7 @@ def _distance(a: Sequence[Element], b: Sequence[Element]) -> Distance:
 
 
 def _links(gpus: list[Element], remarks: list[Remark]) -> tuple[tuple[tuple[int, ...], ...], bool]:
-    """The links between every two GPUs, and whether they go through switches."""
+    """Return the links between every two GPUs, and whether they go through switches."""
     by_bus: dict[str, int] = {}
     for index, gpu in enumerate(gpus):
         pci = _pci(gpu)
@@ -120,14 +125,14 @@ def _links(gpus: list[Element], remarks: list[Remark]) -> tuple[tuple[tuple[int,
         for link in gpu.children:
             if link.tag not in _LINKS:
                 continue
-            count = whole(link.get("count"), f"count of a <{link.tag}>", link.place, 0, 1000)
+            count = integer(link.get("count"), f"count of a <{link.tag}>", link.place, 0, 1000)
             target = link.get("target").lower()
-            other = by_bus.get(target) if target else None
-            if other == index:
+            neighbour = by_bus.get(target) if target else None
+            if neighbour == index:
                 raise ReadError("a GPU is linked to itself", link.place)
-            if other is not None:
-                links[index][other] += count
-                places[index, other] = link.place
+            if neighbour is not None:
+                links[index][neighbour] += count
+                places[index, neighbour] = link.place
             elif link.get("tclass").lower().startswith(_GPU_CLASSES):
                 message = f"there is no GPU on bus {shown(target)}: its links are left out"
                 remarks.append(Remark(message, link.place))
@@ -163,14 +168,16 @@ def _uneven(
 
 
 def _lane(gpus: list[Element], remarks: list[Remark]) -> tuple[float, str]:
-    """Bytes/second of a link, by the kind of GPU."""
+    """Return the bytes/second of an NVLink by the kind of GPU, and the source of the number."""
     kinds: dict[int | None, Element] = {}
     for gpu in gpus:
         text = gpu.get("sm")
-        kinds.setdefault(whole(text, "sm of a <gpu>", gpu.place) if text else None, gpu)
+        kinds.setdefault(integer(text, "sm of a <gpu>", gpu.place) if text else None, gpu)
     if len(kinds) > 1:
-        other = list(kinds.values())[1]
-        remarks.append(Remark("GPUs of several kinds: the slowest links are taken", other.place))
+        second_kind = list(kinds.values())[1]
+        remarks.append(
+            Remark("GPUs of several kinds: the slowest links are taken", second_kind.place)
+        )
     speeds = {sm: _LANES.get(sm, assumed.NVLINK) if sm else assumed.NVLINK for sm in kinds}
     slowest = min(speeds, key=lambda sm: speeds[sm])
     line = kinds[slowest].place.line
@@ -182,7 +189,7 @@ def _lane(gpus: list[Element], remarks: list[Remark]) -> tuple[float, str]:
 
 
 def _xgmi(gpus: list[Element]) -> tuple[float, str]:
-    """Bytes/second of an xGMI link, by the kind of the first GPU."""
+    """Return the bytes/second of an xGMI link by the kind of the first GPU, and the source."""
     first = gpus[0]
     kind = first.get("gcn")
     if kind in _XGMI:
@@ -193,7 +200,7 @@ def _xgmi(gpus: list[Element]) -> tuple[float, str]:
 
 
 def _pcie(gpus: list[Element], remarks: list[Remark]) -> tuple[float, str]:
-    """Bytes/second of the slowest PCIe link of a GPU."""
+    """Return the bytes/second of the slowest PCIe link of a GPU, and the source of the number."""
     slowest: tuple[float, str] | None = None
     for gpu in gpus:
         pci = _pci(gpu)
@@ -201,7 +208,7 @@ def _pcie(gpus: list[Element], remarks: list[Remark]) -> tuple[float, str]:
         if not pci or not match or not pci.get("link_width"):
             continue
         rate = real(match[1], "link_speed", pci.place)
-        width = whole(pci.get("link_width"), "link_width", pci.place, 0, 64)
+        width = integer(pci.get("link_width"), "link_width", pci.place, 0, 64)
         if width == 0:
             continue
         used = 0.8 if rate < 8 else 128 / 130
@@ -217,11 +224,11 @@ def _pcie(gpus: list[Element], remarks: list[Remark]) -> tuple[float, str]:
 
 
 def _speed(net: Element, remarks: list[Remark]) -> float | None:
-    """Bytes/second of an adapter, which the text has in Mbit/s."""
+    """Return the bytes/second of an adapter, whose speed the text has in Mbit/s."""
     text = net.get("speed")
     if not text:
         return None
-    mega = whole(text, "speed of a <net>", net.place, least=-1, most=10**9)
+    mega = integer(text, "speed of a <net>", net.place, least=-1, most=10**9)
     if mega <= 0:
         remarks.append(Remark(f"speed {mega} says nothing: not taken", net.place))
         return None

@@ -1,32 +1,33 @@
-"""What ``nvidia-smi topo -m`` prints: a matrix of the ways between GPUs and network adapters."""
+"""Reader of ``nvidia-smi topo -m``: a matrix of the paths between GPUs and network adapters."""
 
 import re
 from dataclasses import dataclass
 
 from collir.importing.machines import assumed
+from collir.importing.machines.description import MachineDescription
 from collir.importing.machines.host import Distance, Gpu, Host, Nic
-from collir.importing.machines.regular import check_count, reading
-from collir.importing.values import Place, ReadError, Reading, Remark, shown
+from collir.importing.machines.regular import check_count, description
+from collir.importing.values import Place, ReadError, Remark, shown
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 HEADER = re.compile(r"^(?:[ \t]|\x1b\[[0-9;]*m)*GPU\d+(?=\s|$)", re.MULTILINE)
 _NVLINK = re.compile(r"NV(\d{1,3})")
-_WAYS = {way.name: way for way in Distance} | {"SOC": Distance.SYS}
+_DISTANCES = {distance.name: distance for distance in Distance} | {"SOC": Distance.SYS}
 _MOST = 1000
-"""Columns of the matrix."""
+"""The largest number of columns of the matrix."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """How two devices reach each other: over links, or as far as this over PCIe."""
+    """The path between two devices: a number of NVLinks, or a distance over PCIe."""
 
     links: int
     distance: Distance
     place: Place
 
 
-def read(text: str) -> Reading:
-    """The machine of a matrix: one host, of which there may be several.
+def read(text: str) -> MachineDescription:
+    """Return the machine of a matrix: hosts like the one described, their number a parameter.
 
     Raises:
         ReadError: the matrix is malformed or not complete, or no regular machine describes it.
@@ -45,7 +46,7 @@ def read(text: str) -> Reading:
         _symmetric(gpus, matrix, remarks),
         tuple(tuple(cell.distance for cell in row) for row in matrix),
         tuple(
-            Nic(name, _nic_place(name, rows, header), None, _ways(name, columns, gpus, rows))
+            Nic(name, _nic_place(name, rows, header), None, _distances(name, columns, gpus, rows))
             for name in nics
         ),
         None,
@@ -58,14 +59,14 @@ def read(text: str) -> Reading:
         assumed.NEW_ADAPTER if new else assumed.ADAPTER,
     )
     about = "A host with GPUs, as `nvidia-smi topo -m` shows it."
-    return reading(host, about, header, remarks)
+    return description(host, about, header, remarks)
 
 
 def _nic_place(name: str, rows: dict[str, list[Cell]], header: Place) -> Place:
     return Place(rows[name][0].place.line) if name in rows else header
 
 
-def _ways(
+def _distances(
     name: str, columns: list[str], gpus: list[str], rows: dict[str, list[Cell]]
 ) -> tuple[Distance, ...]:
     at = columns.index(name)
@@ -73,7 +74,7 @@ def _ways(
 
 
 def _matrix(text: str) -> tuple[list[str], Place, dict[str, list[Cell]]]:
-    """The names of the columns, where they stand, and the rows by their names."""
+    """Return the names of the columns, the place of the header, and the rows by their names."""
     columns: list[str] = []
     header = Place(1)
     rows: dict[str, list[Cell]] = {}
@@ -101,11 +102,11 @@ def _matrix(text: str) -> tuple[list[str], Place, dict[str, list[Cell]]]:
 
 
 def _is_header(words: list[tuple[str, int]]) -> bool:
-    """Whether a line names columns; a row has ways behind its name."""
+    """Return whether a line names columns; a row has paths behind its name."""
     if len(words) == 1:
         return True
     second = words[1][0]
-    return second != "X" and not _NVLINK.fullmatch(second) and second not in _WAYS
+    return second != "X" and not _NVLINK.fullmatch(second) and second not in _DISTANCES
 
 
 def _columns(words: list[tuple[str, int]], number: int) -> list[str]:
@@ -126,28 +127,30 @@ def _row(words: list[tuple[str, int]], columns: list[str], number: int) -> list[
     if len(cells) < len(columns):
         place = Place(number, words[-1][1])
         raise ReadError(f"{name} has {len(cells)} of {len(columns)} cells", place)
-    found: list[Cell] = []
-    for other, (word, column) in zip(columns, cells, strict=True):
+    row: list[Cell] = []
+    for column_name, (word, column) in zip(columns, cells, strict=True):
         place = Place(number, column)
         match = _NVLINK.fullmatch(word)
-        if (word == "X") != (other == name):
-            raise ReadError(f"{name} to {other} is '{shown(word)}': X is what is itself", place)
+        if (word == "X") != (column_name == name):
+            raise ReadError(
+                f"{name} to {column_name} is '{shown(word)}': X is what is itself", place
+            )
         if match:
-            found.append(Cell(int(match[1]), Distance.SYS, place))
+            row.append(Cell(int(match[1]), Distance.SYS, place))
         elif word == "X":
-            found.append(Cell(0, Distance.PIX, place))
-        elif word in _WAYS:
-            found.append(Cell(0, _WAYS[word], place))
+            row.append(Cell(0, Distance.PIX, place))
+        elif word in _DISTANCES:
+            row.append(Cell(0, _DISTANCES[word], place))
         else:
-            ways = ", ".join(way.name for way in Distance)
-            raise ReadError(f"'{shown(word)}' is not NV# (such as NV12), {ways}", place)
-    return found
+            distances = ", ".join(distance.name for distance in Distance)
+            raise ReadError(f"'{shown(word)}' is not NV# (such as NV12), {distances}", place)
+    return row
 
 
 def _symmetric(
     gpus: list[str], matrix: list[list[Cell]], remarks: list[Remark]
 ) -> tuple[tuple[int, ...], ...]:
-    """The links between every two GPUs; the fewer where two cells differ."""
+    """Return the links between every two GPUs; the smaller number where two cells differ."""
     links = [[cell.links for cell in row] for row in matrix]
     for a, name in enumerate(gpus):
         for b in range(a):

@@ -1,18 +1,22 @@
-"""The level that NVLink makes of GPUs, from the numbers of links between them."""
+"""The NVLink level, derived from the numbers of links between GPUs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collir.importing.machines import assumed
+from collir.importing.machines.description import LevelDescription
 from collir.importing.machines.host import Gpu, Host
-from collir.importing.values import Described, ReadError, Remark
+from collir.importing.values import ReadError, Remark
 from collir.machine.model import MAX_LINKS, Fabric, Level, LinkKind, Matrix
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How some GPUs are linked: the kind, the links of a port, why, and between which GPUs where
-    that matters."""
+    """The shape of a group of linked GPUs.
+
+    ``kind`` is that of the level, ``links`` is the number of links of a port, ``why`` explains
+    the kind. ``matrix`` is the number of links between every two GPUs where it matters.
+    """
 
     kind: LinkKind
     links: int
@@ -21,30 +25,30 @@ class Shape:
 
 
 def islands(host: Host, remarks: list[Remark]) -> list[list[int]]:
-    """The GPUs that NVLink joins; each by itself if it joins none.
+    """Return the groups of GPUs that NVLink joins; each GPU by itself if NVLink joins none.
 
-    A GPU without links is left out where others have some.
+    A GPU without links is left out if other GPUs have links.
 
     Raises:
         ReadError: the islands are of different sizes.
     """
     n = len(host.gpus)
-    left, found = set(range(n)), list[list[int]]()
+    left, components = set(range(n)), list[list[int]]()
     while left:
         stack = [min(left)]
         left.remove(stack[0])
         island: list[int] = []
         while stack:
-            one = stack.pop()
-            island.append(one)
-            near = [other for other in left if host.links[one][other]]
-            left.difference_update(near)
-            stack += near
-        found.append(sorted(island))
-    linked = [island for island in found if len(island) > 1]
+            gpu = stack.pop()
+            island.append(gpu)
+            neighbours = [neighbour for neighbour in left if host.links[gpu][neighbour]]
+            left.difference_update(neighbours)
+            stack += neighbours
+        components.append(sorted(island))
+    linked = [island for island in components if len(island) > 1]
     if not linked:
-        return found
-    for (gpu,) in (island for island in found if len(island) == 1):
+        return components
+    for (gpu,) in (island for island in components if len(island) == 1):
         remarks.append(
             Remark(
                 f"{host.gpus[gpu].name} has no {host.fabric}, other GPUs have: it is left out",
@@ -61,16 +65,18 @@ def islands(host: Host, remarks: list[Remark]) -> list[list[int]]:
     return linked
 
 
-def level(host: Host, found: Sequence[list[int]], remarks: list[Remark]) -> Described | None:
-    """The innermost level; none where no GPUs are linked.
+def level(
+    host: Host, groups: Sequence[list[int]], remarks: list[Remark]
+) -> LevelDescription | None:
+    """Return the innermost level, or None if no GPUs are linked.
 
     Raises:
         ReadError: no kind of level describes the links.
     """
-    if len(found[0]) == 1:
+    if len(groups[0]) == 1:
         return None
-    shapes = [_shape(host, island, remarks) for island in found]
-    for island, shape in zip(found, shapes, strict=True):
+    shapes = [_shape(host, island, remarks) for island in groups]
+    for island, shape in zip(groups, shapes, strict=True):
         if shape.kind is not shapes[0].kind:
             raise ReadError(
                 f"the islands of {host.fabric} are a {shapes[0].kind} and a {shape.kind}: no "
@@ -83,22 +89,22 @@ def level(host: Host, found: Sequence[list[int]], remarks: list[Remark]) -> Desc
                 "regular machine describes that",
                 host.gpus[island[0]].place,
             )
-    worst = min(range(len(found)), key=lambda index: shapes[index].links)
+    worst = min(range(len(groups)), key=lambda index: shapes[index].links)
     shape = shapes[worst]
-    if any(other.links != shape.links for other in shapes):
+    if len({island_shape.links for island_shape in shapes}) > 1:
         remarks.append(
             Remark(
                 f"a GPU has {shape.links} links here and more in other islands: all are taken to "
                 f"have {shape.links}",
-                host.gpus[found[worst][0]].place,
+                host.gpus[groups[worst][0]].place,
             )
         )
     gpu = "the GPU that has most" if shape.matrix else "a GPU"
-    lines = host.gpus[found[0][0]].place.line
-    return Described(
+    lines = host.gpus[groups[0][0]].place.line
+    return LevelDescription(
         Level(
             "gpu",
-            len(found[0]),
+            len(groups[0]),
             shape.links * host.lane,
             assumed.LATENCY[Fabric.NVLINK],
             shape.kind,
@@ -150,7 +156,7 @@ def _shape(host: Host, island: list[int], remarks: list[Remark]) -> Shape:
 
 
 def _apart(links: list[list[int]]) -> tuple[int, int] | None:
-    """Two GPUs without links between them."""
+    """Return two GPUs without links between them, or None."""
     n = len(links)
     return next(((a, b) for a in range(n) for b in range(n) if a != b and not links[a][b]), None)
 
@@ -170,23 +176,23 @@ def _matrix(host: Host, island: list[int], links: list[list[int]], remarks: list
             f"{has}, more than a GPU has, and not to all others: no regular machine describes that",
             gpus[busiest].place,
         )
-    said: list[str] = []
+    reasons: list[str] = []
     present = sorted({count for row in links for count in row if count})
     if len(present) > 1:
-        said.append(f"mixed numbers of links ({', '.join(map(str, present))})")
+        reasons.append(f"mixed numbers of links ({', '.join(map(str, present))})")
     place = gpus[0].place
     if apart := _apart(links):
         first, second = (gpus[index] for index in apart)
         place = first.place
-        said.append(f"{first.name} and {second.name} have no {host.fabric} between them")
+        reasons.append(f"{first.name} and {second.name} have no {host.fabric} between them")
     remarks.append(
-        Remark(f"{', and '.join(said)}: messages are taken to go the shortest ways", place)
+        Remark(f"{', and '.join(reasons)}: messages are taken to go the shortest ways", place)
     )
     why = "links between GPUs, not the same for all"
     return Shape(LinkKind.LINKS, sum(links[busiest]), why, tuple(map(tuple, links)))
 
 
 def names(gpus: Sequence[Gpu]) -> str:
-    """Some GPUs in a message."""
+    """Return the names of GPUs for a message."""
     listed = " ".join(gpu.name for gpu in gpus)
     return listed if len(listed) <= 200 else f"{listed[:200]} ..."

@@ -1,10 +1,11 @@
-"""The levels that PCIe and the link between sockets make of GPUs, or of islands of them."""
+"""The levels that PCIe and the link between sockets make of GPUs, or of islands of GPUs."""
 
 from collections.abc import Sequence
 
 from collir.importing.machines import assumed
+from collir.importing.machines.description import LevelDescription
 from collir.importing.machines.host import Distance, Host
-from collir.importing.values import Described, Remark
+from collir.importing.values import Remark
 from collir.machine.model import Fabric, Level
 
 _NAMES = {
@@ -13,7 +14,7 @@ _NAMES = {
     Distance.PHB: "root",
     Distance.NODE: "socket",
 }
-"""What to call the groups that a distance makes, where they are the children of a level."""
+"""The level name of the groups that a distance makes."""
 
 _WAYS = {
     Distance.PIX: "a PCIe switch",
@@ -26,12 +27,12 @@ _WAYS = {
 
 def levels(
     host: Host, islands: Sequence[list[int]], remarks: list[Remark]
-) -> tuple[list[Described], list[int]]:
-    """The levels above the islands, outermost first, and all GPUs in the order of ranks."""
+) -> tuple[list[LevelDescription], list[int]]:
+    """Return the levels above the islands, outermost first, and all GPUs in the order of ranks."""
     name = "gpu" if len(islands[0]) == 1 else "island"
     blocks = [[index] for index in range(len(islands))]
     inside = len(islands[0])
-    found: list[Described] = []
+    descriptions: list[LevelDescription] = []
     for distance in Distance:
         merged = _merge(host, islands, blocks, distance)
         sizes = [len(group) for group in merged]
@@ -47,33 +48,33 @@ def levels(
             )
             continue
         if sizes[0] > 1:
-            found.append(_level(host, name, sizes[0], distance, inside))
+            descriptions.append(_level(host, name, sizes[0], distance, inside))
             inside *= sizes[0]
             name = _NAMES.get(distance, name)
-        blocks = [[one for index in group for one in blocks[index]] for group in merged]
+        blocks = [[island for index in group for island in blocks[index]] for group in merged]
     order = [gpu for block in blocks for index in block for gpu in islands[index]]
-    return found[::-1], order
+    return descriptions[::-1], order
 
 
 def _merge(
     host: Host, islands: Sequence[list[int]], blocks: list[list[int]], distance: Distance
 ) -> list[list[int]]:
-    """The blocks that are within a distance, by the first GPU of each island."""
-    left, found = list(range(len(blocks))), list[list[int]]()
+    """Return groups of the blocks within a distance, measured at the first GPU of each island."""
+    left, groups = list(range(len(blocks))), list[list[int]]()
     first = [islands[block[0]][0] for block in blocks]
     while left:
         group, left = [left[0]], left[1:]
-        for member in group:  # grows as it goes
+        for member in group:  # the group grows during the loop
             row = host.distances[first[member]]
             group += [x for x in left if row[first[x]] <= distance]
             left = [x for x in left if row[first[x]] > distance]
-        found.append(sorted(group))
-    return found
+        groups.append(sorted(group))
+    return groups
 
 
-def _level(host: Host, name: str, size: int, distance: Distance, inside: int) -> Described:
+def _level(host: Host, name: str, size: int, distance: Distance, inside: int) -> LevelDescription:
     shares = f" for the {inside} GPUs below" if inside > 1 else ""
-    return Described(
+    return LevelDescription(
         Level(name, size, host.pci, assumed.LATENCY[Fabric.PCI], fabric=Fabric.PCI),
         (
             f"Size: joined by {_WAYS[distance]} ({distance.name}).",
@@ -83,9 +84,9 @@ def _level(host: Host, name: str, size: int, distance: Distance, inside: int) ->
     )
 
 
-def alone(host: Host) -> Described:
-    """The level of a host that has one GPU."""
-    return Described(
+def alone(host: Host) -> LevelDescription:
+    """Return the level of a host that has one GPU."""
+    return LevelDescription(
         Level("gpu", 1, host.pci, assumed.LATENCY[Fabric.PCI], fabric=Fabric.PCI),
         (
             f"Size: line {host.gpus[0].place.line}.",

@@ -1,15 +1,16 @@
-"""The levels of a host: NVLink inside, PCIe around it, and the network outside."""
+"""The machine of equal hosts: NVLink inside, PCIe around it, and the network outside."""
 
 from collir.importing.machines import adapters, nvlink, pcie
+from collir.importing.machines.description import MachineDescription
 from collir.importing.machines.host import MAX_GPUS, Host
-from collir.importing.values import Described, Place, ReadError, Reading, Remark
+from collir.importing.values import Place, ReadError, Remark
 
 
 def check_count(gpus: int, place: Place) -> None:
-    """Checks that there are GPUs.
+    """Check that a host has at least one GPU, and not too many.
 
     Raises:
-        ReadError: there are none, or too many.
+        ReadError: there are no GPUs, or too many.
     """
     if not gpus:
         raise ReadError("there is no GPU here", place)
@@ -17,11 +18,11 @@ def check_count(gpus: int, place: Place) -> None:
         raise ReadError(f"there are more than {MAX_GPUS} GPUs", place)
 
 
-def reading(host: Host, about: str, place: Place, remarks: list[Remark]) -> Reading:
-    """What the text on a host says of a machine of such hosts.
+def description(host: Host, about: str, place: Place, remarks: list[Remark]) -> MachineDescription:
+    """Return the description of a machine of hosts like this host.
 
     Raises:
-        ReadError: no regular machine describes it.
+        ReadError: no regular machine describes the host.
     """
     islands = nvlink.islands(host, remarks)
     inner = nvlink.level(host, islands, remarks)
@@ -31,11 +32,11 @@ def reading(host: Host, about: str, place: Place, remarks: list[Remark]) -> Read
     if order != sorted(order):
         listed = nvlink.names([host.gpus[gpu] for gpu in order])
         first = next(
-            gpu for gpu, next_one in zip(order, sorted(order), strict=True) if gpu != next_one
+            gpu for gpu, in_order in zip(order, sorted(order), strict=True) if gpu != in_order
         )
         remarks.append(
             Remark(f"ranks of the machine are in this order: {listed}", host.gpus[first].place)
         )
     network = adapters.level(host, order, remarks)
-    levels: list[Described] = [*([network] if network else []), *outer, *([inner] if inner else [])]
-    return Reading(about, tuple(levels), place, remarks=tuple(remarks))
+    levels = tuple(level for level in (network, *outer, inner) if level)
+    return MachineDescription(about, levels, place, remarks=tuple(remarks))

@@ -1,6 +1,6 @@
-"""SLURM's topologies: the switches of a tree with their nodes, or blocks of nodes.
+"""Reader of SLURM's topologies: a tree of switches with their nodes, or blocks of nodes.
 
-They are a topology.conf, a topology.yaml, or what ``scontrol show topology`` prints.
+The text is a topology.conf, a topology.yaml, or the output of ``scontrol show topology``.
 """
 
 import re
@@ -8,23 +8,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from collir.importing.machines import assumed, slurm_yaml
+from collir.importing.machines.description import LevelDescription, MachineDescription
 from collir.importing.machines.even import Part, even
 from collir.importing.machines.hostlist import MAX_NAMES, expand
-from collir.importing.values import Described, Place, ReadError, Reading, Remark, shown
+from collir.importing.values import Place, ReadError, Remark, shown
 from collir.machine.model import Fabric, Level
 
 _SETTING = re.compile(r"(?<![A-Za-z])([A-Za-z]+)\s*=\s*([^\s=]*)(?=\s|$)")
 _KINDS = ("switchname", "blockname")
-_SHOWN = ("level", "blockindex", "blocksize")  # by scontrol, which they follow from the others
-_KNOWN = (*_KINDS, *_SHOWN, "nodes", "switches", "blocksizes")
+_DERIVED = ("level", "blockindex", "blocksize")
+"""Settings that scontrol prints, and that follow from the rest."""
+_KNOWN = (*_KINDS, *_DERIVED, "nodes", "switches", "blocksizes")
 _MOST_REMARKS = 100
 
 Settings = slurm_yaml.Settings
 
 
 @dataclass(frozen=True)
-class Group:
-    """A switch or a block: where it is named, and the names of its children."""
+class Switch:
+    """A switch or a block: its name and place, and the names of its children."""
 
     name: str
     place: Place
@@ -33,11 +35,11 @@ class Group:
     of_nodes: bool
 
 
-def read(text: str) -> Reading:
-    """The machine of a topology; a device is a node.
+def read(text: str) -> MachineDescription:
+    """Return the machine of a topology; a device is a node.
 
     Raises:
-        ReadError: it is malformed, or the nodes are not the leaves of one even tree.
+        ReadError: the text is malformed, or the nodes are not the leaves of one even tree.
     """
     remarks: list[Remark] = []
     if slurm_yaml.HEADER.search(text):
@@ -46,23 +48,23 @@ def read(text: str) -> Reading:
         file, entries = "topology.yaml", iter(topology.groups)
     else:
         file, entries = "topology.conf", _entries(text, remarks)
-    groups, blocks = _groups(entries)
-    if not groups:
+    switches, blocks = _switches(entries)
+    if not switches:
         raise ReadError("there is no SwitchName= and no BlockName= here", Place(1))
-    first = next(iter(groups.values())).place
+    first = next(iter(switches.values())).place
     if blocks:
-        top = Group("the cluster", first, tuple(groups), first, of_nodes=False)
-        tiers = [[top], list(groups.values())]
+        top = Switch("the cluster", first, tuple(switches), first, of_nodes=False)
+        tiers = [[top], list(switches.values())]
     else:
-        tiers = _tiers(groups)
+        tiers = _tiers(switches)
     sizes: list[int] = []
     for tier in tiers:
-        what = "nodes" if tier[0].of_nodes else "blocks" if blocks else "switches"
-        parts = [Part(one.name, one.place, len(one.children)) for one in tier]
-        size, odd = even(parts, what)
+        noun = "nodes" if tier[0].of_nodes else "blocks" if blocks else "switches"
+        parts = [Part(switch.name, switch.place, len(switch.children)) for switch in tier]
+        size, odd = even(parts, noun)
         sizes.append(size)
         remarks += odd
-    return Reading(
+    return MachineDescription(
         f"A cluster of {'blocks' if blocks else 'switches'} as SLURM's {file} has it; "
         "a device is a node.",
         _levels(sizes, tiers, blocks),
@@ -72,7 +74,7 @@ def read(text: str) -> Reading:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments, with their numbers; a backslash at the end continues a line."""
+    """Yield the number and text of each line without comments; a final backslash joins lines."""
     parts: list[str] = []
     first = 0
     for number, line in enumerate(text.split("\n"), 1):
@@ -87,20 +89,20 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _settings(line: str, number: int) -> Settings:
-    found: Settings = {}
+    settings: Settings = {}
     at = 0
     for match in _SETTING.finditer(line):
         if between := line[at : match.start()].strip():
             column = line.index(between, at) + 1
             raise ReadError(f"'{shown(between)}' is not NAME=VALUE", Place(number, column))
         key = match[1].lower()
-        if key in found:
+        if key in settings:
             raise ReadError(f"{match[1]} is given twice", Place(number, match.start() + 1))
-        found[key] = (match[2], Place(number, match.start(2) + 1))
+        settings[key] = (match[2], Place(number, match.start(2) + 1))
         at = match.end()
     if rest := line[at:].strip():
         raise ReadError(f"'{shown(rest)}' is not NAME=VALUE", Place(number, line.index(rest) + 1))
-    return found
+    return settings
 
 
 def _entries(text: str, remarks: list[Remark]) -> Iterator[Settings]:
@@ -111,9 +113,9 @@ def _entries(text: str, remarks: list[Remark]) -> Iterator[Settings]:
         yield settings
 
 
-def _groups(entries: Iterable[Settings]) -> tuple[dict[str, Group], bool]:
-    """The switches or blocks by their names, and whether they are blocks."""
-    groups: dict[str, Group] = {}
+def _switches(entries: Iterable[Settings]) -> tuple[dict[str, Switch], bool]:
+    """Return the switches or blocks by their names, and whether they are blocks."""
+    switches: dict[str, Switch] = {}
     parents: dict[tuple[bool, str], str] = {}
     first = ""
     left = MAX_NAMES
@@ -125,70 +127,70 @@ def _groups(entries: Iterable[Settings]) -> tuple[dict[str, Group], bool]:
         if kind != first:
             place = settings[kind][1]
             raise ReadError("there are switches and blocks: only one of them is read", place)
-        group = _group(settings, kind, left)
-        left -= len(group.children)
-        if group.name in groups:
-            line_of = groups[group.name].place.line
-            message = f"{shown(group.name)} is defined twice, first in line {line_of}"
-            raise ReadError(message, group.place)
-        for child in group.children:
-            other = parents.setdefault((group.of_nodes, child), group.name)
-            if other is not group.name:
+        switch = _switch(settings, kind, left)
+        left -= len(switch.children)
+        if switch.name in switches:
+            line_of = switches[switch.name].place.line
+            message = f"{shown(switch.name)} is defined twice, first in line {line_of}"
+            raise ReadError(message, switch.place)
+        for child in switch.children:
+            parent = parents.setdefault((switch.of_nodes, child), switch.name)
+            if parent is not switch.name:
                 raise ReadError(
-                    f"{shown(child)} hangs on {shown(other)} and on {shown(group.name)}",
-                    group.children_place,
+                    f"{shown(child)} hangs on {shown(parent)} and on {shown(switch.name)}",
+                    switch.children_place,
                 )
-        groups[group.name] = group
-    return groups, first == "blockname"
+        switches[switch.name] = switch
+    return switches, first == "blockname"
 
 
 def _unread(line: str, number: int, remarks: list[Remark]) -> None:
-    """Remarks on the settings of a line that are not read, once each."""
+    """Add a remark for each setting of a line that is not read, once for each message."""
     for match in _SETTING.finditer(line):
         key = match[1].lower()
         why = "is relative, and not read" if key == "linkspeed" else "is not read"
         message = f"{shown(match[1])} {why}"
-        known = key in _KNOWN or len(remarks) >= _MOST_REMARKS
-        if not known and all(remark.message != message for remark in remarks):
+        skipped = key in _KNOWN or len(remarks) >= _MOST_REMARKS
+        if not skipped and all(remark.message != message for remark in remarks):
             remarks.append(Remark(message, Place(number, match.start() + 1)))
 
 
-def _group(settings: Settings, kind: str, left: int) -> Group:
+def _switch(settings: Settings, kind: str, left: int) -> Switch:
     name, place = settings[kind]
     if not name or "[" in name:
         raise ReadError(f"a name is needed here, not '{shown(name)}'", place)
     keys = ["nodes"] if kind == "blockname" else ["nodes", "switches"]
-    given = [key for key in keys if key in settings]
-    if len(given) == 2 and "level" in settings:  # scontrol lists all nodes below a switch, too
-        given.remove("nodes")
-    if len(given) != 1:
-        what = "Nodes=" if kind == "blockname" else "either Nodes= or Switches="
-        raise ReadError(f"{shown(name)} needs {what}", place)
-    children, children_place = settings[given[0]]
+    present = [key for key in keys if key in settings]
+    if len(present) == 2 and "level" in settings:  # scontrol lists all nodes below a switch, too
+        present.remove("nodes")
+    if len(present) != 1:
+        setting = "Nodes=" if kind == "blockname" else "either Nodes= or Switches="
+        raise ReadError(f"{shown(name)} needs {setting}", place)
+    children, children_place = settings[present[0]]
     listed = expand(children, children_place, left)
     names = tuple(dict.fromkeys(listed))
     if len(names) < len(listed):
         raise ReadError(f"{shown(name)} lists a name twice", children_place)
-    return Group(name, place, names, children_place, given[0] == "nodes")
+    return Switch(name, place, names, children_place, present[0] == "nodes")
 
 
-def _tiers(groups: dict[str, Group]) -> list[list[Group]]:
-    """The switches by their distance from the top one.
+def _tiers(switches: dict[str, Switch]) -> list[list[Switch]]:
+    """Return the switches by their distance from the top switch.
 
     Raises:
-        ReadError: they are not a tree, or its nodes are not all equally deep.
+        ReadError: the switches are not a tree, or its nodes are not all equally deep.
     """
     below: set[str] = set()
-    for group in groups.values():
-        if not group.of_nodes:
-            for child in group.children:
-                if child not in groups:
+    for switch in switches.values():
+        if not switch.of_nodes:
+            for child in switch.children:
+                if child not in switches:
                     message = f"there is no SwitchName={shown(child)}"
-                    raise ReadError(message, group.children_place)
-            below.update(group.children)
-    tops = [group for group in groups.values() if group.name not in below]
+                    raise ReadError(message, switch.children_place)
+            below.update(switch.children)
+    tops = [switch for switch in switches.values() if switch.name not in below]
     if not tops:
-        first = next(iter(groups.values()))
+        first = next(iter(switches.values()))
         raise ReadError(f"{shown(first.name)} hangs on itself: no switch is on top", first.place)
     if len(tops) > 1:
         raise ReadError(
@@ -198,26 +200,28 @@ def _tiers(groups: dict[str, Group]) -> list[list[Group]]:
             tops[1].place,
         )
     tiers = [tops]
-    while not all(one.of_nodes for one in tiers[-1]):
-        odd = next((one for one in tiers[-1] if one.of_nodes), None)
+    while not all(switch.of_nodes for switch in tiers[-1]):
+        odd = next((switch for switch in tiers[-1] if switch.of_nodes), None)
         if odd:
             raise ReadError(
                 f"{shown(odd.name)} has nodes, and switches beside it have switches: no regular "
                 "machine describes that",
                 odd.place,
             )
-        tiers.append([groups[name] for one in tiers[-1] for name in one.children])
-    reached = {one.name for tier in tiers for one in tier}
-    for group in groups.values():
-        if group.name not in reached:
+        tiers.append([switches[name] for switch in tiers[-1] for name in switch.children])
+    reached = {switch.name for tier in tiers for switch in tier}
+    for switch in switches.values():
+        if switch.name not in reached:
             raise ReadError(
-                f"{shown(group.name)} hangs on itself, below no top switch", group.place
+                f"{shown(switch.name)} hangs on itself, below no top switch", switch.place
             )
     return tiers
 
 
-def _levels(sizes: list[int], tiers: list[list[Group]], blocks: bool) -> tuple[Described, ...]:
-    found: list[Described] = []
+def _levels(
+    sizes: list[int], tiers: list[list[Switch]], blocks: bool
+) -> tuple[LevelDescription, ...]:
+    levels: list[LevelDescription] = []
     below = 1
     for height, (size, tier) in enumerate(zip(sizes[::-1], tiers[::-1], strict=True)):
         if size > 1 or (height == 0 and max(sizes) == 1):
@@ -245,6 +249,6 @@ def _levels(sizes: list[int], tiers: list[list[Group]], blocks: bool) -> tuple[D
                 port,
                 "Latency: assumed, as of InfiniBand in ndv2.",
             )
-            found.append(Described(level, sources))
+            levels.append(LevelDescription(level, sources))
         below *= size
-    return tuple(found[::-1])
+    return tuple(levels[::-1])

@@ -1,4 +1,4 @@
-"""SLURM's topology.yaml: the lines of one of its topologies, as settings of a topology.conf."""
+"""Parser of SLURM's topology.yaml: a topology as settings of a topology.conf."""
 
 import re
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ _SETTINGS = {
     "children": "switches",
     "nodes": "nodes",
 }
-"""Key of a switch or a block -> setting of topology.conf."""
+"""Key of a switch or block -> setting of topology.conf."""
 
 Settings = dict[str, tuple[str, Place]]
 
 
 @dataclass
 class Topology:
-    """One of the topologies: its kind, and the settings of its switches or blocks."""
+    """A topology of the file: its kind, and the settings of its switches or blocks."""
 
     name: str
     place: Place
@@ -35,32 +35,33 @@ class Topology:
 
 
 def chosen(text: str) -> Topology:
-    """Return the topology of the whole cluster; remarks name the others, which are not read.
+    """Return the topology of the whole cluster; remarks name the topologies that are not read.
 
     Raises:
-        ReadError: the text is malformed, or that topology is neither a tree nor of blocks.
+        ReadError: the text is malformed, or the topology is neither a tree nor of blocks.
     """
     topologies = list(_topologies(text))
-    found = next((one for one in topologies if one.default), topologies[0])
-    if found.kind not in _LISTS.values():
+    default = next((topology for topology in topologies if topology.default), topologies[0])
+    if default.kind not in _LISTS.values():
         raise ReadError(
-            f"topology {shown(found.name)} is {found.kind or 'empty'}: only those of kind tree or "
-            "block are read; set cluster_default on one",
-            found.place,
+            f"topology {shown(default.name)} is {default.kind or 'empty'}: only those of kind tree "
+            "or block are read; set cluster_default on one",
+            default.place,
         )
-    found.remarks += [
+    default.remarks += [
         Remark(
-            f"topology {shown(one.name)} is not read: {shown(found.name)} is that of the cluster",
-            one.place,
+            f"topology {shown(topology.name)} is not read: {shown(default.name)} is that of the "
+            "cluster",
+            topology.place,
         )
-        for one in topologies
-        if one is not found
+        for topology in topologies
+        if topology is not default
     ]
-    return found
+    return default
 
 
 def _topologies(text: str) -> Iterator[Topology]:
-    found: Topology | None = None
+    topology: Topology | None = None
     inside = ""
     for number, line in enumerate(text.split("\n"), 1):
         plain = re.sub(r"(?:^|(?<=\s))#.*", "", line).rstrip()
@@ -72,36 +73,36 @@ def _topologies(text: str) -> Iterator[Topology]:
         place = Place(number, start + 1)
         key, value = match["key"], _value(plain[start:], place)
         if key == "topology" and match["dash"]:
-            if found:
-                yield found
-            found, inside = Topology(value, place), ""
-        elif found is None:
+            if topology:
+                yield topology
+            topology, inside = Topology(value, place), ""
+        elif topology is None:
             raise ReadError("a list of topologies, `- topology: NAME`, is needed", place)
         elif inside == "block_sizes" and match["dash"] and not key:
             continue
         elif not key:
             raise ReadError(f"'{shown(value)}' is not `key: value`", place)
         elif key == "cluster_default":
-            found.default = value == "true"
+            topology.default = value == "true"
         elif key in _KINDS and not match["dash"] and (not value or key == "flat"):
-            if found.kind:
-                raise ReadError(f"topology {shown(found.name)} has two kinds", place)
-            found.kind = key
+            if topology.kind:
+                raise ReadError(f"topology {shown(topology.name)} has two kinds", place)
+            topology.kind = key
         elif key in ("block_sizes", *_LISTS) and not match["dash"]:
             inside = key
         elif inside in _LISTS and key in _SETTINGS:
             if match["dash"]:
-                found.groups.append({})
-            elif not found.groups:
+                topology.groups.append({})
+            elif not topology.groups:
                 raise ReadError(f"{key} belongs to an item of {inside}", place)
-            if _SETTINGS[key] in found.groups[-1]:
+            if _SETTINGS[key] in topology.groups[-1]:
                 raise ReadError(f"{key} is given twice", place)
-            found.groups[-1][_SETTINGS[key]] = (value, place)
-        elif all(shown(key) not in remark.message for remark in found.remarks):
-            found.remarks.append(Remark(f"{shown(key)} is not read", place))
-    if found is None:
+            topology.groups[-1][_SETTINGS[key]] = (value, place)
+        elif all(shown(key) not in remark.message for remark in topology.remarks):
+            topology.remarks.append(Remark(f"{shown(key)} is not read", place))
+    if topology is None:
         raise ReadError("there is no topology here", Place(1))
-    yield found
+    yield topology
 
 
 def _value(text: str, place: Place) -> str:

@@ -1,1 +1,1 @@
-"""Measured times of collectives, as nccl-tests, OSU's benchmarks and others print them."""
+"""Readers of measured times of collectives: nccl-tests, OSU's benchmarks, CSV and collir's own."""

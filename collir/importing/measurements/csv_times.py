@@ -1,21 +1,21 @@
-"""Times of one collective as comma-separated values, as scripts make them of nccl-tests' tables.
+"""Reader of the times of one collective as comma-separated values, made from nccl-tests' tables.
 
 The first line names the columns: ``size(B)``, and ``time(ns)``, ``time(us)``, ``time(ms)`` or
-``time(s)``, once or, for out-of-place and in-place, twice; others are passed over. Sizes are those
-of the full buffer. Which collective it is, the file's name says (``allreduce``), or the command.
+``time(s)``, once or, for out-of-place and in-place, twice; other
+columns are passed over. Sizes are those of the full buffer. The collective is named by the file's
+name (``allreduce``), or by the command.
 """
 
 import csv
 import re
 
-from collir.importing.machines import Place, ReadError, Remark
 from collir.importing.measurements.nccl_tests import KINDS
 from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time
-from collir.importing.numbers import whole
-from collir.importing.values import shown
+from collir.importing.numbers import integer
+from collir.importing.values import Place, ReadError, Remark, shown
 
 HEADER = re.compile(r'\A\s*"?size ?\(B\)"?\s*,.*\btime ?\((ns|us|ms|s)\)', re.IGNORECASE)
-"""The first line of such a text."""
+"""The first line of the format."""
 
 _TIME = re.compile(r"time ?\((ns|us|ms|s)\)", re.IGNORECASE)
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -32,7 +32,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     """Return the times of a text.
 
     Raises:
-        ReadError: it is not known which collective it is of, or there are no times.
+        ReadError: the collective is not known, or there are no times.
     """
     kind = kind or kind_of(file)
     if kind is None:
@@ -51,14 +51,14 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             continue
         cells = [cell.strip() for cell in next(csv.reader([line]))]
         if len(cells) < len(header):
-            about = f"this line has {len(cells)} of {len(header)} columns: it is left out"
-            remarks.append(Remark(about, place))
+            message = f"this line has {len(cells)} of {len(header)} columns: it is left out"
+            remarks.append(Remark(message, place))
             continue
-        size = whole(cells[0], "a size", place, 0, MAX_SIZE)
+        size = integer(cells[0], "a size", place, 0, MAX_SIZE)
         for at, unit in units.items():
             if not is_time(cells[at]):
-                about = f"'{shown(cells[at])}' is not a time above 0: it is left out"
-                remarks.append(Remark(about, place))
+                message = f"'{shown(cells[at])}' is not a time above 0: it is left out"
+                remarks.append(Remark(message, place))
             elif size:
                 rows.append(Row(kind, size, float(cells[at]) * unit, place))
     if not rows:

@@ -1,4 +1,4 @@
-"""Files of measurements as samples on a machine: the format, and which group was measured."""
+"""Samples on a machine from files of measurements: the format, and the group that was measured."""
 
 import math
 import re
@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from collir.cost.calibration.values import Sample
-from collir.importing.machines import Place, ReadError
 from collir.importing.measurements import csv_times, nccl_tests, osu, own
-from collir.importing.measurements.tables import Part, Table, Tables, collective, mesh_over
+from collir.importing.measurements.tables import Extent, Table, Tables, collective, mesh_over
+from collir.importing.values import Place, ReadError
 from collir.machine import Fabric, Machine, level_fabrics
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format: what it is, its reader, and what a text of it has somewhere."""
+    """A format: its name in messages, its reader, and a pattern that its texts contain."""
 
     about: str
     read: Callable[[str, str | None, str], Tables]
@@ -27,46 +27,46 @@ FORMATS = {
     "csv": Format("comma-separated", csv_times.read, csv_times.HEADER),
     "osu": Format("the OSU micro-benchmarks'", osu.read, osu.TITLE),
 }
-"""Name -> format."""
+"""Name of a format -> the format."""
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
-    """The times in a text of any of the formats.
+    """Return the times in a text of any of the formats.
 
-    ``kind`` is the collective where the text of nccl-tests, or the file's name, does not say it.
+    ``kind`` is the collective, if neither the text nor the file's name says it.
 
     Raises:
-        ReadError: it is none of them, or malformed.
+        ReadError: the text has none of the formats, or is malformed.
     """
     if not text.strip():
         raise ReadError("the file is empty", Place(1))
-    for one in FORMATS.values():
-        if one.mark.search(text):
-            return one.read(text, kind, file)
-    known = ", ".join(one.about for one in FORMATS.values())
+    for format in FORMATS.values():
+        if format.mark.search(text):
+            return format.read(text, kind, file)
+    known = ", ".join(format.about for format in FORMATS.values())
     raise ReadError(f"these are no measurements: the formats are {known}", Place(1))
 
 
 def samples(
-    machine: Machine, tables: Tables, file: str, over: tuple[Part, ...] = ()
+    machine: Machine, tables: Tables, file: str, over: tuple[Extent, ...] = ()
 ) -> list[Sample]:
-    """The times of a file on a machine; ``over`` are the levels of its groups, where given.
+    """Return the times of a file on a machine; ``over`` are the levels of its groups, if given.
 
     Raises:
-        ReadError: a group is not one of the machine, or it is not known.
+        ReadError: the machine has no such group, or the group is not known.
     """
-    found: list[Sample] = []
+    result: list[Sample] = []
     for table in tables.tables:
         mesh = mesh_over(machine, over or table.over or _of_hosts(machine, table), table.place)
-        found += [
+        result += [
             Sample(collective(mesh, row), row.seconds, f"{file}:{row.place.line}")
             for row in table.rows
         ]
-    return found
+    return result
 
 
-def _of_hosts(machine: Machine, table: Table) -> tuple[Part, ...]:
-    """The levels of a run of which the ranks on each host are known: from the inside outwards.
+def _of_hosts(machine: Machine, table: Table) -> tuple[Extent, ...]:
+    """Return the levels of a run from its ranks on each host, filled from the inside outwards.
 
     Hosts are the children of the innermost level that is a network.
     """
@@ -89,21 +89,21 @@ def _of_hosts(machine: Machine, table: Table) -> tuple[Part, ...]:
 
 
 def _filled(
-    machine: Machine, first: int, last: int, count: int, table: Table, what: str
-) -> list[Part]:
-    """So many children of some levels: those of the inner ones first."""
-    rest, found = count, list[Part]()
+    machine: Machine, first: int, last: int, count: int, table: Table, noun: str
+) -> list[Extent]:
+    """Return extents that hold ``count`` children in total, filling the inner levels first."""
+    remaining, filled = count, list[Extent]()
     for level in reversed(machine.levels[first:last]):
-        size = math.gcd(rest, level.size)
-        if size != level.size and rest != size:
-            rest = 0  # an outer level would be used before this one is full
-        found.insert(0, Part(level.name, max(size, 1)))
-        rest //= size
-    if rest != 1:
+        size = math.gcd(remaining, level.size)
+        if size != level.size and remaining != size:
+            remaining = 0  # an outer level would be used before this one is full
+        filled.insert(0, Extent(level.name, max(size, 1)))
+        remaining //= size
+    if remaining != 1:
         names = ", ".join(f"{x.name}[{x.size}]" for x in machine.levels[first:last]) or "no level"
         raise ReadError(
-            f"{count} {what} are not a part of {names} of machine @{machine.name}; --from "
+            f"{count} {noun} are not a part of {names} of machine @{machine.name}; --from "
             "FILE,over=LEVELS says which levels these are",
             table.place,
         )
-    return found
+    return filled

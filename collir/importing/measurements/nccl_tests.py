@@ -1,7 +1,7 @@
-"""What the programs of nccl-tests print (all_reduce_perf and so on), and those of rccl-tests.
+"""Reader of the output of nccl-tests (all_reduce_perf and so on) and of rccl-tests.
 
-Their sizes are those of the full buffer (doc/PERFORMANCE.md). Lines of other programs in between,
-such as NCCL's own, are passed over; so are prefixes that a launcher writes before each line.
+Sizes are those of the full buffer (doc/PERFORMANCE.md of nccl-tests). Lines of other programs, such
+as NCCL's own, are passed over; so are prefixes that a launcher writes before each line.
 """
 
 import re
@@ -9,17 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from collir.cost.collectives.table import COSTS
-from collir.importing.machines import Place, ReadError, Remark
 from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time
-from collir.importing.numbers import whole
-from collir.importing.values import shown
+from collir.importing.numbers import integer
+from collir.importing.values import Place, ReadError, Remark, shown
 
 HEADER = re.compile(r"^.{0,80}?#[ \t]+size[ \t]+count[ \t]+type\b", re.MULTILINE)
 MARK = re.compile(rf"{HEADER.pattern}|^.{{0,80}}?# nThread \d", re.MULTILINE)
-"""What only these programs print."""
+"""A pattern that only these programs print."""
 
 KINDS = {entry.perf: kind for kind, entry in COSTS.items() if entry.perf}
-"""The collectives by the names of the programs."""
+"""Name of a program -> its collective."""
 
 _OTHERS = ("sendrecv", "hypercube", "alltoallv", "bisection")
 _PROGRAM = re.compile(r"(?<![A-Za-z_])([a-z_]+)_perf(?:_mpi)?\b")
@@ -31,14 +30,17 @@ _TIMES = ("time", "cputime")
 
 
 def kind_of(text: str) -> str | None:
-    """The collective of the program that a text mentions last; empty if it measures none."""
+    """Return the collective of the program that a text names last, or None if it names none.
+
+    The collective is empty if the program measures no collective whose times are read.
+    """
     named = [name for name in _PROGRAM.findall(text) if name in KINDS or name in _OTHERS]
     return KINDS.get(named[-1], "") if named else None
 
 
 @dataclass
 class _Run:
-    """One run of a program, while it is read."""
+    """A run of a program, while it is read."""
 
     place: Place
     kind: str | None
@@ -50,33 +52,33 @@ class _Run:
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
-    """The times of all runs in a text.
+    """Return the times of all runs in a text.
 
-    They are of ``kind``, or else of the program that the text names, or else the file's name.
+    The collective is ``kind``, or else that of the program named by the text or the file's name.
 
     Raises:
-        ReadError: a run of which the collective is not known, or that has no times or other
-            columns; ranks in several groups.
+        ReadError: a run's collective is not known, a run has no times or other columns, or ranks
+            are in several groups.
     """
     remarks: list[Remark] = []
     runs: list[_Run] = []
-    named = kind_of(file)
+    last_program = kind_of(file)
     for number, raw in enumerate(text.split("\n"), 1):
         line = _PREFIX.sub("", raw)
         place = Place(number)
-        if (found := kind_of(line)) is not None:
-            named = found
+        if (program := kind_of(line)) is not None:
+            last_program = program
         if _START.search(line):
             if not (runs and not runs[-1].columns and not runs[-1].hosts):
-                runs.append(_Run(place, named))
+                runs.append(_Run(place, last_program))
             continue
         if not runs and (HEADER.search(line) or _RANK.search(line)):
-            runs.append(_Run(place, named))
+            runs.append(_Run(place, last_program))
         if runs and (runs[-1].kind or kind or runs[-1].kind is None):
             _line(runs[-1], line, place, remarks)
     if not kind:
-        other = "the run that begins here is of no collective whose times are read"
-        remarks += [Remark(other, run.place) for run in runs if run.kind == ""]
+        message = "the run that begins here is of no collective whose times are read"
+        remarks += [Remark(message, run.place) for run in runs if run.kind == ""]
         runs = [run for run in runs if run.kind != ""]
     if not runs:
         raise ReadError("there are no times of collectives here", Place(1))
@@ -89,7 +91,7 @@ def _line_of(remark: Remark) -> Place:
 
 
 def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
-    """What a line adds to a run."""
+    """Add a line to a run."""
     if match := _RANK.search(line):
         if match[2] and int(match[2]):
             raise ReadError(
@@ -109,7 +111,7 @@ def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
 
 
 def _row(run: _Run, cells: list[str], place: Place, remarks: list[Remark]) -> Iterator[Row]:
-    """The times of a line, out of place and in place."""
+    """Yield the times of a line, out of place and in place."""
     columns = run.columns
     if len(cells) < len(columns):
         remarks.append(
@@ -119,7 +121,7 @@ def _row(run: _Run, cells: list[str], place: Place, remarks: list[Remark]) -> It
             )
         )
         return
-    size = whole(cells[0], "a size", place, 0, MAX_SIZE)
+    size = integer(cells[0], "a size", place, 0, MAX_SIZE)
     if not size:
         run.empty += 1
         return
@@ -135,7 +137,7 @@ def _row(run: _Run, cells: list[str], place: Place, remarks: list[Remark]) -> It
 
 
 def _wrong(values: dict[str, str]) -> str:
-    """What is wrong with a time, or nothing."""
+    """Return what is wrong with a time, or an empty text."""
     time = next(iter(values.values()))
     if not is_time(time):
         return f"'{shown(time)}' is not a time above 0 us"
@@ -160,15 +162,21 @@ def _table(run: _Run, kind: str | None, remarks: list[Remark]) -> Table:
         lines = "a line" if run.empty == 1 else f"{run.empty} lines"
         remarks.append(Remark(f"{lines} of size 0: left out", run.place))
     if not run.rows:
-        why = [one for one in remarks if one.place > run.place]
-        about = f": line {why[0].place.line}: {why[0].message}" if why else ""
-        raise ReadError(f"the run that begins here has no times that can be used{about}", run.place)
+        later_remarks = [remark for remark in remarks if remark.place > run.place]
+        reason = (
+            f": line {later_remarks[0].place.line}: {later_remarks[0].message}"
+            if later_remarks
+            else ""
+        )
+        raise ReadError(
+            f"the run that begins here has no times that can be used{reason}", run.place
+        )
     rows = tuple(Row(kind, row.size, row.seconds, row.place) for row in run.rows)
     return Table(rows, run.place, hosts=_hosts(run))
 
 
 def _hosts(run: _Run) -> tuple[int, ...]:
-    """The ranks on each host."""
+    """Return the number of ranks on each host."""
     if sorted(run.hosts) != list(range(len(run.hosts))):
         first = min(set(range(len(run.hosts))) - set(run.hosts))
         raise ReadError(f"the ranks of this run are not all listed: {first} is missing", run.place)

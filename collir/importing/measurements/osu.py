@@ -1,19 +1,20 @@
-"""What the OSU micro-benchmarks print: blocking collectives, and the latency of messages.
+"""Reader of the OSU micro-benchmarks: blocking collectives, and the latency of messages.
 
-Those of allgather, alltoall, gather and scatter say the bytes of one rank (for one other), the
-others those of the whole buffer. A message of ``osu_latency`` is a broadcast to one other rank.
+The benchmarks of allgather, alltoall, gather and scatter print the bytes of one rank (for one
+other rank), the other benchmarks those of the whole buffer. A message of ``osu_latency`` is read
+as a broadcast to one other rank.
+
 """
 
 import re
 from dataclasses import dataclass, field
 
-from collir.importing.machines import Place, ReadError, Remark
 from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time
-from collir.importing.numbers import whole
-from collir.importing.values import shown
+from collir.importing.numbers import integer
+from collir.importing.values import Place, ReadError, Remark, shown
 
 TITLE = re.compile(r"^#?[ \t]{0,8}OSU MPI(?:-\w{1,12})? ([\w -]{1,60}?) Test\b", re.MULTILINE)
-"""What each benchmark prints first."""
+"""The line that each benchmark prints first."""
 
 _KINDS = {
     "Allreduce Latency": ("all_reduce", False),
@@ -35,7 +36,7 @@ _ROW = re.compile(r"\s*(\d+)\s+(\S+)")
 
 @dataclass
 class _Run:
-    """One benchmark, while it is read."""
+    """A benchmark, while it is read."""
 
     place: Place
     title: str
@@ -44,10 +45,10 @@ class _Run:
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
-    """The times of all benchmarks in a text, which says of what they are.
+    """Return the times of all benchmarks in a text, which names the collectives.
 
     Raises:
-        ReadError: none of its benchmarks can be used, or one has no times or other columns.
+        ReadError: no benchmark can be used, or a benchmark has no times or other columns.
     """
     runs: list[_Run] = []
     remarks: list[Remark] = []
@@ -56,8 +57,8 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         if match := TITLE.match(line):
             runs.append(_Run(place, match[1]))
             if match[1] not in _KINDS:
-                about = f"'{shown(match[1])}' is not read: blocking collectives are, and latency"
-                remarks.append(Remark(about, place))
+                message = f"'{shown(match[1])}' is not read: blocking collectives are, and latency"
+                remarks.append(Remark(message, place))
         elif runs and runs[-1].title in _KINDS:
             _line(runs[-1], line, place, remarks)
     known = [run for run in runs if run.title in _KINDS]
@@ -79,11 +80,11 @@ def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
     elif match := _ROW.match(line):
         if not run.columns:
             raise ReadError("a line of numbers before the names of the columns", place)
-        size = whole(match[1], "a size", place, 0, MAX_SIZE)
+        size = integer(match[1], "a size", place, 0, MAX_SIZE)
         time = match[2]
         if not is_time(time):
-            about = f"'{shown(time)}' is not a time above 0 us: this line is left out"
-            remarks.append(Remark(about, place))
+            message = f"'{shown(time)}' is not a time above 0 us: this line is left out"
+            remarks.append(Remark(message, place))
         elif size:
             kind, per_rank = _KINDS[run.title]
             seconds = float(time) * 1e-6

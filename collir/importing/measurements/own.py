@@ -1,4 +1,4 @@
-"""Measurements of collir itself: a line each, as ``collir calibrate --run`` makes them.
+"""Reader and writer of collir's own measurements, made by ``collir calibrate --run``.
 
     # collir measurements
     # collective over bytes seconds
@@ -10,22 +10,29 @@ two run at the same time. ``bytes`` are those of the full buffer.
 
 import difflib
 
-from collir.importing.machines import Place, ReadError
-from collir.importing.measurements.tables import KINDS, MAX_SIZE, Part, Row, Table, Tables, parts
-from collir.importing.numbers import real, whole
-from collir.importing.values import shown
+from collir.importing.measurements.tables import (
+    KINDS,
+    MAX_SIZE,
+    Extent,
+    Row,
+    Table,
+    Tables,
+    extents,
+)
+from collir.importing.numbers import integer, real
+from collir.importing.values import Place, ReadError, shown
 
 TITLE = "# collir measurements"
 COLUMNS = "# collective over bytes seconds"
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
-    """The times in a text, which says of what they are.
+    """Return the times in a text, which names the collectives.
 
     Raises:
-        ReadError: a line that is none.
+        ReadError: a line is no measurement.
     """
-    rows: dict[tuple[Part, ...], list[Row]] = {}
+    rows: dict[tuple[Extent, ...], list[Row]] = {}
     for number, line in enumerate(text.split("\n"), 1):
         place, cells = Place(number), line.split()
         if not cells or cells[0].startswith("#"):
@@ -38,23 +45,25 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(KINDS)}"
             raise ReadError(f"there is no collective '{shown(name)}'; {hint}", place)
         row = Row(
-            name, whole(size, "a size", place, 1, MAX_SIZE), real(seconds, "a time", place), place
+            name, integer(size, "a size", place, 1, MAX_SIZE), real(seconds, "a time", place), place
         )
-        rows.setdefault(parts(over, place), []).append(row)
+        rows.setdefault(extents(over, place), []).append(row)
     if not rows:
         raise ReadError("there are no times in this file", Place(1))
-    tables = tuple(Table(tuple(each), each[0].place, over) for over, each in rows.items())
+    tables = tuple(
+        Table(tuple(group_rows), group_rows[0].place, over) for over, group_rows in rows.items()
+    )
     return Tables("Times of `collir calibrate --run`.", tables)
 
 
 def written(tables: Tables) -> str:
-    """The text of tables that all say their levels."""
+    """Return the text of tables that all have levels."""
     lines = [TITLE, COLUMNS]
     for table in tables.tables:
-        over = "*".join(_part(part) for part in table.over)
+        over = "*".join(_extent_text(extent) for extent in table.over)
         lines += [f"{row.kind} {over} {row.size} {row.seconds:.9g}" for row in table.rows]
     return "\n".join([*lines, ""])
 
 
-def _part(part: Part) -> str:
-    return f"{part.level}:{part.size}" + (f"+{part.beside}" if part.beside > 1 else "")
+def _extent_text(extent: Extent) -> str:
+    return f"{extent.level}:{extent.size}" + (f"+{extent.beside}" if extent.beside > 1 else "")

@@ -1,4 +1,4 @@
-"""What files of measurements say, before it is known which machine they were made on."""
+"""Measured times as files have them, before the machine is known that they were made on."""
 
 import math
 import re
@@ -7,24 +7,23 @@ from dataclasses import dataclass
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.table import COSTS
-from collir.importing.machines import Place, ReadError, Remark
-from collir.importing.values import shown
+from collir.importing.values import Place, ReadError, Remark, shown
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Machine, MachineError
 
 MAX_SIZE = 2**63 - 1
-"""Bytes of a buffer."""
+"""The largest size of a buffer, in bytes."""
 
 KINDS = tuple(kind for kind, entry in COSTS.items() if not entry.listed)
-"""The collectives whose times are read."""
+"""The names of the collectives whose times are read."""
 
 
 @dataclass(frozen=True)
 class Row:
     """A measured time.
 
-    ``size`` is in bytes: the full buffer (see ``Collective``), or what each rank has of it, with
-    ``per_rank``.
+    ``size`` is the size in bytes of the full buffer (see ``Collective``), or with ``per_rank`` of
+    the part of a rank.
     """
 
     kind: str
@@ -36,8 +35,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Of a level: over how many children a group extends, and how many groups are beside it."""
+class Extent:
+    """The part of a level that a group takes: ``size`` children, or all children if 0.
+
+    ``beside`` is the number of groups side by side.
+    """
 
     level: str
     size: int
@@ -48,19 +50,19 @@ class Part:
 class Table:
     """Times that were measured on one group of ranks.
 
-    ``over`` are the levels of the group, if the file says them; ``hosts`` are the ranks on each
-    host, if it says those.
+    ``over`` are the levels of the group, and ``hosts`` the numbers of ranks on each host; either is
+    empty if the file does not say it.
     """
 
     rows: tuple[Row, ...]
     place: Place
-    over: tuple[Part, ...] = ()
+    over: tuple[Extent, ...] = ()
     hosts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Tables:
-    """All that a file says: ``about`` is a sentence on it, ``remarks`` are on what is left out."""
+    """The tables of a file; ``about`` is a sentence on it, ``remarks`` are on what is left out."""
 
     about: str
     tables: tuple[Table, ...]
@@ -71,57 +73,59 @@ _NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?")
 
 
 def is_time(text: str) -> bool:
-    """Whether a text is a number of microseconds above 0, in seconds too."""
+    """Return whether a text is a number of microseconds above 0, in seconds too."""
     return bool(_NUMBER.fullmatch(text)) and 0 < float(text) * 1e-6 < math.inf
 
 
-_PART = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::\s*([0-9]{1,10})\s*(?:\+\s*([0-9]{1,10})\s*)?)?")
+_EXTENT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?::\s*([0-9]{1,10})\s*(?:\+\s*([0-9]{1,10})\s*)?)?")
 
 
-def parts(text: str, place: Place) -> tuple[Part, ...]:
-    """``node:2 * gpu:4``; a level alone is all of it, and ``gpu:4+2`` has groups beside it.
+def extents(text: str, place: Place) -> tuple[Extent, ...]:
+    """Return the extents of a text such as ``node:2 * gpu:4``.
+
+    A level without a number is all of the level; ``gpu:4+2`` has two groups side by side.
 
     Raises:
-        ReadError: it is none of this.
+        ReadError: the text is no list of levels.
     """
-    found: list[Part] = []
-    for one in text.split("*"):
-        match = _PART.fullmatch(one)
+    result: list[Extent] = []
+    for piece in text.split("*"):
+        match = _EXTENT.fullmatch(piece)
         if not match:
             raise ReadError(f"'{shown(text)}' is not levels such as node:2*gpu:8", place)
-        found.append(Part(match[1], int(match[2] or 0), int(match[3] or 1)))
-    return tuple(found)
+        result.append(Extent(match[1], int(match[2] or 0), int(match[3] or 1)))
+    return tuple(result)
 
 
-def mesh_over(machine: Machine, over: Sequence[Part], place: Place) -> Mesh:
-    """A mesh with an axis for a group, one for those beside it, and one for devices that are idle.
+def mesh_over(machine: Machine, over: Sequence[Extent], place: Place) -> Mesh:
+    """Return a mesh with three axes: the group, the groups beside it, and the idle devices.
 
-    The ranks of a group are neighbours on each level. A level that they do not divide is cut to
-    the children that take part.
+    The ranks of a group are neighbours on each level. A level whose size is not a multiple of
+    the group is cut to the children that take part.
 
     Raises:
-        ReadError: the machine does not have such a group; the text says what it has.
+        ReadError: the machine has no such group; the message names what the machine has.
     """
-    given = {part.level: part for part in over}
-    if len(given) < len(over):
+    by_level = {extent.level: extent for extent in over}
+    if len(by_level) < len(over):
         raise ReadError("a level is named twice", place)
     names = [level.name for level in machine.levels]
-    if unknown := [name for name in given if name not in names]:
+    if unknown := [name for name in by_level if name not in names]:
         raise ReadError(
             f"machine @{machine.name} has no level '{unknown[0]}': it has {', '.join(names)}", place
         )
     factors: dict[str, list[Factor]] = {"idle": [], "beside": [], "group": []}
     sizes: list[int] = []
     for level in machine.levels:
-        part = given.get(level.name, Part(level.name, 1))
-        size = part.size or level.size
-        used = size * part.beside
+        extent = by_level.get(level.name, Extent(level.name, 1))
+        size = extent.size or level.size
+        used = size * extent.beside
         if not 0 < used <= level.size:
             raise ReadError(f"level '{level.name}' has {level.size} children, not {used}", place)
         sizes.append(level.size if level.size % used == 0 else used)
         for name, factor in (
             ("idle", sizes[-1] // used),
-            ("beside", part.beside),
+            ("beside", extent.beside),
             ("group", size),
         ):
             factors[name].append(Factor(level.name, factor))
@@ -131,11 +135,15 @@ def mesh_over(machine: Machine, over: Sequence[Part], place: Place) -> Mesh:
         machine = machine.first(sizes)
     except MachineError as error:
         raise ReadError(str(error), place) from error
-    return Mesh("m", machine, tuple(Axis.placed(name, each) for name, each in factors.items()))
+    return Mesh(
+        "m",
+        machine,
+        tuple(Axis.placed(name, level_factors) for name, level_factors in factors.items()),
+    )
 
 
 def collective(mesh: Mesh, row: Row) -> Collective:
-    """What a row measured, on a mesh of ``mesh_over``."""
+    """Return the collective that a row measured, on a mesh of ``mesh_over``."""
     axes = tuple(sub.name for sub in mesh.sub_axes if sub.axis == "group")
     idle = frozenset(sub.name for sub in mesh.sub_axes if sub.axis == "idle")
     size = float(row.size) * (mesh.group_size(axes) if row.per_rank else 1)

@@ -1,1 +1,1 @@
-"""What is said of a program: costs and comparisons, each for people and for programs."""
+"""Reports on programs: costs and comparisons, each for people and for programs."""

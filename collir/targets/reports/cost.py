@@ -1,4 +1,4 @@
-"""What every collective of a program costs, as a table and as JSON."""
+"""The cost of every collective of a program, as a table and as JSON."""
 
 import json
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class CostingTarget(Target):
         self.cost_model()
 
     def cost_model(self) -> CostModel:
-        """The model that the options say.
+        """Return the cost model that the options name.
 
         Raises:
             ValueError: an option has a value that does not exist.
@@ -51,13 +51,13 @@ class CostingTarget(Target):
 
 @dataclass(frozen=True)
 class CostTarget(CostingTarget):
-    """What every collective costs: time, bytes through each level's busiest port, and the bound."""
+    """The cost of every collective: time, bytes through each level's busiest port, lower bound."""
 
     name = "cost"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        found = cost(module, self.cost_model())
-        output.write("\n".join("\n".join(cost_table(each)) + "\n" for each in found))
+        costs = cost(module, self.cost_model())
+        output.write("\n".join("\n".join([*cost_table(function), ""]) for function in costs))
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class CostJsonTarget(CostingTarget):
     name = "cost-json"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        found = cost(module, self.cost_model())
-        json.dump({"functions": [cost_json(each) for each in found]}, output, indent=2)
+        costs = cost(module, self.cost_model())
+        json.dump({"functions": [cost_json(function) for function in costs]}, output, indent=2)
         output.write("\n")
 
 
@@ -77,80 +77,84 @@ def mesh_title(mesh: Mesh) -> str:
     return f"@{mesh.name} (@{mesh.machine.name}, {devices_text(mesh.devices)})"
 
 
-def title_of(found: FunctionCost | Simulation) -> str:
-    """The first line of a report: what takes how long, and how much that is over its bound."""
+def title_of(result: FunctionCost | Simulation) -> str:
+    """Return the first line of a report: function, mesh, time, and the ratio to the lower bound."""
     title = (
-        f"@{found.name} on {mesh_title(found.mesh)}: "
-        f"{seconds_text(found.time)}, bound {seconds_text(found.bound)}"
+        f"@{result.name} on {mesh_title(result.mesh)}: "
+        f"{seconds_text(result.time)}, bound {seconds_text(result.bound)}"
     )
-    title += f" ({ratio_text(found.time, found.bound)})" if found.bound else ""
-    return f"{title}, costed {found.model.how(found.mesh.machine)}"
+    title += f" ({ratio_text(result.time, result.bound)})" if result.bound else ""
+    return f"{title}, costed {result.model.how(result.mesh.machine)}"
 
 
-def cost_table(found: FunctionCost) -> list[str]:
-    """The lines of a function's table."""
-    title = title_of(found)
-    if not found.steps:
+def cost_table(costs: FunctionCost) -> list[str]:
+    """Return the lines of a function's table."""
+    title = title_of(costs)
+    if not costs.steps:
         return [title, "  no collectives"]
-    levels = [level.name for level in found.mesh.machine.levels]
+    levels = [level.name for level in costs.mesh.machine.levels]
     head = ["step", "over", "algorithm", "bytes/rank", *levels, "time", "share", "busbw", "bound"]
-    if found.overlaps:
+    if costs.overlaps:
         head.insert(head.index("time"), "start")
-    rows = [_row(found, number) for number in range(len(found.steps))]
+    rows = [_row(costs, number) for number in range(len(costs.steps))]
     lines = table([*head, ""], rows, left=3)
-    notes = [_copies(found, number) for number in range(len(found.steps))]
+    notes = [_copies(costs, number) for number in range(len(costs.steps))]
     return [title, *(f"  {line}" for line in (*lines, *filter(None, notes)))]
 
 
-def _copies(found: FunctionCost, number: int) -> str:
-    """What could be saved where the groups of a step hold copies of the same data."""
-    step = found.steps[number]
+def _copies(costs: FunctionCost, number: int) -> str:
+    """Return a note if the groups of a step hold copies of the same data, which cost time."""
+    step = costs.steps[number]
     if step.shared_bound > 0.99 * step.bound:
         return ""
-    axes = ", ".join(found.mesh.short(found.mesh.ordered(step.collective.replicated)))
+    axes = ", ".join(costs.mesh.short(costs.mesh.ordered(step.collective.replicated)))
     return (
         f"step {number + 1}: replicated over {axes}; a program that sends copies only once is "
         f"bounded by {seconds_text(step.shared_bound)}"
     )
 
 
-def _row(found: FunctionCost, number: int) -> list[str]:
-    step = found.steps[number]
-    sent = step.collective
+def _row(costs: FunctionCost, number: int) -> list[str]:
+    step = costs.steps[number]
+    collective = step.collective
     return [
-        sent.kind,
-        ", ".join(found.mesh.short(sent.axes)),
+        collective.kind,
+        ", ".join(costs.mesh.short(collective.axes)),
         step.algorithm,
-        bytes_text(sent.size),
+        bytes_text(collective.size),
         *(bytes_text(size) if size else "-" for size in step.port_bytes),
-        *([seconds_text(found.spans[number][0])] if found.overlaps else []),
+        *([seconds_text(costs.spans[number][0])] if costs.overlaps else []),
         seconds_text(step.time),
-        percent_text(step.time, found.time),
-        rate_text(sent.busbw(step.time)),
+        percent_text(step.time, costs.time),
+        rate_text(collective.busbw(step.time)),
         seconds_text(step.bound),
         ratio_text(step.time, step.bound),
     ]
 
 
-def heading_json(found: FunctionCost) -> dict[str, Any]:
-    """Return what is costed and how, as plain values."""
-    machine = found.mesh.machine
+def heading_json(result: FunctionCost | Simulation, **figures: int) -> dict[str, Any]:
+    """Return the function, its machine, mesh and cost model as plain values.
+
+    ``figures`` of the mesh stand behind its name.
+    """
+    machine = result.mesh.machine
     return {
-        "name": found.name,
+        "name": result.name,
         "machine": machine.name,
-        "mesh": found.mesh.name,
-        "model": found.model.on(machine).model,
-        "costed": found.model.how(machine),
+        "mesh": result.mesh.name,
+        **figures,
+        "model": result.model.on(machine).model,
+        "costed": result.model.how(machine),
     }
 
 
-def cost_json(found: FunctionCost) -> dict[str, Any]:
-    """A function's costs as plain values: seconds and bytes."""
-    levels = [level.name for level in found.mesh.machine.levels]
+def cost_json(costs: FunctionCost) -> dict[str, Any]:
+    """Return a function's costs as plain values: seconds and bytes."""
+    levels = [level.name for level in costs.mesh.machine.levels]
     return {
-        **heading_json(found),
-        "time_s": found.time,
-        "bound_s": found.bound,
+        **heading_json(costs),
+        "time_s": costs.time,
+        "bound_s": costs.bound,
         "steps": [
             {
                 "op": step.collective.kind,
@@ -160,15 +164,15 @@ def cost_json(found: FunctionCost) -> dict[str, Any]:
                 "port_bytes": {
                     level: _whole(size) for level, size in zip(levels, step.port_bytes, strict=True)
                 },
-                **({"start_s": start, "end_s": end} if found.overlaps else {}),
+                **({"start_s": start, "end_s": end} if costs.overlaps else {}),
                 "time_s": step.time,
                 "bound_s": step.bound,
             }
-            for step, (start, end) in zip(found.steps, found.spans, strict=True)
+            for step, (start, end) in zip(costs.steps, costs.spans, strict=True)
         ],
     }
 
 
 def _whole(size: float) -> float:
-    """A size without a fraction as an integer."""
+    """Return a size without a fraction as an integer."""
     return int(size) if size == int(size) else size

@@ -1,4 +1,4 @@
-"""Which function, or which strategy, is fastest for which size of buffer."""
+"""The fastest function, or strategy, for each size of buffer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,17 +25,18 @@ from collir.targets.reports.cost import CostingTarget, mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table
 
 SEARCHED = "searched"
-"""Beside the fixed strategies of ``decompose``: the cheapest programs of any."""
+"""The name for the cheapest programs of any strategy."""
 
 SIZES = (*(digit * 10.0**power for power in range(3, 10) for digit in (1, 3)), 1e10)
-"""1 KB to 10 GB."""
+"""The sizes of the table in bytes: 1 KB to 10 GB."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A function as written or by a strategy; ``base`` are the bytes of its largest value.
+    """A function as written, or rewritten by a strategy.
 
-    ``program`` says what a search has found.
+    ``base`` is the size of its largest value in bytes; ``program`` is the program that a search
+    returned.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Candidate:
     program: str = ""
 
     def time(self, size: float) -> float:
-        """Seconds, where its largest argument or result has so many bytes on every rank.
+        """Return the seconds if the largest argument or result has ``size`` bytes on every rank.
 
         Raises:
             CostError: see ``step_cost``.
@@ -60,18 +61,19 @@ def largest_buffer(function: FuncOp) -> int:
 
 @dataclass(frozen=True)
 class CrossoverTarget(CostingTarget):
-    """Which function is fastest for buffers of 1 KB to 10 GB, and where the fastest changes.
+    """The fastest function for buffers of 1 KB to 10 GB, and the sizes at which it changes.
 
-    Functions have equal types; a remark names those that do not compute the same.
-    The size is that of a function's largest argument or result on one rank, and all buffers grow
-    with it. Functions without collectives are left out.
+    The functions have equal types; a remark names those that do not compute the same. The size
+    is that of a function's largest argument or result on one rank, and all buffers grow with it.
+    Functions without collectives are left out.
     """
 
     name = "crossover"
 
     strategies: tuple[str, ...] = ()
-    """Strategies of `decompose` that are tried on each function, and `searched`: the programs that
-    a search finds for some of the sizes. By default all, if the file has one function only."""
+    """Strategies of `decompose` to apply to each function, and `searched`: the programs that a
+    search finds for some of the sizes. The default is all of them if the file has a single
+    function, else `flat`."""
     svg: bool = False
     """Print a plot (needs matplotlib: `pip install 'collir[plot]'`)."""
 
@@ -83,8 +85,8 @@ class CrossoverTarget(CostingTarget):
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         candidates = self._candidates(module)
-        compared = {one.cost.name for one in candidates}
-        functions = [f for f in functions_of(module) if f.sym_name.data in compared]
+        names = {candidate.cost.name for candidate in candidates}
+        functions = [f for f in functions_of(module) if f.sym_name.data in names]
         remarks = unlike(module, functions)
         if self.svg:
             output.write(plot(candidates, remarks))
@@ -93,43 +95,47 @@ class CrossoverTarget(CostingTarget):
 
     def _candidates(self, module: ModuleOp) -> list[Candidate]:
         functions = functions_of(module)
-        one = len(functions) == 1 and mesh_of(functions[0]).placed
-        others = [name for name in (*STRATEGIES, SEARCHED) if name != "flat" and one]
-        strategies = self.strategies or ("flat", *others)
+        single = len(functions) == 1 and mesh_of(functions[0]).placed
+        alternatives = [name for name in (*STRATEGIES, SEARCHED) if name != "flat" and single]
+        strategies = self.strategies or ("flat", *alternatives)
         bases = [largest_buffer(function) for function in functions]
-        found: list[Candidate] = []
+        candidates: list[Candidate] = []
         for strategy in strategies:
             if strategy == SEARCHED:
                 for number, base in enumerate(bases):
-                    new = self._searched(module, number, base)
-                    listed = [one.cost.steps for one in found]
-                    found += [one for one in new if one.cost.steps not in listed]
+                    searched = self._searched(module, number, base)
+                    listed = [candidate.cost.steps for candidate in candidates]
+                    candidates += [
+                        candidate for candidate in searched if candidate.cost.steps not in listed
+                    ]
                 continue
             by_strategy = module.clone()
             decompose(by_strategy, strategy)
-            for each, base in zip(cost(by_strategy, self.cost_model()), bases, strict=True):
-                name = each.name
+            for function_cost, base in zip(
+                cost(by_strategy, self.cost_model()), bases, strict=True
+            ):
+                name = function_cost.name
                 if len(strategies) > 1:
-                    name = strategy if len(functions) == 1 else f"{each.name} {strategy}"
-                if each.steps:
-                    found.append(Candidate(name, each, base))
-        if not found:
+                    name = strategy if len(functions) == 1 else f"{function_cost.name} {strategy}"
+                if function_cost.steps:
+                    candidates.append(Candidate(name, function_cost, base))
+        if not candidates:
             raise DiagnosticError(Diagnostic("there is no function with collectives to compare"))
-        return found
+        return candidates
 
     def _searched(self, module: ModuleOp, number: int, base: float) -> list[Candidate]:
-        """The programs that are cheapest for some size."""
+        """Return the programs that are cheapest for some size."""
         function = functions_of(module)[number]
         model = self.cost_model()
-        first = "" if len(functions_of(module)) == 1 else f"{function.sym_name.data} "
-        found: list[Candidate] = []
-        for picked in by_size(function, SearchOptions(model), (size / base for size in SIZES)):
-            if all(steps is None for steps in picked):
-                continue  # as it is written
-            each = cost(rewritten(module, number, picked), model)[number]
-            name = f"{first}best {len(found) + 1}"
-            found.append(Candidate(name, each, base, text_of(function, picked)))
-        return found
+        prefix = "" if len(functions_of(module)) == 1 else f"{function.sym_name.data} "
+        candidates: list[Candidate] = []
+        for choices in by_size(function, SearchOptions(model), (size / base for size in SIZES)):
+            if all(steps is None for steps in choices):
+                continue  # the function as written is a candidate already
+            function_cost = cost(rewritten(module, number, choices), model)[number]
+            name = f"{prefix}best {len(candidates) + 1}"
+            candidates.append(Candidate(name, function_cost, base, text_of(function, choices)))
+        return candidates
 
 
 def unlike(module: ModuleOp, functions: Sequence[FuncOp]) -> list[str]:
@@ -138,35 +144,37 @@ def unlike(module: ModuleOp, functions: Sequence[FuncOp]) -> list[str]:
     Raises:
         DiagnosticError: the types of functions differ.
     """
-    first, *others = functions
+    first, *rest = functions
     name = first.sym_name.data
-    if errors := [error for other in others if (error := _other_types(first, other))]:
+    if errors := [error for function in rest if (error := _type_difference(first, function))]:
         raise DiagnosticError(errors)
     remarks: list[str] = []
-    for other in others:
-        verdict = compare(first, module, other, module, memory=0)
+    for function in rest:
+        verdict = compare(first, module, function, module, memory=0)
         if verdict.outcome is Outcome.SAME:
             continue
-        what = f"that @{other.sym_name.data} computes what @{name} computes is not proven"
+        statement = f"that @{function.sym_name.data} computes what @{name} computes is not proven"
         if verdict.outcome is Outcome.DIFFERENT and verdict.how == "proof":
-            what = f"@{other.sym_name.data} does not compute what @{name} computes"
-        remarks.append(f"remark: {what}: {verdict.explanation}")
+            statement = f"@{function.sym_name.data} does not compute what @{name} computes"
+        remarks.append(f"remark: {statement}: {verdict.explanation}")
     return remarks
 
 
-def _other_types(first: FuncOp, other: FuncOp) -> Diagnostic | None:
+def _type_difference(first: FuncOp, second: FuncOp) -> Diagnostic | None:
     """Return an error that names the first type in which two functions differ."""
     name = first.sym_name.data
-    for what, texts in zip(
-        ("argument", "result"), zip(*map(_types, (first, other)), strict=True), strict=True
+    for side, texts in zip(
+        ("argument", "result"), zip(*map(_types, (first, second)), strict=True), strict=True
     ):
-        for number, (one, two) in enumerate(zip_longest(*texts, fillvalue="missing")):
-            if one != two:
+        for number, (first_type, second_type) in enumerate(
+            zip_longest(*texts, fillvalue="missing")
+        ):
+            if first_type != second_type:
                 return Diagnostic(
-                    f"@{other.sym_name.data} cannot be compared with @{name}: its {what} {number} "
-                    f"is {two}, that of @{name} is {one}; crossover compares functions of equal "
-                    "types, or the strategies of a file with one function",
-                    Position.of(other),
+                    f"@{second.sym_name.data} cannot be compared with @{name}: its {side} {number} "
+                    f"is {second_type}, that of @{name} is {first_type}; crossover compares "
+                    "functions of equal types, or the strategies of a file with one function",
+                    Position.of(second),
                     (note(f"@{name} is defined here", Position.of(first)),),
                 )
     return None
@@ -176,18 +184,19 @@ def _types(function: FuncOp) -> tuple[list[str], list[str]]:
     """Return the types of arguments and of results, as written."""
     mesh, types = mesh_of(function), function.function_type
     inputs, outputs = (
-        [type_of_attribute(x).text(mesh) for x in side] for side in (types.inputs, types.outputs)
+        [type_of_attribute(type_).text(mesh) for type_ in side]
+        for side in (types.inputs, types.outputs)
     )
     return inputs, outputs
 
 
 def report(candidates: Sequence[Candidate]) -> list[str]:
-    """The lines of the table, and of where the fastest changes."""
+    """Return the lines of the table, and a line with the sizes at which the fastest changes."""
     try:
         rows = [
             [
                 bytes_text(size),
-                *(seconds_text(one.time(size)) for one in candidates),
+                *(seconds_text(candidate.time(size)) for candidate in candidates),
                 fastest(candidates, size).name,
             ]
             for size in SIZES
@@ -195,16 +204,25 @@ def report(candidates: Sequence[Candidate]) -> list[str]:
         changes = crossings(candidates, SIZES)
     except CostError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
-    lines = table(["bytes/rank", *(one.name for one in candidates), "fastest"], rows, left=0)
-    until = [f"from {bytes_text(at)} {one.name}" for at, one in changes[1:]]
-    programs = [f"{one.name}: {one.program}" for one in candidates if one.program]
+    lines = table(
+        ["bytes/rank", *(candidate.name for candidate in candidates), "fastest"], rows, left=0
+    )
+    ranges = [f"from {bytes_text(at)} {candidate.name}" for at, candidate in changes[1:]]
+    programs = [
+        f"{candidate.name}: {candidate.program}" for candidate in candidates if candidate.program
+    ]
     first = candidates[0].cost
-    how = f"costed {first.model.how(first.mesh.machine)}"
-    return [*lines, "", f"fastest: {', '.join([changes[0][1].name, *until])}; {how}", *programs]
+    costing = f"costed {first.model.how(first.mesh.machine)}"
+    return [
+        *lines,
+        "",
+        f"fastest: {', '.join([changes[0][1].name, *ranges])}; {costing}",
+        *programs,
+    ]
 
 
 def plot(candidates: Sequence[Candidate], remarks: Sequence[str] = ()) -> str:
-    """The times over the sizes, as SVG, with remarks below its title.
+    """Return the times over the sizes as SVG, with remarks below its title.
 
     Raises:
         DiagnosticError: matplotlib is not installed.
@@ -215,10 +233,13 @@ def plot(candidates: Sequence[Candidate], remarks: Sequence[str] = ()) -> str:
         message = "a plot needs matplotlib: install it with `pip install 'collir[plot]'`"
         raise DiagnosticError(Diagnostic(message)) from error
     mesh = candidates[0].cost.mesh
-    names = ", ".join(dict.fromkeys(f"@{one.cost.name}" for one in candidates))
+    names = ", ".join(dict.fromkeys(f"@{candidate.cost.name}" for candidate in candidates))
     return lines(
         "\n".join([f"{names} on {mesh_title(mesh)}", *remarks]),
         ("bytes per rank", "time"),
-        {one.name: [(size, one.time(size)) for size in SIZES] for one in candidates},
+        {
+            candidate.name: [(size, candidate.time(size)) for size in SIZES]
+            for candidate in candidates
+        },
         [at for at, _ in crossings(candidates, SIZES)[1:]],
     )

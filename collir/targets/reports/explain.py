@@ -1,4 +1,4 @@
-"""What bounds a program, where its time goes, and what would help."""
+"""The bounds of a program, the shares of its time, and the changes that would make it faster."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -27,27 +27,28 @@ from collir.targets.reports.simulate import memory_text, resource_name
 from collir.targets.reports.text import percent_text, ratio_text, seconds_text, table
 
 CHUNKS = 16
-"""The most chunks that programs are tried in."""
+"""The largest number of chunks of the programs that are simulated."""
 
 LISTED = 20
-"""The most steps of a critical path that are listed."""
+"""The largest number of steps of a critical path that are listed."""
 
 _LEAST = 1.005
-"""A gain that is worth a line."""
+"""The smallest ratio of times that gets a line."""
 
 _NOTHING = 0.005
-"""A part of the time that is not: it is shown as 0%."""
+"""The smallest share of the time that gets a line: a smaller share would print as 0%."""
 
 
 @dataclass(frozen=True)
 class ExplainTarget(CostingTarget):
-    """What bounds each function, where its time goes, and what would help, the most first.
+    """The bounds of each function, the shares of its time, and what would help, largest first.
 
-    Each thing that may help is simulated: twice the port or half the latency of a level, the
-    cheapest programs for the collectives (as `decompose` finds them) or for several in a row (as
-    `fuse` does), another placement of the mesh with its cheapest programs (as `place` finds it,
-    where all functions on it name whole axes only), and what a byte takes in larger buffers. Below
-    what passes do is the command that does it; what gains next to nothing is left out.
+    Each change is simulated: twice the port or half the latency of a level; the cheapest
+    programs for the collectives (as `decompose` finds them) or for several in a row (as `fuse`
+    does); another placement of the mesh with its cheapest programs (as `place` finds it, if all
+    functions on the mesh name whole axes only). The last line is the time of a byte in larger
+    buffers. A change that a pass makes is followed by its command; a change that gains next to
+    nothing is left out.
     """
 
     name = "explain"
@@ -62,171 +63,203 @@ class ExplainTarget(CostingTarget):
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         activity.set("simulates")
-        found = simulate(module, self.cost_model())
-        where = next(filter(None, map(Position.of, module.ops)), None)
-        file = where.file if where else ""
-        whole, in_chunks = (self._programs(module.clone(), chunks) for chunks in (1, CHUNKS))
+        simulations = simulate(module, self.cost_model())
+        position = next(filter(None, map(Position.of, module.ops)), None)
+        file = position.file if position else ""
+        programs, programs_in_chunks = (
+            self._programs(module.clone(), chunks) for chunks in (1, CHUNKS)
+        )
         activity.set("looks for fewer steps")
-        together = self._fused(module.clone())
-        elsewhere = {
-            op.sym_name.data: self._elsewhere(module, op.value(), whole)
+        fused = self._fused(module.clone())
+        placed = {
+            op.sym_name.data: self._elsewhere(module, op.value(), programs)
             for op in meshes_of(module)
             if op.value().placed
         }
         activity.set("simulates better machines")
         blocks: list[list[str]] = []
-        for one in found:
+        for simulation in simulations:
             decompose = self._pass("decompose")
-            others = [Improvement("its cheapest program", whole[one.name], decompose)]
-            if together[one.name] < whole[one.name] * (1 - TIE):
+            changes = [Improvement("its cheapest program", programs[simulation.name], decompose)]
+            if fused[simulation.name] < programs[simulation.name] * (1 - TIE):
                 fuse = self._pass("fuse")
-                others.append(Improvement("its steps in a row as fewer", together[one.name], fuse))
-            if in_chunks[one.name] * _LEAST < whole[one.name]:
+                changes.append(
+                    Improvement("its steps in a row as fewer", fused[simulation.name], fuse)
+                )
+            if programs_in_chunks[simulation.name] * _LEAST < programs[simulation.name]:
                 passes = self._pass("decompose", f"chunks={CHUNKS}")
-                others.append(Improvement("its cheapest in chunks", in_chunks[one.name], passes))
-            if (moved := elsewhere.get(one.mesh.name)) is not None:
+                changes.append(
+                    Improvement(
+                        "its cheapest in chunks", programs_in_chunks[simulation.name], passes
+                    )
+                )
+            if (moved := placed.get(simulation.mesh.name)) is not None:
                 passes = f"{self._pass('place', 'again=true')},{decompose}"
-                others.append(Improvement(placement_text(moved[0]), moved[1][one.name], passes))
-            blocks.append(explanation(one, others, file, self._pass("simulate")))
+                changes.append(
+                    Improvement(placement_text(moved[0]), moved[1][simulation.name], passes)
+                )
+            blocks.append(explanation(simulation, changes, file, self._pass("simulate")))
         output.write("\n".join("\n".join(lines) + "\n" for lines in blocks))
 
     def _pass(self, name: str, *options: str) -> str:
-        """A pass or target as it is written, with the costs that are asked for here."""
-        given = [
-            f"{one.name}={getattr(self, one.name)}"
-            for one in fields(CostingTarget)
-            if getattr(self, one.name) != one.default
+        """Return a pass or target as it is written, with the cost options of this target."""
+        settings = [
+            f"{option.name}={getattr(self, option.name)}"
+            for option in fields(CostingTarget)
+            if getattr(self, option.name) != option.default
         ]
-        braces = " ".join((*given, *options))
+        braces = " ".join((*settings, *options))
         return f"{name}{{{braces}}}" if braces else name
 
     def _programs(self, module: ModuleOp, chunks: int) -> dict[str, float]:
-        """Seconds of every function with the cheapest programs for its collectives, which take
-        their place."""
+        """Insert the cheapest programs for the collectives; return the seconds of every
+        function."""
         seconds = float(self.limit) or None
         synthesised(module, SearchOptions(self.cost_model(), seconds=seconds, chunks=chunks))
         return self._times(module)
 
     def _fused(self, module: ModuleOp) -> dict[str, float]:
-        """The same, where steps in a row become others."""
+        """Fuse steps in a row, and return the seconds of every function."""
         fuse(module, SearchOptions(self.cost_model(), seconds=float(self.limit) or None))
         return self._times(module)
 
     def _times(self, module: ModuleOp) -> dict[str, float]:
-        return {one.name: one.time for one in simulate(module, self.cost_model())}
+        return {
+            simulation.name: simulation.time for simulation in simulate(module, self.cost_model())
+        }
 
     def _elsewhere(
-        self, module: ModuleOp, mesh: Mesh, here: Mapping[str, float]
+        self, module: ModuleOp, mesh: Mesh, times: Mapping[str, float]
     ) -> tuple[Mesh, Mapping[str, float]] | None:
-        """The best placement of a mesh, with the seconds of all functions; None if it is no better
-        than what they take ``here`` with their cheapest programs."""
+        """Return the best placement of a mesh and the seconds of all functions there.
+
+        Returns None if it is no better than ``times``, those of the present placement with the
+        cheapest programs.
+        """
         copied = unplaced_copy(module, mesh)
         if copied is None:
             return None
         copy, op = copied
-        found = best_placements(copy, op, self.cost_model(), 1, float(self.limit) or None).best
-        if not found or found[0].mesh.sub_axes == mesh.sub_axes:
+        placements = best_placements(copy, op, self.cost_model(), 1, float(self.limit) or None).best
+        if not placements or placements[0].mesh.sub_axes == mesh.sub_axes:
             return None
-        place(op, found[0].mesh)
-        there = self._programs(copy, 1)
-        names = [one.sym_name.data for one in functions_on(module, mesh.name)]
-        better = sum(here[name] for name in names) > _LEAST * sum(there[name] for name in names)
-        return (found[0].mesh, there) if better else None
+        place(op, placements[0].mesh)
+        placed_times = self._programs(copy, 1)
+        names = [function.sym_name.data for function in functions_on(module, mesh.name)]
+        better = sum(times[name] for name in names) > _LEAST * sum(
+            placed_times[name] for name in names
+        )
+        return (placements[0].mesh, placed_times) if better else None
 
 
 def explanation(
-    found: Simulation, others: Sequence[Improvement], file: str, target: str
+    simulation: Simulation, changes: Sequence[Improvement], file: str, target: str
 ) -> list[str]:
-    """The lines of a function.
+    """Return the lines of a function.
 
     Args:
-        others: what it takes after passes.
-        file: where it stands.
-        target: what shows how long it takes.
+        changes: the times of the function after passes.
+        file: the file of the function.
+        target: the target that shows the time, for commands.
     """
-    if not found.time:
-        return [title_of(found), "  nothing that takes time"]
+    if not simulation.time:
+        return [title_of(simulation), "  nothing that takes time"]
     return [
-        title_of(found),
-        *(f"  {line}" for line in _critical(found)),
-        *(f"  {line}" for line in _where(found)),
-        *(f"  {line}" for line in _helpful(found, others, file, target)),
-        f"  {memory_text(found)}",
+        title_of(simulation),
+        *(f"  {line}" for line in _critical(simulation)),
+        *(f"  {line}" for line in _where(simulation)),
+        *(f"  {line}" for line in _helpful(simulation, changes, file, target)),
+        f"  {memory_text(simulation)}",
     ]
 
 
 _WHY = {"": "first", "operand": "needs", "stream": "its stream, behind", "order": "behind"}
 
 
-def _critical(found: Simulation) -> list[str]:
-    spans = found.spans
-    links = [one for one in critical_path(found) if spans[one.number][1] > spans[one.number][0]]
-    more = len(links) - LISTED
+def _critical(simulation: Simulation) -> list[str]:
+    spans = simulation.spans
+    links = [
+        link for link in critical_path(simulation) if spans[link.number][1] > spans[link.number][0]
+    ]
+    hidden = len(links) - LISTED
     return [
         "critical path:",
-        *_rows([_link_row(found, link) for link in links[:LISTED]]),
-        *([f"  ... and {more} more"] if more > 0 else []),
+        *_rows([_link_row(simulation, link) for link in links[:LISTED]]),
+        *([f"  ... and {hidden} more"] if hidden > 0 else []),
     ]
 
 
-def _link_row(found: Simulation, link: CriticalStep) -> list[str]:
-    start, end = found.spans[link.number]
-    before = "" if link.waited_for is None else f" %{found.steps[link.waited_for].result}"
+def _link_row(simulation: Simulation, link: CriticalStep) -> list[str]:
+    start, end = simulation.spans[link.number]
+    predecessor = "" if link.waited_for is None else f" %{simulation.steps[link.waited_for].result}"
     return [
-        f"  {_step_text(found, found.steps[link.number])}",
+        f"  {_step_text(simulation, simulation.steps[link.number])}",
         seconds_text(end - start),
-        percent_text(end - start, found.time),
-        f"{_WHY[link.why]}{before}",
+        percent_text(end - start, simulation.time),
+        f"{_WHY[link.why]}{predecessor}",
     ]
 
 
-def _step_text(found: Simulation, step: SimulatedStep) -> str:
+def _step_text(simulation: Simulation, step: SimulatedStep) -> str:
     text = f"%{step.result} = {step.kind}"
-    return f"{text} over {step.over(found.mesh)} ({step.sent.algorithm})" if step.sent else text
+    return (
+        f"{text} over {step.over(simulation.mesh)} ({step.sent.algorithm})" if step.sent else text
+    )
 
 
-def _where(found: Simulation) -> list[str]:
+def _where(simulation: Simulation) -> list[str]:
     rows = [
-        [f"  {_cause(found, one)}", seconds_text(one.time), percent_text(one.time, found.time)]
-        for one in time_shares(found)
-        if one.time >= _NOTHING * found.time
+        [
+            f"  {_cause(simulation, share)}",
+            seconds_text(share.time),
+            percent_text(share.time, simulation.time),
+        ]
+        for share in time_shares(simulation)
+        if share.time >= _NOTHING * simulation.time
     ]
     return ["where its time goes:", *_rows(rows)]
 
 
-def _cause(found: Simulation, one: TimeShare) -> str:
-    where = "" if one.resource is None else resource_name(found, one.resource)
-    match one.cause:
+def _cause(simulation: Simulation, share: TimeShare) -> str:
+    resource = "" if share.resource is None else resource_name(simulation, share.resource)
+    match share.cause:
         case "latency":
-            level = "" if one.resource is None else found.mesh.machine.levels[one.resource[0]].name
-            return f"latency of {level}" if level else "latency"
+            if share.resource is None:
+                return "latency"
+            return f"latency of {simulation.mesh.machine.levels[share.resource[0]].name}"
         case "transfer":
-            return f"bytes through the {where}"
+            return f"bytes through the {resource}"
         case "shared":
-            return f"other steps on the {where}"
+            return f"other steps on the {resource}"
         case "local":
             return "steps that send nothing"
         case _:
             return "reducing"
 
 
-def _helpful(found: Simulation, others: Sequence[Improvement], file: str, target: str) -> list[str]:
+def _helpful(
+    simulation: Simulation, pass_changes: Sequence[Improvement], file: str, target: str
+) -> list[str]:
     try:
-        changes = [*improvements(found), *others]
-        byte = large_buffer_ratio(found)
+        changes = [*improvements(simulation), *pass_changes]
+        byte = large_buffer_ratio(simulation)
     except CostError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
-    changes = [one for one in changes if found.time > one.time * _LEAST]
-    changes.sort(key=lambda one: one.time)
+    changes = [change for change in changes if simulation.time > change.time * _LEAST]
+    changes.sort(key=lambda change: change.time)
     rows = _rows(
         [
-            [f"  {one.what}", seconds_text(one.time), ratio_text(found.time, one.time)]
-            for one in changes
+            [
+                f"  {change.what}",
+                seconds_text(change.time),
+                ratio_text(simulation.time, change.time),
+            ]
+            for change in changes
         ]
     )
     lines: list[str] = []
-    for one, row in zip(changes, rows, strict=True):
-        lines += [row, *([f"    {_command(one.passes, file, target)}"] if one.passes else [])]
+    for change, row in zip(changes, rows, strict=True):
+        lines += [row, *([f"    {_command(change.passes, file, target)}"] if change.passes else [])]
     larger = (
         f"  buffers {BUFFER_FACTOR:.0f} times as large: a byte takes {100 * byte:.0f}% of the time"
     )
@@ -234,11 +267,10 @@ def _helpful(found: Simulation, others: Sequence[Improvement], file: str, target
 
 
 def _command(passes: str, file: str, target: str) -> str:
-    """What runs passes behind those that have been run, and shows how long it takes then."""
-    every = ",".join(filter(None, (passes_run.get(), passes)))
-    return (
-        f"collopt {quote('-' if file == '<stdin>' else file)} -p {quote(every)} -t {quote(target)}"
-    )
+    """Return the command that runs further passes and then shows the time."""
+    all_passes = ",".join(filter(None, (passes_run.get(), passes)))
+    source = "-" if file == "<stdin>" else file
+    return f"collopt {quote(source)} -p {quote(all_passes)} -t {quote(target)}"
 
 
 def _rows(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -15,22 +15,22 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from collir.targets.reports.text import bytes_unit, seconds_unit
 
 _STYLE: Any = {"svg.hashsalt": "collir", "svg.fonttype": "none", "text.parse_math": False}
-"""The same text for the same plot, and names as they are: a $ is no formula."""
+"""Settings that give the same text for the same plot, and take a $ in a name as it is."""
 
 
 _EDGES = {True: "black", False: "white"}
 """The colour of a bar's edge, by whether it is marked."""
 
 _LETTER = 0.008
-"""The width of a letter on a bar, as a share of that of the chart."""
+"""The width of a letter on a bar, as a share of the width of the chart."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Something that takes time: on which lane, from when to when, of what kind.
+    """A bar on a lane, with its start, its end and the kind of its step.
 
     Attributes:
-        texts: its names, from the longest to the shortest; the first that fits is drawn.
+        texts: names of the step, from the longest to the shortest; the first that fits is drawn.
     """
 
     lane: str
@@ -43,12 +43,12 @@ class Bar:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What happens over time.
+    """The bars, curves and memory of a chart over time.
 
     Attributes:
-        lanes: from top to bottom.
-        shares: named curves from 0 to 1, as (from when, value).
-        memory: bytes, as (from when, value).
+        lanes: names from top to bottom.
+        shares: named curves from 0 to 1, as (start, value).
+        memory: the bytes held, as (start, value).
     """
 
     title: str
@@ -60,7 +60,7 @@ class Timeline:
 
 
 def timelines(charts: Sequence[Timeline]) -> str:
-    """Timelines below each other: bars on lanes, shares in use, memory."""
+    """Return timelines below each other as SVG: bars on lanes, shares in use, memory."""
     heights = [h for chart in charts for h in (0.5 + 0.5 * len(chart.lanes), 1.2, 1.0)]
     kinds = sorted({bar.kind for chart in charts for bar in chart.bars})
     colours = {kind: f"C{number % 10}" for number, kind in enumerate(kinds)}
@@ -93,7 +93,7 @@ def timelines(charts: Sequence[Timeline]) -> str:
 
 
 def _numbered(svg: str) -> str:
-    """With the clips numbered: matplotlib names them by the last digits of a layout, which vary."""
+    """Return an SVG with numbered clips, because matplotlib's names of them vary."""
     names = dict.fromkeys(re.findall(r'<clipPath id="(\w+)"', svg))
     for number, name in enumerate(names):
         svg = svg.replace(name, f"clip{number}")
@@ -119,10 +119,10 @@ def _bars(axes: Any, chart: Timeline, colours: Mapping[str, str], unit: float) -
 def _steps(
     points: Sequence[tuple[float, float]], end: float, time: float, size: float
 ) -> tuple[list[float], list[float]]:
-    """The corners of a curve, to the end, in such units of time and size."""
+    """Return the corners of a curve up to the end, in units of ``time`` and ``size``."""
     last = points[-1][1] if points else 0.0
-    whole = [*points, (end, last)]
-    return [at / time for at, _ in whole], [value / size for _, value in whole]
+    corners = [*points, (end, last)]
+    return [at / time for at, _ in corners], [value / size for _, value in corners]
 
 
 def lines(
@@ -131,9 +131,9 @@ def lines(
     series: Mapping[str, Sequence[tuple[float, float]]],
     marks: Sequence[float] = (),
 ) -> str:
-    """Named lines of (bytes, seconds) on logarithmic axes.
+    """Return named lines of (bytes, seconds) on logarithmic axes as SVG.
 
-    ``marks`` are the bytes at which the fastest line changes: dotted verticals.
+    ``marks`` are the bytes at which the fastest line changes, drawn as dotted verticals.
     """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(7, 4.5), layout="constrained")

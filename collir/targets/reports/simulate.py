@@ -1,4 +1,4 @@
-"""When every step of a program runs, as a table and as JSON."""
+"""The start and time of every step of a program, as a table and as JSON."""
 
 import json
 from typing import IO, Any
@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulation import Simulation, simulate
-from collir.targets.reports.cost import CostingTarget, title_of
+from collir.targets.reports.cost import CostingTarget, heading_json, title_of
 from collir.targets.reports.text import (
     bytes_text,
     percent_text,
@@ -20,18 +20,20 @@ from collir.targets.reports.text import (
 
 
 class SimulateTarget(CostingTarget):
-    """When every step runs, in a simulation by events: its start and time, and what it takes alone.
+    """The start and time of every step in a simulation by events, and its time if it ran alone.
 
-    Steps that send nothing but move bytes are in it too; they take the time of these on a device
-    that says how fast its memory is. `*` marks the critical path. Below: how long each level is
-    kept busy, and the most memory that a device holds.
+    Steps that send nothing but move bytes are included; they take time on a device with a memory
+    bandwidth. `*` marks the critical path. Below are the time that each level is busy, and the
+    largest amount of memory that a device holds.
     """
 
     name = "simulate"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        found = simulate(module, self.cost_model())
-        output.write("\n".join("\n".join(simulation_table(each)) + "\n" for each in found))
+        simulations = simulate(module, self.cost_model())
+        output.write(
+            "\n".join("\n".join(simulation_table(simulation)) + "\n" for simulation in simulations)
+        )
 
 
 class SimulateJsonTarget(CostingTarget):
@@ -40,69 +42,74 @@ class SimulateJsonTarget(CostingTarget):
     name = "simulate-json"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        found = simulate(module, self.cost_model())
-        json.dump({"functions": [simulation_json(each) for each in found]}, output, indent=2)
+        simulations = simulate(module, self.cost_model())
+        json.dump(
+            {"functions": [simulation_json(simulation) for simulation in simulations]},
+            output,
+            indent=2,
+        )
         output.write("\n")
 
 
-def stream_name(found: Simulation, stream: int) -> str:
-    """The level of a stream, or that of what devices do by themselves."""
-    levels = found.mesh.machine.levels
+def stream_name(simulation: Simulation, stream: int) -> str:
+    """Return the level of a stream, or ``device`` for the stream of local steps."""
+    levels = simulation.mesh.machine.levels
     return levels[stream].name if stream < len(levels) else "device"
 
 
-def resource_name(found: Simulation, resource: Resource) -> str:
-    """Such as ``port of node``."""
+def resource_name(simulation: Simulation, resource: Resource) -> str:
+    """Return the name of a resource, such as ``port of node``."""
     level, part = resource
     words = {
         ResourceKind.PORT: "port",
         ResourceKind.CORE: "interconnect",
         ResourceKind.LINK: "links",
     }
-    return f"{words[part]} of {found.mesh.machine.levels[level].name}"
+    return f"{words[part]} of {simulation.mesh.machine.levels[level].name}"
 
 
-def simulation_table(found: Simulation) -> list[str]:
-    """The lines of a function's table."""
-    if not found.steps:
-        return [title_of(found), "  no steps"]
+def simulation_table(simulation: Simulation) -> list[str]:
+    """Return the lines of a function's table."""
+    if not simulation.steps:
+        return [title_of(simulation), "  no steps"]
     head = ["", "step", "over", "algorithm", "stream", "bytes", "start", "time", "alone", "bound"]
-    path = {link.number for link in critical_path(found)}
+    path = {link.number for link in critical_path(simulation)}
     rows = [
-        _row(found, number, number in path)
-        for number, step in enumerate(found.steps)
-        if step.sent or step.size  # what moves nothing is a view of what is there
+        _row(simulation, number, number in path)
+        for number, step in enumerate(simulation.steps)
+        if step.sent or step.size  # a step that moves nothing is a view
     ]
     busy = [
-        f"{resource_name(found, one)} busy {seconds_text(time)} ({percent_text(time, found.time)})"
-        for one, time in sorted(found.busy.items())
+        f"{resource_name(simulation, resource)} busy {seconds_text(time)} "
+        f"({percent_text(time, simulation.time)})"
+        for resource, time in sorted(simulation.busy.items())
     ]
     return [
-        title_of(found),
+        title_of(simulation),
         *(f"  {line}" for line in table([*head, ""], rows, left=5)),
         *(f"  {line}" for line in busy),
-        f"  {memory_text(found)}",
+        f"  {memory_text(simulation)}",
     ]
 
 
-def memory_text(found: Simulation) -> str:
-    """The most memory of a device, and how much of it there is."""
-    device = found.mesh.machine.device
-    text = f"memory of a device: at most {bytes_text(found.peak)}"
+def memory_text(simulation: Simulation) -> str:
+    """Return the largest amount of memory that a device holds, beside the size of its memory."""
+    device = simulation.mesh.machine.device
+    text = f"memory of a device: at most {bytes_text(simulation.peak)}"
     if not device or device.memory is None:
         return text
-    over = ", more than it has" if found.peak > device.memory else ""
+    over = ", more than it has" if simulation.peak > device.memory else ""
     return f"{text} of {bytes_text(device.memory)}{over}"
 
 
-def _row(found: Simulation, number: int, critical: bool) -> list[str]:
-    step, (start, end) = found.steps[number], found.spans[number]
+def _row(simulation: Simulation, number: int, critical: bool) -> list[str]:
+    step, (start, end) = simulation.steps[number], simulation.spans[number]
     return [
         "*" if critical else "",
         f"%{step.result} = {step.kind}",
-        step.over(found.mesh),
+        step.over(simulation.mesh),
         step.sent.algorithm if step.sent else "",
-        stream_name(found, step.task.stream),
+        stream_name(simulation, step.task.stream),
         bytes_text(step.size),
         seconds_text(start),
         seconds_text(end - start),
@@ -112,43 +119,41 @@ def _row(found: Simulation, number: int, critical: bool) -> list[str]:
     ]
 
 
-def simulation_json(found: Simulation) -> dict[str, Any]:
-    """A simulation as plain values: seconds and bytes."""
-    path = {link.number for link in critical_path(found)}
+def simulation_json(simulation: Simulation) -> dict[str, Any]:
+    """Return a simulation as plain values: seconds and bytes."""
+    path = {link.number for link in critical_path(simulation)}
     return {
-        "name": found.name,
-        "machine": found.mesh.machine.name,
-        "mesh": found.mesh.name,
-        "devices": found.mesh.devices,
-        "model": found.model.on(found.mesh.machine).model,
-        "costed": found.model.how(found.mesh.machine),
-        "time_s": found.time,
-        "bound_s": found.bound,
+        **heading_json(simulation, devices=simulation.mesh.devices),
+        "time_s": simulation.time,
+        "bound_s": simulation.bound,
         "busy_s": [
-            {"level": level, "part": str(part), "time_s": found.busy[index, part]}
-            for index, level in enumerate(one.name for one in found.mesh.machine.levels)
+            {"level": level, "part": str(part), "time_s": simulation.busy[index, part]}
+            for index, level in enumerate(level.name for level in simulation.mesh.machine.levels)
             for part in ResourceKind
-            if (index, part) in found.busy
+            if (index, part) in simulation.busy
         ],
         "memory": {
-            "peak_bytes": found.peak,
-            "held": [{"from_s": time, "bytes": size} for time, size in found.memory],
+            "peak_bytes": simulation.peak,
+            "held": [{"from_s": time, "bytes": size} for time, size in simulation.memory],
         },
-        "steps": [_step_json(found, number, number in path) for number in range(len(found.steps))],
+        "steps": [
+            _step_json(simulation, number, number in path)
+            for number in range(len(simulation.steps))
+        ],
     }
 
 
-def _step_json(found: Simulation, number: int, critical: bool) -> dict[str, Any]:
-    step, (start, end) = found.steps[number], found.spans[number]
-    sent: dict[str, Any] = {}
+def _step_json(simulation: Simulation, number: int, critical: bool) -> dict[str, Any]:
+    step, (start, end) = simulation.steps[number], simulation.spans[number]
+    sending: dict[str, Any] = {}
     if step.sent:
-        sent = {"over": list(step.sent.collective.axes), "algorithm": step.sent.algorithm}
+        sending = {"over": list(step.sent.collective.axes), "algorithm": step.sent.algorithm}
     return {
         "op": step.kind,
         "result": step.result,
-        **sent,
+        **sending,
         "bytes": step.size,
-        "stream": stream_name(found, step.task.stream),
+        "stream": stream_name(simulation, step.task.stream),
         "async": not step.task.waited,
         "after": list(step.task.after),
         "start_s": start,

@@ -1,4 +1,4 @@
-"""What each collective takes for buffers of many sizes, in the columns of nccl-tests."""
+"""The time of each collective for buffers of many sizes, in the columns of nccl-tests."""
 
 import json
 import math
@@ -34,34 +34,34 @@ TYPES = {
     DType.I32: "int32",
     DType.I64: "int64",
 }
-"""What nccl-tests call element types."""
+"""The names of element types in nccl-tests."""
 
 MOST_ROWS = 1000
-"""No table is longer."""
+"""The largest number of rows of a table."""
 
 
 def bytes_of(size: int | str) -> int:
-    """Return the bytes that ``8GB``, ``8GiB``, ``8G`` (as nccl-tests take it: 8 GiB) or 8 mean.
+    """Return the bytes of a size: ``8GB``, ``8GiB``, ``8G`` (8 GiB, as in nccl-tests) or 8.
 
     Raises:
-        ValueError: it is no size.
+        ValueError: the text is no size.
     """
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", str(size))
-    unit = found[2] if found else ""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", str(size))
+    unit = match[2] if match else ""
     unit = f"{unit}iB" if unit in ("K", "M", "G", "T") else unit or "B"
-    if not found or unit not in Quantity.BYTES.units:
+    if not match or unit not in Quantity.BYTES.units:
         raise ValueError(f"'{size}' is not a size such as 1024, 8GB or 1GiB")
-    return int(Quantity.BYTES.parse(found[1], unit))
+    return int(Quantity.BYTES.parse(match[1], unit))
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A function that is costed for several sizes.
+    """A function, costed for several sizes.
 
     Attributes:
-        ops: its collectives.
-        sizes: bytes of its largest argument or result on one rank.
-        costs: what all of it costs, for each of the sizes.
+        ops: the collectives of the function.
+        sizes: bytes of the largest argument or result on one rank.
+        costs: the cost of the whole function, for each of the sizes.
     """
 
     ops: tuple[DistOp, ...]
@@ -73,21 +73,21 @@ class Sizes:
         op = self.ops[number]
         x = dist_type(op.input)
         rows: list[dict[str, Any]] = []
-        for one in self.costs:
-            step = one.steps[number]
-            sent = step.collective
-            elements = sent.size / x.dtype.bytes
+        for function_cost in self.costs:
+            step = function_cost.steps[number]
+            collective = step.collective
+            elements = collective.size / x.dtype.bytes
             rows.append(
                 {
-                    "size": round(sent.size),
-                    # Where blocks are sent, nccl-tests count those of one rank.
-                    "count": round(elements / sent.ranks if op.kind.ordered else elements),
+                    "size": round(collective.size),
+                    # If blocks are sent, nccl-tests count the elements of one rank.
+                    "count": round(elements / collective.ranks if op.kind.ordered else elements),
                     "type": TYPES[x.dtype],
                     "redop": x.reduction if x.reduction and op.kind.reduces else "none",
                     "root": 0 if "root" in (op.kind.before, op.kind.after) else -1,
                     "time_s": step.time,
-                    "algbw": sent.algbw(step.time),
-                    "busbw": sent.busbw(step.time),
+                    "algbw": collective.algbw(step.time),
+                    "busbw": collective.busbw(step.time),
                     "algorithm": step.algorithm,
                 }
             )
@@ -99,12 +99,12 @@ class SizingTarget(CostingTarget):
     """The options of both targets."""
 
     begin: int | str = 8
-    """The smallest size, such as 8 or 1KiB (`-b` of nccl-tests, also `from`): bytes of a function's
-    largest argument or result on one rank. All buffers of the function grow with it."""
+    """The smallest size, such as 8 or 1KiB (`-b` of nccl-tests, also `from`): bytes of a
+    function's largest argument or result on one rank. All buffers of the function grow with it."""
     end: int | str = "8GiB"
     """The largest size (`-e` of nccl-tests, also `to`)."""
     factor: float | int = 2
-    """How many times as large each size is as the one before (`-f` of nccl-tests)."""
+    """The ratio of each size to the size before (`-f` of nccl-tests)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,35 +117,39 @@ class SizingTarget(CostingTarget):
 
     @classmethod
     def from_spec(cls, spec: ArgSpec) -> Self:
-        """Return the target of a specification; `from` and `to` are other words for two options."""
+        """Return the target of a specification; `from` and `to` stand for `begin` and `end`."""
         words = {"from": "begin", "to": "end"}  # a field cannot have a keyword's name
         return super().from_spec(
             ArgSpec(spec.name, {words.get(name, name): x for name, x in spec.parameters.items()})
         )
 
     def sizes(self) -> tuple[int, ...]:
-        """Return the sizes, smallest first; one more than ``MOST_ROWS`` at most."""
-        found, size, end = list[int](), float(bytes_of(self.begin)), bytes_of(self.end)
-        while size <= end and len(found) <= MOST_ROWS:
-            found.append(round(size))
+        """Return the sizes, smallest first; at most ``MOST_ROWS`` + 1 of them."""
+        sizes, size, end = list[int](), float(bytes_of(self.begin)), bytes_of(self.end)
+        while size <= end and len(sizes) <= MOST_ROWS:
+            sizes.append(round(size))
             size = max(size * self.factor, size + 1)
-        return tuple(found)
+        return tuple(sizes)
 
-    def found(self, module: ModuleOp) -> list[Sizes]:
+    def sized_functions(self, module: ModuleOp) -> list[Sizes]:
         """Return the functions that have collectives, costed for all sizes.
 
         Raises:
-            DiagnosticError: a function has no cost, or one for no size.
+            DiagnosticError: a function has no cost, or no function has collectives.
         """
         functions = functions_of(module)
-        each = zip(functions, cost(module, self.cost_model()), strict=True)
+        costs = zip(functions, cost(module, self.cost_model()), strict=True)
         try:
-            found = [self._sized(function, one) for function, one in each if one.steps]
+            sized = [
+                self._sized(function, function_cost)
+                for function, function_cost in costs
+                if function_cost.steps
+            ]
         except CostError as error:
             raise DiagnosticError(Diagnostic(str(error))) from error
-        if not found:
+        if not sized:
             raise DiagnosticError(Diagnostic("there is no function with collectives to cost"))
-        return found
+        return sized
 
     def _sized(self, function: FuncOp, written: FunctionCost) -> Sizes:
         base, sizes = largest_buffer(function), self.sizes()
@@ -155,39 +159,40 @@ class SizingTarget(CostingTarget):
 
 @dataclass(frozen=True)
 class SizesTarget(SizingTarget):
-    """What each collective takes for buffers of many sizes, in the columns of nccl-tests.
+    """The time of each collective for buffers of many sizes, in the columns of nccl-tests.
 
-    A table for each collective of each function: as many bytes and elements as nccl-tests would
-    count, times in us, bandwidths in GB/s. For a function of several collectives there is one more
-    table, of what all of it takes. `collir compare` puts measurements beside predictions.
+    Each collective of each function has a table: bytes and elements as nccl-tests count them,
+    times in us, bandwidths in GB/s. A function of several collectives has one more table, of
+    their total time. `collir compare` puts measurements beside predictions.
     """
 
     name = "sizes"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         model = self.cost_model()
-        found = self.found(module)
-        ways = dict.fromkeys(model.how(one.costs[0].mesh.machine) for one in found)
-        lines = [f"# Predicted by collir {collir.__version__}: costed {' and '.join(ways)}"]
-        for one in found:
-            for number in range(len(one.ops)):
-                lines += self._table(one, number)
-            if len(one.ops) > 1:
-                lines += _whole(one)
+        functions = self.sized_functions(module)
+        costings = dict.fromkeys(model.how(sizes.costs[0].mesh.machine) for sizes in functions)
+        lines = [f"# Predicted by collir {collir.__version__}: costed {' and '.join(costings)}"]
+        for sizes in functions:
+            for number in range(len(sizes.ops)):
+                lines += self._table(sizes, number)
+            if len(sizes.ops) > 1:
+                lines += _whole(sizes)
         output.write("\n".join(lines) + "\n")
 
-    def _table(self, one: Sizes, number: int) -> list[str]:
-        cost = one.costs[0]
-        sent = cost.steps[number].collective
-        rows = one.rows(number)
-        over = ", ".join(cost.mesh.short(sent.axes))
-        about = f"@{cost.name} on @{cost.mesh.name}: {sent.kind} over {over}, {sent.ranks} ranks"
+    def _table(self, sizes: Sizes, number: int) -> list[str]:
+        cost = sizes.costs[0]
+        collective = cost.steps[number].collective
+        rows = sizes.rows(number)
+        over = ", ".join(cost.mesh.short(collective.axes))
+        ranks = f"{collective.ranks} ranks"
+        title = f"@{cost.name} on @{cost.mesh.name}: {collective.kind} over {over}, {ranks}"
         return [
             "#",
-            f"# Collective test starting: {_program(sent.kind)}",
-            f"# nThread 1 nGpus 1 minBytes {one.sizes[0]} maxBytes {one.sizes[-1]} "
+            f"# Collective test starting: {_program(collective.kind)}",
+            f"# nThread 1 nGpus 1 minBytes {sizes.sizes[0]} maxBytes {sizes.sizes[-1]} "
             f"step: {self.factor}(factor)",
-            f"# {about}",
+            f"# {title}",
             *_HEAD,
             *map(_line, rows),
             f"# Avg bus bandwidth    : {fmean(row['busbw'] for row in rows) / 1e9:g}",
@@ -202,7 +207,7 @@ _HEAD = (
 
 
 def _program(kind: str) -> str:
-    """Return the program of nccl-tests that measures a collective, or else the collective."""
+    """Return the program of nccl-tests that measures a collective, or the collective itself."""
     name = COSTS[kind].perf
     return f"{name}_perf" if name else kind
 
@@ -222,12 +227,12 @@ def _digits(microseconds: float) -> str:
     return f"{microseconds:.{places}f}"
 
 
-def _whole(one: Sizes) -> list[str]:
-    rows = zip(one.sizes, one.costs, strict=True)
+def _whole(sizes: Sizes) -> list[str]:
+    rows = zip(sizes.sizes, sizes.costs, strict=True)
     return [
         "#",
-        f"# @{one.costs[0].name}: all {len(one.ops)} collectives; bytes are those of the largest "
-        "argument or result on a rank",
+        f"# @{sizes.costs[0].name}: all {len(sizes.ops)} collectives; bytes are those of the "
+        "largest argument or result on a rank",
         "#      bytes     time   algbw",
         "#        (B)     (us)  (GB/s)",
         *(
@@ -248,18 +253,18 @@ class SizesJsonTarget(SizingTarget):
     name = "sizes-json"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
-        found = [_json(one) for one in self.found(module)]
-        json.dump({"functions": found}, output, indent=2)
+        functions = [_json(sizes) for sizes in self.sized_functions(module)]
+        json.dump({"functions": functions}, output, indent=2)
         output.write("\n")
 
 
-def _json(one: Sizes) -> dict[str, Any]:
-    cost = one.costs[0]
+def _json(sizes: Sizes) -> dict[str, Any]:
+    cost = sizes.costs[0]
     return {
         **heading_json(cost),
         "rows": [
-            {"bytes": size, "time_s": each.time}
-            for size, each in zip(one.sizes, one.costs, strict=True)
+            {"bytes": size, "time_s": function_cost.time}
+            for size, function_cost in zip(sizes.sizes, sizes.costs, strict=True)
         ],
         "steps": [
             {
@@ -268,9 +273,9 @@ def _json(one: Sizes) -> dict[str, Any]:
                 "ranks": step.collective.ranks,
                 "rows": [
                     {key: None if value == math.inf else value for key, value in row.items()}
-                    for row in one.rows(number)
+                    for row in sizes.rows(number)
                 ],
             }
-            for number, (op, step) in enumerate(zip(one.ops, cost.steps, strict=True))
+            for number, (op, step) in enumerate(zip(sizes.ops, cost.steps, strict=True))
         ],
     }

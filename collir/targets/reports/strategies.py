@@ -1,4 +1,4 @@
-"""Which sequences of steps could take the place of each collective, cheapest first."""
+"""The sequences of steps that can replace each collective, cheapest first."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from collir.synthesis.programs.strategies import (
 )
 from collir.synthesis.searching import gap_of, remark_cut_off, search_workers
 from collir.targets.reports.cost import CostingTarget
-from collir.targets.reports.placements import ending
+from collir.targets.reports.placements import search_end
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
 
 METHODS = ("shortest", "enumerate")
@@ -38,14 +38,15 @@ METHODS = ("shortest", "enumerate")
 
 @dataclass(frozen=True)
 class Strategies:
-    """The candidates for one operation of a function.
+    """The candidates for an operation of a function.
 
     Attributes:
-        count: how many the method has; None if they are too many to count.
-        baseline: the operation as one step; None of a redistribution.
-        bound: seconds that no program is below.
+        count: the number of candidates of the method; None if they are too many to count.
+        baseline: the cost of the operation as one step; None for a redistribution.
+        bound: the lower bound of all programs, in seconds.
         ended: why the search was cut off, so that there may be better candidates; or "".
-        gap: how much less than the best another may take, as a part of it; None: not known.
+        gap: the largest share of the best time by which another candidate may be faster; None if
+            it is not known.
     """
 
     function: str
@@ -59,7 +60,7 @@ class Strategies:
 
     @property
     def proven(self) -> bool:
-        """Whether no candidate is missing."""
+        """Return whether no candidate is missing."""
         return not self.ended
 
 
@@ -68,15 +69,15 @@ class StrategiesBase(CostingTarget):
     """The options of both targets."""
 
     method: str = "shortest"
-    """The programs to look for: `shortest`, the cheapest of any length, for every collective and
+    """The programs to search: `shortest`, the cheapest of any length, for every collective and
     redistribution; or `enumerate`, all programs of P² up to a size, for every all_reduce."""
     top: int = 10
-    """How many programs to show."""
+    """The number of programs to show."""
     memory: float | int = 0.0
     """The bytes that operand and result of a step may take together, as a multiple of those of the
     whole operation; 0: any number."""
     front: bool = False
-    """Show only programs such that no other one is cheaper and needs no more memory."""
+    """Show only programs such that no other program is cheaper and needs no more memory."""
     chunks: int = 1
     """The largest number of chunks that a program may run in."""
     limit: int = 60
@@ -107,8 +108,8 @@ class StrategiesBase(CostingTarget):
         if self.reading not in list(RuleReading):
             raise ValueError(f"reading is one of {', '.join(RuleReading)}, not '{self.reading}'")
 
-    def found(self, module: ModuleOp) -> list[Strategies]:
-        """The candidates for every operation that can have others in its place.
+    def strategies(self, module: ModuleOp) -> list[Strategies]:
+        """Return the candidates for every operation that has alternatives.
 
         Raises:
             DiagnosticError: a mesh is not placed, or an operation has no cost.
@@ -133,34 +134,36 @@ class StrategiesBase(CostingTarget):
         if self.method == "enumerate":
             assert baseline is not None
             reading = RuleReading(self.reading)
-            listed, ended = p2_candidates_within(
+            candidates, ended = p2_candidates_within(
                 collective_of(op, mesh), model, self.size, reading, seconds
             )
             bound = baseline.shared_bound
             gap = 0.0
             if ended:
-                gap = gap_of(listed[0].time if listed else None, bound)
+                gap = gap_of(candidates[0].time if candidates else None, bound)
                 remark_cut_off(op, f"programs of this {op.mnemonic}", ended, seconds, gap)
-            count = None if ended else len(listed)
-            return Strategies(function, op, listed, count, baseline, bound, ended, gap)
-        wanted = SearchOptions(
+            count = None if ended else len(candidates)
+            return Strategies(function, op, candidates, count, baseline, bound, ended, gap)
+        options = SearchOptions(
             model, self.top, self.memory or None, seconds, counted=True, chunks=self.chunks
         )
-        found = search_programs(op, wanted)
+        result = search_programs(op, options)
         if self.front:
-            listed, ended = pareto_programs(op, wanted)
-            gap = None if ended else found.gap
-            found = replace(found, candidates=tuple(listed), ended=ended or found.ended, gap=gap)
-        bound = found.least if baseline is None else baseline.shared_bound
+            candidates, ended = pareto_programs(op, options)
+            gap = None if ended else result.gap
+            result = replace(
+                result, candidates=tuple(candidates), ended=ended or result.ended, gap=gap
+            )
+        bound = result.least if baseline is None else baseline.shared_bound
         return Strategies(
             function,
             op,
-            list(found.candidates),
-            found.count,
+            list(result.candidates),
+            result.count,
             baseline,
             bound,
-            found.ended,
-            found.gap,
+            result.ended,
+            result.gap,
         )
 
 
@@ -172,25 +175,30 @@ class StrategiesTarget(StrategiesBase):
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         tables = [
-            "\n".join(_lines(one, self.top, self.cost_model())) + "\n" for one in self.found(module)
+            "\n".join(_lines(strategies, self.top, self.cost_model())) + "\n"
+            for strategies in self.strategies(module)
         ]
-        what = ALL_REDUCE.name if self.method == "enumerate" else "collective"
-        output.write("\n".join(tables) or f"there is no {what}\n")
+        noun = ALL_REDUCE.name if self.method == "enumerate" else "collective"
+        output.write("\n".join(tables) or f"there is no {noun}\n")
 
 
 @dataclass(frozen=True)
 class StrategiesJsonTarget(StrategiesBase):
     """The sequences as JSON: an entry for each collective, candidates cheapest first; seconds.
 
-    An entry says whether the first is `proven` to be the best; if not, why the search `ended`, and
-    the `gap`, how much less than the first another may take at most, as a part of it.
+    An entry says whether the first candidate is `proven` to be the best; if not, it has the
+    reason why the search `ended`, and the `gap`: the largest share of the first's time by which
+    another program may be faster.
     """
 
     name = "strategies-json"
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         json.dump(
-            [_json(one, self.top, self.cost_model()) for one in self.found(module)],
+            [
+                _json(strategies, self.top, self.cost_model())
+                for strategies in self.strategies(module)
+            ],
             output,
             indent=2,
         )
@@ -204,31 +212,36 @@ def _baseline(op: DistOp, model: CostModel) -> StepCost:
         raise DiagnosticError.at(op, str(error)) from error
 
 
-def _lines(found: Strategies, top: int, model: CostModel) -> list[str]:
-    mesh, baseline = mesh_of(found.op), found.baseline
+def _lines(strategies: Strategies, top: int, model: CostModel) -> list[str]:
+    mesh, baseline = mesh_of(strategies.op), strategies.baseline
     if baseline is None:
-        what = f"{found.op.mnemonic} to {dist_type(found.op.result).text(mesh)}"
+        operation = f"{strategies.op.mnemonic} to {dist_type(strategies.op.result).text(mesh)}"
     else:
-        what = f"{found.op.mnemonic} over {', '.join(mesh.short(baseline.collective.axes))}"
-    many = "" if found.count is None else f" {found.count} candidate{'s' * (found.count != 1)},"
-    one = "" if baseline is None else f" as one step {seconds_text(baseline.time)},"
-    how = model.how(mesh.machine)
-    title = f"@{found.function}: {what}:{many}{one} bound {seconds_text(found.bound)}, costed {how}"
-    if not found.proven:
+        operation = (
+            f"{strategies.op.mnemonic} over {', '.join(mesh.short(baseline.collective.axes))}"
+        )
+    count = ""
+    if strategies.count is not None:
+        count = f" {strategies.count} candidate{'s' * (strategies.count != 1)},"
+    as_one_step = "" if baseline is None else f" as one step {seconds_text(baseline.time)},"
+    costing = model.how(mesh.machine)
+    bound = f" bound {seconds_text(strategies.bound)}, costed {costing}"
+    title = f"@{strategies.function}: {operation}:{count}{as_one_step}{bound}"
+    if not strategies.proven:
         title += "; not all of them looked at in the time given"
-    if not found.candidates:
-        why = "within so much memory" if found.proven else "that was found in the time given"
+    if not strategies.candidates:
+        why = "within so much memory" if strategies.proven else "that was found in the time given"
         return [title, f"  there is no program {why}"]
-    sized = any(candidate.memory for candidate in found.candidates)
+    sized = any(candidate.memory for candidate in strategies.candidates)
     rows = [
         [
             "; ".join([*_texts(candidate), *_in_chunks(candidate)]) or "nothing",
             *([bytes_text(candidate.memory)] if sized else []),
             seconds_text(candidate.time),
-            ratio_text(candidate.time, found.bound),
+            ratio_text(candidate.time, strategies.bound),
             ratio_text(baseline.time, candidate.time) if baseline and candidate.time else "",
         ]
-        for candidate in found.candidates[:top]
+        for candidate in strategies.candidates[:top]
     ]
     head = [
         "program",
@@ -241,7 +254,7 @@ def _lines(found: Strategies, top: int, model: CostModel) -> list[str]:
 
 
 def _paid(candidate: Candidate) -> Iterator[tuple[Step, StepCost | None]]:
-    """The steps, each with its cost if it sends."""
+    """Yield the steps, each with its cost if it sends."""
     costs = iter(candidate.costs)
     for step in candidate.steps:
         yield step, next(costs) if step.does.sends else None
@@ -253,7 +266,7 @@ def _in_chunks(candidate: Candidate) -> list[str]:
 
 def _texts(candidate: Candidate) -> Iterator[str]:
     mesh = candidate.mesh
-    for step, paid in _paid(candidate):
+    for step, cost in _paid(candidate):
         text = step.kind
         if step.to is not None:
             yield f"{text} to {step.to.text(mesh)}"
@@ -261,22 +274,22 @@ def _texts(candidate: Candidate) -> Iterator[str]:
         text += f" {', '.join(mesh.short(step.axes))}"
         if step.dim is not None:
             text += f" dim {step.dim}" + (f" to {step.target}" if step.target is not None else "")
-        if paid is not None and paid.collective.at_root:
-            text += f" root {', '.join(sorted(paid.collective.at_root))}"
+        if cost is not None and cost.collective.at_root:
+            text += f" root {', '.join(sorted(cost.collective.at_root))}"
         yield text
 
 
-def _json(found: Strategies, top: int, model: CostModel) -> dict[str, Any]:
-    listed = found.candidates[:top]
+def _json(strategies: Strategies, top: int, model: CostModel) -> dict[str, Any]:
+    listed = strategies.candidates[:top]
     return {
-        "function": found.function,
-        "collective": found.op.mnemonic,
-        "count": found.count,
-        "candidates": [_candidate_json(found.op, one) for one in listed],
-        "baseline_s": None if found.baseline is None else found.baseline.time,
-        "bound_s": found.bound,
-        "costed": model.how(mesh_of(found.op).machine),
-        **ending(found),
+        "function": strategies.function,
+        "collective": strategies.op.mnemonic,
+        "count": strategies.count,
+        "candidates": [_candidate_json(strategies.op, candidate) for candidate in listed],
+        "baseline_s": None if strategies.baseline is None else strategies.baseline.time,
+        "bound_s": strategies.bound,
+        "costed": model.how(mesh_of(strategies.op).machine),
+        **search_end(strategies),
     }
 
 
@@ -284,15 +297,15 @@ def _candidate_json(op: DistOp, candidate: Candidate) -> dict[str, Any]:
     mesh = candidate.mesh
     dims = dims_of(mesh, dist_type(op.operands[0]), dist_type(op.result), candidate.steps)
     program: list[dict[str, Any]] = []
-    for (step, paid), dim in zip(_paid(candidate), dims, strict=True):
-        root = [] if paid is None else sorted(paid.collective.at_root)
+    for (step, cost), dim in zip(_paid(candidate), dims, strict=True):
+        root = [] if cost is None else sorted(cost.collective.at_root)
         entry: dict[str, Any] = {"op": step.kind, "over": list(step.axes), "dim": dim, "root": root}
         if step.target is not None:
             entry["to"] = step.target
         if step.to is not None:
             entry["to"] = step.to.text(mesh)
         program.append(entry)
-    found: dict[str, Any] = {"program": program, "time_s": candidate.time}
+    fields: dict[str, Any] = {"program": program, "time_s": candidate.time}
     if candidate.pipeline:
-        found["chunks"] = candidate.pipeline.chunks
-    return found | ({"memory_bytes": candidate.memory} if candidate.memory else {})
+        fields["chunks"] = candidate.pipeline.chunks
+    return fields | ({"memory_bytes": candidate.memory} if candidate.memory else {})

@@ -11,12 +11,12 @@ _SIZES = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1.
 
 
 def bytes_unit(size: float) -> tuple[float, str]:
-    """Return the unit in which people read such a size: how many bytes it has, and its name."""
+    """Return the unit in which people read a size: its bytes, and its name."""
     return unit_of(size, _SIZES)
 
 
 def bytes_text(size: float) -> str:
-    """A size such as ``1.05 MB``, in powers of 1000; whole where it is."""
+    """Return a size such as ``1.05 MB``, in powers of 1000; an integer without a point."""
     factor, unit = bytes_unit(size)
     value = size / factor
     shown = f"{value:.0f}" if value == round(value) else digits(value)
@@ -24,25 +24,25 @@ def bytes_text(size: float) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """A bandwidth such as ``235 GB/s``."""
+    """Return a bandwidth such as ``235 GB/s``."""
     return f"{bytes_text(rate)}/s" if rate != float("inf") else "-"
 
 
 def ratio_text(value: float, lowest: float) -> str:
-    """How many times a bound something takes."""
+    """Return the ratio of a value to its lower bound, such as ``1.05x``."""
     if lowest <= 0:
         return "-"
     ratio = value / lowest
     return f"{ratio:.2f}x" if ratio < 100 else f"{ratio:.0f}x"
 
 
-def percent_text(part: float, whole: float) -> str:
-    """A part of a whole, such as ``43%``."""
-    return f"{100 * part / whole:.0f}%" if whole else "0%"
+def percent_text(part: float, total: float) -> str:
+    """Return a share such as ``43%``."""
+    return f"{100 * part / total:.0f}%" if total else "0%"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Lines of columns; the first ``left`` of them are flush left, the others right."""
+    """Return lines of columns; the first ``left`` columns are flush left, the rest flush right."""
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:

@@ -1,0 +1,42 @@
+"""A machine as a text describes it: its levels, with the source of each number."""
+
+from dataclasses import dataclass
+
+from collir.importing.values import Place, Remark
+from collir.machine.model import Device, Level, Machine
+
+
+@dataclass(frozen=True)
+class LevelDescription:
+    """A level, with sentences that name the sources of its numbers.
+
+    ``parameter`` is the name of the machine's parameter for the size of the level, or empty.
+    """
+
+    level: Level
+    sources: tuple[str, ...]
+    parameter: str = ""
+
+
+@dataclass(frozen=True)
+class MachineDescription:
+    """A machine as a text describes it; ``levels`` are listed outermost first.
+
+    ``about`` is a sentence on the machine as a whole, ``place`` is the place where the text
+    begins to describe it.
+    """
+
+    about: str
+    levels: tuple[LevelDescription, ...]
+    place: Place
+    device: Device | None = None
+    device_source: str = ""
+    remarks: tuple[Remark, ...] = ()
+
+    def machine(self, name: str) -> Machine:
+        """Return the machine under a name.
+
+        Raises:
+            MachineError: the levels make no machine.
+        """
+        return Machine(name, tuple(level.level for level in self.levels), self.device)

@@ -1,0 +1,99 @@
+"""Tests of SLURM's topology.conf and topology.yaml."""
+
+import re
+from collections.abc import Sequence
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from topology_files import rows, sizes
+
+from collir.importing.machines import read
+from collir.importing.machines.hostlist import expand
+from collir.importing.values import Place, ReadError
+
+
+def test_a_line_of_slurm_may_be_continued() -> None:
+    text = (
+        "switchname=a \\\n  nodes=n[0-1],m # two\nSWITCHNAME=b NODES=o[0-2]\n"
+        "SwitchName=c \\\nSwitches=a,b"
+    )
+    assert sizes(read(text)) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("- topology: a\n  flat: true", 1, "topology a is flat: only those of kind tree or block"),
+        ("- topology: a", 1, "topology a is empty: only those of kind tree or block"),
+        ("- topology: a\n  tree:\n  block:", 3, "topology a has two kinds"),
+        ("- topology: a\n  tree:\n    switches: {switch: s}", 3, "'{' is not read here"),
+        ("- topology: a\n  tree:\n    switches:\n      switch: s", 4, "switch belongs to an item"),
+        (
+            "- topology: a\n  tree:\n    switches:\n      - switch: s\n        switch: t",
+            5,
+            "switch is given twice",
+        ),
+        ("- topology: a\n  tree:\n    switches:\n      - s1", 4, "'s1' is not `key: value`"),
+        ("- topology: a\n  tree:\n    switches:", 1, "there is no SwitchName="),
+        (
+            "- topology: a\n  tree:\n    switches:\n      - switch: s\n        children: t",
+            5,
+            "there is no SwitchName=t",
+        ),
+        ("x: 1\n- topology: a", 1, "a list of topologies"),
+    ],
+)
+def test_what_is_wrong_in_a_topology_yaml_is_said(text: str, line: int, message: str) -> None:
+    with pytest.raises(ReadError, match=re.escape(message)) as error:
+        read(text)
+    assert error.value.place.line == line
+
+
+def tree(counts: Sequence[int]) -> str:
+    """Return a topology.conf of an even tree; counts are per level, outermost first."""
+    lines = ["# a tree"]
+    names = ["top"]
+    for depth, count in enumerate(counts):
+        last = depth == len(counts) - 1
+        for name in names:
+            lines.append(
+                f"SwitchName={name} Nodes={name}n[0-{count - 1}]"
+                if last
+                else f"SwitchName={name} Switches={name}s[0-{count - 1}]"
+            )
+        names = [f"{name}s{i}" for name in names for i in range(count)]
+    return "\n".join(lines)
+
+
+def as_yaml(conf: str) -> str:
+    """Return a topology.conf rewritten as a topology.yaml."""
+    lines = ["- topology: t", "  tree:", "    switches:"]
+    for line in conf.splitlines()[1:]:
+        words = (word.partition("=") for word in line.split())
+        keys = {"SwitchName": "- switch", "Nodes": "  nodes", "Switches": "  children"}
+        lines += [f"      {keys[key]}: {value}" for key, _, value in words]
+    return "\n".join(lines)
+
+
+@given(st.lists(st.integers(2, 5), min_size=1, max_size=4))
+def test_a_tree_is_the_same_in_a_topology_yaml(counts: list[int]) -> None:
+    assert rows(read(as_yaml(tree(counts)))) == rows(read(tree(counts)))
+
+
+@given(st.lists(st.integers(2, 5), min_size=1, max_size=4))
+def test_even_trees_of_slurm_are_read_back(counts: list[int]) -> None:
+    reading = read(tree(counts))
+    assert sizes(reading) == counts
+    assert reading.remarks == ()
+    assert [described.level.rails for described in reading.levels] == [
+        prod(counts[depth + 1 :]) for depth in range(len(counts))
+    ]
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 4))
+def test_ranges_of_hosts_keep_their_zeros(low: int, more: int, width: int) -> None:
+    first = str(low).zfill(width)
+    names = expand(f"a[{first}-{low + more}]b,c", Place(1))
+    assert names == [f"a{str(i).zfill(len(first))}b" for i in range(low, low + more + 1)] + ["c"]
