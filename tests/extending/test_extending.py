@@ -24,10 +24,9 @@ from collir.semantics.symbolic import execution
 from collir.synthesis.reorder import swap
 from collir.targets.code import (
     c_function,
-    c_text,
+    c_local,
     mpi4py,
     nccl_function,
-    nccl_text,
     python_text,
     torch,
 )
@@ -90,8 +89,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (mpi4py.Mpi4pyFunction.COLLECTIVES, SENDING),
         (torch.TorchFunction.COLLECTIVES, SENDING),
         (python_text.FunctionText.LOCAL, LOCAL),
-        (c_text.LOCAL, COPYING),
-        (nccl_text.CudaText.LOCAL, COPYING),
+        (c_local.LocalSteps.LOCAL, COPYING),
         (swap.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
     ],
     ids=lambda one: "",

@@ -25,12 +25,12 @@ from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.meaning import meaning
 from collir.targets.code.c_text import (
     AS_BITS,
+    C_ELEMENTS,
     C_TYPES,
     C,
     MeshNames,
     Words,
     element_count,
-    load,
     size_text,
 )
 from collir.targets.code.mpi_function import emit_c, mesh_names
@@ -366,7 +366,10 @@ class Run:
 
     def compare(self, variable: str, x: DistType) -> list[str]:
         done = f"total_{variable}" if x.partial else variable
-        mine, right = load(f"{done}[i]", x.dtype), load(f"whole_{variable}[at]", x.dtype)
+        mine, right = (
+            C_ELEMENTS.load(f"{done}[i]", x.dtype),
+            C_ELEMENTS.load(f"whole_{variable}[at]", x.dtype),
+        )
         off = f"{mine} != {right}"
         if epsilons := self.epsilons():
             epsilon = x.dtype.epsilon or DType.BF16.epsilon  # an integer may be a rounded float

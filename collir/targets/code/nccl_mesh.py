@@ -7,14 +7,19 @@ from dataclasses import dataclass, field
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
-from collir.dialects.operation import DistOp, is_collective
-from collir.layout import Mesh
+from collir.dialects.operation import DistOp
 from collir.layout.steps import PERMUTE
+from collir.targets.code import c_function
 from collir.targets.code.c_function import LINKAGE, coordinates_text, struct_text
 from collir.targets.code.c_text import MeshNames, comment, size_text
 from collir.targets.code.nccl_streams import events_of, levels_of
 from collir.targets.code.nccl_text import CPP
-from collir.targets.code.ranks import OverList
+
+FUNCTIONS = ("init", "finalize", "synchronize")
+"""The functions of every mesh, by what follows its name."""
+
+SYMMETRIC_FUNCTIONS = ("alloc", "free")
+"""The functions of a mesh with symmetric memory, by what follows its name."""
 
 _ALIGNED = 256
 """The bytes that every buffer of a workspace starts at a multiple of, as cudaMalloc's do."""
@@ -199,17 +204,9 @@ class MeshText:
 
 
 def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
-    """For every mesh that functions are on, its names, and the communicators they need."""
-    meshes: dict[str, Mesh] = {}
-    sent: dict[str, dict[OverList, None]] = {}
-    for function in functions:
-        mesh = mesh_of(function)
-        meshes[mesh.name] = mesh
-        lists = sent.setdefault(mesh.name, {})
-        for op in function.body.ops:
-            if is_collective(op) and (axes := op.over):
-                lists[axes] = None
-    return {name: MeshNames.of(mesh, sent[name], words=CPP) for name, mesh in meshes.items()}
+    """Return for every mesh that functions are on its names, with the communicators that the
+    functions need."""
+    return c_function.mesh_names(functions, CPP)
 
 
 def _permutes(functions: Iterable[FuncOp], mesh: str) -> bool:

@@ -28,8 +28,7 @@ from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.steps import MASK, PERMUTE
 from collir.semantics.reference.buffers import NUMPY
-from collir.syntax.writer import step_text
-from collir.targets.code.emitters import Emitters
+from collir.targets.code.emitters import Emitters, written_step
 from collir.targets.code.ranks import OverList, RankText, axes_text
 
 WIDTH = 88
@@ -430,10 +429,8 @@ class FunctionText(ABC):
             taking_part = y.root
             step = Local(op, operands, out, x, y, y.local_shape(self.mesh))
             statements = self.LOCAL[op.mnemonic](self, step)
-        shown = ", ".join(f"%{self.shown[operand]}" for operand in op.operands)
-        step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
         condition = self.names.at_zero(taking_part)
-        heading = f"# %{self.shown[op.result]} = {comment(step)}"
+        heading = f"# {comment(written_step(op, self.mesh, self.shown))}"
         if condition and len(statements) == 1 and statements[0].startswith(f"{out} = "):
             line = f"{statements[0]} if {condition} else None"
             if " if " not in statements[0] and len(line) <= WIDTH - 8:

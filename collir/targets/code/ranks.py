@@ -44,27 +44,33 @@ class RankText(ABC):
         """This rank's coordinate on a sub-axis."""
 
     def definitions(self, rank: str) -> list[tuple[str, str]]:
-        """Every coordinate, with its value as an expression of the rank."""
-        found: list[tuple[str, str]] = []
+        """Return every coordinate with its value as an expression of the rank."""
+        values: list[tuple[str, str]] = []
         for sub in self.mesh.sub_axes:
             index = rank + (f" {self.DIVIDE} {sub.stride}" if sub.stride > 1 else "")
             wrap = "" if sub.stride * sub.size == self.mesh.devices else f" % {sub.size}"
-            found.append((self.coordinate(sub.name), f"{index}{wrap}"))
-        return found
+            values.append((self.coordinate(sub.name), f"{index}{wrap}"))
+        return values
 
     def index_over(self, axes: Iterable[str]) -> str:
-        """This rank's mixed-radix index over sub-axes, the first most significant."""
+        """Return this rank's mixed-radix index over sub-axes, the first most significant."""
         text = ""
-        for axis in axes:
-            one, size = self.coordinate(axis), self.mesh.by_name[axis].size
-            inner = f"({text})" if "+" in text else text
-            text = f"{inner} * {size} + {one}" if text else one
+        for place, axis in enumerate(axes):
+            coordinate, size = self.coordinate(axis), self.mesh.by_name[axis].size
+            major = f"({text})" if place > 1 else text
+            text = f"{major} * {size} + {coordinate}" if text else coordinate
         return text or "0"
 
+    def factor_over(self, axes: OverList) -> str:
+        """Return this rank's mixed-radix index over sub-axes as a factor of a product."""
+        index = self.index_over(axes)
+        return f"({index})" if len(axes) > 1 else index
+
     def at_zero(self, axes: Iterable[str]) -> str:
-        """Whether this rank is at coordinate 0 of all the sub-axes; empty for none."""
-        each = (f"{self.coordinate(axis)} == 0" for axis in self.mesh.ordered(axes))
-        return f" {self.AND} ".join(each)
+        """Return the condition that this rank is at coordinate 0 of all the sub-axes; empty for no
+        sub-axes."""
+        conditions = (f"{self.coordinate(axis)} == 0" for axis in self.mesh.ordered(axes))
+        return f" {self.AND} ".join(conditions)
 
     def to_partner(self, x: DistType, y: DistType) -> list[str]:
         """What to add to this rank for the one whose place in layout ``y`` is this one's in ``x``.
@@ -96,7 +102,6 @@ class RankText(ABC):
             rest = self.mesh.group_size(here[place + 1 :])
             if (self.mesh.by_name[other].size, rest) == (size, minor):
                 return self.coordinate(other)
-        index = self.index_over(here)
-        digit = f"({index})" if " " in index else index
+        digit = self.factor_over(here)
         digit += f" {self.DIVIDE} {minor}" if minor > 1 else ""
         return digit if axis == there[0] else f"{digit} % {size}"
