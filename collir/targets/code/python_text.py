@@ -8,7 +8,7 @@ import builtins
 import keyword
 import math
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -28,7 +28,7 @@ from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.steps import MASK, PERMUTE
 from collir.semantics.reference.buffers import NUMPY
-from collir.targets.code.emitters import Emitters, written_step
+from collir.targets.code.emitters import Emitters, StepEmitter, taking_part, written_step
 from collir.targets.code.ranks import OverList, RankText, axes_text
 
 WIDTH = 88
@@ -201,6 +201,12 @@ class MeshText(RankText):
         """This rank's coordinate on a sub-axis."""
         return f"self.{self.members[axis]}"
 
+    def not_at_zero(self, axes: OverList) -> str:
+        """Return the condition that this rank is not at coordinate 0 of all the sub-axes."""
+        if len(axes) == 1:
+            return f"{self.coordinate(axes[0])} != 0"
+        return f"not ({self.at_zero(axes)})"
+
     def partner(self, name: str, x: DistType, y: DistType, indent: int) -> list[str]:
         """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``."""
         terms = ["self.rank", *self.to_partner(x, y)]
@@ -220,15 +226,28 @@ def by_rank(mesh: Mesh, axes: Iterable[str]) -> OverList:
     return tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))
 
 
+class Assignment(str):
+    """The statement that assigns one expression, which is not conditional, to a variable."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def of(variable: str, expression: str) -> "Assignment":
+        """Return the assignment of an expression to a variable."""
+        return Assignment(f"{variable} = {expression}")
+
+
 @dataclass(frozen=True)
 class Sent:
-    """A collective, as its emitter sees it.
+    """A collective with the variables of its arrays.
 
     Attributes:
-        operand, out: what the operand and the result are called.
-        x, y: their types, and ``before``, ``after`` the shapes of their arrays.
-        axes: its sub-axes in order, with ``group`` ranks.
-        root: whether this rank is the root.
+        operand, out: the variables of the operand and of the result.
+        x, y: the types of the operand and of the result.
+        axes: the sub-axes in order.
+        root: the condition that this rank is the root.
+        group: the number of ranks in a group.
+        before, after: the shapes of the arrays of the operand and of the result.
         new: the statement that makes an array for the result.
     """
 
@@ -247,12 +266,12 @@ class Sent:
 
 @dataclass(frozen=True)
 class Local:
-    """A step that sends nothing, as its emitter sees it.
+    """A step that sends nothing, with the variables of its arrays.
 
     Attributes:
-        operands, out: what the operands and the result are called.
+        operands, out: the variables of the operands and of the result.
         x, y: the types of the first operand and of the result.
-        shape: that of the result's array.
+        shape: the shape of the result's array.
     """
 
     op: DistOp
@@ -269,32 +288,28 @@ class Local:
 
 
 @dataclass
-class FunctionText(ABC):
+class FunctionText(StepEmitter):
     """The method of one function; a target says how its arrays are made and sent.
 
-    ``needs`` collects the helpers that the method calls.
+    Attributes:
+        needs: the helpers and modules that the method uses.
     """
 
     function: FuncOp
     names: MeshText
     needs: set[str] = field(default_factory=set[str])
 
-    lib: ClassVar[str]
-    """The module of the array functions."""
     rest: ClassVar[str] = ""
-    """What follows the index of some of the dimensions."""
+    """The end of an index of the first dimensions only."""
     array: ClassVar[str]
-    """What an array is called in docstrings."""
+    """The word for an array in docstrings, with its article."""
 
     def __post_init__(self) -> None:
         self.mesh = self.names.mesh
-        made = plan_buffers(self.function)
-        self.returned = made.returned
-        self.shown = made.names
-        values = list(made.names)
-        self.variable = dict(
-            zip(values, variables([made.names[value] for value in values]), strict=True)
-        )
+        plan = plan_buffers(self.function)
+        self.returned = plan.returned
+        self.shown = plan.names
+        self.variable = dict(zip(plan.names, variables(list(plan.names.values())), strict=True))
         self.live = set(self.returned)
         for op in reversed(list(self.function.body.ops)):
             if isinstance(op, DistOp) and op.result in self.live:
@@ -303,60 +318,64 @@ class FunctionText(ABC):
     # --- what a target says -----------------------------------------------------------------
 
     @abstractmethod
+    def library(self, name: str) -> str:
+        """Return a function or type of the library of arrays."""
+
+    @abstractmethod
     def dtype(self, dtype: DType) -> str:
-        """An element type."""
+        """Return an element type."""
 
     @abstractmethod
     def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
-        """A new array of one value, or of none in particular."""
+        """Return a new array of one value, or of no particular values."""
 
     @abstractmethod
     def packed(self, text: str) -> str:
-        """An array with its elements in order."""
+        """Return an array with its elements in order."""
 
     @abstractmethod
     def copied(self, text: str) -> str:
-        """An array with memory of its own."""
+        """Return an array with memory of its own."""
 
     @abstractmethod
     def cast(self, text: str, dtype: DType) -> str:
-        """An array in another element type."""
+        """Return an array in another element type."""
 
     @abstractmethod
     def reshaped(self, text: str, shape: Sequence[int]) -> str:
-        """An array under another shape."""
+        """Return an array under another shape."""
 
     @abstractmethod
     def transposed(self, text: str, order: Sequence[int]) -> str:
-        """An array with its dimensions in another order, elements left where they are."""
+        """Return an array with its dimensions in another order, elements left where they are."""
 
     @abstractmethod
     def joined(self, arrays: Sequence[str], dim: int) -> list[str]:
-        """The lines of arrays one behind the other, the first to be assigned."""
+        """Return the lines of an expression that joins arrays along a dimension."""
 
     @abstractmethod
     def constant(self, value: float, dtype: DType) -> str:
-        """A factor, rounded to the element type."""
+        """Return a factor, rounded to the element type."""
 
     def shares(self, op: DistOp) -> bool:
-        """Whether the result of an operation may share memory with its operand."""
+        """Return whether the result of an operation may share memory with its operand."""
         return op.kind.is_view or op.kind.computes or op.kind is MASK
 
     def computed(self, text: str, x: DistType) -> str:
-        """The result of arithmetic as an array."""
+        """Return the result of arithmetic as an array."""
         return text
 
     COLLECTIVES: ClassVar[Emitters[Sent]]
     """The statements of each collective, for the ranks that take part."""
 
-    def prologue(self, body: list[str]) -> list[str]:
-        """Statements before those of a method."""
+    def prologue(self) -> list[str]:
+        """Return the statements before those of a method."""
         return []
 
     # --- the method -------------------------------------------------------------------------
 
     def text(self) -> list[str]:
-        """The lines of the method, indented as in a class."""
+        """Return the lines of the method, indented as in a class."""
         body = [line for arg in self.function.args for line in self._check_argument(arg)]
         for op in self.function.body.ops:
             if isinstance(op, DistOp) and op.result in self.live:
@@ -365,7 +384,7 @@ class FunctionText(ABC):
         arguments = [self.variable[arg] for arg in self.function.args]
         definition = call(f"def {self.function.sym_name.data}", ["self", *arguments], 5)
         definition[-1] += ":"
-        text = [*self._docstring(), *self.prologue(body), *body]
+        text = [*self._docstring(), *self.prologue(), *body]
         return [f"    {line}" for line in definition] + [
             f"        {line}" if line else line for line in text
         ]
@@ -411,31 +430,34 @@ class FunctionText(ABC):
             return lines
         return [*before, f"if {condition}:", *(f"    {line}" for line in lines)]
 
-    def _sent(self, op: DistOp, operand: str, out: str) -> Sent:
+    def _step(self, op: DistOp) -> list[str]:
+        """Return the lines of an operation: its comment, and its statements."""
+        out, condition = self.variable[op.result], self.names.at_zero(taking_part(op))
+        statements = self.statements(op)
+        heading = f"# {comment(written_step(op, self.mesh, self.shown))}"
+        if condition and len(statements) == 1 and isinstance(statements[0], Assignment):
+            line = f"{statements[0]} if {condition} else None"
+            if len(line) <= WIDTH - 8:
+                return [heading, line]
+        return [heading, *self._where(condition, [f"{out} = None"], statements)]
+
+    def collective(self, op: DistOp) -> list[str]:
         x, y, axes = dist_type(op.input), dist_type(op.result), op.over
+        operand, out = self.variable[op.input], self.variable[op.result]
         before, after = x.local_shape(self.mesh), y.local_shape(self.mesh)
         root, group = self.names.at_zero(axes), self.mesh.group_size(axes)
         new = f"{out} = {self.full(after, y.dtype, None)}"
-        return Sent(op, operand, out, x, y, axes, root, group, before, after, new)
+        sent = Sent(op, operand, out, x, y, axes, root, group, before, after, new)
+        return self.COLLECTIVES[op.mnemonic](self, sent)
 
-    def _step(self, op: DistOp) -> list[str]:
+    def local_step(self, op: DistOp) -> list[str]:
         x, y = dist_type(op.operands[0]), dist_type(op.result)
-        out = self.variable[op.result]
         operands = [self.variable[operand] for operand in op.operands]
-        if op.kind.sends:
-            taking_part = x.root - frozenset(op.over)
-            statements = self.COLLECTIVES[op.mnemonic](self, self._sent(op, operands[0], out))
-        else:
-            taking_part = y.root
-            step = Local(op, operands, out, x, y, y.local_shape(self.mesh))
-            statements = self.LOCAL[op.mnemonic](self, step)
-        condition = self.names.at_zero(taking_part)
-        heading = f"# {comment(written_step(op, self.mesh, self.shown))}"
-        if condition and len(statements) == 1 and statements[0].startswith(f"{out} = "):
-            line = f"{statements[0]} if {condition} else None"
-            if " if " not in statements[0] and len(line) <= WIDTH - 8:
-                return [heading, line]
-        return [heading, *self._where(condition, [f"{out} = None"], statements)]
+        step = Local(op, operands, self.variable[op.result], x, y, y.local_shape(self.mesh))
+        return self.LOCAL[op.mnemonic](self, step)
+
+    def computation(self, op: DistOp) -> list[str]:
+        return self.local_step(op)
 
     def _return(self) -> list[str]:
         """The results; what shares memory with an argument or another result is copied."""
@@ -462,40 +484,41 @@ class FunctionText(ABC):
     # --- operations that send nothing -------------------------------------------------------
 
     def _keep_root(self, s: Local) -> list[str]:
-        return [f"{s.out} = {s.operand}"]
+        return [Assignment.of(s.out, s.operand)]
 
     def _compute(self, s: Local) -> list[str]:
-        # What it waits for is used so, too.
-        lines = [f"_ = {one}" for one in dict.fromkeys(s.operands[1:]) if one != s.operand]
+        # The operands that it waits for are used so, too.
+        waited = [operand for operand in dict.fromkeys(s.operands[1:]) if operand != s.operand]
+        lines = [f"_ = {operand}" for operand in waited]
         if seconds := step_seconds(s.op, self.mesh):
             self.needs.add("time")
             lines.append(f"time.sleep({seconds!r})")
-        return [*lines, f"{s.out} = {s.operand}"]
+        return [*lines, Assignment.of(s.out, s.operand)]
 
     def _view(self, s: Local) -> list[str]:
-        return [f"{s.out} = {self.reshaped(s.operand, s.shape)}"]
+        return [Assignment.of(s.out, self.reshaped(s.operand, s.shape))]
 
     def _transpose(self, s: Local) -> list[str]:
         moved = self.transposed(s.operand, s.op.sizes("order"))
-        return [f"{s.out} = {self.packed(moved)}"]
+        return [Assignment.of(s.out, self.packed(moved))]
 
     def _add(self, s: Local) -> list[str]:
-        return [f"{s.out} = {self.computed(' + '.join(s.operands), s.y)}"]
+        return [Assignment.of(s.out, self.computed(" + ".join(s.operands), s.y))]
 
     def _scale(self, s: Local) -> list[str]:
         factor = self.constant(s.op.number("factor"), s.x.dtype)
-        return [f"{s.out} = {self.computed(f'{s.operand} * {factor}', s.y)}"]
+        return [Assignment.of(s.out, self.computed(f"{s.operand} * {factor}", s.y))]
 
     def _cast(self, s: Local) -> list[str]:
-        return [f"{s.out} = {self.cast(s.operand, s.y.dtype)}"]
+        return [Assignment.of(s.out, self.cast(s.operand, s.y.dtype))]
 
     def _concat(self, s: Local) -> list[str]:
         first, *rest = self.joined(s.operands, s.op.integer("dim"))
-        return [f"{s.out} = {first}", *rest]
+        return [Assignment.of(s.out, first), *rest]
 
     def _mask(self, s: Local) -> list[str]:
         ones = Reduction(s.op.word("reduction")) is Reduction.PROD
-        like = f"{self.lib}.{'ones' if ones else 'zeros'}_like({s.operand})"
+        like = f"{self.library('ones_like' if ones else 'zeros_like')}({s.operand})"
         root = self.names.at_zero(s.op.over)
         line = f"{s.out} = {s.operand} if {root} else {like}"
         if len(line) <= WIDTH - 12:
@@ -503,15 +526,11 @@ class FunctionText(ABC):
         return [f"if {root}:", f"    {s.out} = {s.operand}", "else:", f"    {s.out} = {like}"]
 
     def _slice(self, s: Local) -> list[str]:
-        dim, index = s.op.integer("dim"), self.names.index_over(s.op.over)
-        index = f"({index})" if " " in index else index
+        dim, index = s.op.integer("dim"), self.names.factor_over(s.op.over)
         size = s.shape[dim]
         rest = self.rest if dim + 1 < len(s.shape) else ""
         block = f"{s.operand}[{':, ' * dim}start : start + {size}{rest}]"
-        return [
-            f"start = {index} * {size}",
-            f"{s.out} = {self.packed(block)}",
-        ]
+        return [f"start = {index} * {size}", f"{s.out} = {self.packed(block)}"]
 
     def _pad(self, s: Local) -> list[str]:
         op, x, y, operand, out = s.op, s.x, s.y, s.operand, s.out
@@ -528,7 +547,7 @@ class FunctionText(ABC):
 
         kept = part(operand, max(-low, 0), before - max(-high, 0), before)
         if low <= 0 and high <= 0:
-            return [f"{out} = {self.packed(kept)}"]
+            return [Assignment.of(out, self.packed(kept))]
         place = part(out, max(low, 0), after - max(high, 0), after)
         made = self.full(y.local_shape(self.mesh), y.dtype, op.number("value"))
         return [f"{out} = {made}", f"{place if place != out else f'{out}[...]'} = {kept}"]

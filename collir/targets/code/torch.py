@@ -52,8 +52,10 @@ _OPS = {
 class TorchFunction(FunctionText):
     """The method of one function on torch."""
 
-    lib = "torch"
     array = "a tensor"
+
+    def library(self, name: str) -> str:
+        return f"torch.{name}"
 
     def shares(self, op: DistOp) -> bool:
         cut = op.kind is PAD and max(op.integer("low"), op.integer("high")) <= 0
@@ -106,7 +108,7 @@ class TorchFunction(FunctionText):
             f"{s.out} = {s.operand}.clone()",
             *sent,
             *(self._where(s.root, [], average) if average else []),
-            f"if not ({s.root}):" if " and " in s.root else f"if {s.root.replace('==', '!=')}:",
+            f"if {self.names.not_at_zero(s.axes)}:",
             f"    {s.out} = None",
         ]
 
@@ -234,7 +236,6 @@ class TorchFunction(FunctionText):
 
     def _permute(self, s: Sent) -> list[str]:
         x, y, operand, out = s.x, s.y, s.operand, s.out
-        new = f"{out} = {self.full(y.local_shape(self.mesh), y.dtype, None)}"
         indent = 12 if x.root else 8
         pair = [f"dist.P2POp(dist.isend, {operand}, to)", f"dist.P2POp(dist.irecv, {out}, from_)"]
         return [
@@ -243,9 +244,9 @@ class TorchFunction(FunctionText):
             "if to == self.rank:",
             f"    {out} = {operand}.clone()",
             "else:",
-            f"    {new}",
+            f"    {s.new}",
             "    sent = [",
-            *(f"        {one}," for one in pair),
+            *(f"        {operation}," for operation in pair),
             "    ]",
             "    for work in dist.batch_isend_irecv(sent):",
             "        work.wait()",
@@ -350,15 +351,17 @@ def emit_torch(module: ModuleOp) -> str:
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
+    needs: set[str] = set()
     bodies: list[str] = []
     shown = ""
     for names, functions in classes(module, "torch", ordered=False):
         texts = [TorchFunction(function, names) for function in functions]
         shown = shown or example(f"{names.mesh.name} = {names.class_name}()", texts)
         bodies += ["", "", *_class(names, texts)]
+        needs |= {need for text in texts for need in text.needs}
     lines = header("torch.distributed", _USE + ("\n\n" + shown if shown else ""), _HEADER)
     if bodies:
-        lines += ["", "import time"] if any("time.sleep(" in line for line in bodies) else []
+        lines += ["", "import time"] if "time" in needs else []
         lines += ["", "import torch", "import torch.distributed as dist"]
     return "\n".join([*lines, *bodies, ""])
 
