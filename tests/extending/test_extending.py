@@ -125,7 +125,7 @@ SUBJECTS = {
     "synthesis/programs/strategies.py": "fixed strategies, by the steps they are made of",
     "synthesis/programs/layouts.py": "the program that makes everything whole first",
     "ir/origins.py": "what to write where only the order of shards is wrong",
-    "targets/code/mpi_main.py": "a main reduces what it measures",
+    "targets/code/c_main.py": "a main reduces what it measures",
     "targets/reports/strategies.py": "P² has strategies for an all_reduce",
     "tools/measure.py": "those that are measured",
 }
