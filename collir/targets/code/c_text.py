@@ -22,10 +22,10 @@ C_TYPES = {
     DType.I32: "int32_t",
     DType.I64: "int64_t",
 }
-"""Elements in memory; f16 and bf16 as their bits."""
+"""The type of each element in memory; f16 and bf16 are kept as their bits."""
 
 AS_BITS = (DType.F16, DType.BF16)
-"""Types that C computes as float, between a load and a store."""
+"""Element types that C computes as float, between a load and a store."""
 
 KEYWORDS = frozenset(
     """
@@ -51,15 +51,21 @@ USED = frozenset(
     P_tmpdir L_tmpnam
     """.split()  # noqa: SIM905
 )
-"""Names that the emitted code uses: nothing beside may have them."""
+"""Names that the emitted code uses, and no function or variable may have."""
 
 _RESERVED = re.compile(r"MPIX?_|PMPI_|nccl|cuda|COLLIR_|collir_|mesh_|_")
-"""What no name starts with."""
+"""The beginnings that no name may have."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """The names that a language and the code emitted in it leave no room for."""
+    """The names that a language, and the code emitted in it, do not leave to functions.
+
+    Attributes:
+        language: the name of the language.
+        used: the names that the emitted code uses.
+        reserved: the beginnings that no name may have.
+    """
 
     language: str
     keywords: frozenset[str]
@@ -72,14 +78,14 @@ C = Words("C", KEYWORDS, USED, _RESERVED)
 
 @cache
 def _library() -> frozenset[str]:
-    """The names of the C library, and of what MPI needs."""
+    """Return the names of the C library, and of the libraries that MPI needs."""
     text = Path(__file__).with_name("c_library.txt").read_text(encoding="ascii")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return frozenset(word for line in lines for word in line.split())
 
 
 def name_problem(name: str, words: Words = C) -> str | None:
-    """Why the code cannot have an external function of this name, or None if it can."""
+    """Return the reason why the code cannot have an external function of this name, or None."""
     if name in words.keywords:
         return f"'{name}' is a keyword of {words.language}"
     if name in words.used:
@@ -94,9 +100,9 @@ def name_problem(name: str, words: Words = C) -> str | None:
 
 
 def variables(names: Sequence[str], words: Words = C) -> list[str]:
-    """A distinct variable for each of the names of values.
+    """Return a distinct variable for each of the names of values.
 
-    They may hide functions of the C library, but no macros, and nothing that the code uses.
+    Variables may hide functions of the C library, but no macros, and no name that the code uses.
     """
     taken: set[str] = set()
     out: list[str] = []
@@ -119,7 +125,7 @@ def variables(names: Sequence[str], words: Words = C) -> list[str]:
 
 
 def comment(text: str) -> str:
-    """Text that cannot end a comment: in MLIR, machines and axes may have any name."""
+    """Return text that cannot end a comment: in MLIR, machines and axes may have any name."""
     return re.sub(r"\*/|/\*|[^ -~]|\\", "_", text)
 
 
@@ -130,14 +136,18 @@ class Comment(str):
 
 
 def size_text(count: int) -> str:
-    """A count as a C expression of a type that holds it."""
+    """Return a count as a C expression of a type that holds it."""
     return str(count) if count < 2**31 else f"(size_t){count}"
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How counts that grow with the values are written: as they are, or, in code for values of any
-    size, times ``width``, the elements that lie where the types have one."""
+    """The form of counts that grow with the values.
+
+    Attributes:
+        by_width: whether values have any size, so that counts are multiplied by ``width``, the
+            number of elements that lie where the types have one.
+    """
 
     by_width: bool = False
 
@@ -148,11 +158,11 @@ class Sizes:
 
 
 AS_TYPED = Sizes()
-"""Counts of values as large as their types say."""
+"""The form of counts of values as large as their types say."""
 
 
 def number_text(value: float, dtype: DType) -> str:
-    """A constant, rounded to a dtype, as C computes with it (as a float for f16 and bf16)."""
+    """Return a constant, rounded to a dtype, as C computes with it; f16 and bf16 as a float."""
     if not dtype.is_float:
         return f"{int(value)}" + ("LL" if abs(value) >= 2**31 else "")
     rounded = NUMPY[dtype].type(value)
@@ -227,8 +237,10 @@ class CustomOperator:
 class MeshNames(RankText):
     """The C struct of a mesh: its variable, and the members for coordinates and communicators.
 
-    ``communicators`` has an entry for every ordered list of sub-axes that a program sends over,
-    ``operators`` has the reductions that MPI does not know.
+    Attributes:
+        members: the member for the coordinate on each sub-axis.
+        communicators: the member for each ordered list of sub-axes that a program sends over.
+        operators: the reductions that MPI does not know.
     """
 
     AND = "&&"
@@ -259,7 +271,6 @@ class MeshNames(RankText):
         return MeshNames(mesh, variable, coordinates, communicators, tuple(operators))
 
     def coordinate(self, axis: str) -> str:
-        """This rank's coordinate on a sub-axis."""
         return f"{self.variable}.{self.members[axis]}"
 
 

@@ -180,7 +180,7 @@ class Mpi4pyFunction(FunctionText):
     def _send_at_root(
         self, s: Sent, method: str, sent: str, received: str, *rest: str
     ) -> list[str]:
-        """A call in which only the root has both arrays; bits of None are not to be had."""
+        """Return a call in which only the root has both arrays; None has no bits to send."""
         with_both = self.send(s, method, [sent, received], *rest)
         if s.x.dtype not in _AS_BITS:
             return with_both
@@ -193,7 +193,7 @@ class Mpi4pyFunction(FunctionText):
         ]
 
     def operator(self, x: DistType) -> str:
-        """The reduction of a value, as an argument."""
+        """Return the reduction of a value as an argument."""
         assert x.reduction is not None
         reduction = Reduction.SUM if x.reduction is Reduction.AVG else x.reduction
         self.needs.add("MPI")
@@ -204,7 +204,7 @@ class Mpi4pyFunction(FunctionText):
         return _operator_name(x.dtype, reduction)
 
     def average(self, x: DistType, group: int, out: str) -> list[str]:
-        """The division at the end of an avg."""
+        """Return the division at the end of an avg."""
         if x.reduction is not Reduction.AVG:
             return []
         if x.dtype in _AS_BITS:
@@ -214,7 +214,8 @@ class Mpi4pyFunction(FunctionText):
     def _cut(
         self, operand: str, shape: tuple[int, ...], dim: int, group: int
     ) -> tuple[list[str], str]:
-        """Statements that make the blocks of a dimension lie one behind the other; their name."""
+        """Return the statements that make the blocks of a dimension lie one behind the other, and
+        the variable with these blocks."""
         if is_first(shape, dim):
             return [], operand
         cut = tuple_text((*shape[:dim], group, shape[dim] // group, *shape[dim + 1 :]))
@@ -222,7 +223,7 @@ class Mpi4pyFunction(FunctionText):
         return [f"sent = {self.library('reshape')}({operand}, {cut})", f"sent = {moved}"], "sent"
 
     def _join(self, out: str, dim: int, shape: tuple[int, ...]) -> str:
-        """The statement that makes blocks, one behind the other, a dimension."""
+        """Return the statement that joins blocks, one behind the other, to a dimension."""
         moved = out
         if not is_first(shape, dim):
             moved = self.packed(f"{self.library('moveaxis')}({out}, 0, {dim})")
@@ -340,7 +341,7 @@ def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
 
 
 def emit_mpi4py(module: ModuleOp) -> str:
-    """The Python module of all functions of a module.
+    """Return the Python module of all functions of a module.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.

@@ -58,7 +58,7 @@ MPI_TYPES = {
     DType.I32: "MPI_INT32_T",
     DType.I64: "MPI_INT64_T",
 }
-"""The MPI datatype of every element type; f16 and bf16 travel as their bits."""
+"""The MPI datatype of every element type; f16 and bf16 are sent as their bits."""
 
 _MPI_OPS = {
     Reduction.SUM: "MPI_SUM",

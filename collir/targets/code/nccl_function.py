@@ -437,26 +437,33 @@ def emit_cpp(
         )
         for function in functions
     ]
-    bodies = [line for text in texts for line in text.text()]
-    _check_workspaces(texts)
-    cuda.needs |= {"symmetric"} if symmetric else set[str]()
     interface = [line for mesh in meshes.values() for line in mesh.interface()]
     if header:
         about = _about(DECLARATIONS, _IS_HEADER, symmetric, sized)
         names_in_c = [_IN_C.get(name, name) for name in _includes(set(), texts, ())]
         return header_text(about, names_in_c, interface, texts)
+    cuda.needs |= {"symmetric"} if symmetric else set[str]()
     interface += [f"{text.declaration()};" for text in texts if not text.static]
+    bodies = [line for text in texts for line in text.text()]
+    _check_workspaces(texts)
     compiler = _WITH_KERNELS if cuda.kernels else _WITHOUT_KERNELS
+    about = _about("\n".join(f" *   {line}" for line in interface), compiler, symmetric, sized)
+    included = _includes(cuda.needs, texts, includes)
     code = [line for mesh in meshes.values() for line in mesh.text()]
     code += [f"{text.signature()};" for text in called_by_others(texts)]
+    return _file_text(about, included, cuda, [*code, *bodies])
+
+
+def _file_text(about: str, includes: Iterable[str], cuda: CudaText, code: Iterable[str]) -> str:
+    """Return a file that defines functions, with the runtime and the kernels that they need."""
     lines = [
-        _about("\n".join(f" *   {line}" for line in interface), compiler, symmetric, sized),
-        *(f"#include <{name}>" for name in _includes(cuda.needs, texts, includes)),
+        about,
+        *(f"#include <{name}>" for name in includes),
         "",
         "\n\n".join(runtime("nccl_runtime.cu", cuda.needs)),
         "",
         *(line for kernel in cuda.kernels.values() for line in kernel),
-        *(short for line in [*code, *bodies] for short in _broken(line)),
+        *(short for line in code for short in _broken(line)),
     ]
     return "\n".join(lines)
 

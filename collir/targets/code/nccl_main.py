@@ -168,11 +168,11 @@ static void must(ncclResult_t err, const char *what, int rank)
 """
 
 _LOCALS = re.compile(r"before|after|ms|most|must|quit|run_all|id|node|device_\w+")
-"""The names of a main beside those of the one for MPI."""
+"""The names that a main uses beside those of a main for MPI."""
 
 
 def averages_round(function: FuncOp) -> bool:
-    """Whether a function has an average over a number of ranks that is no power of two: NCCL
+    """Return whether a function has an average over a number of ranks that is no power of two: NCCL
     multiplies by the rounded 1/n before it adds up."""
     mesh = mesh_of(function)
     for op in function.body.ops:
@@ -186,10 +186,8 @@ def averages_round(function: FuncOp) -> bool:
 
 
 def traffic(function: FuncOp) -> tuple[int, float] | None:
-    """The bytes of a function that is one collective, and how its busbw is to its algbw.
-
-    Both as nccl-tests define them, for ``n`` ranks; None where a function is something else.
-    """
+    """Return the bytes of a function that is one collective, and the factor from its algbw to its
+    busbw, as nccl-tests define them; None for other functions."""
     ops = [op for op in function.body.ops if isinstance(op, DistOp) and not op.kind.is_view]
     if len(ops) != 1 or not ops[0].kind.sends:
         return None

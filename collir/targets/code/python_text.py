@@ -1,4 +1,4 @@
-"""Python for what every Python target shares: names, coordinates, and operations that send nothing.
+"""Python that all Python targets share: names, coordinates, and steps that send nothing.
 
 Every value of a function is a variable of its own, an array whose elements lie in order; where a
 rank holds nothing of a value, the variable is None. Steps that no result needs are left out.
@@ -32,7 +32,7 @@ from collir.targets.code.emitters import Emitters, StepEmitter, taking_part, wri
 from collir.targets.code.ranks import OverList, RankText, axes_text
 
 WIDTH = 88
-"""Calls that are longer get a line for every argument."""
+"""The letters of a line; longer calls get a line for every argument."""
 
 USED = frozenset(
     """
@@ -40,10 +40,10 @@ USED = frozenset(
     SUM_OF_F16 PROD_OF_F16 MAX_OF_F16 MIN_OF_F16 SUM_OF_BF16 PROD_OF_BF16 MAX_OF_BF16 MIN_OF_BF16
     """.split()  # noqa: SIM905
 )
-"""Names that the emitted functions use: no variable may have them."""
+"""Names that the emitted functions use, and no variable may have."""
 
 METHODS = frozenset(["free", "comm", "rank", "xp", "device", "_argument", "_packed"])
-"""Names of what every mesh has: no function may have them."""
+"""Names of the attributes and methods of every mesh, which no function may have."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -52,12 +52,12 @@ METHODS = frozenset(["free", "comm", "rank", "xp", "device", "_argument", "_pack
 
 
 def comment(text: str) -> str:
-    """Text that cannot end a comment or a string: in MLIR, axes may have any name."""
+    """Return text that cannot end a comment or a string: in MLIR, axes may have any name."""
     return re.sub(r'[^ -~]|\\|"', "_", text)
 
 
 def variables(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
-    """A distinct Python variable for each of the names of values, and none that is taken."""
+    """Return a distinct Python variable for each of the names of values, none of them taken."""
     used = {*taken, *USED}
     out: list[str] = []
     for name in names:
@@ -76,7 +76,7 @@ def variables(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
 
 
 def class_name(mesh: str) -> str:
-    """The class of a mesh: DataMesh for @data_mesh."""
+    """Return the class of a mesh: DataMesh for @data_mesh."""
     return "".join(word[:1].upper() + word[1:] for word in mesh.split("_"))
 
 
@@ -89,7 +89,7 @@ def _identifier_problem(name: str) -> str | None:
 
 
 def function_problem(name: str) -> str | None:
-    """Why a class cannot have a method of this name, or None if it can."""
+    """Return the reason why a class cannot have a method of this name, or None."""
     if name in METHODS:
         return f"'{name}' is a name of the emitted code"
     if name.startswith("__"):
@@ -98,7 +98,7 @@ def function_problem(name: str) -> str | None:
 
 
 def class_problem(name: str) -> str | None:
-    """Why a module cannot have a class of this name, or None if it can."""
+    """Return the reason why a module cannot have a class of this name, or None."""
     if hasattr(builtins, name) and not keyword.iskeyword(name):
         return f"'{name}' is a name of Python's own"
     if name in USED:
@@ -107,10 +107,10 @@ def class_problem(name: str) -> str | None:
 
 
 def check_names(module: ModuleOp, meshes: Container[str]) -> None:
-    """Whether functions, and the meshes they are on, can have the same names in Python.
+    """Check that functions, and the meshes they are on, can have the same names in Python.
 
     Raises:
-        DiagnosticError: all those that cannot.
+        DiagnosticError: all the names that Python cannot have.
     """
     errors: list[DiagnosticError] = []
     taken: dict[str, str] = {}
@@ -133,7 +133,7 @@ def check_names(module: ModuleOp, meshes: Container[str]) -> None:
 
 
 def call(head: str, arguments: Sequence[str], indent: int = 16) -> list[str]:
-    """A call, in as many lines as it needs, in blocks of a method."""
+    """Return the lines of a call that is indented by a number of letters."""
     line = f"{head}({', '.join(arguments)})"
     if indent + len(line) <= WIDTH:
         return [line]
@@ -141,12 +141,12 @@ def call(head: str, arguments: Sequence[str], indent: int = 16) -> list[str]:
 
 
 def tuple_text(items: Sequence[object]) -> str:
-    """A tuple as Python writes it."""
+    """Return a tuple as Python writes it."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(map(str, items))})"
 
 
 def number_text(value: float, dtype: DType) -> str:
-    """A constant, rounded to a dtype; of f32 and f64 the shortest text that rounds to it."""
+    """Return a constant, rounded to a dtype: in f32 and f64 the shortest text that rounds to it."""
     if not dtype.is_float:
         return str(int(value))
     rounded = NUMPY[dtype].type(value)
@@ -157,8 +157,10 @@ def number_text(value: float, dtype: DType) -> str:
 class MeshText(RankText):
     """The Python class of a mesh: its name, and the attributes for coordinates and groups.
 
-    ``groups`` has an entry for every list of sub-axes that a program sends over; ``sends`` says
-    whether ranks send to ranks of the whole mesh too.
+    Attributes:
+        members: the attribute for the coordinate on each sub-axis.
+        groups: the attribute for each list of sub-axes that a program sends over.
+        sends: whether ranks send to any rank of the mesh too.
     """
 
     AND = "and"
@@ -171,12 +173,12 @@ class MeshText(RankText):
 
     @staticmethod
     def of(mesh: Mesh, functions: Iterable[FuncOp], lists: Iterable[OverList], sends: bool):
-        """Distinct names, also where ``a_b.c`` and ``a.b_c`` would look the same."""
+        """Return distinct names, also where ``a_b.c`` and ``a.b_c`` would look the same."""
         axes = [sub.name for sub in mesh.sub_axes]
         over = list(lists)
-        wanted = [*axes, *("over_" + "_".join(group) for group in over)]
+        attributes = [*axes, *("over_" + "_".join(group) for group in over)]
         taken = {*METHODS, *(f.sym_name.data for f in functions)}
-        names = iter(variables(wanted, taken))
+        names = iter(variables(attributes, taken))
         members = {axis: next(names) for axis in axes}
         return MeshText(mesh, members, {group: next(names) for group in over}, sends)
 
@@ -186,19 +188,18 @@ class MeshText(RankText):
         return class_name(self.mesh.name)
 
     def description(self) -> str:
-        """What the mesh is, in a line."""
+        """Return the name, the machine, the ranks and the axes of the mesh in a line."""
         mesh = self.mesh
         ranks = "1 rank" if mesh.devices == 1 else f"{mesh.devices} ranks"
         return comment(f"Mesh @{mesh.name} on @{mesh.machine.name}: {ranks}, {axes_text(mesh)}")
 
     def coordinates(self) -> list[str]:
-        """Statements that set this rank's coordinates from ``rank``."""
+        """Return the statements that set this rank's coordinates from ``rank``."""
         lines = ["# This rank's coordinates on the sub-axes."] if self.mesh.sub_axes else []
         lines += [f"{coordinate} = {value}" for coordinate, value in self.definitions("rank")]
         return lines
 
     def coordinate(self, axis: str) -> str:
-        """This rank's coordinate on a sub-axis."""
         return f"self.{self.members[axis]}"
 
     def not_at_zero(self, axes: OverList) -> str:
@@ -208,7 +209,8 @@ class MeshText(RankText):
         return f"not ({self.at_zero(axes)})"
 
     def partner(self, name: str, x: DistType, y: DistType, indent: int) -> list[str]:
-        """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``."""
+        """Return a variable for the rank whose place in layout ``y`` is this rank's in layout
+        ``x``."""
         terms = ["self.rank", *self.to_partner(x, y)]
         line = f"{name} = {' + '.join(terms)}"
         if indent + len(line) <= WIDTH:
@@ -222,7 +224,7 @@ class MeshText(RankText):
 
 
 def by_rank(mesh: Mesh, axes: Iterable[str]) -> OverList:
-    """Sub-axes in the order in which ranks count: that of ranks inside a group, if ascending."""
+    """Return sub-axes in the order in which ranks count, so that the ranks of a group ascend."""
     return tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))
 
 
@@ -408,7 +410,7 @@ class FunctionText(StepEmitter):
         return [*lines, '"""']
 
     def _meaning(self, value: SSAValue) -> str:
-        """What a value is, and what of it is on a rank."""
+        """Return the type of a value, and the shape of the block on a rank."""
         x = dist_type(value)
         shape = tuple_text(x.local_shape(self.mesh))
         text = f"{comment(x.text(self.mesh))}, on each rank {self.array} of shape {shape}"
@@ -425,7 +427,7 @@ class FunctionText(StepEmitter):
         return self._where(self.names.at_zero(x.root), [], checked)
 
     def _where(self, condition: str, before: list[str], lines: list[str]) -> list[str]:
-        """Statements for the ranks of a condition only."""
+        """Return statements for the ranks of a condition only, behind statements for all."""
         if not condition:
             return lines
         return [*before, f"if {condition}:", *(f"    {line}" for line in lines)]
@@ -460,7 +462,8 @@ class FunctionText(StepEmitter):
         return self.local_step(op)
 
     def _return(self) -> list[str]:
-        """The results; what shares memory with an argument or another result is copied."""
+        """Return the return statement; a result that shares memory with an argument or another
+        result is copied."""
         memory: dict[SSAValue, SSAValue] = {value: value for value in self.function.args}
         for op in self.function.body.ops:
             if isinstance(op, DistOp):
@@ -541,7 +544,7 @@ class FunctionText(StepEmitter):
             if (start, stop) == (0, size):
                 return name
             first, last = str(start) if start else "", str(stop) if stop != size else ""
-            # As a formatter has it: no space where only numbers are.
+            # No space around a colon between numbers, as formatters have it.
             rest = self.rest if dim + 1 < len(x.dims) else ""
             return f"{name}[{':, ' * dim}{first}:{last}{rest}]"
 
@@ -576,7 +579,7 @@ class FunctionText(StepEmitter):
 
 
 def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText, list[FuncOp]]]:
-    """For every mesh that functions are on, its names and its functions.
+    """Return for every mesh that functions are on its names and its functions.
 
     Args:
         ordered: whether every order of sub-axes has a group of its own.
@@ -590,27 +593,27 @@ def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText
     for function in functions:
         by_mesh.setdefault(mesh_of(function).name, []).append(function)
     check_names(module, by_mesh)
-    found: list[tuple[MeshText, list[FuncOp]]] = []
+    texts: list[tuple[MeshText, list[FuncOp]]] = []
     for members in by_mesh.values():
         mesh = mesh_of(members[0])
         steps = [op for f in members for op in f.body.ops if is_collective(op)]
         lists = [op.over for op in steps if op.over]
         groups = dict.fromkeys(lists if ordered else (by_rank(mesh, axes) for axes in lists))
         sends = any(op.kind is PERMUTE for op in steps)
-        found.append((MeshText.of(mesh, members, groups, sends), members))
-    return found
+        texts.append((MeshText.of(mesh, members, groups, sends), members))
+    return texts
 
 
 def header(target: str, use: str, rest: str) -> list[str]:
-    """The docstring of an emitted module."""
+    """Return the docstring of an emitted module."""
     return [f'"""Written by collir {collir.__version__}: {target}.', "", use, "", rest, '"""']
 
 
-def example(made: str, found: Sequence[FunctionText]) -> str:
-    """How a program calls the first function of a module."""
-    lines = [f"    {made}"]
-    if found:
-        first = found[0]
+def example(constructor: str, texts: Sequence[FunctionText]) -> str:
+    """Return an example program that calls the first function of a module."""
+    lines = [f"    {constructor}"]
+    if texts:
+        first = texts[0]
         arguments = ", ".join(first.variable[arg] for arg in first.function.args)
         results = ", ".join(first.variable[value] for value in first.returned)
         name = f"{first.names.mesh.name}.{first.function.sym_name.data}({arguments})"
@@ -619,5 +622,5 @@ def example(made: str, found: Sequence[FunctionText]) -> str:
 
 
 def is_first(shape: Sequence[int], dim: int) -> bool:
-    """Whether the blocks of a dimension lie one behind the other."""
+    """Return whether the blocks of a dimension lie one behind the other."""
     return math.prod(shape[:dim]) == 1

@@ -60,7 +60,7 @@ class TorchFunction(FunctionText):
     def shares(self, op: DistOp) -> bool:
         cut = op.kind is PAD and max(op.integer("low"), op.integer("high")) <= 0
         same = op.kind is CAST and dist_type(op.input).dtype == op.word("dtype")
-        # What is in order already is not packed.
+        # An array that is in order already is not packed.
         return super().shares(op) or cut or same or op.kind in (SLICE, TRANSPOSE)
 
     def dtype(self, dtype: DType) -> str:
@@ -164,29 +164,31 @@ class TorchFunction(FunctionText):
         return [*cut, made, *sent, *join]
 
     def send(self, s: Sent, name: str, arguments: list[str]) -> list[str]:
-        """A call of torch.distributed."""
+        """Return a call of torch.distributed."""
         group = f"group=self.{self.names.groups[by_rank(self.mesh, s.axes)]}"
         return call(f"dist.{name}", [*arguments, group])
 
     def operator(self, x: DistType) -> str:
-        """The reduction of a value, as an argument."""
+        """Return the reduction of a value as an argument."""
         assert x.reduction is not None
         return f"op=dist.ReduceOp.{_OPS[x.reduction]}"
 
     def average(self, x: DistType, group: int, out: str) -> list[str]:
-        """The division at the end of an avg."""
+        """Return the division at the end of an avg."""
         return [f"{out} /= {group}"] if x.reduction is Reduction.AVG else []
 
     def _in_order(self, axes: OverList) -> bool:
-        """Whether the ranks of a group are in the order of a list of sub-axes."""
+        """Return whether the ranks of a group are in the order of a list of sub-axes."""
         return axes == by_rank(self.mesh, axes)
 
     def _cut(
         self, operand: str, shape: tuple[int, ...], dim: int, axes: OverList, stacked: bool
     ) -> tuple[list[str], str]:
-        """Statements that make the blocks of a dimension lie one behind the other, in the order of
-        the ranks; their name. They are stacked in a dimension of their own, or joined in the
-        first."""
+        """Return the statements that make the blocks of a dimension lie one behind the other in the
+        order of the ranks, and the variable with these blocks.
+
+        The blocks are stacked in a dimension of their own, or joined in the first dimension.
+        """
         in_order = self._in_order(axes)
         if dim == 0 and in_order and not stacked:
             return [], operand
@@ -211,8 +213,11 @@ class TorchFunction(FunctionText):
         axes: OverList,
         stacked: bool,
     ) -> list[str]:
-        """Statements that make blocks of shape ``before``, in the order of the ranks, a dimension.
-        They are stacked in a dimension of their own, or joined in the first."""
+        """Return the statements that join blocks of shape ``before``, in the order of the ranks, to
+        a dimension.
+
+        The blocks are stacked in a dimension of their own, or joined in the first dimension.
+        """
         in_order = self._in_order(axes)
         if in_order and is_first(before, dim):
             same = dim == 0 and not stacked
@@ -289,7 +294,8 @@ _ARGUMENT = '''\
 
 
 def _groups(names: MeshText) -> list[str]:
-    """Statements that make the process groups; all ranks make all groups, in the same order."""
+    """Return the statements that make the process groups; all ranks make all groups, in the same
+    order."""
     mesh = names.mesh
     if not names.groups:
         return []
@@ -304,8 +310,9 @@ def _groups(names: MeshText) -> list[str]:
         last = tuple(range(len(order) - len(dims), len(order)))
         rows = "ranks"
         if tuple(dims) != last:
-            one = len(dims) == 1
-            rows += f".movedim({dims[0]}, -1)" if one else f".movedim({tuple(dims)}, {last})"
+            rows += (
+                f".movedim({dims[0]}, -1)" if len(dims) == 1 else f".movedim({tuple(dims)}, {last})"
+            )
         size = mesh.group_size(group)
         made = call(
             "dist.new_subgroups_by_enumeration", ["groups"], len(f"        self.{name}, _ = ")
@@ -346,7 +353,7 @@ def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
 
 
 def emit_torch(module: ModuleOp) -> str:
-    """The Python module of all functions of a module.
+    """Return the Python module of all functions of a module.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
