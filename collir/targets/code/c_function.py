@@ -11,11 +11,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from collir.dialects.machine import MeshOp, mesh_of
+from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, plan_buffers
-from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DistType, Mesh
 from collir.layout.steps import PAD
 from collir.targets.code.c_local import Local, LocalSteps
@@ -35,6 +34,7 @@ from collir.targets.code.c_text import (
     variables,
 )
 from collir.targets.code.emitters import StepEmitter, taking_part, written_step
+from collir.targets.code.names import Definition, check_definitions
 from collir.targets.code.ranks import OverList, axes_text
 
 SIZED = """ *
@@ -106,7 +106,7 @@ def coordinates_text(names: MeshNames) -> list[str]:
 
 
 @dataclass
-class FunctionBase(StepEmitter):
+class CFunction(StepEmitter):
     """One function in C or C++: its names, its declaration and its steps.
 
     Attributes:
@@ -387,41 +387,29 @@ def check_names(
     module: ModuleOp,
     initialised: Container[str],
     words: Words = C,
-    made_for_mesh: Sequence[str] = ("init", "finalize"),
+    mesh_functions: Sequence[str] = ("init", "finalize"),
 ) -> None:
     """Check that functions, and the meshes that are initialised, can have the same names in C.
 
     Raises:
         DiagnosticError: all the names that C cannot have.
     """
-    errors: list[DiagnosticError] = []
-    taken: dict[str, str] = {}
-    for op in module.ops:
-        if isinstance(op, MeshOp) and op.sym_name.data in initialised:
-            made = [f"{op.sym_name.data}_{name}" for name in made_for_mesh]
-            what = f"mesh @{op.sym_name.data}"
-        elif isinstance(op, FuncOp):
-            made, what = [op.sym_name.data], f"function @{op.sym_name.data}"
-        else:
-            continue
-        problems = set[str]()
-        for name in made:
-            problem = name_problem(name, words)
-            if name in taken:
-                problem = f"{taken[name]} makes a {words.language} function {name} too"
-            if problem and problem not in problems:
-                problems.add(problem)
-                errors.append(
-                    DiagnosticError.at(
-                        op, f"{what} cannot be {words.language}: {problem}; rename it"
-                    )
-                )
-            taken[name] = what
-    if errors:
-        raise DiagnosticError([d for error in errors for d in error.diagnostics])
+    kind = f"{words.language} function"
+
+    def definition(name: str) -> Definition:
+        return Definition(name, name_problem(name, words), kind)
+
+    check_definitions(
+        module,
+        words.language,
+        lambda mesh: [
+            definition(f"{mesh}_{name}") for name in mesh_functions if mesh in initialised
+        ],
+        lambda function: [definition(function)],
+    )
 
 
-Text = TypeVar("Text", bound=FunctionBase)
+Text = TypeVar("Text", bound=CFunction)
 
 
 def called_by_others(texts: Sequence[Text]) -> list[Text]:
@@ -431,7 +419,7 @@ def called_by_others(texts: Sequence[Text]) -> list[Text]:
 
 
 def header_text(
-    about: str, includes: Iterable[str], meshes: Iterable[str], functions: Iterable[FunctionBase]
+    about: str, includes: Iterable[str], meshes: Iterable[str], functions: Iterable[CFunction]
 ) -> str:
     """Return a header that C and C++ include, with what an emitted file defines.
 

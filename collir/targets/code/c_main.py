@@ -34,6 +34,7 @@ from collir.targets.code.c_text import (
     element_count,
     size_text,
 )
+from collir.targets.code.names import raise_all
 
 TITLE = """\
 /* ---- A main that runs and checks the functions above ---------------------------------------- */
@@ -187,8 +188,7 @@ def _check_main_names(
         or _LOCALS.fullmatch(name)
         or (more and more.fullmatch(name))
     ]
-    if errors:
-        raise DiagnosticError([d for error in errors for d in error.diagnostics])
+    raise_all(errors)
 
 
 def add_reference(module: ModuleOp, function: FuncOp) -> FuncOp:

@@ -11,6 +11,7 @@ import numpy as np
 
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.reference.buffers import NUMPY
+from collir.targets.code.names import distinct
 from collir.targets.code.ranks import OverList, RankText
 
 C_TYPES = {
@@ -104,24 +105,17 @@ def variables(names: Sequence[str], words: Words = C) -> list[str]:
 
     Variables may hide functions of the C library, but no macros, and no name that the code uses.
     """
-    taken: set[str] = set()
-    out: list[str] = []
-    for name in names:
-        base = re.sub(r"\W", "_", name, flags=re.ASCII)
-        macro = base.isupper() and base in _library()
-        if (
-            base in words.keywords | words.used or macro or re.fullmatch(r"i\d+", base)
-        ):  # i0, i1: loops
-            base = f"{base}_"
-        elif base[0].isdigit() or words.reserved.match(base):
-            base = f"v{base}"
-        candidate, suffix = base, 1
-        while candidate in taken:
-            suffix += 1
-            candidate = f"{base}_{suffix}"
-        taken.add(candidate)
-        out.append(candidate)
-    return out
+    return distinct(_variable(name, words) for name in names)
+
+
+def _variable(name: str, words: Words) -> str:
+    """Return a variable for a name, which may be the same as for another name."""
+    base = re.sub(r"\W", "_", name, flags=re.ASCII)
+    macro = base.isupper() and base in _library()
+    loop_variable = re.fullmatch(r"i\d+", base)
+    if base in words.keywords | words.used or macro or loop_variable:
+        return f"{base}_"
+    return f"v{base}" if base[0].isdigit() or words.reserved.match(base) else base
 
 
 def comment(text: str) -> str:

@@ -382,14 +382,15 @@ with its own arrays:"""
 class Mpi4pyTarget(Target):
     """Python for mpi4py: a class per mesh, with a method per `func` on numpy arrays.
 
-    The class makes the communicators once: that of an ordered list of sub-axes is a `Split` of the
-    mesh, its colour the rank without its coordinates on the list, its key the mixed-radix index
-    over the list, so ranks inside are in the order of the sub-axes. Arguments are checked; results
-    are new arrays, and None where a rank holds nothing. Other arrays than numpy's are passed to MPI
-    as they are, by DLPack or `__cuda_array_interface__`: their library has to have the Python array
-    API and arrays that can be written, and MPI has to be built for their device. MPI knows no f16
-    and bf16: these are numpy's only, and are reduced in Python. Counts above 2^31 - 1 need an MPI
-    4.
+    The class makes the communicators once. The communicator of an ordered list of sub-axes is a
+    `Split` of the mesh: its colour is the index over all other sub-axes; its key is the mixed-radix
+    index over the list, so the ranks of a communicator are in the order of the sub-axes. Arguments
+    are checked; results are new arrays, and None where a rank holds nothing.
+
+    Arrays of other libraries than numpy are passed to MPI by DLPack or `__cuda_array_interface__`.
+    Such a library needs the Python array API and arrays that can be written, and MPI has to be
+    built for its device. MPI does not know f16 and bf16: they are for numpy only, and are reduced
+    in Python. Counts above 2^31 - 1 need MPI 4.
     """
 
     name = "mpi4py"

@@ -24,7 +24,7 @@ from collir.targets.code import c_function
 from collir.targets.code.c_function import (
     DECLARATIONS,
     SIZED,
-    FunctionBase,
+    CFunction,
     called_by_others,
     check_names,
     coordinates_text,
@@ -183,7 +183,7 @@ def _operator_text(operator: CustomOperator) -> list[str]:
 
 
 @dataclass
-class FunctionText(FunctionBase):
+class MpiFunction(CFunction):
     """One function in C for MPI.
 
     Attributes:
@@ -495,7 +495,7 @@ def emit_c(
     check_names(module, [names.mesh.name for names in needed])
     choices = alternatives(module) if sized else {}
     texts = [
-        FunctionText(
+        MpiFunction(
             function,
             meshes[mesh_of(function).name],
             static=function in hidden,

@@ -24,7 +24,7 @@ from collir.targets.code.c_function import (
     DECLARATIONS,
     LINKAGE,
     SIZED,
-    FunctionBase,
+    CFunction,
     called_by_others,
     check_names,
     header_text,
@@ -98,7 +98,7 @@ class Sent:
 
 
 @dataclass
-class FunctionText(FunctionBase):
+class FunctionText(CFunction):
     """One function in C++ for NCCL.
 
     Attributes:

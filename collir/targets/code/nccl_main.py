@@ -1,8 +1,8 @@
-"""A main for the NCCL target: runs every function on inputs it makes, times it, and checks it.
+"""The main of the target ``nccl``.
 
-As in the main for MPI, every rank computes the whole result by itself, on the host, and compares
-its block. Ranks are processes that MPI starts, or threads of one process with a GPU each. A
-function that is one collective is also reported with the bandwidths that nccl-tests define.
+Every rank computes the whole result by itself on the host. Ranks are processes that MPI starts, or
+threads of one process with a GPU each. For a function that is one collective, the main also reports
+the bandwidths that nccl-tests define.
 """
 
 import re
@@ -197,7 +197,7 @@ def traffic(function: FuncOp) -> tuple[int, float] | None:
 
 
 @dataclass
-class _HostFunction(mpi_function.FunctionText):
+class _HostFunction(mpi_function.MpiFunction):
     """A function that sends nothing, in C++ for the host."""
 
     words: ClassVar[Words] = CPP

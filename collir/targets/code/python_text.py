@@ -19,16 +19,16 @@ from xdsl.ir import SSAValue
 
 import collir
 from collir.cost.programs.compute import step_seconds
-from collir.dialects.machine import MeshOp, mesh_of
+from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.steps import MASK, PERMUTE
 from collir.semantics.reference.buffers import NUMPY
 from collir.targets.code.emitters import Emitters, StepEmitter, taking_part, written_step
+from collir.targets.code.names import Definition, check_definitions, distinct
 from collir.targets.code.ranks import OverList, RankText, axes_text
 
 WIDTH = 88
@@ -58,21 +58,16 @@ def comment(text: str) -> str:
 
 def variables(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
     """Return a distinct Python variable for each of the names of values, none of them taken."""
-    used = {*taken, *USED}
-    out: list[str] = []
-    for name in names:
-        base = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
-        if base[0].isdigit():
-            base = f"v{base}"
-        if keyword.iskeyword(base) or hasattr(builtins, base) or base in USED:
-            base = f"{base}_"
-        candidate, suffix = base, 1
-        while candidate in used:
-            suffix += 1
-            candidate = f"{base}_{suffix}"
-        used.add(candidate)
-        out.append(candidate)
-    return out
+    return distinct(map(_variable, names), {*taken, *USED})
+
+
+def _variable(name: str) -> str:
+    """Return a variable for a name, which may be the same as for another name."""
+    base = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
+    if base[0].isdigit():
+        base = f"v{base}"
+    used = keyword.iskeyword(base) or hasattr(builtins, base) or base in USED
+    return f"{base}_" if used else base
 
 
 def class_name(mesh: str) -> str:
@@ -112,24 +107,17 @@ def check_names(module: ModuleOp, meshes: Container[str]) -> None:
     Raises:
         DiagnosticError: all the names that Python cannot have.
     """
-    errors: list[DiagnosticError] = []
-    taken: dict[str, str] = {}
-    for op in module.ops:
-        if isinstance(op, MeshOp) and op.sym_name.data in meshes:
-            what, name = f"mesh @{op.sym_name.data}", class_name(op.sym_name.data)
-            problem = class_problem(name)
-            if name in taken:
-                problem = f"{taken[name]} makes a class {name} too"
-            taken[name] = what
-        elif isinstance(op, FuncOp):
-            what = f"function @{op.sym_name.data}"
-            problem = function_problem(op.sym_name.data)
-        else:
-            continue
-        if problem:
-            errors.append(DiagnosticError.at(op, f"{what} cannot be Python: {problem}; rename it"))
-    if errors:
-        raise DiagnosticError([d for error in errors for d in error.diagnostics])
+
+    def class_definition(mesh: str) -> Definition:
+        name = class_name(mesh)
+        return Definition(name, class_problem(name), "class")
+
+    check_definitions(
+        module,
+        "Python",
+        lambda mesh: [class_definition(mesh)] if mesh in meshes else [],
+        lambda function: [Definition(function, function_problem(function), None)],
+    )
 
 
 def call(head: str, arguments: Sequence[str], indent: int = 16) -> list[str]:

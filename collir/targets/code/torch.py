@@ -377,11 +377,12 @@ def emit_torch(module: ModuleOp) -> str:
 class TorchTarget(Target):
     """Python for torch.distributed: a class per mesh, with a method per `func` on tensors.
 
-    The class makes the process groups once, of the default group's ranks. The ranks inside a group
-    are in ascending order, on which all versions and backends agree; where a step lists its
-    sub-axes in another order, the blocks it sends or gets are put in that order. Arguments are
-    checked; results are new tensors, outside of autograd, and None where a rank holds nothing.
-    Works on every backend that has the collectives: an avg is a sum and a division. Tested on gloo.
+    The class makes the process groups once, from the ranks of the default group. The ranks of a
+    group are in ascending order, on which all versions and backends agree; where a step lists its
+    sub-axes in another order, the blocks that it sends or receives are reordered. Arguments are
+    checked; results are new tensors, outside of autograd, and None where a rank holds nothing. The
+    code works on every backend that has the collectives: an avg is a sum and a division. It is
+    tested on gloo.
     """
 
     name = "torch"

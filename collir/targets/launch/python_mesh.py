@@ -16,6 +16,7 @@ import collir
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
 from collir.machine.model import devices_text
+from collir.targets.code.names import raise_all
 from collir.targets.code.python_text import call, comment, tuple_text
 from collir.targets.code.ranks import axes_text
 from collir.targets.launch.ranks import meshes
@@ -74,8 +75,7 @@ def python_meshes(module: ModuleOp, mesh: str, framework: Framework) -> str:
             errors.append(
                 DiagnosticError.at(op, f"mesh @{op.sym_name.data} cannot be Python: {problem}")
             )
-    if errors:
-        raise DiagnosticError([d for error in errors for d in error.diagnostics])
+    raise_all(errors)
     return "\n".join([*lines, ""])
 
 

@@ -14,6 +14,7 @@ from collir.dialects.machine import MeshOp
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh, SubAxis, unplaced
 from collir.machine import Fabric, fabrics
+from collir.targets.code.names import raise_all
 from collir.targets.code.python_text import comment
 from collir.targets.code.ranks import axes_text
 from collir.targets.launch.hostnames import HostNames
@@ -52,9 +53,8 @@ def meshes(module: ModuleOp, name: str) -> list[MeshOp]:
         raise DiagnosticError.at(
             module, f"there is no mesh @{name}: the option mesh is {_names(ops)}"
         )
-    if without := [op for op in chosen if not op.value().placed]:
-        errors = [DiagnosticError.at(op, unplaced(op.value())) for op in without]
-        raise DiagnosticError([d for error in errors for d in error.diagnostics])
+    unplaced_ops = [op for op in chosen if not op.value().placed]
+    raise_all([DiagnosticError.at(op, unplaced(op.value())) for op in unplaced_ops])
     return chosen
 
 
