@@ -1,4 +1,4 @@
-"""All targets of collir by name, imported when they are asked for, so that tools start fast."""
+"""The targets of collir by name, imported when they are asked for, so that tools start fast."""
 
 from collections.abc import Callable
 from importlib import import_module

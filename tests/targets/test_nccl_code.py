@@ -89,7 +89,7 @@ def test_random_programs_with_a_main_compile(options: str, tmp_path: Path) -> No
 def test_an_example_with_a_main_says_that_it_finds_no_gpu(
     name: str, options: str, tmp_path: Path
 ) -> None:
-    """Where there are GPUs, the program runs instead."""
+    """The program runs instead on a machine with GPUs."""
     module = collir.run_passes(
         collir.parse(EXAMPLES / f"{name}.coll"), "decompose{strategy=rs-ar-ag}"
     )

@@ -1,6 +1,5 @@
 """Python for mpi4py: a class per mesh, with a method per ``func`` on numpy arrays."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO, ClassVar
@@ -69,13 +68,8 @@ class Mpi4pyFunction(FunctionText):
             return "ml_dtypes.bfloat16"
         return self.library(_DTYPES[dtype])
 
-    def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
-        text, kind = tuple_text(shape), self.dtype(dtype)
-        if value is None:
-            return f"{self.library('empty')}({text}, dtype={kind})"
-        if value == 0 and math.copysign(1, value) > 0:
-            return f"{self.library('zeros')}({text}, dtype={kind})"
-        return f"{self.library('full')}({text}, {number_text(value, dtype)}, dtype={kind})"
+    def options(self, dtype: DType) -> str:
+        return f"dtype={self.dtype(dtype)}"
 
     def packed(self, text: str) -> str:
         self.needs.add("packed")
@@ -204,12 +198,9 @@ class Mpi4pyFunction(FunctionText):
         return _operator_name(x.dtype, reduction)
 
     def average(self, x: DistType, group: int, out: str) -> list[str]:
-        """Return the division at the end of an avg."""
-        if x.reduction is not Reduction.AVG:
-            return []
-        if x.dtype in _AS_BITS:
+        if x.reduction is Reduction.AVG and x.dtype in _AS_BITS:
             return [f"{out}[...] = {out}.astype(np.float32) / {group}"]
-        return [f"{out} /= {group}"]
+        return super().average(x, group, out)
 
     def _cut(
         self, operand: str, shape: tuple[int, ...], dim: int, group: int

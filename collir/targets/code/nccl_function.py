@@ -373,7 +373,7 @@ def operator(x: DistType) -> str:
 # ---------------------------------------------------------------------------------------------
 
 
-_HEADER = """/* Written by collir {version}: C++17, CUDA and NCCL {least}{or_newer}. {compiler}
+_HEADER = """/* Written by collir {version}: C++17, CUDA and NCCL {least} or newer. {compiler}
  *
  * Every rank calls MESH_init with a communicator of all ranks of the mesh, which stays the
  * caller's, then the functions with buffers on its device, which must not overlap, and in the end
@@ -473,7 +473,6 @@ def _about(interface: str, compiler: str, symmetric: bool, sized: bool) -> str:
     return _HEADER.format(
         version=collir.__version__,
         least="2.28" if symmetric else "2.18",
-        or_newer=" or newer",
         compiler=compiler,
         symmetric=(_SYMMETRIC if symmetric else "") + (SIZED if sized else ""),
         interface=interface,

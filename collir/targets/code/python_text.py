@@ -316,8 +316,8 @@ class FunctionText(StepEmitter):
         """Return an element type."""
 
     @abstractmethod
-    def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
-        """Return a new array of one value, or of no particular values."""
+    def options(self, dtype: DType) -> str:
+        """Return the last arguments of a call that makes an array."""
 
     @abstractmethod
     def packed(self, text: str) -> str:
@@ -346,6 +346,19 @@ class FunctionText(StepEmitter):
     @abstractmethod
     def constant(self, value: float, dtype: DType) -> str:
         """Return a factor, rounded to the element type."""
+
+    def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
+        """Return a new array of one value, or of no particular values."""
+        text, options = tuple_text(shape), self.options(dtype)
+        if value is None:
+            return f"{self.library('empty')}({text}, {options})"
+        if value == 0 and math.copysign(1, value) > 0:
+            return f"{self.library('zeros')}({text}, {options})"
+        return f"{self.library('full')}({text}, {number_text(value, dtype)}, {options})"
+
+    def average(self, x: DistType, group: int, out: str) -> list[str]:
+        """Return the division at the end of an avg."""
+        return [f"{out} /= {group}"] if x.reduction is Reduction.AVG else []
 
     def shares(self, op: DistOp) -> bool:
         """Return whether the result of an operation may share memory with its operand."""

@@ -1,6 +1,5 @@
 """Python for torch.distributed: a class per mesh, with a method per ``func`` on tensors."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, ClassVar
@@ -66,13 +65,8 @@ class TorchFunction(FunctionText):
     def dtype(self, dtype: DType) -> str:
         return _DTYPES[dtype]
 
-    def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
-        rest = f"dtype={self.dtype(dtype)}, device=self.device"
-        if value is None:
-            return f"torch.empty({tuple_text(shape)}, {rest})"
-        if value == 0 and math.copysign(1, value) > 0:
-            return f"torch.zeros({tuple_text(shape)}, {rest})"
-        return f"torch.full({tuple_text(shape)}, {number_text(value, dtype)}, {rest})"
+    def options(self, dtype: DType) -> str:
+        return f"dtype={self.dtype(dtype)}, device=self.device"
 
     def packed(self, text: str) -> str:
         return f"{text}.contiguous()"
@@ -172,10 +166,6 @@ class TorchFunction(FunctionText):
         """Return the reduction of a value as an argument."""
         assert x.reduction is not None
         return f"op=dist.ReduceOp.{_OPS[x.reduction]}"
-
-    def average(self, x: DistType, group: int, out: str) -> list[str]:
-        """Return the division at the end of an avg."""
-        return [f"{out} /= {group}"] if x.reduction is Reduction.AVG else []
 
     def _in_order(self, axes: OverList) -> bool:
         """Return whether the ranks of a group are in the order of a list of sub-axes."""
