@@ -213,9 +213,9 @@ def _type_text(attribute: Attribute, mesh: Mesh) -> str:
     return attribute.data.text(mesh)
 
 
-def step_text(op: DistOp, mesh: Mesh) -> str:
-    """Return an operation as it is written in ``.coll``, without the names of values."""
-    return f"{op.mnemonic}{_clauses(op, mesh)}"
+def step_text(op: DistOp, mesh: Mesh, operands: str) -> str:
+    """Return an operation as it is written in ``.coll``, without its result."""
+    return f"{op.mnemonic} {operands}{_clauses(op, mesh)}"
 
 
 def _clauses(op: DistOp, mesh: Mesh) -> str:

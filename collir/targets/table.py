@@ -1,4 +1,4 @@
-"""All targets of collir by name. Each is imported when it is asked for, so tools start fast."""
+"""The targets of collir by name, imported when they are asked for, so that tools start fast."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -7,7 +7,7 @@ from xdsl.utils.target import Target
 
 
 def _in(module: str, name: str) -> Callable[[], type[Target]]:
-    """A function that imports a target."""
+    """Return a function that imports a target."""
     return lambda: getattr(import_module(f"collir.targets.{module}"), name)
 
 
@@ -36,4 +36,4 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "torch": _in("code.torch", "TorchTarget"),
     "trace": _in("reports.trace", "TraceTarget"),
 }
-"""Name -> a function that imports the target."""
+"""The functions that import the targets, by the names of the targets."""

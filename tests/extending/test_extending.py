@@ -24,10 +24,9 @@ from collir.semantics.symbolic import execution
 from collir.synthesis.reorder import swap
 from collir.targets.code import (
     c_function,
-    c_text,
+    c_local,
     mpi4py,
     nccl_function,
-    nccl_text,
     python_text,
     torch,
 )
@@ -90,8 +89,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (mpi4py.Mpi4pyFunction.COLLECTIVES, SENDING),
         (torch.TorchFunction.COLLECTIVES, SENDING),
         (python_text.FunctionText.LOCAL, LOCAL),
-        (c_text.LOCAL, COPYING),
-        (nccl_text.CudaText.LOCAL, COPYING),
+        (c_local.LocalSteps.LOCAL, COPYING),
         (swap.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
     ],
     ids=lambda _: "",
@@ -127,7 +125,7 @@ SUBJECTS = {
     "synthesis/programs/strategies.py": "fixed strategies, by the steps they are made of",
     "synthesis/programs/layouts.py": "the program that makes everything whole first",
     "ir/origins.py": "what to write where only the order of shards is wrong",
-    "targets/code/mpi_main.py": "a main reduces what it measures",
+    "targets/code/c_main.py": "a main reduces what it measures",
     "targets/reports/strategies.py": "P² has strategies for an all_reduce",
     "tools/measure.py": "those that are measured",
 }

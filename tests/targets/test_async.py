@@ -1,7 +1,7 @@
-"""Collectives that are ``async``: the same values, on real MPI ranks and over the fake of NCCL.
+"""``async`` collectives have the same values, on real MPI ranks and over the fake of NCCL.
 
-That nothing is used before it is there, or freed while it is sent, is also read off the emitted
-text (``async_code``): what runs at the same time seldom goes wrong on its own.
+Races seldom show in values. So the emitted text is also checked (``async_code``): no buffer is used
+before it is written, or freed while it is sent.
 """
 
 import itertools
@@ -45,7 +45,7 @@ FAKES = ("nccl", SYMMETRIC)
 
 
 def wrong(module: ModuleOp, functions: Sequence[FuncOp], target: str, folder: Path) -> list[str]:
-    """Where ranks hold other results than the numpy executor gives them."""
+    """Return the differences between the results of ranks and of the numpy executor."""
     if target == "mpi":
         return on_ranks.differences(module, functions, folder)
     compared = [function for function in functions if not casts_an_average(function)]
@@ -53,7 +53,7 @@ def wrong(module: ModuleOp, functions: Sequence[FuncOp], target: str, folder: Pa
 
 
 def casts_an_average(function: FuncOp) -> bool:
-    """Whether a last bit may become more: NCCL's averages round, and casts may carry that on."""
+    """Return whether the rounding of NCCL's averages may grow beyond the last bit, as in casts."""
     casts = any(isinstance(op, OPERATIONS["cast"]) for op in function.body.ops)
     return casts and averages_round(function)
 
@@ -62,7 +62,7 @@ def casts_an_average(function: FuncOp) -> bool:
 
 
 def every_collective(ranks: int) -> ModuleOp:
-    """Every collective that may be, on every dtype, with every reduction."""
+    """Return every collective that may be async, on every dtype, with every reduction."""
     functions = list(collectives(ranks))
     count = make_async(functions)
     permutes = sum(kind.op is OPERATIONS["permute"] for kind in KINDS)
@@ -99,7 +99,7 @@ def test_every_number_of_ranks(ranks: int, target: str, tmp_path: Path) -> None:
 
 
 def random_programs(ranks: int, seed: int, count: int) -> ModuleOp:
-    """Random functions on a few meshes of so many ranks, some or all of their collectives async."""
+    """Return random functions on a few meshes of ``ranks`` ranks, with async collectives."""
     rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
     functions = [
@@ -210,12 +210,12 @@ func @f(%x: f32[4@x, 262144]) -> (f32[4, 262144@x], f32[4@x, 262144]) on @m {
 WAITS = {"mpi": "TRY(MPI_Wait", "nccl": "TRY_CUDA(cudaStreamWaitEvent"}
 
 
-def only_if(code: str, line: str) -> str:
-    """Code whose n-th such line is left out where DROP is n."""
+def with_drops(code: str, line: str) -> str:
+    """Return code that leaves out its n-th line of a kind if the environment has DROP = n."""
     numbers = itertools.count()
     changed = re.sub(
         rf"^( +)({re.escape(line)}.*;)$",
-        lambda found: f"{found[1]}if (dropped() != {next(numbers)}) {found[2]}",
+        lambda match: f"{match[1]}if (dropped() != {next(numbers)}) {match[2]}",
         code,
         flags=re.MULTILINE,
     )
@@ -225,20 +225,20 @@ def only_if(code: str, line: str) -> str:
 
 
 def eager(code: str) -> str:
-    """Code whose collectives run as soon as they may, where the fake would let them wait."""
+    """Return code whose collectives run as soon as they may, where the fake would let them wait."""
     record = r"(cudaEventRecord\(\S+, (mesh_\w+\.streams\[\d+\])\)\);)"
     return re.sub(record, r"\1 TRY_CUDA(cudaStreamSynchronize(\2));", code)
 
 
 def without(code: str, line: str, number: int) -> str:
-    """Code without its number-th such line."""
+    """Return code without its ``number``-th line that starts with a text."""
     lines = code.splitlines(keepends=True)
-    places = [place for place, one in enumerate(lines) if one.lstrip().startswith(line)]
+    places = [place for place, text in enumerate(lines) if text.lstrip().startswith(line)]
     return "".join(lines[: places[number]] + lines[places[number] + 1 :])
 
 
 def waits_needed(module: ModuleOp, target: str) -> list[bool]:
-    """For every wait in the emitted code whether something goes too early without it."""
+    """Return for every wait in the emitted code whether the code has a hazard without it."""
     line = WAITS[target[:4].strip("{")]
     count = collir.emit(module, target).count(line)
     return [
@@ -256,13 +256,13 @@ def compiled(code: str, target: str, folder: Path) -> str:
 
 
 def is_right(program: str, module: ModuleOp, folder: Path) -> bool:
-    """Whether a program of one function ends, and all ranks hold what they should."""
+    """Return whether a program of one function ends with the right results on all ranks."""
     [function] = functions_of(module)
     arguments = arguments_of(function)
     ranks = mesh_of(function).devices
     for rank in range(ranks):
-        given = [buffer for buffers in arguments if (buffer := buffers[rank]) is not None]
-        (folder / f"{rank}.in").write_bytes(b"".join(one.tobytes() for one in given))
+        held = [buffer for buffers in arguments if (buffer := buffers[rank]) is not None]
+        (folder / f"{rank}.in").write_bytes(b"".join(buffer.tobytes() for buffer in held))
     try:
         mpiexec(ranks, [program, str(folder), "1"], 20)
     except (RuntimeError, subprocess.TimeoutExpired):
@@ -270,7 +270,7 @@ def is_right(program: str, module: ModuleOp, folder: Path) -> bool:
     expected = execute(module, function, arguments)
     for rank in range(ranks):
         held = [buffer for buffers in expected if (buffer := buffers[rank]) is not None]
-        right = b"".join(one.tobytes() for one in held)
+        right = b"".join(buffer.tobytes() for buffer in held)
         if (folder / f"{rank}.out").read_bytes() != right:
             return False
     return True
@@ -279,22 +279,23 @@ def is_right(program: str, module: ModuleOp, folder: Path) -> bool:
 def unnoticed(
     code: str, target: str, folder: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> set[int]:
-    """The waits without which the program still does what it should."""
+    """Return the waits without which the program still has the right results."""
     module = collir.parse(USES)
     folder.mkdir()
-    program = compiled(only_if(code, WAITS[target[:4].strip("{")]), target, folder)
+    program = compiled(with_drops(code, WAITS[target[:4].strip("{")]), target, folder)
     assert is_right(program, module, folder)
-    found: set[int] = set()
+    numbers: set[int] = set()
     for number in range(count):
         monkeypatch.setenv("DROP", str(number))
         if is_right(program, module, folder):
-            found.add(number)
+            numbers.add(number)
         monkeypatch.delenv("DROP")
-    return found
+    return numbers
 
 
 def test_a_missing_wait_is_found_on_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the text; and in the values, but for the last one: behind it is nothing but the end."""
+    """Every missing wait shows in the text, and in the values but for the last wait, behind which
+    nothing follows."""
     module = collir.parse(USES)
     needed = waits_needed(module, "mpi")
     assert needed == [True] * 5
@@ -307,8 +308,8 @@ def test_a_missing_wait_is_found_on_ranks(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_missing_wait_is_found_on_the_fake(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What other streams do comes late, or as soon as it may: every wait that the text says to be
-    needed is so in one of the two."""
+    """The work of other streams runs late, or as soon as it may: every wait that the text needs is
+    needed in one of the two."""
     module = collir.parse(USES)
     needed = waits_needed(module, target)
     assert sum(needed) >= 6
@@ -327,7 +328,7 @@ def test_an_operand_freed_too_early_is_found(tmp_path: Path) -> None:
     assert planted != code
     assert hazards(module, "mpi") == []
     freed = hazards(module, "mpi", lambda text: re.sub(start, with_free, text))
-    assert any("still in use" in one for one in freed)
+    assert any("still in use" in hazard for hazard in freed)
     assert is_right(compiled(code, "mpi", tmp_path), module, tmp_path)
     assert not is_right(compiled(planted, "mpi", tmp_path), module, tmp_path)
 
@@ -354,17 +355,17 @@ def test_streams_that_run_as_soon_as_they_may(
 def assert_round_trips(module: ModuleOp) -> None:
     text = write(module)
     assert text.count(" async\n") == marked(module)
-    again = read(text)
-    assert again.is_structurally_equivalent(module)
-    assert write(again) == text
+    reread = read(text)
+    assert reread.is_structurally_equivalent(module)
+    assert write(reread) == text
     settle_names(module)
     for generic in (False, True):
         output = StringIO()
         Printer(output, print_generic_format=generic).print_op(module)
-        there = read_mlir(context(), output.getvalue(), "<mlir>", Sources())
-        verify(there)
-        assert there.is_structurally_equivalent(module)
-        assert write(there) == text
+        parsed = read_mlir(context(), output.getvalue(), "<mlir>", Sources())
+        verify(parsed)
+        assert parsed.is_structurally_equivalent(module)
+        assert write(parsed) == text
 
 
 @given(rng=RANDOM)
@@ -398,15 +399,15 @@ def test_it_is_written_behind_the_algorithm() -> None:
 @given(rng=RANDOM)
 @settings(max_examples=30, deadline=None)
 def test_passes_keep_it(passes: str, rng: random.Random) -> None:
-    """What is left of a program is async where it was; what it means stays."""
+    """The collectives that remain are still async, and the program keeps its meaning."""
     module = random_module(rng, functions=2, steps=6)
     make_async(functions_of(module))
     after = run_passes(module.clone(), passes)
     verify(after)
     assert marked(after) == sum(len(able(function)) for function in functions_of(after))
     for old, new in zip(functions_of(module), functions_of(after), strict=True):
-        found = results_on_all_devices(after, new, seed=5)
-        assert agree(found, results_on_all_devices(module, old, seed=5), mesh_of(old).devices)
+        results = results_on_all_devices(after, new, seed=5)
+        assert agree(results, results_on_all_devices(module, old, seed=5), mesh_of(old).devices)
 
 
 SAME = """\
@@ -435,6 +436,6 @@ def test_the_meaning_is_that_of_the_program_without(rng: random.Random) -> None:
     make_async(functions_of(changed), rng, 0.7)
     for old, new in zip(functions_of(module), functions_of(changed), strict=True):
         arguments = arguments_of(old)
-        found, expected = execute(changed, new, arguments), execute(module, old, arguments)
-        for one, other in zip(found, expected, strict=True):
-            assert all(same(a, b) for a, b in zip(one, other, strict=True))
+        results, expected = execute(changed, new, arguments), execute(module, old, arguments)
+        for buffers, right in zip(results, expected, strict=True):
+            assert all(same(a, b) for a, b in zip(buffers, right, strict=True))

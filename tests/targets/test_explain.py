@@ -1,4 +1,4 @@
-"""What explain says helps: whether it can be pasted, and does help."""
+"""The commands that explain prints can be pasted, and make programs as much faster as it says."""
 
 import re
 import shlex
@@ -13,9 +13,9 @@ SIZES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def titles(text: str) -> dict[str, float]:
-    """The seconds of every function, by a title such as ``@f on @m (@c, 8 devices): 12 us``."""
-    found = re.findall(r"^@(\w+) on @.*?: ([\d.]+) (ns|us|ms|s)\b", text, re.MULTILINE)
-    return {name: float(number) * SIZES[unit] for name, number, unit in found}
+    """Return the seconds of every function, from titles as ``@f on @m (@c, 8 devices): 12 us``."""
+    matches = re.findall(r"^@(\w+) on @.*?: ([\d.]+) (ns|us|ms|s)\b", text, re.MULTILINE)
+    return {name: float(number) * SIZES[unit] for name, number, unit in matches}
 
 
 @pytest.mark.parametrize("before", ["", "place"])
@@ -26,7 +26,7 @@ def test_what_explain_prints_can_be_pasted_and_helps(
     passes = ["-p", before] if before else []
     if main([str(example), *passes, "-t", "explain{model=alpha-beta}"]):
         assert not before or "placed" not in capsys.readouterr().err
-        return  # some function has no cost, which is told
+        return  # some function has no cost, and a diagnostic says so
     text = capsys.readouterr().out
     times = titles(text)
     assert "1.00x" not in re.sub(r"bound .*", "", text)

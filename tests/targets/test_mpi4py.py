@@ -1,4 +1,4 @@
-"""The target mpi4py: its code, and every collective and random programs on real ranks."""
+"""The target mpi4py: its code, and every collective, and random programs, on real ranks."""
 
 import re
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ def mesh_on_one_device() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("argument", "message"),
     [
         (np.zeros((2, 3)), "x is float64 of shape (2, 3)"),
         (np.zeros((3, 2), np.float32), "x is float32 of shape (3, 2)"),
@@ -78,9 +78,9 @@ def mesh_on_one_device() -> Any:
         ([1.0], "x is [1.0]"),
     ],
 )
-def test_arguments_of_another_type_are_refused(given: object, message: str) -> None:
+def test_arguments_of_another_type_are_refused(argument: object, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        mesh_on_one_device().twice(given)
+        mesh_on_one_device().twice(argument)
 
 
 def test_one_device_computes_alone() -> None:
@@ -95,10 +95,10 @@ def test_arguments_may_lie_in_any_order_in_memory() -> None:
 
 def test_results_share_no_memory() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    one, other = mesh_on_one_device().itself(x)
-    assert np.array_equal(one, x)
-    assert not np.shares_memory(one, x)
-    assert not np.shares_memory(one, other)
+    same, reshaped = mesh_on_one_device().itself(x)
+    assert np.array_equal(same, x)
+    assert not np.shares_memory(same, x)
+    assert not np.shares_memory(same, reshaped)
 
 
 def test_a_communicator_of_another_size_is_refused() -> None:
@@ -220,7 +220,7 @@ def test_examples(path: Path, tmp_path: Path) -> None:
     find_spec("array_api_strict") is None, reason="array-api-strict is not installed"
 )
 def test_arrays_of_another_library(tmp_path: Path) -> None:
-    """One that has what the Python array API says and no more; it knows no f16 and bf16."""
+    """The library has the Python array API and no more; it does not know f16 and bf16."""
     functions = [
         function
         for function in [*collectives(6), *local_operations(6)]

@@ -1,4 +1,4 @@
-"""The emitted C as a text: it is what it was, compiles without a warning, and has safe names."""
+"""The emitted C compiles without a warning, and has safe names."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ STRICT = ("-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Werror", "-pedantic")
 
 
 def compiles(text: str, folder: Path, *flags: str) -> None:
-    """Whether C compiles without a warning."""
+    """Check that C compiles without a warning."""
     source = folder / "program.c"
     source.write_text(text, encoding="utf-8")
     compile_c(source, folder / "program.o", ("-c", *STRICT, *flags))
@@ -48,7 +48,7 @@ def test_a_main_compiles_without_a_warning(ranks: int, tmp_path: Path) -> None:
 
 
 def test_every_mesh_compiles(tmp_path: Path) -> None:
-    """Also those that nothing is sent over."""
+    """Meshes without communicators compile too."""
     rng = fresh(1)
     functions = [random_function(rng, mesh, 1, f"f_{mesh.name}") for mesh in MESHES]
     compiles(collir.emit(module_of(MESHES, functions), "mpi"), tmp_path)

@@ -1,4 +1,4 @@
-"""Programs with a main: they run and find their results right, and wrong where they are wrong."""
+"""Programs with a main run, and report whether their results are right."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
 def compiled(text: str, folder: Path) -> str:
-    """The path of the program made of a C file."""
+    """Return the path of the program that is compiled from a text."""
     source = folder / "program.c"
     source.write_text(text, encoding="utf-8")
     compile_c(source, folder / "program", FLAGS)
@@ -25,7 +25,7 @@ def compiled(text: str, folder: Path) -> str:
 
 
 def output_of(module: ModuleOp, folder: Path) -> list[str]:
-    """The lines that a module's main prints on as many ranks as it needs."""
+    """Return the lines that the main of a module prints on the ranks of its mesh."""
     program = compiled(collir.emit(module, "mpi{main=true}"), folder)
     ranks = mesh_of(functions_of(module)[0]).devices
     return mpiexec(ranks, [program, "2"], HANG).splitlines()
@@ -120,7 +120,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def right_code() -> str:
-    """The C of a program that is right."""
+    """Return the C of a program that is right."""
     return collir.emit(collir.parse(PROGRAM), "mpi{main=true}")
 
 

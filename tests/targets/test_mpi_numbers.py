@@ -1,4 +1,4 @@
-"""Numbers in the emitted C: how they round to f16 and bf16, and how integers wrap around."""
+"""Numbers in the emitted C: rounding to f16 and bf16, and integers that wrap around."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,12 +27,12 @@ mesh @m on @one {{ x = 1 }}
 
 
 def patterns(dtype: DType) -> Array:
-    """Every value of a type of 16 bits."""
+    """Return every value of a type of 16 bits."""
     return np.arange(2**16, dtype=np.uint16).view(NUMPY[dtype])
 
 
 def around(dtype: DType, wide: DType) -> Array:
-    """Numbers of a wider type at, halfway between, and close to those, of a type of 16 bits."""
+    """Return numbers of a wider type at, between, and close to the numbers of a type of 16 bits."""
     with np.errstate(all="ignore"):
         exact = np.unique(patterns(dtype).astype(np.float64))
         exact = exact[np.isfinite(exact)]
@@ -45,7 +45,7 @@ def around(dtype: DType, wide: DType) -> Array:
 
 
 def integers(dtype: DType) -> Array:
-    """Integers of both signs and of all magnitudes, with ones and zeros below the top bits."""
+    """Return integers of both signs and all magnitudes, with ones and zeros below the top bits."""
     bits = NUMPY[dtype].itemsize * 8 - 1
     low = np.arange(-70000, 70000) if bits > 8 else np.arange(-128, 128)
     high = [s * (2**p + d) for p in range(bits) for d in (-1, 0, 1, 2**p // 2 + 1) for s in (1, -1)]
@@ -56,19 +56,19 @@ def integers(dtype: DType) -> Array:
 def test_casts_round_as_numpy_does(tmp_path: Path) -> None:
     cases: list[tuple[Array, DType, DType]] = []
     for half in HALVES:
-        cases += [(patterns(half), half, other) for other in DType if other.is_float]
+        cases += [(patterns(half), half, target) for target in DType if target.is_float]
         cases += [(around(half, wide), wide, half) for wide in (DType.F32, DType.F64)]
         cases += [(integers(d), d, half) for d in DType if not d.is_float]
     functions = [
-        f"func @cast_{i}(%x: {source}[{given.size}]) -> {target}[{given.size}] on @m {{\n"
+        f"func @cast_{i}(%x: {source}[{operand.size}]) -> {target}[{operand.size}] on @m {{\n"
         f"  %r = cast %x to {target}\n  return %r\n}}"
-        for i, (given, source, target) in enumerate(cases)
+        for i, (operand, source, target) in enumerate(cases)
     ]
-    found = on_one_rank(functions, [[given] for given, _, _ in cases], tmp_path)
-    for (given, source, target), result in zip(cases, found, strict=True):
+    results = on_one_rank(functions, [[operand] for operand, _, _ in cases], tmp_path)
+    for (operand, source, target), result in zip(cases, results, strict=True):
         with np.errstate(all="ignore"):
-            expected = given.astype(NUMPY[target])
-        assert_same(result, expected, given, f"{source} to {target}")
+            expected = operand.astype(NUMPY[target])
+        assert_same(result, expected, operand, f"{source} to {target}")
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -86,10 +86,10 @@ def test_sums_and_multiples_round_once(half: DType, tmp_path: Path) -> None:
         f"  %r = scale %x by {factor:f}\n  return %r\n}}"
         for i, factor in enumerate(factors)
     ]
-    found = on_one_rank(functions, [[x, y], *([x] for _ in factors)], tmp_path)
+    results = on_one_rank(functions, [[x, y], *([x] for _ in factors)], tmp_path)
     with np.errstate(all="ignore"):
         expected = [x + y, *(x * x.dtype.type(factor) for factor in factors)]
-    for result, right in zip(found, expected, strict=True):
+    for result, right in zip(results, expected, strict=True):
         assert_same(result, right, x, str(half))
 
 
@@ -108,39 +108,41 @@ def test_integers_wrap_around_and_never_overflow(dtype: DType, tmp_path: Path) -
         for i, n in enumerate(factors)
     ]
     flags = (*FLAGS, "-fsanitize=signed-integer-overflow", "-fsanitize-undefined-trap-on-error")
-    given = [[x, y], *([x] for _ in factors)]
-    found = on_one_rank(functions, given, tmp_path, flags)
-    for result, right in zip(found, [x + y, *(x * x.dtype.type(n) for n in factors)], strict=True):
+    operands = [[x, y], *([x] for _ in factors)]
+    results = on_one_rank(functions, operands, tmp_path, flags)
+    for result, right in zip(
+        results, [x + y, *(x * x.dtype.type(n) for n in factors)], strict=True
+    ):
         assert_same(result, right, x, dtype)
 
 
 def test_a_factor_of_minus_zero_keeps_its_sign(tmp_path: Path) -> None:
     function = "func @f(%x: f32[2]) -> f32[2] on @m {\n  %r = scale %x by -0\n  return %r\n}"
     x = np.array([1, -1], np.float32)
-    (found,) = on_one_rank([function], [[x]], tmp_path)
-    assert np.signbit(found).tolist() == [True, False]
+    (result,) = on_one_rank([function], [[x]], tmp_path)
+    assert np.signbit(result).tolist() == [True, False]
 
 
 def on_one_rank(
     functions: list[str],
-    given: list[list[Array]],
+    operands: list[list[Array]],
     folder: Path,
     flags: Sequence[str] = FLAGS,
 ) -> list[Array]:
-    """The result of each function of one result."""
+    """Return the result of each function, which has one result."""
     module: ModuleOp = collir.parse(PROGRAM.format(functions="\n".join(functions)))
-    arguments: list[list[Buffers]] = [[[x] for x in arrays] for arrays in given]
+    arguments: list[list[Buffers]] = [[[x] for x in arrays] for arrays in operands]
     done = run(module, functions_of(module), arguments, folder, flags, HANG)
     return [result[0][0] for result, _ in done if result[0][0] is not None]
 
 
-def assert_same(found: Array, expected: Array, given: Array, what: str) -> None:
-    """The same bits, but for what is not a number, which has many."""
-    width = np.dtype(f"u{found.dtype.itemsize}")
-    same = found.view(width) == expected.view(width)
-    if found.dtype.kind == "f" or found.dtype == ml_dtypes.bfloat16:
+def assert_same(result: Array, expected: Array, operand: Array, what: str) -> None:
+    """Check that bits are equal, but for NaN, which has many forms."""
+    width = np.dtype(f"u{result.dtype.itemsize}")
+    same = result.view(width) == expected.view(width)
+    if result.dtype.kind == "f" or result.dtype == ml_dtypes.bfloat16:
         with np.errstate(invalid="ignore"):
-            same |= np.isnan(found) & np.isnan(expected)
+            same |= np.isnan(result) & np.isnan(expected)
     wrong = np.flatnonzero(~same)
-    shown = [(given[i], found[i], expected[i]) for i in wrong[:5]]
+    shown = [(operand[i], result[i], expected[i]) for i in wrong[:5]]
     assert not wrong.size, f"{what}: {wrong.size} wrong, such as {shown}"

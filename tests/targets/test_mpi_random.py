@@ -35,7 +35,7 @@ SANITIZED = (*FLAGS, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recove
 
 
 def sanitizers_work(folder: Path) -> bool:
-    """Whether the C compiler has the libraries that find misuse of memory."""
+    """Return whether the C compiler has the libraries that find misuse of memory."""
     source = folder / "empty.c"
     source.write_text("int main(void) { return 0; }\n", encoding="utf-8")
     try:
@@ -75,7 +75,7 @@ def assert_random_programs_run(ranks: int, seed: int, count: int, folder: Path) 
 
 
 def awkward_all_reduces(rng: random.Random, devices: int, count: int) -> ModuleOp:
-    """All_reduces over all that is partial, in any order, of shapes that seldom divide."""
+    """Return all_reduces over all partial sub-axes, in any order, of shapes that seldom divide."""
     meshes: list[Mesh] = []
     while len(meshes) < 3:
         mesh = random_mesh(rng, devices, f"m{len(meshes)}")
@@ -90,11 +90,11 @@ def awkward_all_reduces(rng: random.Random, devices: int, count: int) -> ModuleO
         builder = FunctionBuilder(mesh, [x], f"f{len(functions)}")
         axes = list(mesh.ordered(x.partial))
         rng.shuffle(axes)
-        made = builder.try_op(
+        result = builder.try_op(
             OPERATIONS["all_reduce"], builder.values, {"axes": AxesAttr(tuple(axes))}
         )
-        assert made is not None
-        functions.append(builder.function([made]))
+        assert result is not None
+        functions.append(builder.function([result]))
     return module_of(meshes, functions)
 
 
@@ -102,31 +102,31 @@ def awkward_all_reduces(rng: random.Random, devices: int, count: int) -> ModuleO
 def test_decomposed_all_reduces_are_equal_to_the_whole_ones(
     ranks: int, seed: int, tmp_path: Path
 ) -> None:
-    """All strategies, and the undecomposed program, in one launch."""
+    """One launch runs the original programs and those of all strategies."""
     original = awkward_all_reduces(fresh(seed), ranks, 20)
-    every = original.clone()
+    variants = original.clone()
     for strategy in STRATEGIES:
         decomposed = run_passes(original.clone(), f"decompose{{strategy={strategy}}}")
         for function in functions_of(decomposed):
             name = f"{function.sym_name.data}_{strategy.replace('-', '_')}"
             function.properties["sym_name"] = StringAttr(name)
             function.detach()
-            every.body.block.add_op(function)
-    functions = functions_of(every)
-    found = results_on_ranks(every, functions, tmp_path)
+            variants.body.block.add_op(function)
+    functions = functions_of(variants)
     names = [function.sym_name.data for function in functions]
-    results = dict(zip(names, found, strict=True))
+    results = dict(zip(names, results_on_ranks(variants, functions, tmp_path), strict=True))
     for function in functions_of(original):
         name = function.sym_name.data
-        whole = results[name]
-        assert_same(whole, execute(original, function, arguments_of(function)), name)
+        undecomposed = results[name]
+        assert_same(undecomposed, execute(original, function, arguments_of(function)), name)
         for strategy in STRATEGIES:
             variant = f"{name}_{strategy.replace('-', '_')}"
-            assert_same(results[variant], whole, variant)
+            assert_same(results[variant], undecomposed, variant)
 
 
-def assert_same(found: list[Buffers], expected: list[Buffers], what: str) -> None:
-    """Equal buffers on every rank."""
-    for one, other in zip(found, expected, strict=True):
-        wrong = [rank for rank, pair in enumerate(zip(one, other, strict=True)) if not same(*pair)]
+def assert_same(results: list[Buffers], expected: list[Buffers], what: str) -> None:
+    """Check that buffers are equal on every rank."""
+    for buffers, right in zip(results, expected, strict=True):
+        pairs = enumerate(zip(buffers, right, strict=True))
+        wrong = [rank for rank, pair in pairs if not same(*pair)]
         assert wrong == [], f"{what} on ranks {wrong}"

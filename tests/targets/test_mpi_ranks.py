@@ -58,7 +58,7 @@ def test_every_rank_holds_what_it_should(ranks: int, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", range(2, 17))
 def test_everywhere(ranks: int, tmp_path: Path) -> None:
-    """Every kind over every list of sub-axes on every dimension, or a sample of these."""
+    """Every kind runs over every list of sub-axes on every dimension, or over a sample of them."""
     functions = list(collectives_everywhere(ranks, at_most=4000))
     for start in range(0, len(functions), 2000):
         part = functions[start : start + 2000]
@@ -68,7 +68,7 @@ def test_everywhere(ranks: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("ranks", "most"), [(4, 1), (6, 3), (3, 7)])
 def test_buffers_that_go_in_pieces(ranks: int, most: int, tmp_path: Path) -> None:
-    """More elements than one MPI call takes, where that is very few."""
+    """A call of MPI takes very few elements, so that buffers are cut into pieces."""
     functions = list(collectives(ranks))
     module = module_of(meshes_of(ranks), functions)
     flags = (*FLAGS, f"-DCOLLIR_MAX_COUNT={most}")
@@ -175,19 +175,19 @@ func @f(%x: DTYPE[SIZE] partial(REDUCTION: x)) -> DTYPE[SIZE] on @m {
 def test_what_is_not_a_number_on_one_rank_is_not_on_any(
     dtype: DType, reduction: Reduction, size: int, tmp_path: Path
 ) -> None:
-    """Of every five elements, one is NaN on rank 0, one on rank 1 and so on, and one on none."""
+    """Every five elements have one that is NaN on each of the ranks 0 to 3, and one on no rank."""
     text = NANS.replace("DTYPE", dtype).replace("SIZE", str(size)).replace("REDUCTION", reduction)
     module = collir.parse(text)
     (function,) = functions_of(module)
     place = np.arange(size) % 5
-    given: list[Buffers] = [
+    operands: list[Buffers] = [
         [np.where(place == rank, np.nan, 1.0 + rank).astype(NUMPY[dtype]) for rank in range(4)]
     ]
-    (expected,) = execute(module, function, given)
-    ((((found,), _)),) = run(module, [function], [given], tmp_path, FLAGS, HANG)
+    (expected,) = execute(module, function, operands)
+    ((((results,), _)),) = run(module, [function], [operands], tmp_path, FLAGS, HANG)
     right = np.where(place < 4, np.nan, 4.0 if reduction is Reduction.MAX else 1.0)
-    for mine, executed in zip(found, expected, strict=True):
-        assert mine is not None
+    for result, executed in zip(results, expected, strict=True):
+        assert result is not None
         assert executed is not None
         assert np.array_equal(executed.astype(np.float64), right, equal_nan=True)
-        assert np.array_equal(mine.astype(np.float64), right, equal_nan=True)
+        assert np.array_equal(result.astype(np.float64), right, equal_nan=True)

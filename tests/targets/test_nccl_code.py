@@ -1,5 +1,4 @@
-"""The emitted NCCL code as a text: it is what it was, has safe names, and compiles and links
-against the real NCCL and CUDA."""
+"""The emitted NCCL code has safe names, and compiles and links against the real NCCL and CUDA."""
 
 import re
 import subprocess
@@ -35,7 +34,7 @@ int main()
 
 
 def example(name: str, passes: str = "decompose{strategy=rs-ar-ag}") -> str:
-    """The code of an example."""
+    """Return the code of an example."""
     module = collir.run_passes(collir.parse(EXAMPLES / f"{name}.coll"), passes)
     return collir.emit(module, "nccl")
 
@@ -53,7 +52,7 @@ def test_an_example_compiles_links_and_calls_nccl(tmp_path: Path) -> None:
 
 @needs_nccl
 def test_every_collective_on_every_dtype_compiles(tmp_path: Path) -> None:
-    """Without kernels: average and bf16 are NCCL's own."""
+    """No kernel is needed: NCCL has averages and bf16."""
     functions = list(collectives(12))
     text = collir.emit(module_of(meshes_of(12), functions), "nccl{symmetric=true}")
     assert "__global__" not in text
@@ -90,7 +89,7 @@ def test_random_programs_with_a_main_compile(options: str, tmp_path: Path) -> No
 def test_an_example_with_a_main_says_that_it_finds_no_gpu(
     name: str, options: str, tmp_path: Path
 ) -> None:
-    """Or it runs, where there are GPUs."""
+    """The program runs instead on a machine with GPUs."""
     module = collir.run_passes(
         collir.parse(EXAMPLES / f"{name}.coll"), "decompose{strategy=rs-ar-ag}"
     )

@@ -1,5 +1,5 @@
-"""NCCL programs with a main, over the fake: they find their results right, and wrong where they
-are wrong. Their ranks are processes, or threads of one."""
+"""NCCL programs with a main report whether their results are right, over the fake; their ranks are
+processes, or threads of one process."""
 
 import subprocess
 from pathlib import Path
@@ -22,10 +22,10 @@ SLOW = pytest.mark.slow
 
 
 def run(program: str, ranks: int, options: str, *arguments: str) -> str:
-    """What a program prints.
+    """Return the output of a program.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the program failed.
     """
     if "processes=false" not in options:
         return mpiexec(ranks, [program, *arguments], HANG)
@@ -59,7 +59,7 @@ def assert_all_ok(module: ModuleOp, options: str, folder: Path) -> None:
 def test_examples_find_their_results_right(
     name: str, passes: str, options: str, tmp_path: Path
 ) -> None:
-    # Smaller than they are: the fake sends much.
+    # Sizes are reduced, because the fake copies every message.
     path = EXAMPLES / f"{name}.coll"
     text = path.read_text(encoding="utf-8")
     text = text.replace("1048576", "4096").replace("4097, 1024", "65, 64")
@@ -153,7 +153,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def right_code() -> str:
-    """The code of a program that is right."""
+    """Return the code of a program that is right."""
     return collir.emit(collir.parse(PROGRAM), "nccl{main=true processes=false}")
 
 

@@ -1,7 +1,8 @@
 """The emitted NCCL code on MPI ranks, over a fake of NCCL and CUDA that needs no GPU.
 
-Every collective, reduction and dtype, the local operations and random programs; every rank's
-buffers are compared with the numpy executor's. One program for each case, launched once.
+The programs are every collective, reduction and dtype, the local operations, and random programs.
+The buffers of every rank are compared with those of the numpy executor. Each case is one program,
+launched once.
 """
 
 import subprocess
@@ -27,7 +28,7 @@ SYMMETRIC = "nccl{symmetric=true}"
 
 
 def every_operation(ranks: int, target: str, folder: Path) -> list[str]:
-    """Where collectives and local operations on the meshes of so many ranks go wrong."""
+    """Return the errors of collectives and local operations on all meshes of ``ranks`` ranks."""
     functions = list(collectives(ranks)) if ranks > 1 else []
     functions += local_operations(ranks)
     return differences(module_of(meshes_of(ranks), functions), functions, folder, target)
@@ -48,14 +49,14 @@ def test_every_number_of_ranks(ranks: int, target: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [4, 6, 8, 12])
 def test_everywhere(ranks: int, tmp_path: Path) -> None:
-    """Every kind over every list of sub-axes on every dimension, or a sample of these."""
+    """Every kind runs over every list of sub-axes on every dimension, or over a sample of them."""
     functions = list(collectives_everywhere(ranks, at_most=1500))
     module = module_of(meshes_of(ranks), functions)
     assert differences(module, functions, tmp_path) == []
 
 
 def random_module(ranks: int, seed: int, count: int) -> ModuleOp:
-    """Random functions on a few meshes of so many ranks."""
+    """Return random functions on a few meshes of ``ranks`` ranks."""
     rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
     return module_of(
@@ -170,7 +171,8 @@ def test_results_are_arguments_views_copies_and_nothing(target: str, tmp_path: P
 
 
 def numbers(dtype: DType) -> Array:
-    """Numbers of a dtype where rounding to another is delicate: all of a small dtype."""
+    """Return the numbers of a dtype that are hard to round to another; all numbers of a small
+    dtype."""
     with np.errstate(all="ignore"):
         if dtype.bits == 16:
             return np.arange(2**16, dtype=np.uint16).view(NUMPY[dtype])
@@ -199,21 +201,23 @@ def test_casts_round_as_numpy_does(tmp_path: Path) -> None:
     text = (
         "machine @one { level l[1] { port = 1 GB/s, latency = 1 us } }\nmesh @m on @one { x = 1 }\n"
     )
-    for index, (given, source, target) in enumerate(cases):
-        text += f"func @f{index}(%x: {source}[{given.size}]) -> {target}[{given.size}] on @m {{\n"
+    for index, (operand, source, target) in enumerate(cases):
+        text += (
+            f"func @f{index}(%x: {source}[{operand.size}]) -> {target}[{operand.size}] on @m {{\n"
+        )
         text += f"  %r = cast %x to {target}\n  return %r\n}}\n"
     module = collir.parse(text)
-    arguments: list[list[Buffers]] = [[[given]] for given, _, _ in cases]
-    found = results_on_fake(module, functions_of(module), arguments, tmp_path)
-    for (given, source, target), results in zip(cases, found, strict=True):
+    arguments: list[list[Buffers]] = [[[operand]] for operand, _, _ in cases]
+    outputs = results_on_fake(module, functions_of(module), arguments, tmp_path)
+    for (operand, source, target), results in zip(cases, outputs, strict=True):
         result = results[0][0]
         assert result is not None
         with np.errstate(all="ignore"):
-            right = given.astype(NUMPY[target])
+            right = operand.astype(NUMPY[target])
             same = (result.view(f"u{right.itemsize}") == right.view(f"u{right.itemsize}")) | (
                 np.isnan(result) & np.isnan(right)
             )
-        assert same.all(), f"{source} to {target}: {given[~same][:5]}"
+        assert same.all(), f"{source} to {target}: {operand[~same][:5]}"
 
 
 # --- the fake itself ----------------------------------------------------------------------------
@@ -258,7 +262,7 @@ def test_the_fake_finds_misuse(
     functions = functions_of(module)
     code = harness(module, functions, "nccl")
     assert before in code
-    if says == "timed out":  # in both: between the two calls is what has to be a group
+    if says == "timed out":  # no call of the pair is left: the sends between them are no group
         code = code.replace("end = ncclGroupEnd();", "")
     program = compile_with_fake(code.replace(before, after), tmp_path, STRICT[:0])
     for rank in range(4):

@@ -1,4 +1,4 @@
-"""The reports: what they say is what the cost model says, for people and for programs."""
+"""Reports for people and for programs have the numbers of the cost model."""
 
 import json
 
@@ -70,9 +70,10 @@ def test_rates_ratios_and_tables() -> None:
 
 
 def test_the_json_form() -> None:
-    """By hand: on a NIC that 8 groups share, a ring of 8 ranks sends 8 * 2 * 7/8 buffers."""
-    found = json.loads(collir.emit(collir.parse(SYNC), "cost-json{model=alpha-beta}"))
-    flat, steps, nothing = found["functions"]
+    """Computed by hand: on a NIC that 8 groups share, a ring of 8 ranks sends 8 * 2 * 7/8
+    buffers."""
+    report = json.loads(collir.emit(collir.parse(SYNC), "cost-json{model=alpha-beta}"))
+    flat, steps, nothing = report["functions"]
     assert (flat["name"], flat["machine"], flat["mesh"]) == ("flat", "a100x4", "m")
     (step,) = flat["steps"]
     size = 4 * 536870912
@@ -94,9 +95,9 @@ def test_the_json_form() -> None:
 def test_the_python_api_the_table_and_the_json_agree() -> None:
     module = collir.parse(SYNC)
     for model in ("alpha-beta", "p2", "nccl"):
-        found = json.loads(collir.emit(module, f"cost-json{{model={model}}}"))["functions"]
+        functions = json.loads(collir.emit(module, f"cost-json{{model={model}}}"))["functions"]
         costs = collir.cost(module, model=model)
-        assert [f["time_s"] for f in found] == [c.time for c in costs]
+        assert [f["time_s"] for f in functions] == [c.time for c in costs]
         page = collir.emit(module, f"cost{{model={model}}}")
         for cost in costs:
             assert f"@{cost.name} on @m (@a100x4, 64 devices): {seconds_text(cost.time)}" in page
@@ -121,7 +122,7 @@ def test_crossover_of_strategies_says_where_the_fastest_changes() -> None:
     lines = collir.emit(module, target).splitlines()
     assert lines[0].split() == ["bytes/rank", *names, "fastest"]
     assert lines[-1].startswith("fastest: ")
-    # What it says of a size is what the cost model says of a buffer of that size.
+    # The times of a size are those of the cost model for a buffer of that size.
     for size, line in zip((1000, 10_000_000_000), (lines[1], lines[-3]), strict=True):
         sized = collir.parse(text.replace("536870912", str(size // 4)))
         times = [

@@ -1,4 +1,4 @@
-"""The reports of a simulation: they say what it says, in forms that others read."""
+"""Reports of a simulation have its numbers, in forms that other programs read."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -54,17 +54,20 @@ def simulations() -> list[Simulation]:
 
 def test_the_table_and_its_json_agree_with_the_simulation() -> None:
     functions = json.loads(emitted("simulate-json"))["functions"]
-    for found, said in zip(simulations(), functions, strict=True):
-        assert (said["time_s"], said["bound_s"]) == (found.time, found.bound)
-        assert said["memory"]["peak_bytes"] == found.peak
-        assert [(one["start_s"], one["end_s"]) for one in said["steps"]] == found.spans
-        for step in said["steps"]:
+    for simulation, report in zip(simulations(), functions, strict=True):
+        assert (report["time_s"], report["bound_s"]) == (simulation.time, simulation.bound)
+        assert report["memory"]["peak_bytes"] == simulation.peak
+        assert [(step["start_s"], step["end_s"]) for step in report["steps"]] == simulation.spans
+        for step in report["steps"]:
             parts = step["latency_s"] + step["transfer_s"] + step["work_s"]
             assert parts == pytest.approx(step["alone_s"])
             assert step["alone_s"] <= (step["end_s"] - step["start_s"]) * (1 + 1e-9)
-        levels = [level.name for level in found.mesh.machine.levels]
-        busy = {(levels.index(one["level"]), one["part"]): one["time_s"] for one in said["busy_s"]}
-        assert busy == found.busy
+        levels = [level.name for level in simulation.mesh.machine.levels]
+        busy = {
+            (levels.index(entry["level"]), entry["part"]): entry["time_s"]
+            for entry in report["busy_s"]
+        }
+        assert busy == simulation.busy
 
 
 # --- traces -------------------------------------------------------------------------------------
@@ -135,9 +138,9 @@ def test_a_chart_is_svg_with_all_that_happens() -> None:
 # --- explanations -------------------------------------------------------------------------------
 
 
-def line_of(said: str, what: str) -> str:
-    """The time that a line of an explanation gives."""
-    (line,) = [line for line in said.splitlines() if line.strip().startswith(what)]
+def line_of(explanation: str, what: str) -> str:
+    """Return the time in a line of an explanation."""
+    (line,) = [line for line in explanation.splitlines() if line.strip().startswith(what)]
     return " ".join(line.removeprefix("    " + what).split()[:2])
 
 
@@ -150,21 +153,21 @@ def line_of(said: str, what: str) -> str:
     ],
 )
 def test_what_would_help_is_what_the_better_machine_takes(what: str, old: str, new: str) -> None:
-    said = emitted("explain{model=alpha-beta}").split("\n\n")[0]
+    explanation = emitted("explain{model=alpha-beta}").split("\n\n")[0]
     better = simulate(collir.parse(TEXT.replace(old, new)), CostModel("alpha-beta"))[0].time
-    assert line_of(said, what) == seconds_text(better)
+    assert line_of(explanation, what) == seconds_text(better)
 
 
 def test_other_programs_and_placements_are_those_of_the_passes() -> None:
     text = (EXAMPLES / "train.coll").read_text()
-    said = emitted("explain", text).split("\n\n")[0]
+    explanation = emitted("explain", text).split("\n\n")[0]
     decomposed = collir.parse(text)
     collir.run_passes(decomposed, "decompose")
     best = simulate(decomposed)[0].time
-    assert line_of(said, "its cheapest program") == seconds_text(best)
+    assert line_of(explanation, "its cheapest program") == seconds_text(best)
     unplaced = collir.parse(text.replace("node:2 * gpu:2", "4").replace("gpu:2", "2"))
     collir.run_passes(unplaced, "place,decompose")
-    assert seconds_text(simulate(unplaced)[0].time) in said
+    assert seconds_text(simulate(unplaced)[0].time) in explanation
 
 
 def test_explanations_add_up() -> None:
@@ -179,7 +182,7 @@ def test_explanations_add_up() -> None:
 
 @pytest.mark.parametrize("target", ["simulate", "simulate-json", "trace", "gantt", "explain"])
 def test_exabytes(target: str) -> None:
-    """Times of years are numbers like any other."""
+    """Times of years are printed as any other time."""
     text = TEXT.replace("2097152", str(2**60))
     assert simulate(collir.parse(text))[0].time > 1e9
     assert emitted(target, text)

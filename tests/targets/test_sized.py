@@ -1,4 +1,4 @@
-"""Code for values of any size does what the numpy executor does with every element."""
+"""Code for values of any size computes every element as the numpy executor does."""
 
 import random
 from itertools import pairwise
@@ -21,7 +21,7 @@ TARGETS = ("mpi", "nccl")
 
 
 def some_async(module: ModuleOp, rng: random.Random) -> None:
-    """Marks some of the collectives of a module ``async``."""
+    """Mark some of the collectives of a module ``async``."""
     for op in module.walk():
         able = isinstance(op, coll.COLLECTIVES) and not isinstance(op, OPERATIONS["permute"])
         if able and rng.random() < 0.5:
@@ -70,7 +70,7 @@ func @sync(%g: f32[32] partial(sum: data)) -> f32[32] on @m {
 
 
 def chosen() -> ModuleOp:
-    """A function, and those that take its place for larger values."""
+    """Return a function, and the functions that take its place for larger values."""
     return collir.run_passes(collir.parse(SYNC), "decompose{algorithm=ring up_to=1000000 chunks=4}")
 
 
@@ -83,16 +83,18 @@ def test_every_function_for_some_width_computes_the_same(target: str, tmp_path: 
 
 
 def widths(module: ModuleOp) -> list[tuple[str, int]]:
-    """The functions, and from which width on each is to be called."""
-    functions = functions_of(module)
-    return [(one.sym_name.data, (place_of(one) or ("", 1))[1]) for one in functions]
+    """Return the functions, and the width from which on each is called."""
+    return [
+        (function.sym_name.data, (place_of(function) or ("", 1))[1])
+        for function in functions_of(module)
+    ]
 
 
 def test_thresholds_are_where_the_fastest_changes() -> None:
     module = chosen()
-    costs = {one.name: one for one in collir.cost(module, algorithm="ring")}
+    costs = {cost.name: cost for cost in collir.cost(module, algorithm="ring")}
     starts = [*widths(module), ("", 1000000)]
     for (name, least), (_, end) in pairwise(starts):
         for width in {least, (least + end) // 2, end - 1}:
-            times = {other: one.scaled(width).time for other, one in costs.items()}
+            times = {function: cost.scaled(width).time for function, cost in costs.items()}
             assert times[name] <= min(times.values()) * 1.002

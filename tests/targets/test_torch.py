@@ -1,4 +1,4 @@
-"""The target torch: its code, and every collective and random programs on processes with gloo."""
+"""The target torch: every collective, and random programs, on processes with gloo."""
 
 from importlib.util import find_spec
 from pathlib import Path

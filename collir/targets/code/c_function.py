@@ -1,82 +1,91 @@
-"""What the functions of every C-like target share: names, ranks, and the runtime in sections."""
+"""The functions of the targets for C and C++: names, steps, headers, the runtime in sections."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from collir.dialects.machine import MeshOp
-from collir.dialects.operation import DistOp
+from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, plan_buffers
-from collir.ir.diagnostics import DiagnosticError
-from collir.layout import DistType
-from collir.syntax.writer import step_text
+from collir.layout import DistType, Mesh
+from collir.layout.steps import PAD
+from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (
     AS_TYPED,
     C,
+    Comment,
+    CustomOperator,
     MeshNames,
     Sizes,
     Words,
     comment,
     element_count,
     name_problem,
+    only_if,
     size_text,
     variables,
 )
-from collir.targets.code.ranks import axes_text
+from collir.targets.code.emitters import StepEmitter, taking_part, written_step
+from collir.targets.code.names import Definition, check_definitions
+from collir.targets.code.ranks import OverList, axes_text
 
 SIZED = """ *
  * The functions are for values of any size: where the types below have one element, `width` of
  * them lie one behind the other, so that the last dimension is `width` times as large. A function
  * that has others for larger values calls the right one.
 """
-"""What the header of code for values of any size says of it."""
+"""The part of the header of code for values of any size."""
 
 LINKAGE = 'extern "C" '
-"""What C++ has before functions that C may call."""
+"""The words of C++ before functions that C may call."""
 
 DECLARATIONS = (
     " *\n * This file declares the functions; the same without `header=true` defines them."
 )
-"""What the comment of a header says of it."""
+"""The end of the comment at the top of a header file."""
 
 
 @cache
 def sections(file: str) -> dict[str, tuple[tuple[str, ...], str]]:
-    """The sections of a runtime: name -> (what it needs, text), in the order of the file."""
-    found: dict[str, tuple[tuple[str, ...], str]] = {}
+    """Return the sections of a runtime by name, in the order of the file: the names of the sections
+    that each needs, and its text."""
+    texts: dict[str, tuple[tuple[str, ...], str]] = {}
     text = Path(__file__).with_name(file).read_text(encoding="utf-8")
     for part in text.split("\n//: ")[1:]:
         head, _, body = part.partition("\n")
         name, _, needs = head.partition(" needs ")
-        found[name] = (tuple(n.strip() for n in needs.split(",") if n), body.strip())
-    return found
+        texts[name] = (tuple(n.strip() for n in needs.split(",") if n), body.strip())
+    return texts
 
 
 def runtime(file: str, needs: Iterable[str]) -> list[str]:
-    """The text of the sections of a file that are needed, and of those they need."""
+    """Return the texts of the sections of a file that a program needs, and of those they need."""
     known = sections(file)
-    wanted: set[str] = set()
+    needed: set[str] = set()
     stack = list(needs)
     while stack:
-        if (name := stack.pop()) not in wanted:
-            wanted.add(name)
+        if (name := stack.pop()) not in needed:
+            needed.add(name)
             stack += known[name][0]
-    return [body for name, (_, body) in known.items() if name in wanted]
+    return [body for name, (_, body) in known.items() if name in needed]
 
 
 def struct_text(names: MeshNames, storage: str, kind: str, note: str = "") -> list[str]:
-    """The struct of a mesh, but for its end; ``kind`` is the C type of a communicator."""
+    """Return the struct of a mesh without its end; ``kind`` is the C type of a communicator."""
     mesh = names.mesh
     lines = [
-        f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
-        f"{comment(axes_text(mesh))}. */",
+        Comment(
+            f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
+            f"{comment(axes_text(mesh))}. */"
+        ),
         f"{storage} struct {{",
         f"  {kind} comm;{note}",
         "  int rank;",
@@ -91,52 +100,78 @@ def struct_text(names: MeshNames, storage: str, kind: str, note: str = "") -> li
 
 
 def coordinates_text(names: MeshNames) -> list[str]:
-    """The statements that find this rank's coordinates."""
-    found = names.definitions(f"{names.variable}.rank")
-    return [f"  {coordinate} = {value};" for coordinate, value in found]
+    """Return the statements that set this rank's coordinates."""
+    values = names.definitions(f"{names.variable}.rank")
+    return [f"  {coordinate} = {value};" for coordinate, value in values]
 
 
 @dataclass
-class FunctionBase:
-    """The names of one function, and the ranks that its operations are about."""
+class CFunction(StepEmitter):
+    """One function in C or C++: its names, its declaration and its steps.
+
+    Attributes:
+        static: whether the function is for its own file only.
+        size: the form of counts.
+        instead: the functions that take the place of this one from a width on, with that width.
+        scoped: the steps whose statements declare variables, and so need a block.
+    """
 
     words: ClassVar[Words] = C
-    after_width: ClassVar[Sequence[str]] = ()
     success: ClassVar[str]
+    """The value that means success."""
+    result: ClassVar[str]
+    """The type of what a function returns."""
+    linkage: ClassVar[str] = ""
+    """The words before functions that other files may call."""
+    last_parameters: ClassVar[Sequence[tuple[str, str]]] = ()
+    """The types and names of the parameters behind the buffers and the width."""
 
     function: FuncOp
     names: MeshNames
+    static: bool = field(default=False, kw_only=True)
     size: Sizes = field(default=AS_TYPED, kw_only=True)
     instead: Sequence[tuple[int, FuncOp]] = field(default=(), kw_only=True)
+    scoped: set[DistOp] = field(default_factory=set[DistOp], kw_only=True)
 
     def __post_init__(self) -> None:
         self.mesh = self.names.mesh
         self.plan: BufferPlan = plan_buffers(self.function)
         results = self._result_names()
-        given = {*self.plan.result_of, *self.plan.part_of}
+        elsewhere = {*self.plan.result_of, *self.plan.part_of}
         owners = [
             value
             for value, owner in self.plan.owner.items()
-            if owner is value and value not in given
+            if owner is value and value not in elsewhere
         ]
-        wanted = [*results, *(self.plan.names[value] for value in owners)]
+        names = [*results, *(self.plan.names[value] for value in owners)]
         # The first name is taken: a variable must not hide the function itself.
-        chosen = variables([self.function.sym_name.data, *wanted], self.words)[1:]
+        chosen = variables([self.function.sym_name.data, *names], self.words)[1:]
         self.results = chosen[: len(results)]
         memory = dict(zip(owners, chosen[len(results) :], strict=True))
         memory |= {owner: self.results[index] for owner, index in self.plan.result_of.items()}
-        self.variable = {value: self._place(memory, value) for value in self.plan.owner}
+        self.places = {value: self._place(memory, value) for value in self.plan.owner}
+        self.variable = {value: self._place_text(*place) for value, place in self.places.items()}
 
-    def _place(self, memory: Mapping[SSAValue, str], value: SSAValue) -> str:
-        """Where a value starts."""
+    @property
+    @abstractmethod
+    def local(self) -> LocalSteps:
+        """The statements of steps that send nothing."""
+
+    # --- names ------------------------------------------------------------------------------
+
+    def _place(self, memory: Mapping[SSAValue, str], value: SSAValue) -> tuple[str, int]:
+        """Return the buffer that a value lies in, and the element where it starts."""
         owner, offset = self.plan.owner[value], self.plan.offset[value]
         if owner in self.plan.part_of:
             owner, start = self.plan.part_of[owner]
             offset += start
-        return f"({memory[owner]} + {self.size(offset)})" if offset else memory[owner]
+        return memory[owner], offset
+
+    def _place_text(self, buffer: str, offset: int) -> str:
+        return f"({buffer} + {self.size(offset)})" if offset else buffer
 
     def _result_names(self) -> list[str]:
-        """A result is called as the value that is written there, or ``out`` where copied."""
+        """Return a name for each result: that of the value written there, or ``out`` if copied."""
         owners = {index: owner for owner, index in self.plan.result_of.items()}
         returned = self.plan.returned
         return [
@@ -144,8 +179,12 @@ class FunctionBase:
             for i, value in enumerate(returned)
         ]
 
+    def temporaries(self) -> list[SSAValue]:
+        """Return the values that need memory of the function's own."""
+        return [value for value in self.plan.owner if self.plan.is_temporary(value)]
+
     def unused(self) -> list[str]:
-        """The arguments that no statement names."""
+        """Return the arguments that no statement names."""
         named = {
             self.plan.owner[operand]
             for op in self.function.body.ops
@@ -154,106 +193,244 @@ class FunctionBase:
         }
         return [self.variable[arg] for arg in self.function.args if arg not in named]
 
+    def holds(self, x: DistType) -> str:
+        """Return the condition that this rank holds a value of a type; empty if all ranks do."""
+        return self.names.at_zero(x.root)
+
+    def bytes_of(self, x: DistType) -> str:
+        """Return the bytes that a rank holds of a value."""
+        return self.size(element_count(x, self.mesh) * x.dtype.bytes)
+
+    # --- declarations and comments ----------------------------------------------------------
+
+    def prototype(self) -> str:
+        """Return the name of the function and its parameters."""
+        types = self.local.elements.types
+        parameters = [
+            f"const {types[dist_type(arg).dtype]} *{self.variable[arg]}"
+            for arg in self.function.args
+        ]
+        parameters += [
+            f"{types[dist_type(value).dtype]} *{name}"
+            for value, name in zip(self.plan.returned, self.results, strict=True)
+        ]
+        parameters += ["size_t width"] if self.size.by_width else []
+        parameters += [f"{kind} {name}" for kind, name in self.last_parameters]
+        return f"{self.function.sym_name.data}({', '.join(parameters) or 'void'})"
+
+    def declaration(self) -> str:
+        """Return the declaration for a header, without a semicolon."""
+        return f"{self.result} {self.prototype()}"
+
+    def signature(self) -> str:
+        """Return the declaration for the file that defines the function, without a semicolon."""
+        return f"{'static ' if self.static else self.linkage}{self.declaration()}"
+
     def choice(self) -> list[str]:
-        """The calls of the functions that take this one's place, those for the largest first."""
+        """Return the calls of the functions that take the place of this one, those for the largest
+        values first."""
         if not self.size.by_width:
             return []
-        given = [*(self.variable[arg] for arg in self.function.args), *self.results]
-        listed = ", ".join([*given, "width", *self.after_width])
+        buffers = [*(self.variable[arg] for arg in self.function.args), *self.results]
+        last = [name for _, name in self.last_parameters]
+        arguments = ", ".join([*buffers, "width", *last])
         return [
             f"  if (width == 0) return {self.success};",
             *(
-                f"  if (width >= {size_text(least)}) return {function.sym_name.data}({listed});"
+                f"  if (width >= {size_text(least)}) return {function.sym_name.data}({arguments});"
                 for least, function in self.instead
             ),
         ]
 
-    def holds(self, x: DistType) -> str:
-        """The condition under which this rank holds a value of a type; empty if all do."""
-        return self.names.at_zero(x.root)
+    def comment(self) -> Comment:
+        """Return a comment with the types of the buffers in ``.coll``."""
 
-    def comment(self) -> str:
-        """What the buffers are, in ``.coll``."""
-
-        def shown(value: SSAValue, name: str) -> str:
+        def described(value: SSAValue, name: str) -> str:
             x = dist_type(value)
             where = f", at {self.holds(x)}" if x.root else ""
             count = element_count(x, self.mesh)
             size = self.size(count) if self.size.by_width else count
             return f"{name}[{size}] is {comment(x.text(self.mesh))}{where}"
 
-        parts = [shown(arg, self.variable[arg]) for arg in self.function.args]
-        parts += [shown(v, n) for v, n in zip(self.plan.returned, self.results, strict=True)]
-        return "/* " + ";\n * ".join(parts) + ". */"
+        parts = [described(arg, self.variable[arg]) for arg in self.function.args]
+        parts += [described(v, n) for v, n in zip(self.plan.returned, self.results, strict=True)]
+        return Comment("/* " + ";\n * ".join(parts) + ". */")
 
-    def shown(self, op: DistOp) -> str:
-        """A comment that says what an operation is in ``.coll``."""
-        operands = ", ".join(f"%{self.plan.names[operand]}" for operand in op.operands)
-        step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {operands}", 1)
-        return f"  // %{self.plan.names[op.result]} = {comment(step)}"
+    def shown(self, op: DistOp) -> Comment:
+        """Return a comment with an operation in ``.coll``."""
+        return Comment(f"  // {comment(written_step(op, self.mesh, self.plan.names))}")
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def step(self, op: DistOp) -> list[str]:
+        """Return the lines of an operation: its comment, the memory of its result, its statements,
+        and the release of the buffers that it is the last to use."""
+        if self.plan.is_view(op) and not op.kind.computes:
+            return [self.shown(op)] if op.kind is PAD else []
+        lines = self.heading(op)
+        condition = self.names.at_zero(taking_part(op))
+        statements = [*self.allocation(op), *self.statements(op)]
+        if op.kind.computes:
+            lines += [f"  {only_if(condition, statement)}" for statement in statements]
+        elif condition or op in self.scoped:
+            head = f"if ({condition}) {{" if condition else "{"
+            lines += [f"  {head}", *(f"    {statement}" for statement in statements), "  }"]
+        else:
+            lines += [f"  {statement}" for statement in statements]
+        return [*lines, *self.ending(op), *self.release(op)]
+
+    @abstractmethod
+    def heading(self, op: DistOp) -> list[str]:
+        """Return the comment of an operation, and the statements that wait for its operands."""
+
+    def allocation(self, op: DistOp) -> list[str]:
+        """Return the statement that gets memory for the result, if the result is a temporary."""
+        if not self.plan.is_temporary(op.result):
+            return []
+        y = dist_type(op.result)
+        statement = self.new(self.variable[op.result], y)
+        return [only_if(self.names.at_zero(y.root - taking_part(op)), s) for s in statement]
+
+    @abstractmethod
+    def new(self, name: str, y: DistType) -> list[str]:
+        """Return the statement that gets memory for a value, if that takes a statement."""
+
+    def ending(self, op: DistOp) -> list[str]:
+        """Return the lines behind the statements of an operation."""
+        return []
+
+    def release(self, op: DistOp) -> list[str]:
+        """Return the lines that free the temporaries of which an operation is the last use."""
+        owners = dict.fromkeys(self.plan.owner[operand] for operand in op.operands)
+        return [
+            line
+            for owner in owners
+            if self.plan.is_temporary(owner) and self.is_last_use(owner, op)
+            for line in self.freed(self.variable[owner])
+        ]
+
+    @abstractmethod
+    def is_last_use(self, owner: SSAValue, op: DistOp) -> bool:
+        """Return whether nothing reads a buffer after an operation."""
+
+    @abstractmethod
+    def freed(self, name: str) -> list[str]:
+        """Return the lines that free a temporary."""
+
+    def local_step(self, op: DistOp) -> list[str]:
+        operands = [self.variable[operand] for operand in op.operands]
+        buffer, offset = self.places[op.result]
+        starts = [
+            start - offset if memory == buffer else None
+            for memory, start in (self.places[operand] for operand in op.operands)
+        ]
+        return self.local.statements(
+            Local(op, self.names, operands, self.variable[op.result], starts)
+        )
+
+    def copied_results(self) -> list[str]:
+        """Return the copies of the results that lie in the memory of arguments or other results."""
+        lines: list[str] = []
+        for index, (value, name) in enumerate(zip(self.plan.returned, self.results, strict=True)):
+            if self.plan.result_of.get(self.plan.owner[value]) != index:
+                x = dist_type(value)
+                copy = self.local.copy(name, self.variable[value], self.bytes_of(x))
+                lines.append(f"  {only_if(self.holds(x), copy)}")
+        return lines
 
     def communicator(self, op: DistOp) -> str:
-        """The communicator of the sub-axes that an operation is over."""
+        """Return the communicator of the sub-axes that an operation is over."""
         return f"{self.names.variable}.{self.names.communicators[op.over]}"
 
-    def partner(self, name: str, x: DistType, y: DistType) -> list[str]:
-        """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``."""
+    def partners(self, op: DistOp) -> list[str]:
+        """Return the variables ``to`` and ``from`` of a permute: the ranks that this rank's block
+        goes to and comes from."""
+        self.scoped.add(op)
+        x, y = dist_type(op.input), dist_type(op.result)
+        return [*self._partner("to", x, y), *self._partner("from", y, x)]
+
+    def _partner(self, name: str, x: DistType, y: DistType) -> list[str]:
+        """Return a variable for the rank whose place in layout ``y`` is this rank's in layout
+        ``x``."""
         terms = (f"  + {term}" for term in self.names.to_partner(x, y))
         lines = [f"int {name} = {self.names.variable}.rank", *terms]
         return [*lines[:-1], f"{lines[-1]};"]
+
+
+def mesh_names(
+    functions: Iterable[FuncOp],
+    words: Words = C,
+    operator: Callable[[DistType], CustomOperator | None] = lambda x: None,
+) -> dict[str, MeshNames]:
+    """Return for every mesh that functions are on its names, with a communicator for every list of
+    sub-axes that they send over, and the operators that their reductions need."""
+    meshes: dict[str, Mesh] = {}
+    lists: dict[str, dict[OverList, None]] = {}
+    operators: dict[str, dict[CustomOperator, None]] = {}
+    for function in functions:
+        mesh = mesh_of(function)
+        meshes[mesh.name] = mesh
+        over = lists.setdefault(mesh.name, {})
+        custom = operators.setdefault(mesh.name, {})
+        for op in filter(is_collective, function.body.ops):
+            if op.over:
+                over[op.over] = None
+            if op.kind.reduces and (needed := operator(dist_type(op.input))):
+                custom[needed] = None
+    return {
+        name: MeshNames.of(mesh, lists[name], operators[name], words)
+        for name, mesh in meshes.items()
+    }
 
 
 def check_names(
     module: ModuleOp,
     initialised: Container[str],
     words: Words = C,
-    made_for_mesh: Sequence[str] = ("init", "finalize"),
+    mesh_functions: Sequence[str] = ("init", "finalize"),
 ) -> None:
-    """Whether functions, and the meshes that are initialised, can have the same names in C.
+    """Check that functions, and the meshes that are initialised, can have the same names in C.
 
     Raises:
-        DiagnosticError: all those that cannot.
+        DiagnosticError: all the names that C cannot have.
     """
-    errors: list[DiagnosticError] = []
-    taken: dict[str, str] = {}
-    for op in module.ops:
-        if isinstance(op, MeshOp) and op.sym_name.data in initialised:
-            made = [f"{op.sym_name.data}_{name}" for name in made_for_mesh]
-            what = f"mesh @{op.sym_name.data}"
-        elif isinstance(op, FuncOp):
-            made, what = [op.sym_name.data], f"function @{op.sym_name.data}"
-        else:
-            continue
-        problems = set[str]()
-        for name in made:
-            problem = name_problem(name, words)
-            if name in taken:
-                problem = f"{taken[name]} makes a {words.language} function {name} too"
-            if problem and problem not in problems:
-                problems.add(problem)
-                errors.append(
-                    DiagnosticError.at(
-                        op, f"{what} cannot be {words.language}: {problem}; rename it"
-                    )
-                )
-            taken[name] = what
-    if errors:
-        raise DiagnosticError([d for error in errors for d in error.diagnostics])
+    kind = f"{words.language} function"
+
+    def definition(name: str) -> Definition:
+        return Definition(name, name_problem(name, words), kind)
+
+    check_definitions(
+        module,
+        words.language,
+        lambda mesh: [
+            definition(f"{mesh}_{name}") for name in mesh_functions if mesh in initialised
+        ],
+        lambda function: [definition(function)],
+    )
+
+
+Text = TypeVar("Text", bound=CFunction)
+
+
+def called_by_others(texts: Sequence[Text]) -> list[Text]:
+    """Return the functions that others call for larger values, and so are declared first."""
+    called = {function for text in texts for _, function in text.instead}
+    return [text for text in texts if text.function in called]
 
 
 def header_text(
-    about: str, includes: Iterable[str], meshes: Iterable[str], functions: Iterable[tuple[str, str]]
+    about: str, includes: Iterable[str], meshes: Iterable[str], functions: Iterable[CFunction]
 ) -> str:
     """Return a header that C and C++ include, with what an emitted file defines.
 
     Args:
-        about: the comment it begins with.
+        about: the comment at the top.
         meshes: the declarations of the functions of the meshes.
-        functions: of each function a comment about its buffers, and its declaration.
+        functions: the functions to declare.
     """
     lines = [about, "#pragma once", "", *(f"#include <{name}>" for name in includes), ""]
     lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", "", *meshes]
-    for said, declaration in functions:
-        lines += ["", said, f"{declaration.removeprefix(LINKAGE)};"]
+    for function in functions:
+        lines += ["", function.comment(), f"{function.declaration()};"]
     lines += ["", "#ifdef __cplusplus", "}", "#endif"]
     return "\n".join(lines) + "\n"

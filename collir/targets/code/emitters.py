@@ -1,10 +1,55 @@
-"""The tables of a code target: one line for every step that it prints."""
+"""The switch from a step to the method that prints its statements, shared by all code targets."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from xdsl.ir import SSAValue
+
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
+from collir.layout import Mesh
+from collir.syntax.writer import step_text
+
 Seen = TypeVar("Seen")
-"""A step as the methods of a target see it."""
+"""A step in the form that the methods of a target take."""
 
 Emitters = dict[str, Callable[[Any, Seen], list[str]]]
 """The methods of a class that print the statements of steps, by the names of the steps."""
+
+
+def taking_part(op: DistOp) -> frozenset[str]:
+    """Return the sub-axes on which only coordinate 0 carries out a step."""
+    if op.kind.sends:
+        return dist_type(op.operands[0]).root - frozenset(op.over)
+    return dist_type(op.result).root
+
+
+def written_step(op: DistOp, mesh: Mesh, names: Mapping[SSAValue, str]) -> str:
+    """Return a step with its result and operands as it is written in ``.coll``."""
+    operands = ", ".join(f"%{names[operand]}" for operand in op.operands)
+    return f"%{names[op.result]} = {step_text(op, mesh, operands)}"
+
+
+class StepEmitter(ABC):
+    """The statements of one step, which a target prints by the kind of the step."""
+
+    def statements(self, op: DistOp) -> list[str]:
+        """Return the statements of a step for the ranks that take part."""
+        if op.kind.sends:
+            return self.collective(op)
+        if op.kind.computes:
+            return self.computation(op)
+        return self.local_step(op)
+
+    @abstractmethod
+    def collective(self, op: DistOp) -> list[str]:
+        """Return the statements of a step that sends."""
+
+    @abstractmethod
+    def computation(self, op: DistOp) -> list[str]:
+        """Return the statements that stand for a computation of which only the time is known."""
+
+    @abstractmethod
+    def local_step(self, op: DistOp) -> list[str]:
+        """Return the statements of a step that sends nothing."""

@@ -15,15 +15,16 @@ from collir.targets.code.mpi_main import emit_with_main
 class MpiTarget(Target):
     """C for MPI 3.0 and C99: one function per `func`, communicators made once.
 
-    The communicator of an ordered list of sub-axes is an `MPI_Comm_split` of the mesh: its colour
-    is the rank without its coordinates on the list, its key the mixed-radix index over the list, so
-    ranks inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes
-    part. Dimensions other than the first are packed, so that every block is contiguous.
+    The communicator of an ordered list of sub-axes is an `MPI_Comm_split` of the mesh. Its colour
+    is the index over all other sub-axes; its key is the mixed-radix index over the list, so the
+    ranks of a communicator are in the order of the sub-axes. Where a value is at root, only
+    coordinate 0 takes part. Blocks of a dimension other than the first are packed, so that every
+    block is contiguous.
 
-    An `async` collective is started, and waited for before its result is used; what is packed, or
-    too large for one call, is not. With `sized=true` functions are for values of any size. A
-    maximum or minimum with a NaN is NaN on all ranks in f16 and bf16; MPI leaves open what it is in
-    f32 and f64.
+    An `async` collective is started, and waited for before its result is used. A collective that is
+    packed or too large for one call is not started early. With `sized=true` functions are for
+    values of any size. In f16 and bf16, a maximum or minimum with a NaN is NaN on all ranks; in f32
+    and f64, MPI does not define it.
     """
 
     name = "mpi"
@@ -31,8 +32,8 @@ class MpiTarget(Target):
     main: bool = False
     """Print a program with a main that runs each function, checks it and times it."""
     sized: bool = False
-    """Print functions for values of any size, which choose among those that are written for larger
-    values."""
+    """Print functions for values of any size, which call the functions for larger values where
+    there are some."""
     header: bool = False
     """Print the header of the file instead: declarations for C and C++ programs to include."""
 

@@ -1,8 +1,7 @@
 """Python for mpi4py: a class per mesh, with a method per ``func`` on numpy arrays."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, ClassVar
 
 from xdsl.context import Context
@@ -26,17 +25,17 @@ from collir.targets.code.python_text import (
 from collir.targets.code.ranks import needed_ranks
 
 _DTYPES = {
-    DType.F16: "xp.float16",
-    DType.BF16: "ml_dtypes.bfloat16",
-    DType.F32: "xp.float32",
-    DType.F64: "xp.float64",
-    DType.I8: "xp.int8",
-    DType.I32: "xp.int32",
-    DType.I64: "xp.int64",
+    DType.F16: "float16",
+    DType.F32: "float32",
+    DType.F64: "float64",
+    DType.I8: "int8",
+    DType.I32: "int32",
+    DType.I64: "int64",
 }
+"""The element types of the library of arrays, which does not know bf16."""
 
 _AS_BITS = {DType.F16: "np.float16", DType.BF16: "ml_dtypes.bfloat16"}
-"""The types that MPI does not know."""
+"""The element types that MPI does not know, as numpy knows them."""
 
 _UFUNCS = {
     Reduction.SUM: "np.add",
@@ -46,24 +45,31 @@ _UFUNCS = {
 }
 
 
+@dataclass
 class Mpi4pyFunction(FunctionText):
-    """The method of one function on mpi4py."""
+    """The method of one function on mpi4py.
 
-    lib = "xp"
-    rest = ", ..."
-    array = "an array"
+    Attributes:
+        operators: the reductions of types that MPI does not know.
+    """
+
+    rest: ClassVar[str] = ", ..."
+    array: ClassVar[str] = "an array"
+
+    operators: set[tuple[DType, Reduction]] = field(default_factory=set[tuple[DType, Reduction]])
+
+    def library(self, name: str) -> str:
+        self.needs.add("xp")
+        return f"xp.{name}"
 
     def dtype(self, dtype: DType) -> str:
-        self.needs |= {"ml_dtypes"} if dtype is DType.BF16 else set()
-        return _DTYPES[dtype]
+        if dtype is DType.BF16:
+            self.needs.add("ml_dtypes")
+            return "ml_dtypes.bfloat16"
+        return self.library(_DTYPES[dtype])
 
-    def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
-        text, kind = tuple_text(shape), self.dtype(dtype)
-        if value is None:
-            return f"xp.empty({text}, dtype={kind})"
-        if value == 0 and math.copysign(1, value) > 0:
-            return f"xp.zeros({text}, dtype={kind})"
-        return f"xp.full({text}, {number_text(value, dtype)}, dtype={kind})"
+    def options(self, dtype: DType) -> str:
+        return f"dtype={self.dtype(dtype)}"
 
     def packed(self, text: str) -> str:
         self.needs.add("packed")
@@ -73,28 +79,28 @@ class Mpi4pyFunction(FunctionText):
         return self.packed(text)
 
     def cast(self, text: str, dtype: DType) -> str:
-        return f"xp.astype({text}, {self.dtype(dtype)})"
+        return f"{self.library('astype')}({text}, {self.dtype(dtype)})"
 
     def reshaped(self, text: str, shape: Sequence[int]) -> str:
-        return f"xp.reshape({text}, {tuple_text(shape)})"
+        return f"{self.library('reshape')}({text}, {tuple_text(shape)})"
 
     def transposed(self, text: str, order: Sequence[int]) -> str:
-        return f"xp.permute_dims({text}, {tuple_text(order)})"
+        return f"{self.library('permute_dims')}({text}, {tuple_text(order)})"
 
     def joined(self, arrays: Sequence[str], dim: int) -> list[str]:
-        return call("xp.concat", [tuple_text(arrays), f"axis={dim}"], 16)
+        return call(self.library("concat"), [tuple_text(arrays), f"axis={dim}"], 16)
 
     def constant(self, value: float, dtype: DType) -> str:
         number = number_text(value, dtype)
         # A number beside an array takes its type, but in types that are not numpy's own.
         return f"{self.dtype(dtype)}({number})" if dtype is DType.BF16 else number
 
-    def prologue(self, body: list[str]) -> list[str]:
-        return ["xp = self.xp"] if any("xp." in line for line in body) else []
+    def prologue(self) -> list[str]:
+        return ["xp = self.xp"] if "xp" in self.needs else []
 
     def computed(self, text: str, x: DistType) -> str:
         # numpy makes single numbers of arrays without dimensions.
-        return text if x.dims else f"xp.asarray({text})"
+        return text if x.dims else f"{self.library('asarray')}({text})"
 
     # --- collectives ------------------------------------------------------------------------
 
@@ -149,12 +155,15 @@ class Mpi4pyFunction(FunctionText):
         joined = self._join(s.out, source, s.after)
         return [*cut, made, *self.send(s, "Alltoall", [blocks, s.out]), joined]
 
-    def send(self, s: Sent, method: str, arrays: list[str], *rest: str) -> list[str]:
-        """A call of a communicator; arrays of types that MPI does not know go as their bits."""
+    def send(self, s: Sent, method: str, arrays: Sequence[str | None], *rest: str) -> list[str]:
+        """Return a call of a communicator; arrays of types that MPI does not know go as their
+        bits."""
+        bits = ""
         if s.x.dtype in _AS_BITS:
             self.needs.add("np")
-            arrays = [one if one == "None" else f"{one}.view(np.uint16)" for one in arrays]
-        return call(f"self.{self.names.groups[s.axes]}.{method}", [*arrays, *rest])
+            bits = ".view(np.uint16)"
+        names = ["None" if array is None else f"{array}{bits}" for array in arrays]
+        return call(f"self.{self.names.groups[s.axes]}.{method}", [*names, *rest])
 
     def _at_root(self, made: str, out: str, root: str) -> list[str]:
         line = f"{made} if {root} else None"
@@ -165,54 +174,51 @@ class Mpi4pyFunction(FunctionText):
     def _send_at_root(
         self, s: Sent, method: str, sent: str, received: str, *rest: str
     ) -> list[str]:
-        """A call in which only the root has both arrays; bits of None are not to be had."""
+        """Return a call in which only the root has both arrays; None has no bits to send."""
         with_both = self.send(s, method, [sent, received], *rest)
         if s.x.dtype not in _AS_BITS:
             return with_both
-        other = ["None", received] if s.op.kind.before == "root" else [sent, "None"]
+        elsewhere = [None, received] if s.op.kind.before == "root" else [sent, None]
         return [
             f"if {s.root}:",
             *(f"    {line}" for line in with_both),
             "else:",
-            *(f"    {line}" for line in self.send(s, method, other, *rest)),
+            *(f"    {line}" for line in self.send(s, method, elsewhere, *rest)),
         ]
 
     def operator(self, x: DistType) -> str:
-        """The reduction of a value, as an argument."""
+        """Return the reduction of a value as an argument."""
         assert x.reduction is not None
         reduction = Reduction.SUM if x.reduction is Reduction.AVG else x.reduction
+        self.needs.add("MPI")
         if x.dtype not in _AS_BITS:
             return f"MPI.{reduction.upper()}"
-        self.needs |= {"np", f"op:{x.dtype}:{reduction}"}
-        self.dtype(x.dtype)
+        self.needs.add("np")
+        self.operators.add((x.dtype, reduction))
         return _operator_name(x.dtype, reduction)
 
     def average(self, x: DistType, group: int, out: str) -> list[str]:
-        """The division at the end of an avg."""
-        if x.reduction is not Reduction.AVG:
-            return []
-        if x.dtype in _AS_BITS:
+        if x.reduction is Reduction.AVG and x.dtype in _AS_BITS:
             return [f"{out}[...] = {out}.astype(np.float32) / {group}"]
-        return [f"{out} /= {group}"]
+        return super().average(x, group, out)
 
     def _cut(
         self, operand: str, shape: tuple[int, ...], dim: int, group: int
     ) -> tuple[list[str], str]:
-        """Statements that make the blocks of a dimension lie one behind the other; their name."""
+        """Return the statements that make the blocks of a dimension lie one behind the other, and
+        the variable with these blocks."""
         if is_first(shape, dim):
             return [], operand
         cut = tuple_text((*shape[:dim], group, shape[dim] // group, *shape[dim + 1 :]))
-        return [
-            f"sent = xp.reshape({operand}, {cut})",
-            f"sent = {self.packed(f'xp.moveaxis(sent, {dim}, 0)')}",
-        ], "sent"
+        moved = self.packed(f"{self.library('moveaxis')}(sent, {dim}, 0)")
+        return [f"sent = {self.library('reshape')}({operand}, {cut})", f"sent = {moved}"], "sent"
 
     def _join(self, out: str, dim: int, shape: tuple[int, ...]) -> str:
-        """The statement that makes blocks, one behind the other, a dimension."""
-        if is_first(shape, dim):
-            return f"{out} = xp.reshape({out}, {tuple_text(shape)})"
-        moved = self.packed(f"xp.moveaxis({out}, 0, {dim})")
-        return f"{out} = xp.reshape({moved}, {tuple_text(shape)})"
+        """Return the statement that joins blocks, one behind the other, to a dimension."""
+        moved = out
+        if not is_first(shape, dim):
+            moved = self.packed(f"{self.library('moveaxis')}({out}, 0, {dim})")
+        return f"{out} = {self.reshaped(moved, shape)}"
 
     def _permute(self, s: Sent) -> list[str]:
         x, y, operand, out = s.x, s.y, s.operand, s.out
@@ -224,7 +230,7 @@ class Mpi4pyFunction(FunctionText):
         return [
             *self.names.partner("to", x, y, indent),
             *self.names.partner("from_", y, x, indent),
-            f"{out} = {self.full(y.local_shape(self.mesh), y.dtype, None)}",
+            s.new,
             *call(
                 "self.comm.Sendrecv", [names[0], "dest=to", f"recvbuf={names[1]}", "source=from_"]
             ),
@@ -290,7 +296,7 @@ _ARGUMENT = '''\
 '''
 
 
-def _class(names: MeshText, texts: Sequence[FunctionText], needs: set[str]) -> list[str]:
+def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
     mesh = names.mesh
     lines = [
         f"class {names.class_name}:",
@@ -315,9 +321,9 @@ def _class(names: MeshText, texts: Sequence[FunctionText], needs: set[str]) -> l
     lines += ["", "    def free(self):", '        """Frees the communicators."""']
     lines += [f"        self.{name}.Free()" for name in names.groups.values()]
     lines += ["        self.comm.Free()"] if names.sends else []
-    for text, method in zip(texts, (text.text() for text in texts), strict=True):
-        needs |= text.needs
-        lines += ["", *method]
+    for text in texts:
+        lines += ["", *text.text()]
+    needs = {need for text in texts for need in text.needs}
     if needs & {"argument"}:
         lines += ["", _ARGUMENT.rstrip()]
     if needs & {"argument", "packed"}:
@@ -326,35 +332,35 @@ def _class(names: MeshText, texts: Sequence[FunctionText], needs: set[str]) -> l
 
 
 def emit_mpi4py(module: ModuleOp) -> str:
-    """The Python module of all functions of a module.
+    """Return the Python module of all functions of a module.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
     needs: set[str] = set()
+    operators: set[tuple[DType, Reduction]] = set()
     bodies: list[str] = []
     shown = ""
     for names, functions in classes(module, "mpi4py", ordered=True):
         texts = [Mpi4pyFunction(function, names) for function in functions]
         made = f"{names.mesh.name} = {names.class_name}(MPI.COMM_WORLD)"
         shown = shown or example(made, texts)
-        bodies += ["", "", *_class(names, texts, needs)]
+        bodies += ["", "", *_class(names, texts)]
+        for text in texts:
+            needs |= text.needs
+            operators |= text.operators
     lines = header("mpi4py and numpy", _USE + ("\n\n" + shown if shown else ""), _HEADER)
     lines += ["", "import time"] if "time" in needs else []
     imports = ["import ml_dtypes"] if "ml_dtypes" in needs else []
     if bodies:
         imports.append("import numpy as np")
-    operators = sorted(need.split(":")[1:] for need in needs if need.startswith("op:"))
-    reduced = any("MPI." in line for line in bodies) or operators
-    imports += ["from mpi4py import MPI"] if reduced else []
+    imports += ["from mpi4py import MPI"] if "MPI" in needs else []
     lines += ["", *imports] if imports else []
     if operators:
         lines += ["", "", _REDUCED, ""]
-        for kind, reduction in operators:
-            dtype = DType(kind)
-            name = _operator_name(dtype, Reduction(reduction))
-            made = call(f"{name} = _on_floats", [_UFUNCS[Reduction(reduction)], _AS_BITS[dtype]], 0)
-            lines += made
+        for dtype, reduction in sorted(operators):
+            name = _operator_name(dtype, reduction)
+            lines += call(f"{name} = _on_floats", [_UFUNCS[reduction], _AS_BITS[dtype]], 0)
     return "\n".join([*lines, *bodies, ""])
 
 
@@ -367,14 +373,15 @@ with its own arrays:"""
 class Mpi4pyTarget(Target):
     """Python for mpi4py: a class per mesh, with a method per `func` on numpy arrays.
 
-    The class makes the communicators once: that of an ordered list of sub-axes is a `Split` of the
-    mesh, its colour the rank without its coordinates on the list, its key the mixed-radix index
-    over the list, so ranks inside are in the order of the sub-axes. Arguments are checked; results
-    are new arrays, and None where a rank holds nothing. Other arrays than numpy's are passed to MPI
-    as they are, by DLPack or `__cuda_array_interface__`: their library has to have the Python array
-    API and arrays that can be written, and MPI has to be built for their device. MPI knows no f16
-    and bf16: these are numpy's only, and are reduced in Python. Counts above 2^31 - 1 need an MPI
-    4.
+    The class makes the communicators once. The communicator of an ordered list of sub-axes is a
+    `Split` of the mesh: its colour is the index over all other sub-axes; its key is the mixed-radix
+    index over the list, so the ranks of a communicator are in the order of the sub-axes. Arguments
+    are checked; results are new arrays, and None where a rank holds nothing.
+
+    Arrays of other libraries than numpy are passed to MPI by DLPack or `__cuda_array_interface__`.
+    Such a library needs the Python array API and arrays that can be written, and MPI has to be
+    built for its device. MPI does not know f16 and bf16: they are for numpy only, and are reduced
+    in Python. Counts above 2^31 - 1 need MPI 4.
     """
 
     name = "mpi4py"

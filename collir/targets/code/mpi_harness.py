@@ -1,9 +1,9 @@
-"""A main that runs functions on given buffers: what ``collrun`` compiles beside the emitted code.
+"""A main that runs functions on buffers from files; ``collrun`` compiles it with the emitted code.
 
-Every rank reads what it holds of the arguments from ``DIR/<rank>.in``, all functions one after the
-other, and writes what it holds of the results to ``DIR/<rank>.out``; where it holds nothing, it
-passes NULL. Rank 0 writes the seconds of every function to ``DIR/times``, a line each: of the
-slowest rank, in the best of as many runs as a second argument says.
+Every rank reads its blocks of the arguments of all functions from ``DIR/<rank>.in``, one function
+after the other, and writes its blocks of the results to ``DIR/<rank>.out``; for a block of no bytes
+it passes NULL. Rank 0 writes the seconds of every function to ``DIR/times``, a line each: the time
+of the slowest rank in the best run. The second argument of the main is the number of runs.
 """
 
 from collections.abc import Sequence
@@ -108,9 +108,9 @@ _CLOSE = """\
 
 
 def emit_harness(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
-    """The C of a module and a main that runs ``functions``, all on meshes of one size."""
+    """Return the C of a module and a main that runs ``functions``, all on meshes of one size."""
     names = mesh_names(functions_of(module))
-    used = list(dict.fromkeys(mesh_of(function).name for function in functions))
+    meshes = list(dict.fromkeys(mesh_of(function).name for function in functions))
     buffers = {function: _buffers(function) for function in functions}
     lines = [
         emit_c(module, includes=_INCLUDES),
@@ -120,23 +120,23 @@ def emit_harness(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
         *(_call_text(function, len(buffers[function])) for function in functions),
         _OPEN,
     ]
-    for name in used:
+    for name in meshes:
         lines.append(
             f'  collir_require({name}_init(MPI_COMM_WORLD) == MPI_SUCCESS, "{name}_init");'
         )
     for function in functions:
         lines.append(_run_text(function, buffers[function], names[mesh_of(function).name]))
-    lines += [f"  {name}_finalize();" for name in used]
+    lines += [f"  {name}_finalize();" for name in meshes]
     return "\n".join([*lines, _CLOSE])
 
 
 def _buffers(function: FuncOp) -> list[DistType]:
-    """The types of the arguments and of the results."""
+    """Return the types of the arguments and of the results."""
     return [dist_type(value) for value in (*function.args, *plan_buffers(function).returned)]
 
 
 def _call_text(function: FuncOp, buffers: int) -> str:
-    """A function of its buffers as one array. No function is called as its argument is."""
+    """Return a function that takes its buffers as one array, under a name that no function has."""
     name = function.sym_name.data
     listed = ", ".join(f"collir_buffers[{i}]" for i in range(buffers))
     unused = "" if buffers else "  (void)collir_buffers;\n"
@@ -147,6 +147,7 @@ def _call_text(function: FuncOp, buffers: int) -> str:
 
 
 def _run_text(function: FuncOp, buffers: Sequence[DistType], names: MeshNames) -> str:
+    """Return the statement of the main that runs a function."""
     name = function.sym_name.data
     sizes = [_bytes_held(x, names) for x in buffers] or ["0"]
     inputs = len(function.args)
@@ -157,7 +158,7 @@ def _run_text(function: FuncOp, buffers: Sequence[DistType], names: MeshNames) -
 
 
 def _bytes_held(x: DistType, names: MeshNames) -> str:
-    """The bytes that a rank holds of a value of a type, as a C expression."""
+    """Return the bytes that a rank holds of a value as a C expression."""
     size = size_text(x.local_bytes(names.mesh))
     holds = names.at_zero(x.root)
     return f"{holds} ? {size} : 0" if holds else size

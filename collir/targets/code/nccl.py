@@ -15,14 +15,16 @@ from collir.targets.code.nccl_main import emit_with_main
 class NcclTarget(Target):
     """C++17 for NCCL and CUDA: one function per `func` on device buffers and a stream.
 
-    The communicator of an ordered list of sub-axes is an `ncclCommSplit` of the mesh: its colour is
-    the rank without its coordinates on the list, its key the mixed-radix index over the list, so
-    ranks inside are in the order of the sub-axes. Where a value is at root, only coordinate 0 takes
-    part. Dimensions other than the first are packed, so that every block is contiguous. Sends and
-    receives that have to progress together are in one group. An `async` collective runs on a stream
-    of the outermost level it goes through, and events join these with the caller's. With
-    `sized=true` functions are for values of any size. What computes is a kernel, and needs nvcc; a
-    file without kernels is for any C++ compiler.
+    The communicator of an ordered list of sub-axes is an `ncclCommSplit` of the mesh. Its colour is
+    the index over all other sub-axes; its key is the mixed-radix index over the list, so the ranks
+    of a communicator are in the order of the sub-axes. Where a value is at root, only coordinate 0
+    takes part. Blocks of a dimension other than the first are packed, so that every block is
+    contiguous. Sends and receives that have to progress together are in one group.
+
+    An `async` collective runs on a stream of the outermost level that it goes through; events order
+    these streams and the caller's. With `sized=true` functions are for values of any size. Steps
+    that compute elements are kernels, which need nvcc; any C++ compiler takes a file without
+    kernels.
     """
 
     name = "nccl"
@@ -34,8 +36,8 @@ class NcclTarget(Target):
     symmetric: bool = False
     """Put temporaries into symmetric memory, registered with NCCL."""
     sized: bool = False
-    """Print functions for values of any size, which choose among those that are written for larger
-    values."""
+    """Print functions for values of any size, which call the functions for larger values where
+    there are some."""
     header: bool = False
     """Print the header of the file instead: declarations for programs to include."""
 

@@ -1,8 +1,8 @@
-"""A main for the NCCL target: runs every function on inputs it makes, times it, and checks it.
+"""The main of the target ``nccl``.
 
-As in the main for MPI, every rank computes the whole result by itself, on the host, and compares
-its block. Ranks are processes that MPI starts, or threads of one process with a GPU each. A
-function that is one collective is also reported with the bandwidths that nccl-tests define.
+Every rank computes the whole result by itself on the host. Ranks are processes that MPI starts, or
+threads of one process with a GPU each. For a function that is one collective, the main also reports
+the bandwidths that nccl-tests define.
 """
 
 import re
@@ -17,24 +17,23 @@ from collir.cost.collectives.table import COSTS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.buffers import plan_buffers
-from collir.ir.functions import check_programs, functions_of
+from collir.ir.functions import functions_of
 from collir.layout import DistType, Mesh, Reduction
+from collir.targets.code import mpi_function
 from collir.targets.code.c_function import runtime
-from collir.targets.code.c_text import AS_BITS, MeshNames, Words, element_count
-from collir.targets.code.mpi_function import FunctionText as HostText
-from collir.targets.code.mpi_main import (
-    OP_LETTERS,
-    SUPPORT,
-    Run,
+from collir.targets.code.c_main import (
+    DIFFER,
+    INPUTS,
+    TITLE,
+    CheckedRun,
     add_reference,
     add_total,
     bytes_text,
-    check_main_names,
-    check_one_size,
-    indented,
-    stored,
+    dims_text,
+    exchanged_types,
+    runnable_functions,
 )
+from collir.targets.code.c_text import AS_BITS, MeshNames, Words, element_count
 from collir.targets.code.nccl_function import emit_cpp
 from collir.targets.code.nccl_mesh import mesh_names, registered
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES
@@ -42,8 +41,6 @@ from collir.targets.code.nccl_text import CPP, CUDA_TYPES
 _INCLUDES = ("cmath", "cstdio", "cstdlib", "cstring")
 
 _HOST = """\
-/* ---- A main that runs and checks the functions above ---------------------------------------- */
-
 /* For functions with a label `done` that releases what they hold. */
 #undef TRY
 #undef TRY_CUDA
@@ -171,11 +168,11 @@ static void must(ncclResult_t err, const char *what, int rank)
 """
 
 _LOCALS = re.compile(r"before|after|ms|most|must|quit|run_all|id|node|device_\w+")
-"""The names of a main beside those of the one for MPI."""
+"""The names that a main uses beside those of a main for MPI."""
 
 
 def averages_round(function: FuncOp) -> bool:
-    """Whether a function has an average over a number of ranks that is no power of two: NCCL
+    """Return whether a function has an average over a number of ranks that is no power of two: NCCL
     multiplies by the rounded 1/n before it adds up."""
     mesh = mesh_of(function)
     for op in function.body.ops:
@@ -189,10 +186,8 @@ def averages_round(function: FuncOp) -> bool:
 
 
 def traffic(function: FuncOp) -> tuple[int, float] | None:
-    """The bytes of a function that is one collective, and how its busbw is to its algbw.
-
-    Both as nccl-tests define them, for ``n`` ranks; None where a function is something else.
-    """
+    """Return the bytes of a function that is one collective, and the factor from its algbw to its
+    busbw, as nccl-tests define them; None for other functions."""
     ops = [op for op in function.body.ops if isinstance(op, DistOp) and not op.kind.is_view]
     if len(ops) != 1 or not ops[0].kind.sends:
         return None
@@ -202,88 +197,81 @@ def traffic(function: FuncOp) -> tuple[int, float] | None:
 
 
 @dataclass
-class _HostText(HostText):
-    """A function for the host, of what sends nothing."""
+class _HostFunction(mpi_function.MpiFunction):
+    """A function that sends nothing, in C++ for the host."""
 
     words: ClassVar[Words] = CPP
     success: ClassVar[str] = "0"
 
 
 @dataclass
-class _NcclRun(Run):
-    """The function that runs another on a device, times it, and returns whether it is right."""
+class _NcclRun(CheckedRun):
+    """The function that runs another on a device, times it, and returns whether its results are
+    wrong."""
 
     registered: int | None = None
-    """How many communicators buffers are registered with, if they are symmetric memory."""
+    """The number of communicators that buffers are registered with, if they are symmetric
+    memory."""
 
-    def text(self) -> str:
-        """The whole function."""
-        devices = self._on_device()
-        memory = [f"symmetric_memory<{self.registered}>" if self.registered else "void *"] * len(
-            devices
-        )
-        empty = "{}" if self.registered else "NULL"
-        made = [
-            f"{kind}{' ' if self.registered else ''}{name} = {empty};"
-            for kind, name in zip(memory, devices, strict=True)
+    def variables(self) -> list[str]:
+        return [
+            "int err = 0, wrong = 0;",
+            "double best = 1e300, anywhere = 0;",
+            "cudaStream_t stream = NULL;",
+            "cudaEvent_t before = NULL, after = NULL;",
         ]
-        frees = [
-            f"{self.mesh.name}_free(&{name});" if self.registered else f"cudaFree({name});"
-            for name in devices
+
+    def opening(self) -> list[str]:
+        count = self.registered
+        kind, empty = (f"symmetric_memory<{count}> ", "{}") if count else ("void *", "NULL")
+        return [
+            *(f"{kind}device_{name} = {empty};" for name in self._exchanged()),
+            "TRY_CUDA(cudaStreamCreate(&stream));",
+            "TRY_CUDA(cudaEventCreate(&before));",
+            "TRY_CUDA(cudaEventCreate(&after));",
         ]
-        return "\n".join(
-            [
-                f"static int run_{self.name}(int repeats, int check)",
-                "{",
-                "  int err = 0, wrong = 0;",
-                "  double best = 1e300, anywhere = 0;",
-                "  cudaStream_t stream = NULL;",
-                "  cudaEvent_t before = NULL, after = NULL;",
-                *indented(self.declarations(), 2),
-                *indented(made, 2),
-                "  TRY_CUDA(cudaStreamCreate(&stream));",
-                "  TRY_CUDA(cudaEventCreate(&before));",
-                "  TRY_CUDA(cudaEventCreate(&after));",
-                *indented(self.filled(), 2),
-                *indented(self._copied_in(), 2),
-                *indented(self._timed(), 2),
-                *indented(self._copied_out(self.outputs), 2),
-                "  if (check) {",
-                *indented(self.comparison(), 4),
-                "  }",
-                *indented(self._said(), 2),
-                *indented(frees, 2),
-                "  if (before) cudaEventDestroy(before);",
-                "  if (after) cudaEventDestroy(after);",
-                "  if (stream) cudaStreamDestroy(stream);",
-                *indented([f"free({variable});" for variable in self.all_buffers()], 2),
-                "  return anywhere > 0;",
-                "}",
-                "",
-            ]
-        )
+
+    def closing(self) -> list[str]:
+        return [
+            *(
+                f"{self.mesh.name}_free(&device_{name});"
+                if self.registered
+                else f"cudaFree(device_{name});"
+                for name in self._exchanged()
+            ),
+            "if (before) cudaEventDestroy(before);",
+            "if (after) cudaEventDestroy(after);",
+            "if (stream) cudaStreamDestroy(stream);",
+        ]
+
+    def verdict(self) -> str:
+        return "anywhere > 0"
+
+    def count_text(self, count: int) -> str:
+        return f"{count}u"
 
     def epsilons(self) -> int:
-        """Averages of NCCL round each term, which may be much larger than their sum."""
+        """Return the bound on the error of a result, in epsilons of its dtype.
+
+        Averages of NCCL round each term, which may be much larger than their sum.
+        """
         if any(averages_round(run) for run in (self.function, self.total) if run is not None):
             return 8 * self.mesh.devices * max(1, len(list(self.function.body.ops)))
         return super().epsilons()
 
-    def _on_device(self) -> dict[str, DistType]:
-        return {f"device_{name}": x for name, x in self._exchanged().items()}
-
     def _exchanged(self) -> dict[str, DistType]:
+        """Return the types of all buffers that are on the device too."""
         return self.inputs | self.outputs | self.totals
 
     def _start(self, name: str) -> str:
         return f"device_{name}.start" if self.registered else f"device_{name}"
 
     def _argument(self, name: str) -> str:
-        x = self._exchanged()[name]
-        kind = CUDA_TYPES[x.dtype]
+        kind = CUDA_TYPES[self._exchanged()[name].dtype]
         return f"({'const ' if name in self.inputs else ''}{kind} *){self._start(name)}"
 
     def _copied_in(self) -> list[str]:
+        """Return the statements that get memory on the device, and copy the inputs there."""
         lines: list[str] = []
         for name, x in self._exchanged().items():
             size = bytes_text(element_count(x, self.mesh), x)
@@ -298,18 +286,20 @@ class _NcclRun(Run):
                 )
         return lines
 
-    def _copied_out(self, names: dict[str, DistType]) -> list[str]:
+    def _copied_out(self, buffers: dict[str, DistType]) -> list[str]:
+        """Return the statements that copy buffers to the host."""
         lines: list[str] = []
-        for name, x in names.items():
+        for name, x in buffers.items():
             size = bytes_text(element_count(x, self.mesh), x)
             start = self._start(name)
-            lines.append(f"NEW({name}, {size});")
+            lines.append(self.new(name, x))
             lines.append(f"TRY_CUDA(cudaMemcpy({name}, {start}, {size}, cudaMemcpyDeviceToHost));")
         return lines
 
-    def _timed(self) -> list[str]:
+    def timed_calls(self) -> list[str]:
         arguments = [self._argument(name) for name in (*self.inputs, *self.outputs)]
         return [
+            *self._copied_in(),
             "for (int i = 0; i < repeats; ++i) {",
             "  float ms = 0;",
             "  double slowest;",
@@ -322,39 +312,29 @@ class _NcclRun(Run):
             "  slowest = most(ms);",
             "  if (slowest < best) best = slowest;",
             "}",
+            *self._copied_out(self.outputs),
         ]
 
-    def comparison(self) -> list[str]:
-        """Computes the whole result on the host, and compares this rank's block with it."""
-        lines: list[str] = []
-        if self.total is not None:
-            partial = [self._argument(name.removeprefix("total_")) for name in self.totals]
-            totals = [self._argument(name) for name in self.totals]
-            lines.append(f"TRY(total_{self.name}({', '.join([*partial, *totals, 'stream'])}));")
-            lines.append(f"TRY({self.mesh.name}_synchronize(stream));")
-            lines += self._copied_out(self.totals)
-        for variable, x in (self.inputs | self.outputs).items():
-            lines.append(f"NEW(whole_{variable}, {bytes_text(x.elements, x)});")
-        for variable, x in self.inputs.items():
-            parts = self.mesh.group_size(x.partial)
-            value = f"whole_value(i, {parts}, '{OP_LETTERS[x.reduction]}')"
-            lines += [
-                f"for (size_t i = 0; i < {x.elements}u; ++i)",
-                f"  whole_{variable}[i] = {stored(value, x)};",
-            ]
-        wholes = ", ".join(f"whole_{variable}" for variable in self.inputs | self.outputs)
-        lines.append(f"TRY({self.reference.sym_name.data}({wholes}));")
-        for variable, x in self.outputs.items():
-            lines += self.compare(variable, x)
-        return [*lines, "anywhere = most(wrong);"]
+    def reduced_partials(self) -> list[str]:
+        if self.total is None:
+            return []
+        arguments = [self._argument(name) for name in (*self.partial, *self.totals)]
+        return [
+            f"TRY(total_{self.name}({', '.join([*arguments, 'stream'])}));",
+            f"TRY({self.mesh.name}_synchronize(stream));",
+            *self._copied_out(self.totals),
+        ]
 
-    def _said(self) -> list[str]:
+    def agreement(self) -> str:
+        return "anywhere = most(wrong);"
+
+    def report(self) -> list[str]:
         rank = f"{self.names.variable}.rank"
         verdict = '!check ? "not checked" : anywhere > 0 ? "WRONG" : "ok"'
         text = f"{self.name}: %s on {self.mesh.devices} ranks, best of %d: %.3f ms"
         numbers = "repeats, best"
-        if moved := traffic(self.function):
-            size, factor = moved
+        if traffic_of := traffic(self.function):
+            size, factor = traffic_of
             text += ", algbw %.2f GB/s, busbw %.2f GB/s"
             numbers += f", {size} / best / 1e6,\n         {size * factor:.1f} / best / 1e6"
         return [
@@ -367,65 +347,57 @@ class _NcclRun(Run):
 
 
 def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
-    """The C++ of a module with a main; the functions it needs beside are static.
+    """Return the C++ of a module with a main; the functions that only the main needs are static.
 
     Raises:
         DiagnosticError: names that C++ cannot have, meshes of different sizes.
     """
-    whole = module.clone()
-    functions = functions_of(whole)
-    check_programs(functions, "has no form in NCCL")
-    check_one_size(functions)
-    check_main_names(functions, CPP, _LOCALS)
-    totals = {function: add_total(whole, function) for function in functions}
+    program = module.clone()
+    functions = runnable_functions(program, "has no form in NCCL", CPP, _LOCALS)
+    totals = {function: add_total(program, function) for function in functions}
     hidden = [total for total in totals.values() if total is not None]
-    names = mesh_names(functions_of(whole))
-    world = ["mpi.h"] if processes else ["condition_variable", "mutex", "thread", "vector"]
-    text = emit_cpp(whole, hidden, [*_INCLUDES, *world], symmetric)
-    counts = registered(functions_of(whole)) if symmetric else {}
-    references: list[str] = []
-    runs: list[str] = []
-    needs: set[str] = set()
+    device_functions = functions_of(program)
+    names = mesh_names(device_functions)
+    library = ["mpi.h"] if processes else ["condition_variable", "mutex", "thread", "vector"]
+    code = emit_cpp(program, hidden, [*_INCLUDES, *library], symmetric)
+    counts = registered(device_functions) if symmetric else {}
+    references: list[_HostFunction] = []
+    runs: list[_NcclRun] = []
     for function in functions:
-        reference = add_reference(whole, function)
-        host = _HostText(reference, MeshNames.of(mesh_of(reference), [], words=CPP), static=True)
-        references += host.text()
-        needs |= host.needs - {"check"}
+        reference = add_reference(program, function)
+        alone = MeshNames.of(mesh_of(reference), [], words=CPP)
+        references.append(_HostFunction(reference, alone, static=True))
         mesh = names[mesh_of(function).name]
         count = counts.get(mesh.mesh.name)
-        runs.append(_NcclRun(function, reference, totals[function], mesh, count).text())
-    types = [dist_type(v) for f in functions for v in (*f.args, *plan_buffers(f).returned)]
-    needs |= {x.dtype.value for x in types if x.dtype in AS_BITS}
-    meshes = [names[name].mesh for name in names]
-    lines = [
-        text,
-        _HOST,
-        "\n\n".join(runtime("mpi_runtime.c", needs)),
-        "",
-        f"#define MOST_DIMS {max([1, *(len(x.dims) for x in types)])}",
-        f"#define RANKS {meshes[0].devices if meshes else 1}",
-        "",
-        _support(runs),
-        _PROCESSES if processes else _THREADS,
-        _MUST,
-        *references,
-        *runs,
-        *_run_all(functions, meshes),
-        _MAIN_OF_PROCESSES if processes else _MAIN_OF_THREADS,
-    ]
-    return "\n".join(lines)
-
-
-def _support(runs: Sequence[str]) -> str:
-    """What the runs share with those of the main for MPI."""
-    text = SUPPORT.partition("\n\n")[2]
-    if any("differ(" in run for run in runs):
-        return text
-    return text.partition("/* Whether x is not y")[0]
+        runs.append(_NcclRun(function, reference, totals[function], mesh, count))
+    types = exchanged_types(functions)
+    host_code = [line for reference in references for line in reference.text()]
+    sections = {name for reference in references for name in reference.needs} - {"check"}
+    sections |= {x.dtype.value for x in types if x.dtype in AS_BITS}
+    meshes = [members.mesh for members in names.values()]
+    differ = DIFFER if any(run.differs() for run in runs) else ""
+    return "\n".join(
+        [
+            code,
+            f"{TITLE}\n{_HOST}",
+            "\n\n".join(runtime("mpi_runtime.c", sections)),
+            "",
+            dims_text(types),
+            f"#define RANKS {meshes[0].devices if meshes else 1}",
+            "",
+            f"{INPUTS}\n{differ}",
+            _PROCESSES if processes else _THREADS,
+            _MUST,
+            *host_code,
+            *(run.text() for run in runs),
+            *_run_all(functions, meshes),
+            _MAIN_OF_PROCESSES if processes else _MAIN_OF_THREADS,
+        ]
+    )
 
 
 def _run_all(functions: Sequence[FuncOp], meshes: Sequence[Mesh]) -> list[str]:
-    """What one rank does."""
+    """Return the function that runs all functions on one rank."""
     lines = [
         "/* What a rank does; whether anything is wrong. */",
         "static int run_all(ncclComm_t world, int rank, int repeats, int check)",

@@ -1,5 +1,5 @@
-"""What the functions on one mesh share in the code for NCCL: communicators, streams, and the memory
-of temporaries where that is symmetric."""
+"""The struct of a mesh in the code for NCCL: communicators, streams, and the symmetric memory of
+temporaries."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -7,31 +7,40 @@ from dataclasses import dataclass, field
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
-from collir.dialects.operation import DistOp, is_collective
-from collir.layout import Mesh
+from collir.dialects.operation import DistOp
 from collir.layout.steps import PERMUTE
+from collir.targets.code import c_function
 from collir.targets.code.c_function import LINKAGE, coordinates_text, struct_text
 from collir.targets.code.c_text import MeshNames, comment, size_text
 from collir.targets.code.nccl_streams import events_of, levels_of
 from collir.targets.code.nccl_text import CPP
-from collir.targets.code.ranks import OverList
+
+FUNCTIONS = ("init", "finalize", "synchronize")
+"""The functions of every mesh, by what follows its name."""
+
+SYMMETRIC_FUNCTIONS = ("alloc", "free")
+"""The functions of a mesh with symmetric memory, by what follows its name."""
 
 _ALIGNED = 256
-"""The bytes that every buffer of a workspace starts at a multiple of, as cudaMalloc's do."""
+"""The alignment of the buffers of a workspace in bytes, the same as of cudaMalloc."""
 
 
 @dataclass
 class Workspace:
     """The memory of the temporaries on one mesh, which is registered once.
 
-    Buffers lie at the same offsets on every rank, also on those that hold nothing there.
+    Buffers lie at the same offsets on every rank, also on ranks that hold nothing there.
+
+    Attributes:
+        taken: the first and the last offset of each buffer in use, in bytes.
+        bytes: the size that the workspace needs.
     """
 
     taken: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     bytes: int = 0
 
     def take(self, size: int) -> int:
-        """The first offset with room."""
+        """Reserve a number of bytes at the first offset with room, and return this offset."""
         size = -(-size // _ALIGNED) * _ALIGNED
         offset = 0
         for start, end in sorted(self.taken):
@@ -43,13 +52,20 @@ class Workspace:
         return offset
 
     def give_back(self, offset: int) -> None:
-        """Room again where a buffer started."""
+        """Release the buffer that starts at an offset."""
         self.taken = [piece for piece in self.taken if piece[0] != offset]
 
 
 @dataclass(frozen=True)
 class MeshText:
-    """The struct of a mesh, and the functions that fill and empty it."""
+    """The struct of a mesh, and the functions that fill and empty it.
+
+    Attributes:
+        permutes: whether a function sends over the communicator of all ranks.
+        workspace: the symmetric memory of temporaries, if they have some.
+        levels: the levels that have a stream.
+        events: the number of events.
+    """
 
     names: MeshNames
     permutes: bool
@@ -58,7 +74,7 @@ class MeshText:
     events: int = 0
 
     def interface(self) -> list[str]:
-        """The declarations of its functions."""
+        """Return the declarations of the functions of the mesh."""
         m = self.names.mesh.name
         lines = [
             f"ncclResult_t {m}_init(ncclComm_t comm);",
@@ -76,13 +92,17 @@ class MeshText:
         return f"symmetric_memory<{len(self.used())}>"
 
     def used(self) -> list[str]:
-        """The communicators that functions send over."""
-        made = [f"{self.names.variable}.{name}" for name in self.names.communicators.values()]
-        whole = [f"{self.names.variable}.comm"] if self.permutes or not made else []
-        return [*whole, *made]
+        """Return the communicators that functions send over."""
+        split = self._split()
+        world = [f"{self.names.variable}.comm"] if self.permutes or not split else []
+        return [*world, *split]
+
+    def _split(self) -> list[str]:
+        """Return the communicators that the mesh makes."""
+        return [f"{self.names.variable}.{name}" for name in self.names.communicators.values()]
 
     def text(self) -> list[str]:
-        """The struct and its functions."""
+        """Return the struct and its functions."""
         names, mesh, variable = self.names, self.names.mesh, self.names.variable
         lines = struct_text(names, "static thread_local", "ncclComm_t", " /* the caller's */")
         if self.workspace is not None:
@@ -145,19 +165,20 @@ class MeshText:
 
     def _finalize_text(self) -> list[str]:
         name, variable = self.names.mesh.name, self.names.variable
-        made = [f"{variable}.{one}" for one in self.names.communicators.values()]
-        lines = ["/* Frees what NAME_init made, also where that failed. */".replace("NAME", name)]
-        lines += [
+        split = self._split()
+        lines = [
+            f"/* Frees what {name}_init made, also where that failed. */",
             f"{LINKAGE}ncclResult_t {name}_finalize()",
             "{",
             "  ncclResult_t err = ncclSuccess;",
         ]
-        if made or self.workspace is not None:
+        if split or self.workspace is not None:
             lines.append("  ncclResult_t one;")
         if self.workspace is not None:
             lines.append(f"  if ((one = {name}_free(&{variable}.workspace))) err = one;")
         lines += [
-            f"  if ({c} && (one = ncclCommDestroy({c})) != ncclSuccess) err = one;" for c in made
+            f"  if ({comm} && (one = ncclCommDestroy({comm})) != ncclSuccess) err = one;"
+            for comm in split
         ]
         if self.levels:
             failed = "!= cudaSuccess) err = ncclUnhandledCudaError;"
@@ -170,11 +191,10 @@ class MeshText:
         return [*lines, f"  {variable} = {{}};", "  return err;", "}", ""]
 
     def _synchronize_text(self) -> list[str]:
-        """Waiting that ends when a communicator fails, as plain waiting for a stream does not."""
-        name, variable = self.names.mesh.name, self.names.variable
-        made = [f"{variable}.{one}" for one in self.names.communicators.values()]
-        abort = [f"        ncclCommAbort({one});" for one in made]
-        abort += [f"        {one} = NULL;" for one in made]
+        """Return the function that waits for a stream, and ends when a communicator fails."""
+        name = self.names.mesh.name
+        abort = [f"        ncclCommAbort({comm});" for comm in self._split()]
+        abort += [f"        {comm} = NULL;" for comm in self._split()]
         return [
             "/* Waits for the stream. Where a communicator fails, aborts those of the mesh. */",
             f"{LINKAGE}ncclResult_t {name}_synchronize(cudaStream_t stream)",
@@ -199,21 +219,13 @@ class MeshText:
 
 
 def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
-    """For every mesh that functions are on, its names, and the communicators they need."""
-    meshes: dict[str, Mesh] = {}
-    sent: dict[str, dict[OverList, None]] = {}
-    for function in functions:
-        mesh = mesh_of(function)
-        meshes[mesh.name] = mesh
-        lists = sent.setdefault(mesh.name, {})
-        for op in function.body.ops:
-            if is_collective(op) and (axes := op.over):
-                lists[axes] = None
-    return {name: MeshNames.of(mesh, sent[name], words=CPP) for name, mesh in meshes.items()}
+    """Return for every mesh that functions are on its names, with the communicators that the
+    functions need."""
+    return c_function.mesh_names(functions, CPP)
 
 
 def _permutes(functions: Iterable[FuncOp], mesh: str) -> bool:
-    """Whether any of the functions on a mesh sends over its whole communicator."""
+    """Return whether a function on a mesh sends over the communicator of all ranks."""
     return any(
         isinstance(op, DistOp) and op.kind is PERMUTE
         for function in functions
@@ -225,15 +237,16 @@ def _permutes(functions: Iterable[FuncOp], mesh: str) -> bool:
 def mesh_text(
     name: str, names: MeshNames, functions: Iterable[FuncOp], workspace: Workspace | None
 ) -> MeshText:
-    """What the functions on a mesh need of it."""
-    on_it = [function for function in functions if mesh_of(function).name == name]
-    levels, events = levels_of(on_it), events_of(on_it)
-    return MeshText(names, _permutes(on_it, name), workspace, levels, events)
+    """Return the struct of a mesh with all that the functions on this mesh need."""
+    members = [function for function in functions if mesh_of(function).name == name]
+    levels, events = levels_of(members), events_of(members)
+    return MeshText(names, _permutes(members, name), workspace, levels, events)
 
 
 def registered(functions: Sequence[FuncOp]) -> dict[str, int]:
-    """For every mesh the number of communicators that symmetric memory is registered with."""
+    """Return for every mesh the number of communicators that symmetric memory is registered
+    with."""
     return {
-        name: len(MeshText(one, _permutes(functions, name), None).used())
-        for name, one in mesh_names(functions).items()
+        name: len(MeshText(names, _permutes(functions, name), None).used())
+        for name, names in mesh_names(functions).items()
     }

@@ -1,9 +1,9 @@
-"""The streams and events of a function whose collectives are ``async``: what waits for what.
+"""The streams and events of a function with ``async`` collectives.
 
-Every such collective runs on a stream of the mesh, that of the outermost level it goes through;
-everything else runs on the caller's. The streams start behind what the caller's stream has to do,
-an operation waits for the events of those that computed its operands on another stream, and in the
-end the caller's stream waits for all.
+An ``async`` collective runs on a stream of the mesh, the one of the outermost level that it goes
+through; everything else runs on the caller's stream. The streams of the mesh start behind the
+earlier work of the caller's stream. An operation waits for the events of the operations that
+computed its operands on another stream. In the end the caller's stream waits for all streams.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,12 +24,12 @@ CALLERS = "stream"
 
 
 def is_async(op: object) -> TypeGuard[DistOp]:
-    """Whether an operation is a collective that is not waited for."""
+    """Return whether an operation is a collective that is not waited for."""
     return isinstance(op, DistOp) and op.is_async
 
 
 def levels_of(functions: Iterable[FuncOp]) -> tuple[str, ...]:
-    """The levels whose streams functions on one mesh need, outermost first."""
+    """Return the levels whose streams functions on one mesh need, outermost first."""
     used: set[str] = set()
     levels: dict[str, None] = {}
     for function in functions:
@@ -40,19 +40,24 @@ def levels_of(functions: Iterable[FuncOp]) -> tuple[str, ...]:
 
 
 def events_of(functions: Iterable[FuncOp]) -> int:
-    """How many events functions on one mesh need: one for each collective that is not waited for,
-    and the first for the caller's stream."""
+    """Return the number of events that functions on one mesh need: one for each collective that is
+    not waited for, and the first for the caller's stream."""
     counts = [sum(map(is_async, function.body.ops)) for function in functions]
     return 1 + max(counts) if any(counts) else 0
 
 
 @dataclass
 class Streams:
-    """What waits for what in one function.
+    """The streams of one function, and the waits between them.
 
     Attributes:
         mesh: the variable of the mesh.
-        levels: those of its streams.
+        levels: the levels that have a stream.
+        events: the number of the event of each ``async`` collective.
+        _seen: for a stream and another one, the place of the last operation of the other stream
+            that the first has waited for.
+        _last: the place of the last operation on each stream.
+        _places: the places of the operations in the function.
     """
 
     function: FuncOp
@@ -76,7 +81,7 @@ class Streams:
                     self.on[op] = f"{self.mesh}.streams[{number}]"
 
     def fork(self) -> list[str]:
-        """Lets the streams start."""
+        """Return the statements that let the streams of the mesh start."""
         lines = [self._record(0, CALLERS)] if self.events else []
         for stream in dict.fromkeys(self.on[op] for op in self.events):
             self._seen[stream, CALLERS] = -1
@@ -84,15 +89,14 @@ class Streams:
         return lines
 
     def before(self, op: DistOp) -> list[str]:
-        """Lets the stream of an operation wait for its operands."""
+        """Return the statements that let the stream of an operation wait for its operands."""
         lines: list[str] = []
         for operand in dict.fromkeys(map(self._written, op.operands)):
             lines += self._awaits(self.on[op], operand, self._places[op])
         return lines
 
     def _written(self, value: SSAValue) -> SSAValue:
-        """What a value is a view of, or what has been computed on the way to it: that is there when
-        the value is."""
+        """Return the value that is written when a value is ready: the origin of a view."""
         op, mesh = value.owner, mesh_of(self.function)
         while isinstance(op, DistOp) and is_free(op, mesh):
             value = op.operands[0]
@@ -100,14 +104,14 @@ class Streams:
         return value
 
     def after(self, op: DistOp) -> list[str]:
-        """Records that a collective has ended."""
+        """Return the statements that record the end of a collective."""
         if op not in self.events:
             return []
         self._last[self.on[op]] = self._places[op]
         return [self._record(self.events[op], self.on[op])]
 
     def join(self) -> list[str]:
-        """Lets the caller's stream wait for all others."""
+        """Return the statements that let the caller's stream wait for all others."""
         by_place = {self._places[op]: op for op in self.events}
         return [
             line
@@ -116,7 +120,8 @@ class Streams:
         ]
 
     def _awaits(self, stream: str, value: SSAValue, now: int) -> list[str]:
-        """Lets a stream wait for a value that is computed on another, if it has not yet."""
+        """Return the statements that let a stream wait for a value of another stream, if it has not
+        waited yet."""
         op = value.owner
         if not isinstance(op, DistOp) or self.on[op] == stream:
             return []

@@ -1,4 +1,4 @@
-"""Python for what every Python target shares: names, coordinates, and operations that send nothing.
+"""Python that all Python targets share: names, coordinates, and steps that send nothing.
 
 Every value of a function is a variable of its own, an array whose elements lie in order; where a
 rank holds nothing of a value, the variable is None. Steps that no result needs are left out.
@@ -8,7 +8,7 @@ import builtins
 import keyword
 import math
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -19,21 +19,20 @@ from xdsl.ir import SSAValue
 
 import collir
 from collir.cost.programs.compute import step_seconds
-from collir.dialects.machine import MeshOp, mesh_of
+from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.steps import MASK, PERMUTE
 from collir.semantics.reference.buffers import NUMPY
-from collir.syntax.writer import step_text
-from collir.targets.code.emitters import Emitters
+from collir.targets.code.emitters import Emitters, StepEmitter, taking_part, written_step
+from collir.targets.code.names import Definition, check_definitions, distinct
 from collir.targets.code.ranks import OverList, RankText, axes_text
 
 WIDTH = 88
-"""Calls that are longer get a line for every argument."""
+"""The letters of a line; longer calls get a line for every argument."""
 
 USED = frozenset(
     """
@@ -41,10 +40,10 @@ USED = frozenset(
     SUM_OF_F16 PROD_OF_F16 MAX_OF_F16 MIN_OF_F16 SUM_OF_BF16 PROD_OF_BF16 MAX_OF_BF16 MIN_OF_BF16
     """.split()  # noqa: SIM905
 )
-"""Names that the emitted functions use: no variable may have them."""
+"""Names that the emitted functions use, and no variable may have."""
 
 METHODS = frozenset(["free", "comm", "rank", "xp", "device", "_argument", "_packed"])
-"""Names of what every mesh has: no function may have them."""
+"""Names of the attributes and methods of every mesh, which no function may have."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -53,31 +52,26 @@ METHODS = frozenset(["free", "comm", "rank", "xp", "device", "_argument", "_pack
 
 
 def comment(text: str) -> str:
-    """Text that cannot end a comment or a string: in MLIR, axes may have any name."""
+    """Return text that cannot end a comment or a string: in MLIR, axes may have any name."""
     return re.sub(r'[^ -~]|\\|"', "_", text)
 
 
 def variables(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
-    """A distinct Python variable for each of the names of values, and none that is taken."""
-    used = {*taken, *USED}
-    out: list[str] = []
-    for name in names:
-        base = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
-        if base[0].isdigit():
-            base = f"v{base}"
-        if keyword.iskeyword(base) or hasattr(builtins, base) or base in USED:
-            base = f"{base}_"
-        candidate, suffix = base, 1
-        while candidate in used:
-            suffix += 1
-            candidate = f"{base}_{suffix}"
-        used.add(candidate)
-        out.append(candidate)
-    return out
+    """Return a distinct Python variable for each of the names of values, none of them taken."""
+    return distinct(map(_variable, names), {*taken, *USED})
+
+
+def _variable(name: str) -> str:
+    """Return a variable for a name, which may be the same as for another name."""
+    base = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
+    if base[0].isdigit():
+        base = f"v{base}"
+    used = keyword.iskeyword(base) or hasattr(builtins, base) or base in USED
+    return f"{base}_" if used else base
 
 
 def class_name(mesh: str) -> str:
-    """The class of a mesh: DataMesh for @data_mesh."""
+    """Return the class of a mesh: DataMesh for @data_mesh."""
     return "".join(word[:1].upper() + word[1:] for word in mesh.split("_"))
 
 
@@ -90,7 +84,7 @@ def _identifier_problem(name: str) -> str | None:
 
 
 def function_problem(name: str) -> str | None:
-    """Why a class cannot have a method of this name, or None if it can."""
+    """Return the reason why a class cannot have a method of this name, or None."""
     if name in METHODS:
         return f"'{name}' is a name of the emitted code"
     if name.startswith("__"):
@@ -99,7 +93,7 @@ def function_problem(name: str) -> str | None:
 
 
 def class_problem(name: str) -> str | None:
-    """Why a module cannot have a class of this name, or None if it can."""
+    """Return the reason why a module cannot have a class of this name, or None."""
     if hasattr(builtins, name) and not keyword.iskeyword(name):
         return f"'{name}' is a name of Python's own"
     if name in USED:
@@ -108,33 +102,26 @@ def class_problem(name: str) -> str | None:
 
 
 def check_names(module: ModuleOp, meshes: Container[str]) -> None:
-    """Whether functions, and the meshes they are on, can have the same names in Python.
+    """Check that functions, and the meshes they are on, can have the same names in Python.
 
     Raises:
-        DiagnosticError: all those that cannot.
+        DiagnosticError: all the names that Python cannot have.
     """
-    errors: list[DiagnosticError] = []
-    taken: dict[str, str] = {}
-    for op in module.ops:
-        if isinstance(op, MeshOp) and op.sym_name.data in meshes:
-            what, name = f"mesh @{op.sym_name.data}", class_name(op.sym_name.data)
-            problem = class_problem(name)
-            if name in taken:
-                problem = f"{taken[name]} makes a class {name} too"
-            taken[name] = what
-        elif isinstance(op, FuncOp):
-            what = f"function @{op.sym_name.data}"
-            problem = function_problem(op.sym_name.data)
-        else:
-            continue
-        if problem:
-            errors.append(DiagnosticError.at(op, f"{what} cannot be Python: {problem}; rename it"))
-    if errors:
-        raise DiagnosticError([d for error in errors for d in error.diagnostics])
+
+    def class_definition(mesh: str) -> Definition:
+        name = class_name(mesh)
+        return Definition(name, class_problem(name), "class")
+
+    check_definitions(
+        module,
+        "Python",
+        lambda mesh: [class_definition(mesh)] if mesh in meshes else [],
+        lambda function: [Definition(function, function_problem(function), None)],
+    )
 
 
 def call(head: str, arguments: Sequence[str], indent: int = 16) -> list[str]:
-    """A call, in as many lines as it needs, in blocks of a method."""
+    """Return the lines of a call that is indented by a number of letters."""
     line = f"{head}({', '.join(arguments)})"
     if indent + len(line) <= WIDTH:
         return [line]
@@ -142,12 +129,12 @@ def call(head: str, arguments: Sequence[str], indent: int = 16) -> list[str]:
 
 
 def tuple_text(items: Sequence[object]) -> str:
-    """A tuple as Python writes it."""
+    """Return a tuple as Python writes it."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(map(str, items))})"
 
 
 def number_text(value: float, dtype: DType) -> str:
-    """A constant, rounded to a dtype; of f32 and f64 the shortest text that rounds to it."""
+    """Return a constant, rounded to a dtype: in f32 and f64 the shortest text that rounds to it."""
     if not dtype.is_float:
         return str(int(value))
     rounded = NUMPY[dtype].type(value)
@@ -158,8 +145,10 @@ def number_text(value: float, dtype: DType) -> str:
 class MeshText(RankText):
     """The Python class of a mesh: its name, and the attributes for coordinates and groups.
 
-    ``groups`` has an entry for every list of sub-axes that a program sends over; ``sends`` says
-    whether ranks send to ranks of the whole mesh too.
+    Attributes:
+        members: the attribute for the coordinate on each sub-axis.
+        groups: the attribute for each list of sub-axes that a program sends over.
+        sends: whether ranks send to any rank of the mesh too.
     """
 
     AND = "and"
@@ -172,12 +161,12 @@ class MeshText(RankText):
 
     @staticmethod
     def of(mesh: Mesh, functions: Iterable[FuncOp], lists: Iterable[OverList], sends: bool):
-        """Distinct names, also where ``a_b.c`` and ``a.b_c`` would look the same."""
+        """Return distinct names, also where ``a_b.c`` and ``a.b_c`` would look the same."""
         axes = [sub.name for sub in mesh.sub_axes]
         over = list(lists)
-        wanted = [*axes, *("over_" + "_".join(group) for group in over)]
+        attributes = [*axes, *("over_" + "_".join(group) for group in over)]
         taken = {*METHODS, *(f.sym_name.data for f in functions)}
-        names = iter(variables(wanted, taken))
+        names = iter(variables(attributes, taken))
         members = {axis: next(names) for axis in axes}
         return MeshText(mesh, members, {group: next(names) for group in over}, sends)
 
@@ -187,23 +176,29 @@ class MeshText(RankText):
         return class_name(self.mesh.name)
 
     def description(self) -> str:
-        """What the mesh is, in a line."""
+        """Return the name, the machine, the ranks and the axes of the mesh in a line."""
         mesh = self.mesh
         ranks = "1 rank" if mesh.devices == 1 else f"{mesh.devices} ranks"
         return comment(f"Mesh @{mesh.name} on @{mesh.machine.name}: {ranks}, {axes_text(mesh)}")
 
     def coordinates(self) -> list[str]:
-        """Statements that set this rank's coordinates from ``rank``."""
+        """Return the statements that set this rank's coordinates from ``rank``."""
         lines = ["# This rank's coordinates on the sub-axes."] if self.mesh.sub_axes else []
         lines += [f"{coordinate} = {value}" for coordinate, value in self.definitions("rank")]
         return lines
 
     def coordinate(self, axis: str) -> str:
-        """This rank's coordinate on a sub-axis."""
         return f"self.{self.members[axis]}"
 
+    def not_at_zero(self, axes: OverList) -> str:
+        """Return the condition that this rank is not at coordinate 0 of all the sub-axes."""
+        if len(axes) == 1:
+            return f"{self.coordinate(axes[0])} != 0"
+        return f"not ({self.at_zero(axes)})"
+
     def partner(self, name: str, x: DistType, y: DistType, indent: int) -> list[str]:
-        """A variable for the rank whose place in layout ``y`` is this rank's in layout ``x``."""
+        """Return a variable for the rank whose place in layout ``y`` is this rank's in layout
+        ``x``."""
         terms = ["self.rank", *self.to_partner(x, y)]
         line = f"{name} = {' + '.join(terms)}"
         if indent + len(line) <= WIDTH:
@@ -217,19 +212,32 @@ class MeshText(RankText):
 
 
 def by_rank(mesh: Mesh, axes: Iterable[str]) -> OverList:
-    """Sub-axes in the order in which ranks count: that of ranks inside a group, if ascending."""
+    """Return sub-axes in the order in which ranks count, so that the ranks of a group ascend."""
     return tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))
+
+
+class Assignment(str):
+    """The statement that assigns one expression, which is not conditional, to a variable."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def of(variable: str, expression: str) -> "Assignment":
+        """Return the assignment of an expression to a variable."""
+        return Assignment(f"{variable} = {expression}")
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A collective, as its emitter sees it.
+    """A collective with the variables of its arrays.
 
     Attributes:
-        operand, out: what the operand and the result are called.
-        x, y: their types, and ``before``, ``after`` the shapes of their arrays.
-        axes: its sub-axes in order, with ``group`` ranks.
-        root: whether this rank is the root.
+        operand, out: the variables of the operand and of the result.
+        x, y: the types of the operand and of the result.
+        axes: the sub-axes in order.
+        root: the condition that this rank is the root.
+        group: the number of ranks in a group.
+        before, after: the shapes of the arrays of the operand and of the result.
         new: the statement that makes an array for the result.
     """
 
@@ -248,12 +256,12 @@ class Sent:
 
 @dataclass(frozen=True)
 class Local:
-    """A step that sends nothing, as its emitter sees it.
+    """A step that sends nothing, with the variables of its arrays.
 
     Attributes:
-        operands, out: what the operands and the result are called.
+        operands, out: the variables of the operands and of the result.
         x, y: the types of the first operand and of the result.
-        shape: that of the result's array.
+        shape: the shape of the result's array.
     """
 
     op: DistOp
@@ -270,32 +278,28 @@ class Local:
 
 
 @dataclass
-class FunctionText(ABC):
+class FunctionText(StepEmitter):
     """The method of one function; a target says how its arrays are made and sent.
 
-    ``needs`` collects the helpers that the method calls.
+    Attributes:
+        needs: the helpers and modules that the method uses.
     """
 
     function: FuncOp
     names: MeshText
     needs: set[str] = field(default_factory=set[str])
 
-    lib: ClassVar[str]
-    """The module of the array functions."""
     rest: ClassVar[str] = ""
-    """What follows the index of some of the dimensions."""
+    """The end of an index of the first dimensions only."""
     array: ClassVar[str]
-    """What an array is called in docstrings."""
+    """The word for an array in docstrings, with its article."""
 
     def __post_init__(self) -> None:
         self.mesh = self.names.mesh
-        made = plan_buffers(self.function)
-        self.returned = made.returned
-        self.shown = made.names
-        values = list(made.names)
-        self.variable = dict(
-            zip(values, variables([made.names[value] for value in values]), strict=True)
-        )
+        plan = plan_buffers(self.function)
+        self.returned = plan.returned
+        self.shown = plan.names
+        self.variable = dict(zip(plan.names, variables(list(plan.names.values())), strict=True))
         self.live = set(self.returned)
         for op in reversed(list(self.function.body.ops)):
             if isinstance(op, DistOp) and op.result in self.live:
@@ -304,60 +308,77 @@ class FunctionText(ABC):
     # --- what a target says -----------------------------------------------------------------
 
     @abstractmethod
-    def dtype(self, dtype: DType) -> str:
-        """An element type."""
+    def library(self, name: str) -> str:
+        """Return a function or type of the library of arrays."""
 
     @abstractmethod
-    def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
-        """A new array of one value, or of none in particular."""
+    def dtype(self, dtype: DType) -> str:
+        """Return an element type."""
+
+    @abstractmethod
+    def options(self, dtype: DType) -> str:
+        """Return the last arguments of a call that makes an array."""
 
     @abstractmethod
     def packed(self, text: str) -> str:
-        """An array with its elements in order."""
+        """Return an array with its elements in order."""
 
     @abstractmethod
     def copied(self, text: str) -> str:
-        """An array with memory of its own."""
+        """Return an array with memory of its own."""
 
     @abstractmethod
     def cast(self, text: str, dtype: DType) -> str:
-        """An array in another element type."""
+        """Return an array in another element type."""
 
     @abstractmethod
     def reshaped(self, text: str, shape: Sequence[int]) -> str:
-        """An array under another shape."""
+        """Return an array under another shape."""
 
     @abstractmethod
     def transposed(self, text: str, order: Sequence[int]) -> str:
-        """An array with its dimensions in another order, elements left where they are."""
+        """Return an array with its dimensions in another order, elements left where they are."""
 
     @abstractmethod
     def joined(self, arrays: Sequence[str], dim: int) -> list[str]:
-        """The lines of arrays one behind the other, the first to be assigned."""
+        """Return the lines of an expression that joins arrays along a dimension."""
 
     @abstractmethod
     def constant(self, value: float, dtype: DType) -> str:
-        """A factor, rounded to the element type."""
+        """Return a factor, rounded to the element type."""
+
+    def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
+        """Return a new array of one value, or of no particular values."""
+        text, options = tuple_text(shape), self.options(dtype)
+        if value is None:
+            return f"{self.library('empty')}({text}, {options})"
+        if value == 0 and math.copysign(1, value) > 0:
+            return f"{self.library('zeros')}({text}, {options})"
+        return f"{self.library('full')}({text}, {number_text(value, dtype)}, {options})"
+
+    def average(self, x: DistType, group: int, out: str) -> list[str]:
+        """Return the division at the end of an avg."""
+        return [f"{out} /= {group}"] if x.reduction is Reduction.AVG else []
 
     def shares(self, op: DistOp) -> bool:
-        """Whether the result of an operation may share memory with its operand."""
+        """Return whether the result of an operation may share memory with its operand."""
         return op.kind.is_view or op.kind.computes or op.kind is MASK
 
     def computed(self, text: str, x: DistType) -> str:
-        """The result of arithmetic as an array."""
+        """Return the result of arithmetic as an array."""
         return text
 
     COLLECTIVES: ClassVar[Emitters[Sent]]
     """The statements of each collective, for the ranks that take part."""
 
-    def prologue(self, body: list[str]) -> list[str]:
-        """Statements before those of a method."""
+    def prologue(self) -> list[str]:
+        """Return the statements before those of a method."""
         return []
 
     # --- the method -------------------------------------------------------------------------
 
     def text(self) -> list[str]:
-        """The lines of the method, indented as in a class."""
+        """Return the lines of the method, indented as in a class."""
         body = [line for arg in self.function.args for line in self._check_argument(arg)]
         for op in self.function.body.ops:
             if isinstance(op, DistOp) and op.result in self.live:
@@ -366,7 +387,7 @@ class FunctionText(ABC):
         arguments = [self.variable[arg] for arg in self.function.args]
         definition = call(f"def {self.function.sym_name.data}", ["self", *arguments], 5)
         definition[-1] += ":"
-        text = [*self._docstring(), *self.prologue(body), *body]
+        text = [*self._docstring(), *self.prologue(), *body]
         return [f"    {line}" for line in definition] + [
             f"        {line}" if line else line for line in text
         ]
@@ -390,7 +411,7 @@ class FunctionText(ABC):
         return [*lines, '"""']
 
     def _meaning(self, value: SSAValue) -> str:
-        """What a value is, and what of it is on a rank."""
+        """Return the type of a value, and the shape of the block on a rank."""
         x = dist_type(value)
         shape = tuple_text(x.local_shape(self.mesh))
         text = f"{comment(x.text(self.mesh))}, on each rank {self.array} of shape {shape}"
@@ -407,41 +428,43 @@ class FunctionText(ABC):
         return self._where(self.names.at_zero(x.root), [], checked)
 
     def _where(self, condition: str, before: list[str], lines: list[str]) -> list[str]:
-        """Statements for the ranks of a condition only."""
+        """Return statements for the ranks of a condition only, behind statements for all."""
         if not condition:
             return lines
         return [*before, f"if {condition}:", *(f"    {line}" for line in lines)]
 
-    def _sent(self, op: DistOp, operand: str, out: str) -> Sent:
-        x, y, axes = dist_type(op.input), dist_type(op.result), op.over
-        before, after = x.local_shape(self.mesh), y.local_shape(self.mesh)
-        root, group = self.names.at_zero(axes), self.mesh.group_size(axes)
-        new = f"{out} = {self.full(after, y.dtype, None)}"
-        return Sent(op, operand, out, x, y, axes, root, group, before, after, new)
-
     def _step(self, op: DistOp) -> list[str]:
-        x, y = dist_type(op.operands[0]), dist_type(op.result)
-        out = self.variable[op.result]
-        operands = [self.variable[operand] for operand in op.operands]
-        if op.kind.sends:
-            taking_part = x.root - frozenset(op.over)
-            statements = self.COLLECTIVES[op.mnemonic](self, self._sent(op, operands[0], out))
-        else:
-            taking_part = y.root
-            step = Local(op, operands, out, x, y, y.local_shape(self.mesh))
-            statements = self.LOCAL[op.mnemonic](self, step)
-        shown = ", ".join(f"%{self.shown[operand]}" for operand in op.operands)
-        step = step_text(op, self.mesh).replace(op.mnemonic, f"{op.mnemonic} {shown}", 1)
-        condition = self.names.at_zero(taking_part)
-        heading = f"# %{self.shown[op.result]} = {comment(step)}"
-        if condition and len(statements) == 1 and statements[0].startswith(f"{out} = "):
+        """Return the lines of an operation: its comment, and its statements."""
+        out, condition = self.variable[op.result], self.names.at_zero(taking_part(op))
+        statements = self.statements(op)
+        heading = f"# {comment(written_step(op, self.mesh, self.shown))}"
+        if condition and len(statements) == 1 and isinstance(statements[0], Assignment):
             line = f"{statements[0]} if {condition} else None"
-            if " if " not in statements[0] and len(line) <= WIDTH - 8:
+            if len(line) <= WIDTH - 8:
                 return [heading, line]
         return [heading, *self._where(condition, [f"{out} = None"], statements)]
 
+    def collective(self, op: DistOp) -> list[str]:
+        x, y, axes = dist_type(op.input), dist_type(op.result), op.over
+        operand, out = self.variable[op.input], self.variable[op.result]
+        before, after = x.local_shape(self.mesh), y.local_shape(self.mesh)
+        root, group = self.names.at_zero(axes), self.mesh.group_size(axes)
+        new = f"{out} = {self.full(after, y.dtype, None)}"
+        sent = Sent(op, operand, out, x, y, axes, root, group, before, after, new)
+        return self.COLLECTIVES[op.mnemonic](self, sent)
+
+    def local_step(self, op: DistOp) -> list[str]:
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        operands = [self.variable[operand] for operand in op.operands]
+        step = Local(op, operands, self.variable[op.result], x, y, y.local_shape(self.mesh))
+        return self.LOCAL[op.mnemonic](self, step)
+
+    def computation(self, op: DistOp) -> list[str]:
+        return self.local_step(op)
+
     def _return(self) -> list[str]:
-        """The results; what shares memory with an argument or another result is copied."""
+        """Return the return statement; a result that shares memory with an argument or another
+        result is copied."""
         memory: dict[SSAValue, SSAValue] = {value: value for value in self.function.args}
         for op in self.function.body.ops:
             if isinstance(op, DistOp):
@@ -465,40 +488,41 @@ class FunctionText(ABC):
     # --- operations that send nothing -------------------------------------------------------
 
     def _keep_root(self, s: Local) -> list[str]:
-        return [f"{s.out} = {s.operand}"]
+        return [Assignment.of(s.out, s.operand)]
 
     def _compute(self, s: Local) -> list[str]:
-        # What it waits for is used so, too.
-        lines = [f"_ = {one}" for one in dict.fromkeys(s.operands[1:]) if one != s.operand]
+        # The operands that it waits for are used so, too.
+        waited = [operand for operand in dict.fromkeys(s.operands[1:]) if operand != s.operand]
+        lines = [f"_ = {operand}" for operand in waited]
         if seconds := step_seconds(s.op, self.mesh):
             self.needs.add("time")
             lines.append(f"time.sleep({seconds!r})")
-        return [*lines, f"{s.out} = {s.operand}"]
+        return [*lines, Assignment.of(s.out, s.operand)]
 
     def _view(self, s: Local) -> list[str]:
-        return [f"{s.out} = {self.reshaped(s.operand, s.shape)}"]
+        return [Assignment.of(s.out, self.reshaped(s.operand, s.shape))]
 
     def _transpose(self, s: Local) -> list[str]:
         moved = self.transposed(s.operand, s.op.sizes("order"))
-        return [f"{s.out} = {self.packed(moved)}"]
+        return [Assignment.of(s.out, self.packed(moved))]
 
     def _add(self, s: Local) -> list[str]:
-        return [f"{s.out} = {self.computed(' + '.join(s.operands), s.y)}"]
+        return [Assignment.of(s.out, self.computed(" + ".join(s.operands), s.y))]
 
     def _scale(self, s: Local) -> list[str]:
         factor = self.constant(s.op.number("factor"), s.x.dtype)
-        return [f"{s.out} = {self.computed(f'{s.operand} * {factor}', s.y)}"]
+        return [Assignment.of(s.out, self.computed(f"{s.operand} * {factor}", s.y))]
 
     def _cast(self, s: Local) -> list[str]:
-        return [f"{s.out} = {self.cast(s.operand, s.y.dtype)}"]
+        return [Assignment.of(s.out, self.cast(s.operand, s.y.dtype))]
 
     def _concat(self, s: Local) -> list[str]:
         first, *rest = self.joined(s.operands, s.op.integer("dim"))
-        return [f"{s.out} = {first}", *rest]
+        return [Assignment.of(s.out, first), *rest]
 
     def _mask(self, s: Local) -> list[str]:
         ones = Reduction(s.op.word("reduction")) is Reduction.PROD
-        like = f"{self.lib}.{'ones' if ones else 'zeros'}_like({s.operand})"
+        like = f"{self.library('ones_like' if ones else 'zeros_like')}({s.operand})"
         root = self.names.at_zero(s.op.over)
         line = f"{s.out} = {s.operand} if {root} else {like}"
         if len(line) <= WIDTH - 12:
@@ -506,15 +530,11 @@ class FunctionText(ABC):
         return [f"if {root}:", f"    {s.out} = {s.operand}", "else:", f"    {s.out} = {like}"]
 
     def _slice(self, s: Local) -> list[str]:
-        dim, index = s.op.integer("dim"), self.names.index_over(s.op.over)
-        index = f"({index})" if " " in index else index
+        dim, index = s.op.integer("dim"), self.names.factor_over(s.op.over)
         size = s.shape[dim]
         rest = self.rest if dim + 1 < len(s.shape) else ""
         block = f"{s.operand}[{':, ' * dim}start : start + {size}{rest}]"
-        return [
-            f"start = {index} * {size}",
-            f"{s.out} = {self.packed(block)}",
-        ]
+        return [f"start = {index} * {size}", f"{s.out} = {self.packed(block)}"]
 
     def _pad(self, s: Local) -> list[str]:
         op, x, y, operand, out = s.op, s.x, s.y, s.operand, s.out
@@ -525,13 +545,13 @@ class FunctionText(ABC):
             if (start, stop) == (0, size):
                 return name
             first, last = str(start) if start else "", str(stop) if stop != size else ""
-            # As a formatter has it: no space where only numbers are.
+            # No space around a colon between numbers, as formatters have it.
             rest = self.rest if dim + 1 < len(x.dims) else ""
             return f"{name}[{':, ' * dim}{first}:{last}{rest}]"
 
         kept = part(operand, max(-low, 0), before - max(-high, 0), before)
         if low <= 0 and high <= 0:
-            return [f"{out} = {self.packed(kept)}"]
+            return [Assignment.of(out, self.packed(kept))]
         place = part(out, max(low, 0), after - max(high, 0), after)
         made = self.full(y.local_shape(self.mesh), y.dtype, op.number("value"))
         return [f"{out} = {made}", f"{place if place != out else f'{out}[...]'} = {kept}"]
@@ -560,7 +580,7 @@ class FunctionText(ABC):
 
 
 def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText, list[FuncOp]]]:
-    """For every mesh that functions are on, its names and its functions.
+    """Return for every mesh that functions are on its names and its functions.
 
     Args:
         ordered: whether every order of sub-axes has a group of its own.
@@ -574,27 +594,27 @@ def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText
     for function in functions:
         by_mesh.setdefault(mesh_of(function).name, []).append(function)
     check_names(module, by_mesh)
-    found: list[tuple[MeshText, list[FuncOp]]] = []
+    texts: list[tuple[MeshText, list[FuncOp]]] = []
     for members in by_mesh.values():
         mesh = mesh_of(members[0])
         steps = [op for f in members for op in f.body.ops if is_collective(op)]
         lists = [op.over for op in steps if op.over]
         groups = dict.fromkeys(lists if ordered else (by_rank(mesh, axes) for axes in lists))
         sends = any(op.kind is PERMUTE for op in steps)
-        found.append((MeshText.of(mesh, members, groups, sends), members))
-    return found
+        texts.append((MeshText.of(mesh, members, groups, sends), members))
+    return texts
 
 
 def header(target: str, use: str, rest: str) -> list[str]:
-    """The docstring of an emitted module."""
+    """Return the docstring of an emitted module."""
     return [f'"""Written by collir {collir.__version__}: {target}.', "", use, "", rest, '"""']
 
 
-def example(made: str, found: Sequence[FunctionText]) -> str:
-    """How a program calls the first function of a module."""
-    lines = [f"    {made}"]
-    if found:
-        first = found[0]
+def example(constructor: str, texts: Sequence[FunctionText]) -> str:
+    """Return an example program that calls the first function of a module."""
+    lines = [f"    {constructor}"]
+    if texts:
+        first = texts[0]
         arguments = ", ".join(first.variable[arg] for arg in first.function.args)
         results = ", ".join(first.variable[value] for value in first.returned)
         name = f"{first.names.mesh.name}.{first.function.sym_name.data}({arguments})"
@@ -603,5 +623,5 @@ def example(made: str, found: Sequence[FunctionText]) -> str:
 
 
 def is_first(shape: Sequence[int], dim: int) -> bool:
-    """Whether the blocks of a dimension lie one behind the other."""
+    """Return whether the blocks of a dimension lie one behind the other."""
     return math.prod(shape[:dim]) == 1

@@ -1,4 +1,4 @@
-"""Where this rank is, as expressions that C and Python share but for two operators."""
+"""The coordinates of this rank, as expressions that C and Python share but for two operators."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ OverList = tuple[str, ...]
 
 
 def outermost(mesh: Mesh, op: DistOp) -> str:
-    """The name of the outermost level that a collective goes through."""
+    """Return the name of the outermost level that a collective goes through; empty for none."""
     levels = {mesh.by_name[axis].level for axis in op.over}
-    return next((one.name for one in mesh.machine.levels if one.name in levels), "")
+    return next((level.name for level in mesh.machine.levels if level.name in levels), "")
 
 
 def axes_text(mesh: Mesh) -> str:
-    """The axes of a mesh with their factors, as declared."""
+    """Return the axes of a mesh with their factors, as declared."""
     return ", ".join(
         f"{axis.name} = {axis.size}"
         if axis.factors is None
@@ -41,33 +41,40 @@ class RankText(ABC):
 
     @abstractmethod
     def coordinate(self, axis: str) -> str:
-        """This rank's coordinate on a sub-axis."""
+        """Return this rank's coordinate on a sub-axis."""
 
     def definitions(self, rank: str) -> list[tuple[str, str]]:
-        """Every coordinate, with its value as an expression of the rank."""
-        found: list[tuple[str, str]] = []
+        """Return every coordinate with its value as an expression of the rank."""
+        values: list[tuple[str, str]] = []
         for sub in self.mesh.sub_axes:
             index = rank + (f" {self.DIVIDE} {sub.stride}" if sub.stride > 1 else "")
             wrap = "" if sub.stride * sub.size == self.mesh.devices else f" % {sub.size}"
-            found.append((self.coordinate(sub.name), f"{index}{wrap}"))
-        return found
+            values.append((self.coordinate(sub.name), f"{index}{wrap}"))
+        return values
 
     def index_over(self, axes: Iterable[str]) -> str:
-        """This rank's mixed-radix index over sub-axes, the first most significant."""
+        """Return this rank's mixed-radix index over sub-axes, the first most significant."""
         text = ""
-        for axis in axes:
-            one, size = self.coordinate(axis), self.mesh.by_name[axis].size
-            inner = f"({text})" if "+" in text else text
-            text = f"{inner} * {size} + {one}" if text else one
+        for place, axis in enumerate(axes):
+            coordinate, size = self.coordinate(axis), self.mesh.by_name[axis].size
+            major = f"({text})" if place > 1 else text
+            text = f"{major} * {size} + {coordinate}" if text else coordinate
         return text or "0"
 
+    def factor_over(self, axes: OverList) -> str:
+        """Return this rank's mixed-radix index over sub-axes as a factor of a product."""
+        index = self.index_over(axes)
+        return f"({index})" if len(axes) > 1 else index
+
     def at_zero(self, axes: Iterable[str]) -> str:
-        """Whether this rank is at coordinate 0 of all the sub-axes; empty for none."""
-        each = (f"{self.coordinate(axis)} == 0" for axis in self.mesh.ordered(axes))
-        return f" {self.AND} ".join(each)
+        """Return the condition that this rank is at coordinate 0 of all the sub-axes; empty for no
+        sub-axes."""
+        conditions = (f"{self.coordinate(axis)} == 0" for axis in self.mesh.ordered(axes))
+        return f" {self.AND} ".join(conditions)
 
     def to_partner(self, x: DistType, y: DistType) -> list[str]:
-        """What to add to this rank for the one whose place in layout ``y`` is this one's in ``x``.
+        """Return the terms to add to this rank for its partner, the rank whose place in layout
+        ``y`` is the place of this rank in layout ``x``.
 
         A sub-axis that neither layout is sharded over keeps its coordinate. Among the others, the
         r-th rank that holds a block in one is the r-th that holds it in the other.
@@ -78,25 +85,25 @@ class RankText(ABC):
         copies = [tuple(a for a in moving if z.dim_of(a) is None) for z in (x, y)]
         lists.append((copies[0], copies[1]))
         terms: list[str] = []
-        for here, there in lists:
-            for axis in there:
-                mine, theirs = self.coordinate(axis), self._digit(here, there, axis)
+        for source, target in lists:
+            for axis in target:
+                coordinate = self.coordinate(axis)
+                partner = self._digit(source, target, axis)
                 stride = self.mesh.by_name[axis].stride
-                if theirs != mine:
+                if partner != coordinate:
                     times = f" * {stride}" if stride > 1 else ""
-                    terms.append(f"({theirs} - {mine}){times}")
+                    terms.append(f"({partner} - {coordinate}){times}")
         return terms
 
-    def _digit(self, here: OverList, there: OverList, axis: str) -> str:
-        """The coordinate on ``axis``, one of ``there``, of the block with this rank's index over
-        ``here``: the two lists count the same blocks."""
+    def _digit(self, source: OverList, target: OverList, axis: str) -> str:
+        """Return the coordinate on ``axis``, a sub-axis of ``target``, of the block that has this
+        rank's index over ``source``; both lists count the same blocks."""
         size = self.mesh.by_name[axis].size
-        minor = self.mesh.group_size(there[there.index(axis) + 1 :])
-        for place, other in enumerate(here):
-            rest = self.mesh.group_size(here[place + 1 :])
-            if (self.mesh.by_name[other].size, rest) == (size, minor):
-                return self.coordinate(other)
-        index = self.index_over(here)
-        digit = f"({index})" if " " in index else index
+        minor = self.mesh.group_size(target[target.index(axis) + 1 :])
+        for place, candidate in enumerate(source):
+            rest = self.mesh.group_size(source[place + 1 :])
+            if (self.mesh.by_name[candidate].size, rest) == (size, minor):
+                return self.coordinate(candidate)
+        digit = self.factor_over(source)
         digit += f" {self.DIVIDE} {minor}" if minor > 1 else ""
-        return digit if axis == there[0] else f"{digit} % {size}"
+        return digit if axis == target[0] else f"{digit} % {size}"

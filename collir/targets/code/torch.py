@@ -1,6 +1,5 @@
 """Python for torch.distributed: a class per mesh, with a method per ``func`` on tensors."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, ClassVar
@@ -52,25 +51,22 @@ _OPS = {
 class TorchFunction(FunctionText):
     """The method of one function on torch."""
 
-    lib = "torch"
     array = "a tensor"
+
+    def library(self, name: str) -> str:
+        return f"torch.{name}"
 
     def shares(self, op: DistOp) -> bool:
         cut = op.kind is PAD and max(op.integer("low"), op.integer("high")) <= 0
         same = op.kind is CAST and dist_type(op.input).dtype == op.word("dtype")
-        # What is in order already is not packed.
+        # An array that is in order already is not packed.
         return super().shares(op) or cut or same or op.kind in (SLICE, TRANSPOSE)
 
     def dtype(self, dtype: DType) -> str:
         return _DTYPES[dtype]
 
-    def full(self, shape: Sequence[int], dtype: DType, value: float | None) -> str:
-        rest = f"dtype={self.dtype(dtype)}, device=self.device"
-        if value is None:
-            return f"torch.empty({tuple_text(shape)}, {rest})"
-        if value == 0 and math.copysign(1, value) > 0:
-            return f"torch.zeros({tuple_text(shape)}, {rest})"
-        return f"torch.full({tuple_text(shape)}, {number_text(value, dtype)}, {rest})"
+    def options(self, dtype: DType) -> str:
+        return f"dtype={self.dtype(dtype)}, device=self.device"
 
     def packed(self, text: str) -> str:
         return f"{text}.contiguous()"
@@ -106,7 +102,7 @@ class TorchFunction(FunctionText):
             f"{s.out} = {s.operand}.clone()",
             *sent,
             *(self._where(s.root, [], average) if average else []),
-            f"if not ({s.root}):" if " and " in s.root else f"if {s.root.replace('==', '!=')}:",
+            f"if {self.names.not_at_zero(s.axes)}:",
             f"    {s.out} = None",
         ]
 
@@ -162,29 +158,27 @@ class TorchFunction(FunctionText):
         return [*cut, made, *sent, *join]
 
     def send(self, s: Sent, name: str, arguments: list[str]) -> list[str]:
-        """A call of torch.distributed."""
+        """Return a call of torch.distributed."""
         group = f"group=self.{self.names.groups[by_rank(self.mesh, s.axes)]}"
         return call(f"dist.{name}", [*arguments, group])
 
     def operator(self, x: DistType) -> str:
-        """The reduction of a value, as an argument."""
+        """Return the reduction of a value as an argument."""
         assert x.reduction is not None
         return f"op=dist.ReduceOp.{_OPS[x.reduction]}"
 
-    def average(self, x: DistType, group: int, out: str) -> list[str]:
-        """The division at the end of an avg."""
-        return [f"{out} /= {group}"] if x.reduction is Reduction.AVG else []
-
     def _in_order(self, axes: OverList) -> bool:
-        """Whether the ranks of a group are in the order of a list of sub-axes."""
+        """Return whether the ranks of a group are in the order of a list of sub-axes."""
         return axes == by_rank(self.mesh, axes)
 
     def _cut(
         self, operand: str, shape: tuple[int, ...], dim: int, axes: OverList, stacked: bool
     ) -> tuple[list[str], str]:
-        """Statements that make the blocks of a dimension lie one behind the other, in the order of
-        the ranks; their name. They are stacked in a dimension of their own, or joined in the
-        first."""
+        """Return the statements that make the blocks of a dimension lie one behind the other in the
+        order of the ranks, and the variable with these blocks.
+
+        The blocks are stacked in a dimension of their own, or joined in the first dimension.
+        """
         in_order = self._in_order(axes)
         if dim == 0 and in_order and not stacked:
             return [], operand
@@ -209,8 +203,11 @@ class TorchFunction(FunctionText):
         axes: OverList,
         stacked: bool,
     ) -> list[str]:
-        """Statements that make blocks of shape ``before``, in the order of the ranks, a dimension.
-        They are stacked in a dimension of their own, or joined in the first."""
+        """Return the statements that join blocks of shape ``before``, in the order of the ranks, to
+        a dimension.
+
+        The blocks are stacked in a dimension of their own, or joined in the first dimension.
+        """
         in_order = self._in_order(axes)
         if in_order and is_first(before, dim):
             same = dim == 0 and not stacked
@@ -234,7 +231,6 @@ class TorchFunction(FunctionText):
 
     def _permute(self, s: Sent) -> list[str]:
         x, y, operand, out = s.x, s.y, s.operand, s.out
-        new = f"{out} = {self.full(y.local_shape(self.mesh), y.dtype, None)}"
         indent = 12 if x.root else 8
         pair = [f"dist.P2POp(dist.isend, {operand}, to)", f"dist.P2POp(dist.irecv, {out}, from_)"]
         return [
@@ -243,9 +239,9 @@ class TorchFunction(FunctionText):
             "if to == self.rank:",
             f"    {out} = {operand}.clone()",
             "else:",
-            f"    {new}",
+            f"    {s.new}",
             "    sent = [",
-            *(f"        {one}," for one in pair),
+            *(f"        {operation}," for operation in pair),
             "    ]",
             "    for work in dist.batch_isend_irecv(sent):",
             "        work.wait()",
@@ -288,7 +284,8 @@ _ARGUMENT = '''\
 
 
 def _groups(names: MeshText) -> list[str]:
-    """Statements that make the process groups; all ranks make all groups, in the same order."""
+    """Return the statements that make the process groups; all ranks make all groups, in the same
+    order."""
     mesh = names.mesh
     if not names.groups:
         return []
@@ -303,8 +300,9 @@ def _groups(names: MeshText) -> list[str]:
         last = tuple(range(len(order) - len(dims), len(order)))
         rows = "ranks"
         if tuple(dims) != last:
-            one = len(dims) == 1
-            rows += f".movedim({dims[0]}, -1)" if one else f".movedim({tuple(dims)}, {last})"
+            rows += (
+                f".movedim({dims[0]}, -1)" if len(dims) == 1 else f".movedim({tuple(dims)}, {last})"
+            )
         size = mesh.group_size(group)
         made = call(
             "dist.new_subgroups_by_enumeration", ["groups"], len(f"        self.{name}, _ = ")
@@ -345,20 +343,22 @@ def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
 
 
 def emit_torch(module: ModuleOp) -> str:
-    """The Python module of all functions of a module.
+    """Return the Python module of all functions of a module.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
+    needs: set[str] = set()
     bodies: list[str] = []
     shown = ""
     for names, functions in classes(module, "torch", ordered=False):
         texts = [TorchFunction(function, names) for function in functions]
         shown = shown or example(f"{names.mesh.name} = {names.class_name}()", texts)
         bodies += ["", "", *_class(names, texts)]
+        needs |= {need for text in texts for need in text.needs}
     lines = header("torch.distributed", _USE + ("\n\n" + shown if shown else ""), _HEADER)
     if bodies:
-        lines += ["", "import time"] if any("time.sleep(" in line for line in bodies) else []
+        lines += ["", "import time"] if "time" in needs else []
         lines += ["", "import torch", "import torch.distributed as dist"]
     return "\n".join([*lines, *bodies, ""])
 
@@ -367,11 +367,12 @@ def emit_torch(module: ModuleOp) -> str:
 class TorchTarget(Target):
     """Python for torch.distributed: a class per mesh, with a method per `func` on tensors.
 
-    The class makes the process groups once, of the default group's ranks. The ranks inside a group
-    are in ascending order, on which all versions and backends agree; where a step lists its
-    sub-axes in another order, the blocks it sends or gets are put in that order. Arguments are
-    checked; results are new tensors, outside of autograd, and None where a rank holds nothing.
-    Works on every backend that has the collectives: an avg is a sum and a division. Tested on gloo.
+    The class makes the process groups once, from the ranks of the default group. The ranks of a
+    group are in ascending order, on which all versions and backends agree; where a step lists its
+    sub-axes in another order, the blocks that it sends or receives are reordered. Arguments are
+    checked; results are new tensors, outside of autograd, and None where a rank holds nothing. The
+    code works on every backend that has the collectives: an avg is a sum and a division. It is
+    tested on gloo.
     """
 
     name = "torch"

@@ -1,1 +1,1 @@
-"""What starts a job on the devices that a placement says: lists of hosts, meshes of frameworks."""
+"""Targets that start a job on the devices of a placement: lists of hosts, meshes of frameworks."""

@@ -1,4 +1,4 @@
-"""Python for torch.distributed: a function per mesh, that makes a `DeviceMesh` with its axes."""
+"""The target ``device-mesh``: a `DeviceMesh` of torch.distributed for every mesh."""
 
 from dataclasses import dataclass
 from typing import IO
@@ -22,12 +22,12 @@ _TORCH = Framework(
 
 @dataclass(frozen=True)
 class DeviceMeshTarget(PythonMeshTarget):
-    """Python for torch.distributed: a function per mesh, that makes a `DeviceMesh` with its axes.
+    """Python for torch.distributed: a function per mesh that makes a `DeviceMesh` with its axes.
 
     The mesh has the ranks in the order of the placement, under the names of the axes. Ranks are
-    numbered by hardware, those of a host one behind the other, as torchrun does and lists with
-    `order=hardware`. Along an axis ranks ascend: in its group, a rank is the coordinate on the
-    axis.
+    numbered by hardware, the ranks of a host one behind the other: torchrun and lists with
+    `order=hardware` number ranks so. Along an axis ranks ascend: in the group of an axis, a rank is
+    the coordinate on the axis.
     """
 
     name = "device-mesh"

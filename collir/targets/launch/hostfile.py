@@ -1,4 +1,4 @@
-"""A hostfile of SLURM: the host of every rank, a line each, by the placement of a mesh."""
+"""The target ``hostfile``: the host of every rank for SLURM."""
 
 from dataclasses import dataclass
 from typing import IO
@@ -14,12 +14,12 @@ class HostfileTarget(RanksTarget):
     """A hostfile of SLURM: the host of every rank, a line each, by the placement of a mesh.
 
     `SLURM_HOSTFILE=FILE srun -n N --distribution=arbitrary PROGRAM` starts rank r on the host of
-    line r. For programs that number their ranks along the mesh: axes as declared, the last one
-    fastest. With `order=hardware` rank r is device r instead, for programs that place the axes
-    themselves, such as what `mpi`, `nccl`, `torch` and `device-mesh` print.
+    line r. This is for programs that number their ranks along the mesh: axes as declared, the last
+    axis fastest. With `order=hardware` rank r is device r instead, for programs that place the axes
+    themselves, such as the programs that `mpi`, `nccl`, `torch` and `device-mesh` print.
 
-    On a host, local ranks count the ranks. Where these are not in the order of the devices, which
-    takes a host of several levels, a comment has the devices in the order of local ranks: the
+    Local ranks count the ranks of a host. On a host of several levels, local ranks may be in
+    another order than the devices. A comment then has the devices in the order of local ranks: the
     CUDA_VISIBLE_DEVICES of all ranks, or the list behind `--cpu-bind=map_cpu:`.
     """
 

@@ -12,7 +12,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 @dataclass(frozen=True)
 class _Numbers:
-    """``001-004``: the numbers of a range, written with ``width`` digits at least."""
+    """The numbers of a range such as ``001-004``, written with at least ``width`` digits."""
 
     numbers: range
     width: int
@@ -22,7 +22,7 @@ class _Numbers:
 
 
 _Part = tuple[Sequence[str] | _Numbers, ...]
-"""What may stand in one place of a name: one text, or the numbers of the ranges in brackets."""
+"""The alternatives for a part of a name: one text, or the numbers of the ranges in brackets."""
 
 
 @dataclass(frozen=True)
@@ -33,39 +33,40 @@ class HostNames:
 
     @staticmethod
     def parse(text: str) -> "HostNames":
-        """The names of a list with commas.
+        """Return the names of a list with commas.
 
         Raises:
-            ValueError: it is not such a list.
+            ValueError: the text is not such a list.
         """
-        return HostNames(tuple(_name(one) for one in re.split(r",(?![^\[]*\])", text)))
+        return HostNames(tuple(_name(name) for name in re.split(r",(?![^\[]*\])", text)))
 
     @property
     def count(self) -> int:
-        """How many names these are."""
+        """The number of names."""
         return sum(
-            math.prod(sum(len(_items(one)) for one in part) for part in name) for name in self.names
+            math.prod(sum(len(_items(texts)) for texts in part) for part in name)
+            for name in self.names
         )
 
     def __iter__(self) -> Iterator[str]:
         for name in self.names:
-            places = ([text for one in part for text in one] for part in name)
-            yield from map("".join, product(*places))
+            parts = ([text for texts in part for text in texts] for part in name)
+            yield from map("".join, product(*parts))
 
 
-def _items(one: Sequence[str] | _Numbers) -> Sequence[object]:
-    return one.numbers if isinstance(one, _Numbers) else one
+def _items(texts: Sequence[str] | _Numbers) -> Sequence[object]:
+    return texts.numbers if isinstance(texts, _Numbers) else texts
 
 
 def _name(text: str) -> tuple[_Part, ...]:
-    """The places of one name."""
+    """Return the parts of a name."""
     parts: list[_Part] = []
-    at = 0
-    while match := _PIECE.match(text, at):
+    end = 0
+    while match := _PIECE.match(text, end):
         literal, ranges = match.groups()
         parts.append(((literal,),) if literal else tuple(map(_numbers, ranges.split(","))))
-        at = match.end()
-    if at < len(text) or not parts:
+        end = match.end()
+    if end < len(text) or not parts:
         raise ValueError(f"'{text}' is not a host name: write n0,n1 or \"node[00-15]\"")
     return tuple(parts)
 

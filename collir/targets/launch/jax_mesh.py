@@ -1,4 +1,4 @@
-"""Python for JAX: a function per mesh, that makes a `jax.sharding.Mesh` with its axes."""
+"""The target ``jax-mesh``: a `jax.sharding.Mesh` for every mesh."""
 
 from dataclasses import dataclass
 from typing import IO
@@ -22,12 +22,12 @@ _JAX = Framework(
 
 @dataclass(frozen=True)
 class JaxMeshTarget(PythonMeshTarget):
-    """Python for JAX: a function per mesh, that makes a `jax.sharding.Mesh` with its axes.
+    """Python for JAX: a function per mesh that makes a `jax.sharding.Mesh` with its axes.
 
     The mesh has the devices in the order of the placement, so that shardings by its axes send over
-    the links that it says. Processes are numbered by hardware: `jax.devices()` then is in hardware
-    order, those of a host one behind the other. Where it is not, as on some TPUs, the function
-    takes a list of the devices in that order.
+    the links of the placement. Processes are numbered by hardware: `jax.devices()` then is in
+    hardware order, the devices of a host one behind the other. If `jax.devices()` has another
+    order, as on some TPUs, pass the function a list of the devices in hardware order.
     """
 
     name = "jax-mesh"

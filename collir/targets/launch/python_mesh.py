@@ -1,7 +1,8 @@
-"""The meshes of a module as Python: a function for each, that puts its devices in order.
+"""The meshes of a module as Python: a function for each mesh, which puts its devices in order.
 
-Numbers count the devices in hardware order. Cut into the sub-axes as the hardware has them, brought
-into the order of the mesh, and joined to axes, they are the array that frameworks make meshes of.
+The emitted code starts from an array of the devices in hardware order. It splits this array into
+the sub-axes in hardware order, reorders them as the mesh does, and joins them to axes. Frameworks
+make meshes of the result.
 """
 
 import re
@@ -15,6 +16,7 @@ import collir
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
 from collir.machine.model import devices_text
+from collir.targets.code.names import raise_all
 from collir.targets.code.python_text import call, comment, tuple_text
 from collir.targets.code.ranks import axes_text
 from collir.targets.launch.ranks import meshes
@@ -24,7 +26,7 @@ _INDENT = 4
 
 @dataclass(frozen=True)
 class PythonMeshTarget(Target):
-    """The option of all targets that print meshes."""
+    """A target that prints meshes, with its option."""
 
     mesh: str = ""
     """The mesh to print a function for. By default one is printed for every mesh."""
@@ -32,14 +34,15 @@ class PythonMeshTarget(Target):
 
 @dataclass(frozen=True)
 class Framework:
-    """What differs between frameworks.
+    """The words of a framework.
 
     Attributes:
-        name: in the first line.
-        about: what the functions expect.
+        name: the name in the first line.
+        about: the sentence about the order of the devices.
         imports: the lines that import.
-        parameter: of every function, with its default, and ``meaning``, what it is.
-        devices: an array of the devices, or of their numbers; ``{devices}`` is how many.
+        parameter: the parameter of every function, with its default.
+        meaning: the documentation of the parameter.
+        devices: the array of the devices, or of their numbers; ``{devices}`` is their number.
         transpose: the method that reorders dimensions.
         made: the call that makes the mesh, and its arguments; ``{names}`` are those of the axes.
     """
@@ -55,10 +58,11 @@ class Framework:
 
 
 def python_meshes(module: ModuleOp, mesh: str, framework: Framework) -> str:
-    """A Python module with a function for every mesh, or for the one of a name.
+    """Return a Python module with a function for every mesh, or for the mesh of a name.
 
     Raises:
-        DiagnosticError: there is none, one is not on levels, or has a name that Python cannot have.
+        DiagnosticError: no such mesh, a mesh that is not on levels or has a name that Python cannot
+            have.
     """
     lines = [f'"""Written by collir {collir.__version__}: meshes of {framework.name}.', ""]
     lines += [framework.about, '"""', "", *framework.imports]
@@ -71,8 +75,7 @@ def python_meshes(module: ModuleOp, mesh: str, framework: Framework) -> str:
             errors.append(
                 DiagnosticError.at(op, f"mesh @{op.sym_name.data} cannot be Python: {problem}")
             )
-    if errors:
-        raise DiagnosticError([found for error in errors for found in error.diagnostics])
+    raise_all(errors)
     return "\n".join([*lines, ""])
 
 
@@ -90,7 +93,9 @@ def _function(mesh: Mesh, framework: Framework) -> list[str]:
     ]
     names = tuple_text([_text(axis.name) for axis in mesh.axes])
     head, *arguments = framework.made
-    body += call(f"return {head}", [one.format(names=names) for one in arguments], _INDENT)
+    body += call(
+        f"return {head}", [argument.format(names=names) for argument in arguments], _INDENT
+    )
     return [
         f"def mesh_{mesh.name}({framework.parameter}):",
         *(f"{' ' * _INDENT}{line}" if line else "" for line in body),
@@ -98,7 +103,8 @@ def _function(mesh: Mesh, framework: Framework) -> list[str]:
 
 
 def ordered(mesh: Mesh, transpose: str) -> list[str]:
-    """Statements that bring an array of devices from hardware order into that of the mesh."""
+    """Return the statements that bring an array of devices from hardware order into that of the
+    mesh."""
     subs = list(mesh.sub_axes)
     hardware = sorted(subs, key=lambda sub: -sub.stride)
     if hardware == subs:
@@ -111,5 +117,5 @@ def ordered(mesh: Mesh, transpose: str) -> list[str]:
 
 
 def _text(name: str) -> str:
-    """A string as Python has it."""
+    """Return a string literal of Python."""
     return f'"{name}"' if re.fullmatch(r"[ !#-\[\]-~]*", name) else repr(name)

@@ -1,4 +1,4 @@
-"""A rankfile of Open MPI: the host and the cores of every rank, by the placement of a mesh."""
+"""The target ``rankfile``: the host and the cores of every rank for Open MPI."""
 
 from dataclasses import dataclass
 from typing import IO
@@ -13,15 +13,15 @@ from collir.targets.launch.ranks import RanksTarget
 class RankfileTarget(RanksTarget):
     """A rankfile of Open MPI: the host and the cores of every rank, by the placement of a mesh.
 
-    For programs that number their ranks along the mesh: axes as declared, the last one fastest.
-    Every axis then lives on the levels that the placement says, and the program need not know. With
-    `order=hardware` rank r is device r instead, for programs that place the axes themselves, such
-    as what `mpi`, `nccl`, `torch` and `device-mesh` print.
+    This is for programs that number their ranks along the mesh: axes as declared, the last axis
+    fastest. Every axis then lives on the levels of the placement, without a change to the program.
+    With `order=hardware` rank r is device r instead, for programs that place the axes themselves,
+    such as the programs that `mpi`, `nccl`, `torch` and `device-mesh` print.
 
     Device i of a host is its core i, or with `cores=c` the c cores from i * c on. GPUs are mostly
-    chosen by local rank, which counts ranks and not cores. Where the two differ, which takes a host
-    of several levels, a comment has the devices in the order of local ranks: the
-    CUDA_VISIBLE_DEVICES of all ranks.
+    chosen by local rank, which counts ranks and not cores. On a host of several levels the two may
+    differ. A comment then has the devices in the order of local ranks: the CUDA_VISIBLE_DEVICES of
+    all ranks.
     """
 
     name = "rankfile"

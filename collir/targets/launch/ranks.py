@@ -1,4 +1,4 @@
-"""Which device a rank is on: the order of the ranks of a mesh, and the hosts of its machine."""
+"""The devices of ranks: the order of the ranks of a mesh, and the hosts of its machine."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -15,21 +15,22 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import meshes_of
 from collir.layout import Mesh, SubAxis, unplaced_message
 from collir.machine import Fabric, level_fabrics
+from collir.targets.code.names import raise_all
 from collir.targets.code.python_text import comment
 from collir.targets.code.ranks import axes_text
 from collir.targets.launch.hostnames import HostNames
 
 ORDERS = ("mesh", "hardware")
-"""How ranks may be numbered: along the axes of the mesh, or as the devices are."""
+"""The orders of ranks: along the axes of the mesh, or the order of the devices."""
 
 MOST_RANKS = 2**24
-"""No list is longer: it has a line for every rank."""
+"""The most lines of a list, which has one for every rank."""
 
 _MOST_SHOWN = 64
-"""No list in a comment is longer."""
+"""The most devices of a list in a comment."""
 
 _LINE = 1000
-"""No comment is longer: SLURM reads lines in pieces of 4096 bytes."""
+"""The most letters of a comment: SLURM reads lines in pieces of 4096 bytes."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -38,10 +39,10 @@ _LINE = 1000
 
 
 def meshes(module: ModuleOp, name: str) -> list[MeshOp]:
-    """The meshes of a module, all of them placed, or the one of a name.
+    """Return the meshes of a module, or the mesh of a name.
 
     Raises:
-        DiagnosticError: there is none, or one that is not on levels.
+        DiagnosticError: no such mesh, or a mesh that is not on levels.
     """
     ops = meshes_of(module)
     if not ops:
@@ -53,9 +54,8 @@ def meshes(module: ModuleOp, name: str) -> list[MeshOp]:
         raise DiagnosticError.at(
             module, f"there is no mesh @{name}: the option mesh is {_names(ops)}"
         )
-    if without := [op for op in chosen if not op.value().placed]:
-        errors = [DiagnosticError.at(op, unplaced_message(op.value())) for op in without]
-        raise DiagnosticError([found for error in errors for found in error.diagnostics])
+    unplaced = [op for op in chosen if not op.value().placed]
+    raise_all([DiagnosticError.at(op, unplaced_message(op.value())) for op in unplaced])
     return chosen
 
 
@@ -65,9 +65,10 @@ def _names(ops: list[MeshOp]) -> str:
 
 
 def offsets(subs: list[SubAxis]) -> Iterator[int]:
-    """The devices at all coordinates on some sub-axes, the first most significant, 0 elsewhere."""
-    for each in product(*(range(0, sub.size * sub.stride, sub.stride) for sub in subs)):
-        yield sum(each)
+    """Yield the devices at all coordinates on some sub-axes, the first most significant, and at
+    coordinate 0 on all other sub-axes."""
+    for terms in product(*(range(0, sub.size * sub.stride, sub.stride) for sub in subs)):
+        yield sum(terms)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -80,9 +81,9 @@ class Ranks:
     """The ranks of a placed mesh on the hosts of its machine.
 
     Attributes:
-        level: whose children are the hosts; empty where the machine is one host.
-        slots: the devices of a host.
-        order: one of ``ORDERS``.
+        level: the level whose children are the hosts; empty where the machine is one host.
+        slots: the number of devices of a host.
+        order: the order of the ranks, an element of ``ORDERS``.
     """
 
     mesh: Mesh
@@ -92,23 +93,23 @@ class Ranks:
 
     @property
     def hosts(self) -> int:
-        """How many hosts the machine has."""
+        """The number of hosts of the machine."""
         return self.mesh.devices // self.slots
 
     def devices(self) -> Iterator[int]:
-        """The device of every rank; host ``device // slots``, and ``device % slots`` on it."""
+        """Return the device of every rank, which is on host ``device // slots``."""
         if self.order == "hardware":
             return iter(range(self.mesh.devices))
         return offsets(list(self.mesh.sub_axes))
 
     def of_a_host(self) -> Iterator[int]:
-        """The devices of a host in the order of its ranks, which is the same on all hosts."""
+        """Return the devices of a host in the order of its ranks, the same on all hosts."""
         if self.order == "hardware":
             return iter(range(self.slots))
         return offsets([sub for sub in self.mesh.sub_axes if sub.stride < self.slots])
 
     def notes(self, what: str, how: str) -> Iterator[str]:
-        """Comments in front of a list: what it is, how it is used, how ranks are numbered."""
+        """Yield the comments in front of a list: its kind, its use, the numbering of ranks."""
         mesh = self.mesh
         yield f"Written by collir {collir.__version__}: {what}. {how}"
         yield f"Mesh @{mesh.name} on @{mesh.machine.name}: {axes_text(mesh)}"
@@ -120,16 +121,16 @@ class Ranks:
             yield f"Local ranks 0, 1, ... of a host are its devices {shown}: CUDA_VISIBLE_DEVICES"
 
     def comments(self, what: str, how: str) -> str:
-        """The notes as lines that start with #."""
+        """Return the notes as lines that start with #."""
         return "".join(f"# {comment(line)[:_LINE]}\n" for line in self.notes(what, how))
 
 
 @dataclass(frozen=True)
 class RanksTarget(Target):
-    """The options of lists with a line for every rank."""
+    """A target that prints a line for every rank, with its options."""
 
     WHAT: ClassVar[str]
-    """What the list is, in messages."""
+    """The word for the list in messages."""
 
     mesh: str = ""
     """The mesh whose ranks are listed, if there are several."""
@@ -151,39 +152,39 @@ class RanksTarget(Target):
         self.host_names()
 
     def host_names(self) -> HostNames | None:
-        """The names that the options give, if they do.
+        """Return the names of the option ``hosts``, or None without the option.
 
         Raises:
-            ValueError: they are not host names.
+            ValueError: the names are not host names.
         """
         return HostNames.parse(",".join(self.hosts)) if self.hosts else None
 
     def ranks(self, module: ModuleOp) -> Ranks:
-        """The ranks of the mesh that the options name, or of the only one.
+        """Return the ranks of the mesh that the options name, or of the only mesh.
 
         Raises:
-            DiagnosticError: no such mesh, several, one without placement, no such level, another
+            DiagnosticError: no such mesh, several, a mesh without placement, no such level, another
                 number of hosts than names, more ranks than ``MOST_RANKS``.
         """
-        found = meshes(module, self.mesh)
-        op = found[0]
-        if len(found) > 1:
+        candidates = meshes(module, self.mesh)
+        op = candidates[0]
+        if len(candidates) > 1:
             raise DiagnosticError.at(
-                found[1],
-                f"a {self.WHAT} is of one mesh: choose with the option mesh, {_names(found)}",
+                candidates[1],
+                f"a {self.WHAT} is of one mesh: choose with the option mesh, {_names(candidates)}",
             )
         mesh = op.value()
         level, slots = self._host_level(op)
         ranks = Ranks(mesh, level, slots, self.order)
         names = self.host_names()
         if names is not None and names.count != ranks.hosts:
-            there = (
+            hosts = (
                 f"has {_many(ranks.hosts, 'host')} on level '{level}'" if level else "is one host"
             )
             raise DiagnosticError.at(
                 op,
                 f"the option hosts has {_many(names.count, 'name')}, but machine "
-                f"@{mesh.machine.name} {there}",
+                f"@{mesh.machine.name} {hosts}",
             )
         if mesh.devices > MOST_RANKS:
             raise DiagnosticError.at(
@@ -192,7 +193,8 @@ class RanksTarget(Target):
         return ranks
 
     def _host_level(self, op: MeshOp) -> tuple[str, int]:
-        """The level whose children are hosts (empty: none), and how many devices a host has."""
+        """Return the level whose children are hosts, empty for one host, and the number of devices
+        of a host."""
         machine = op.value().machine
         names = [level.name for level in machine.levels]
         if self.host in names:
@@ -212,7 +214,7 @@ class RanksTarget(Target):
         return names[place] if place >= 0 else "", slots
 
     def host_text(self, ranks: Ranks, default: Callable[[int], str]) -> list[str]:
-        """What to write for each host."""
+        """Return the name of each host."""
         names = self.host_names()
         return list(names) if names is not None else [default(i) for i in range(ranks.hosts)]
 

@@ -1,0 +1,298 @@
+"""Steps that send nothing, for C on a host and for C++ on a device."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
+from collir.layout import DistType, DType, Mesh, Reduction
+from collir.targets.code.c_text import (
+    AS_BITS,
+    AS_TYPED,
+    C_ELEMENTS,
+    Elements,
+    MeshNames,
+    Sizes,
+    element_count,
+    loop,
+    number_text,
+    size_text,
+)
+from collir.targets.code.emitters import Emitters
+
+
+@dataclass(frozen=True)
+class Local:
+    """A step that sends nothing, with the names of its buffers.
+
+    Attributes:
+        operands, out: the names of the operands and of the result.
+        starts: for each operand the element of the result where it already lies, or None if it
+            lies in other memory.
+    """
+
+    op: DistOp
+    names: MeshNames
+    operands: Sequence[str]
+    out: str
+    starts: Sequence[int | None]
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh."""
+        return self.names.mesh
+
+    @property
+    def operand(self) -> str:
+        """The name of the first operand."""
+        return self.operands[0]
+
+    @property
+    def x(self) -> DistType:
+        """The type of the first operand."""
+        return dist_type(self.op.input)
+
+    @property
+    def y(self) -> DistType:
+        """The type of the result."""
+        return dist_type(self.op.result)
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of the result on one rank."""
+        return element_count(self.y, self.mesh)
+
+
+@dataclass
+class LocalSteps(ABC):
+    """The statements of steps that send nothing, and what they need from the rest of the file.
+
+    Attributes:
+        needs: the sections of the runtime.
+    """
+
+    elements: ClassVar[Elements]
+    zeroing: ClassVar[str]
+    """The function that sets bytes."""
+
+    size: Sizes = AS_TYPED
+    needs: set[str] = field(default_factory=lambda: {"check"})
+
+    # --- what a language says ---------------------------------------------------------------
+
+    @abstractmethod
+    def called(self, function: str, *arguments: str) -> str:
+        """Return the statement that calls a function on memory."""
+
+    @abstractmethod
+    def copy(self, to: str, start: str, size: str) -> str:
+        """Return the statement that copies ``size`` bytes."""
+
+    @abstractmethod
+    def repeated(self, out: str, count: int, value: float, dtype: DType) -> list[str]:
+        """Return the statements that set every element to a value."""
+
+    @abstractmethod
+    def arithmetic(
+        self, s: Local, name: str, operator: str, factor: str | None = None
+    ) -> list[str]:
+        """Return the statements that combine the elements of the operands, or the elements of one
+        operand and a factor."""
+
+    @abstractmethod
+    def cast(self, s: Local) -> list[str]:
+        """Return the statements that convert every element."""
+
+    @abstractmethod
+    def either(self, s: Local, condition: str, first: str, second: Sequence[str]) -> list[str]:
+        """Return one of two statements by a condition."""
+
+    @abstractmethod
+    def transposed(self, s: Local, shape: Sequence[int], order: Sequence[int]) -> list[str]:
+        """Return the statements that reorder dimensions, none of which has size 1."""
+
+    # --- what both languages share ----------------------------------------------------------
+
+    def statements(self, s: Local) -> list[str]:
+        """Return the statements of a step that sends nothing."""
+        return self.LOCAL[s.op.mnemonic](self, s)
+
+    def rows(
+        self,
+        to: str,
+        to_stride: int,
+        start: str,
+        from_stride: int,
+        rows: int,
+        count: int,
+        size: int,
+    ) -> str:
+        """Return the statement that copies rows; strides and ``count`` are in elements of ``size``
+        bytes."""
+        if rows == 1:
+            return self.copy(to, start, self.size(count * size))
+        self.needs.add("copy_rows")
+        return self.called(
+            "copy_rows",
+            to,
+            self.size(to_stride * size),
+            start,
+            self.size(from_stride * size),
+            size_text(rows),
+            self.size(count * size),
+        )
+
+    def fill(self, out: str, count: int, value: float, dtype: DType) -> list[str]:
+        """Return the statements that write the same value everywhere."""
+        if value == 0 and math.copysign(1, value) > 0:
+            return [self.called(self.zeroing, out, "0", self.size(count * dtype.bytes))]
+        return self.repeated(out, count, value, dtype)
+
+    def place(self, buffer: str, offset: int) -> str:
+        """Return the place some elements behind the start of a buffer."""
+        return f"{buffer} + {self.size(offset)}" if offset else buffer
+
+    def _add(self, s: Local) -> list[str]:
+        return self.arithmetic(s, "add", "+")
+
+    def _scale(self, s: Local) -> list[str]:
+        return self.arithmetic(s, "scale", "*", number_text(s.op.number("factor"), s.x.dtype))
+
+    def _cast(self, s: Local) -> list[str]:
+        return self.cast(s)
+
+    def _mask(self, s: Local) -> list[str]:
+        ones = Reduction(s.op.word("reduction")) is Reduction.PROD
+        copied = self.copy(s.out, s.operand, self.size(s.elements * s.y.dtype.bytes))
+        filled = self.fill(s.out, s.elements, float(ones), s.y.dtype)
+        return self.either(s, s.names.at_zero(s.op.over), copied, filled)
+
+    def _slice(self, s: Local) -> list[str]:
+        group = s.mesh.group_size(s.op.over)
+        rows = math.prod(s.x.local_shape(s.mesh)[: s.op.integer("dim")])
+        piece = s.elements // rows
+        start = f"{s.operand} + (size_t){s.names.factor_over(s.op.over)} * {self.size(piece)}"
+        return [self.rows(s.out, piece, start, piece * group, rows, piece, s.y.dtype.bytes)]
+
+    def _concat(self, s: Local) -> list[str]:
+        dim, shape = s.op.integer("dim"), s.y.local_shape(s.mesh)
+        rows, row = math.prod(shape[:dim]), math.prod(shape[dim:])
+        lines: list[str] = []
+        offset = 0
+        for name, operand, start in zip(s.operands, s.op.operands, s.starts, strict=True):
+            x = dist_type(operand)
+            piece = math.prod(x.local_shape(s.mesh)[dim:])
+            if start != offset:
+                to = self.place(s.out, offset)
+                lines.append(self.rows(to, row, name, piece, rows, piece, x.dtype.bytes))
+            offset += piece
+        return lines
+
+    def _pad(self, s: Local) -> list[str]:
+        dim, low, high = (s.op.integer(name) for name in ("dim", "low", "high"))
+        before, after = s.x.local_shape(s.mesh), s.y.local_shape(s.mesh)
+        rows, inner = math.prod(before[:dim]), math.prod(before[dim + 1 :])
+        lines: list[str] = []
+        if low > 0 or high > 0:
+            lines = self.fill(s.out, s.elements, s.op.number("value"), s.y.dtype)
+        kept = (before[dim] + min(low, 0) + min(high, 0)) * inner
+        to = self.place(s.out, max(low, 0) * inner)
+        start = self.place(s.operand, max(-low, 0) * inner)
+        strides = after[dim] * inner, before[dim] * inner
+        return [*lines, self.rows(to, strides[0], start, strides[1], rows, kept, s.y.dtype.bytes)]
+
+    def _transpose(self, s: Local) -> list[str]:
+        shape = s.x.local_shape(s.mesh)
+        kept = [d for d in range(len(shape)) if shape[d] > 1]
+        order = [kept.index(d) for d in s.op.sizes("order") if d in kept]
+        return self.transposed(s, [shape[d] for d in kept], order)
+
+    LOCAL: ClassVar[Emitters[Local]] = {
+        "add": _add,
+        "scale": _scale,
+        "cast": _cast,
+        "mask": _mask,
+        "slice": _slice,
+        "concat": _concat,
+        "pad": _pad,
+        "transpose": _transpose,
+    }
+    """The statements of every step that sends nothing and is no view."""
+
+
+@dataclass
+class HostSteps(LocalSteps):
+    """Steps that send nothing, in C on the memory of the host."""
+
+    elements: ClassVar[Elements] = C_ELEMENTS
+    zeroing: ClassVar[str] = "memset"
+
+    def called(self, function: str, *arguments: str) -> str:
+        return f"{function}({', '.join(arguments)});"
+
+    def copy(self, to: str, start: str, size: str) -> str:
+        return self.called("memcpy", to, start, size)
+
+    def repeated(self, out: str, count: int, value: float, dtype: DType) -> list[str]:
+        self._use(dtype)
+        text = self.elements.store(number_text(value, dtype), dtype)
+        return [loop(self.size(count), f"{out}[i] = {text};")]
+
+    def _use(self, *dtypes: DType) -> None:
+        """Record the sections of dtypes that C does not know."""
+        self.needs |= {dtype.value for dtype in dtypes if dtype in AS_BITS}
+
+    def _assigned(self, s: Local, value: str) -> list[str]:
+        self._use(s.x.dtype, s.y.dtype)
+        return [loop(self.size(s.elements), f"{s.out}[i] = {value};")]
+
+    def arithmetic(
+        self, s: Local, name: str, operator: str, factor: str | None = None
+    ) -> list[str]:
+        terms = [self.elements.term(f"{operand}[i]", s.x.dtype) for operand in s.operands]
+        terms += [factor] if factor is not None else []
+        return self._assigned(s, self.elements.store(f" {operator} ".join(terms), s.x.dtype))
+
+    def cast(self, s: Local) -> list[str]:
+        source, target = s.x.dtype, s.y.dtype
+        if (source, target) == (DType.F64, DType.F16):
+            self.needs.add("f16_of_double")
+        return self._assigned(s, self.elements.converted(f"{s.operand}[i]", source, target))
+
+    def either(self, s: Local, condition: str, first: str, second: Sequence[str]) -> list[str]:
+        self._use(s.x.dtype)
+        (statement,) = second
+        return [f"if ({condition}) {first}", f"else {statement}"]
+
+    def transposed(self, s: Local, shape: Sequence[int], order: Sequence[int]) -> list[str]:
+        """Return a loop per dimension that moves; the dimensions behind the last of those are
+        copied as a run."""
+        moving = len(order)
+        while moving and order[moving - 1] == moving - 1:
+            moving -= 1
+        run = math.prod(shape[moving:])
+        source = self._offset(range(moving), shape)
+        target = self._offset(order[:moving], [shape[d] for d in order])
+        lines = [
+            f"{'  ' * level}for (size_t i{d} = 0; i{d} < {size_text(shape[d])}; ++i{d})"
+            for level, d in enumerate(order[:moving])
+        ]
+        if run == 1 and not self.size.by_width:
+            moved = f"{s.out}[{target}] = {s.operand}[{source}];"
+        else:
+            size = self.size(run * s.y.dtype.bytes)
+            moved = self.copy(f"{s.out} + {target}", f"{s.operand} + {source}", size)
+        return [*lines, f"{'  ' * moving}{moved}"]
+
+    def _offset(self, dims: Sequence[int], sizes: Sequence[int]) -> str:
+        """Return the element at the loop variables of some dimensions; ``sizes`` are the sizes of
+        all dimensions, in the same order."""
+        terms: list[str] = []
+        for place, d in enumerate(dims):
+            stride = math.prod(sizes[place + 1 :])
+            unit = stride == 1 and not self.size.by_width
+            terms.append(f"i{d}" if unit else f"i{d} * {self.size(stride)}")
+        return " + ".join(terms) or "0"
