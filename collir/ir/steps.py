@@ -1,4 +1,4 @@
-"""The steps of a function: its operations that are more than views, and what each waits for."""
+"""The steps of a function: its operations that are more than views, and what each of them needs."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,21 +9,28 @@ from collir.layout import Mesh
 
 
 def is_free(op: Operation, mesh: Mesh) -> bool:
-    """Whether an operation is another look at its operand, for which nothing waits."""
+    """Return whether an operation is only another view of its operand, for which nothing waits."""
     if not isinstance(op, DistOp) or op.kind.computes:
         return False
     return op.place_in_operand(mesh) is not None
 
 
-def steps_of(ops: Iterable[Operation], mesh: Mesh) -> Iterator[tuple[DistOp, list[DistOp]]]:
-    """The operations that are more than views, in order, each with those that make its operands."""
-    made_by: dict[SSAValue, DistOp] = {}
+def steps_of(ops: Iterable[Operation], mesh: Mesh) -> Iterator[tuple[DistOp, tuple[int, ...]]]:
+    """Yield the operations that are more than views, in order, each with its predecessors.
+
+    The predecessors of a step are the numbers of the steps that make its operands, counted in the
+    order in which steps are yielded, and ascending. A view stands for the step that makes its
+    operand.
+    """
+    maker: dict[SSAValue, int] = {}
+    count = 0
     for op in ops:
         if not isinstance(op, DistOp):  # the return
             continue
-        makers = list(dict.fromkeys(made_by[one] for one in op.operands if one in made_by))
+        predecessors = tuple(sorted({maker[value] for value in op.operands if value in maker}))
         if not is_free(op, mesh):
-            made_by[op.result] = op
-            yield op, makers
-        elif makers:
-            (made_by[op.result],) = makers
+            maker[op.result] = count
+            count += 1
+            yield op, predecessors
+        elif predecessors:
+            (maker[op.result],) = predecessors

@@ -11,18 +11,18 @@ from itertools import accumulate, pairwise
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.cost.programs.schedule import Span, Task, chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.steps import is_free
+from collir.ir.steps import steps_of
 from collir.layout import DistType, Mesh
 from collir.layout.steps import OVER
 
@@ -135,18 +135,16 @@ def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostMod
     """
     steps: list[StepCost] = []
     slots: list[Slot] = []
-    from_step: dict[SSAValue, int] = {}
+    number_of: dict[int, int] = {}  # of each collective among all steps, its number among them
     computed_on: set[int] = set()
-    for op in ops:
-        needed = {from_step[operand] for operand in op.operands if operand in from_step}
-        if is_collective(op):
+    for place, (op, predecessors) in enumerate(steps_of(ops, mesh)):
+        needed = {number_of[one] for one in predecessors if one in number_of}
+        if op.kind.sends:
+            number_of[place] = len(steps)
             steps.append(op_cost(op, mesh, model))
             slots.append(Slot(tuple(sorted(needed | computed_on)), not op.is_async))
-            computed_on.clear()  # what is written behind starts later still
-            from_step[op.result] = len(steps) - 1
-        elif needed and is_free(op, mesh):
-            (from_step[op.results[0]],) = needed
-        else:  # whose operands are waited for
+            computed_on.clear()  # later steps start behind this one, and so behind these
+        else:  # a local step waits for its operands, and so does all that follows it
             computed_on |= needed
     return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))
 

@@ -243,8 +243,7 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     mesh, where = mesh_of(function), plan_buffers(function)
     steps: list[SimulatedStep] = []
     number_of: dict[Operation, int] = {}
-    for op, makers in steps_of(function.body.ops, mesh):
-        after = tuple(sorted(number_of[one] for one in makers))
+    for op, after in steps_of(function.body.ops, mesh):
         if is_collective(op):
             does = op_cost(op, mesh, model)
             waited = not op.is_async
