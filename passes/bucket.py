@@ -46,7 +46,7 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.ir.remarks import remark
-from collir.synthesis.programs.strategies import SearchOptions
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.scheduling.bucketing import RULES, bucket, by_size, up_to
 from collir.synthesis.searching import searching
 

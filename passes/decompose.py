@@ -59,14 +59,11 @@ from xdsl.passes import ModulePass
 from collir.cost.model import CostModel
 from collir.ir.remarks import remark
 from collir.passes.locations import keep_locations
+from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.programs.decomposing import synthesised
+from collir.synthesis.programs.rewriting import KeptCollective
 from collir.synthesis.programs.sizes import for_sizes
-from collir.synthesis.programs.strategies import (
-    STRATEGIES,
-    KeptCollective,
-    SearchOptions,
-    decompose,
-    synthesised,
-)
+from collir.synthesis.programs.strategies import STRATEGIES, decompose
 from collir.synthesis.searching import searching
 
 

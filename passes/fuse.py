@@ -38,8 +38,8 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import fuse
-from collir.synthesis.programs.strategies import SearchOptions
 
 
 @dataclass(frozen=True)

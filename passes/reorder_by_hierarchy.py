@@ -51,7 +51,7 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
-from collir.synthesis.programs.strategies import SearchOptions
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.reorder.reorder import reorder
 
 

@@ -24,14 +24,9 @@ from collir.synthesis.p2.candidates import enumerated
 from collir.synthesis.p2.matrices import Matrix, matrices
 from collir.synthesis.placement.meshes import placed
 from collir.synthesis.programs.build import build
-from collir.synthesis.programs.steps import Candidate, Step
-from collir.synthesis.programs.strategies import (
-    Program,
-    SearchOptions,
-    rewrite,
-    search_programs,
-    searched_in,
-)
+from collir.synthesis.programs.choices import SearchOptions, search_programs
+from collir.synthesis.programs.rewriting import rewrite, searched_in
+from collir.synthesis.programs.steps import Candidate, Program, Step
 
 MACHINES = Path(__file__).parent / "machines"
 SEARCHED = 100

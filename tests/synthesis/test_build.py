@@ -39,7 +39,8 @@ from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.programs.cheapest import synthesise
-from collir.synthesis.programs.strategies import SearchOptions, synthesised
+from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.programs.decomposing import synthesised
 from collir.tools.api import context, run_passes
 
 MODELS = ("p2", "alpha-beta", "nccl")

@@ -46,6 +46,7 @@ from collir.syntax.writer import write
 from collir.synthesis.programs import pipelines
 from collir.synthesis.programs.build import build
 from collir.synthesis.programs.cheapest import synthesise
+from collir.synthesis.programs.choices import SearchOptions, search_programs
 from collir.synthesis.programs.paths import candidate_of
 from collir.synthesis.programs.pipelines import (
     Pipelines,
@@ -56,7 +57,6 @@ from collir.synthesis.programs.pipelines import (
 )
 from collir.synthesis.programs.states import StatePaths, is_unordered
 from collir.synthesis.programs.steps import Candidate
-from collir.synthesis.programs.strategies import SearchOptions, search_programs
 from collir.tools.api import run_passes
 
 MODELS = ("alpha-beta", "p2", "nccl")

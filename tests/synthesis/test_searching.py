@@ -15,7 +15,8 @@ from collir.ir.remarks import listening
 from collir.search import Problem
 from collir.synthesis import searching
 from collir.synthesis.placement.placements import Matrices, Partial
-from collir.synthesis.programs.strategies import SearchOptions, synthesised
+from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.programs.decomposing import synthesised
 from collir.synthesis.searching import INTERRUPTED, TIME, best_of, session
 from collir.tools.collopt import main
 

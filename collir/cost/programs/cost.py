@@ -22,7 +22,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.steps import steps_of
+from collir.ir.steps import PlannedStep, steps_of
 from collir.layout import DistType, Mesh
 from collir.layout.steps import OVER
 
@@ -127,11 +127,14 @@ def function_cost(function: FuncOp, model: CostModel) -> FunctionCost:
     return program_cost(function.sym_name.data, function.body.ops, mesh_of(function), model)
 
 
-def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostModel) -> FunctionCost:
-    """What operations cost, in order, under the name of a function.
+def program_cost(
+    name: str, ops: Iterable[Operation] | Iterable[PlannedStep], mesh: Mesh, model: CostModel
+) -> FunctionCost:
+    """Return the cost of a program, built or only planned, under the name of a function.
 
     Raises:
-        DiagnosticError: see ``cost``.
+        DiagnosticError: an operation has no cost; see ``cost``.
+        CostError: a planned step has no cost.
     """
     steps: list[StepCost] = []
     slots: list[Slot] = []
@@ -141,12 +144,18 @@ def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostMod
         needed = {number_of[one] for one in predecessors if one in number_of}
         if op.kind.sends:
             number_of[place] = len(steps)
-            steps.append(op_cost(op, mesh, model))
+            steps.append(_step_cost(op, mesh, model))
             slots.append(Slot(tuple(sorted(needed | computed_on)), not op.is_async))
             computed_on.clear()  # later steps start behind this one, and so behind these
         else:  # a local step waits for its operands, and so does all that follows it
             computed_on |= needed
     return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))
+
+
+def _step_cost(step: DistOp | PlannedStep, mesh: Mesh, model: CostModel) -> StepCost:
+    if isinstance(step, DistOp):
+        return op_cost(step, mesh, model)
+    return step_cost(collective_of(step, mesh), model)
 
 
 def op_cost(op: DistOp, mesh: Mesh, model: CostModel) -> StepCost:
@@ -161,12 +170,15 @@ def op_cost(op: DistOp, mesh: Mesh, model: CostModel) -> StepCost:
         raise DiagnosticError.at(op, str(error)) from error
 
 
-def collective_of(op: DistOp, mesh: Mesh) -> Collective:
-    """A collective operation as the cost models see it."""
-    x, y = dist_type(op.operands[0]), dist_type(op.result)
-    axes = op.over if OVER in op.kind.parameters else None
-    name = op.word("algorithm") if "algorithm" in op.properties else None
-    return collective_between(op.mnemonic, mesh, x, y, axes, name)
+def collective_of(step: DistOp | PlannedStep, mesh: Mesh) -> Collective:
+    """Return a collective step as the cost models see it."""
+    axes = step.over if OVER in step.kind.parameters else None
+    if isinstance(step, PlannedStep):
+        x, y = step.operands[0].type, step.result.type
+        return collective_between(step.kind.name, mesh, x, y, axes)
+    x, y = dist_type(step.operands[0]), dist_type(step.result)
+    name = step.word("algorithm") if "algorithm" in step.properties else None
+    return collective_between(step.mnemonic, mesh, x, y, axes, name)
 
 
 def collective_between(

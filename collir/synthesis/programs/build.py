@@ -7,58 +7,92 @@ packing may.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from collir.dialects.coll import OPERATIONS
-from collir.dialects.machine import NumberAttr
-from collir.dialects.tensor import AxesAttr, DistTensorType, SizesAttr, dist_type
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.steps import PlannedStep, PlannedValue
 from collir.layout import DistType, LayoutError, Mesh
-from collir.layout.steps import MASK
+from collir.layout.steps import ASYNC, MASK, STEPS, Argument
 from collir.synthesis.programs.steps import Pipeline, Step, scattered
 
 Axes = tuple[str, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A program on one value, typed but not built.
+
+    Attributes:
+        source: the value that the program starts from.
+        steps: the steps, each behind those that make its operands.
+        result: the value that the program ends with.
+    """
+
+    source: PlannedValue
+    steps: tuple[PlannedStep, ...]
+    result: PlannedValue
+
+    def built_on(self, value: SSAValue) -> tuple[list[DistOp], SSAValue]:
+        """Return operations that carry out the plan on a value of its type, and their result."""
+        values = {self.source: value}
+        return built(self.steps, values), values[self.result]
+
+
+def built(steps: Iterable[PlannedStep], values: dict[PlannedValue, SSAValue]) -> list[DistOp]:
+    """Return an operation for each step.
+
+    Args:
+        values: where planned values are in the program; the results of the steps are added.
+    """
+    ops: list[DistOp] = []
+    for step in steps:
+        op = OPERATIONS[step.kind.name].create(
+            operands=[values[operand] for operand in step.operands],
+            properties=step.properties,
+            result_types=[DistTensorType(step.result.type)],
+        )
+        values[step.result] = op.result
+        ops.append(op)
+    return ops
+
+
 @dataclass
 class Chain:
-    """A chain of operations on one value, typed as it grows."""
+    """A chain of planned steps on one value, typed as it grows."""
 
     mesh: Mesh
-    value: SSAValue
-    ops: list[Operation] = field(default_factory=list[Operation])
+    value: PlannedValue
+    steps: list[PlannedStep] = field(default_factory=list[PlannedStep])
 
-    def then(self, kind: str, **properties: Attribute) -> None:
-        """One more operation on the value.
-
-        Raises:
-            LayoutError: it is not well typed.
-        """
-        self.then_of([self.value], kind, **properties)
-
-    def then_of(self, values: Sequence[SSAValue], kind: str, **properties: Attribute) -> None:
-        """One more operation on several values, whose result the chain goes on with.
+    def then(self, kind: str, **arguments: Argument) -> None:
+        """Add a step on the value.
 
         Raises:
-            LayoutError: it is not well typed.
+            LayoutError: the step is not well typed.
         """
-        step = OPERATIONS[kind].make(self.mesh, *values, **properties)
-        self.ops.append(step)
-        self.value = step.result
+        self.then_of([self.value], kind, **arguments)
 
-    def undo(self) -> None:
-        """Takes all operations back: none of them is a user of the value any longer."""
-        for op in reversed(self.ops):
-            op.erase()
+    def then_of(self, values: Sequence[PlannedValue], kind: str, **arguments: Argument) -> None:
+        """Add a step on several values, with whose result the chain goes on.
+
+        Raises:
+            LayoutError: the step is not well typed.
+        """
+        row = STEPS[kind]
+        x = row.result_type(self.mesh, [value.type for value in values], arguments)
+        self.value = PlannedValue(x)
+        self.steps.append(PlannedStep(row, arguments, tuple(values), self.value))
 
     @property
     def type(self) -> DistType:
         """The type of the value now."""
-        return dist_type(self.value)
+        return self.value.type
 
 
 def build(
@@ -67,31 +101,44 @@ def build(
     steps: Sequence[Step],
     target: DistType,
     pipeline: Pipeline | None = None,
-) -> tuple[list[Operation], SSAValue]:
-    """The operations that carry out steps on a value, and their result, which has a type.
+) -> tuple[list[DistOp], SSAValue]:
+    """Return the operations that carry out steps on a value, and their result, of type ``target``.
 
     Raises:
-        LayoutError: the steps do not lead to that type; or a tensor is so large that no padding
+        LayoutError: see ``planned``.
+    """
+    return planned(mesh, dist_type(value), steps, target, pipeline).built_on(value)
+
+
+def planned(
+    mesh: Mesh,
+    source: DistType,
+    steps: Sequence[Step],
+    target: DistType,
+    pipeline: Pipeline | None = None,
+) -> Plan:
+    """Return the plan that carries out steps from a layout to another.
+
+    Raises:
+        LayoutError: the steps do not lead to ``target``; or a tensor is so large that no padding
             fits.
     """
-    source = dist_type(value)
+    value = PlannedValue(source)
     for dim in _dims_to_try(mesh, source, target, steps) if pipeline is None else ():
         chain = Chain(mesh, value)
         with suppress(LayoutError):
             _plain(chain, steps, target, dim)
             if chain.type == target:
-                return chain.ops, chain.value
-        chain.undo()
+                return Plan(value, tuple(chain.steps), chain.value)
     chain = Chain(mesh, value)
     try:
         _viewed(chain, steps, target, pipeline, apart=False)
     except LayoutError:  # what is gathered is not what was scattered last
-        chain.undo()
         chain = Chain(mesh, value)
         _viewed(chain, steps, target, pipeline, apart=True)
     if chain.type != target:
         raise LayoutError(f"the steps lead to {chain.type}, not to {target}")
-    return chain.ops, chain.value
+    return Plan(value, tuple(chain.steps), chain.value)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -129,36 +176,27 @@ def _dims_to_try(
 
 
 def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) -> None:
-    """The steps as they are; ``between`` is the dimension of what neither end shards."""
+    """Add the steps as they are; ``between`` is the dimension of what neither end shards."""
     for step in steps:
-        properties: dict[str, Attribute] = {}
+        arguments: dict[str, Argument] = {"axes": step.axes}
         if step.does.exchanges:
-            one, other = step.dim, step.target
-            if one is None or other is None:
-                one, other = (x.dim_of(step.axes[0]) for x in (chain.type, target))
-            properties |= {"axes": AxesAttr(step.axes)}
-            properties |= {"source": _int(one or 0), "target": _int(other or 0)}
+            before, after = step.dim, step.target
+            if before is None or after is None:
+                before, after = (x.dim_of(step.axes[0]) for x in (chain.type, target))
+            arguments |= {"source": before or 0, "target": after or 0}
         elif step.to is not None:
-            properties["to"] = DistTensorType(step.to)
+            arguments = {"to": step.to}
         elif step.does is MASK:
-            properties |= {
-                "axes": AxesAttr(step.axes),
-                "reduction": StringAttr(str(target.reduction)),
-            }
+            arguments["reduction"] = str(target.reduction)
         else:
-            properties["axes"] = AxesAttr(step.axes)
             dim = step.dim
             if dim is None and (step.does.shards or step.does.gathers):
                 x = target if step.does.shards else chain.type
                 own = x.dim_of(step.axes[0])
                 dim = between if own is None else own
             if dim is not None:
-                properties["dim"] = _int(dim)
-        chain.then(step.kind, **properties)
-
-
-def _int(value: int) -> IntegerAttr:
-    return IntegerAttr(value, i64)
+                arguments["dim"] = dim
+        chain.then(step.kind, **arguments)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -206,7 +244,7 @@ def _split_ends(chain: Chain, target: DistType) -> list[_Part]:
         for axis in axes:
             size = chain.mesh.by_name[axis].size
             left //= size
-            chain.then("split", dim=_int(len(parts)), sizes=SizesAttr((size, left)))
+            chain.then("split", dim=len(parts), sizes=(size, left))
             parts.append(_Part(dim, size, (axis,)))
         parts.append(_Part(dim, left))
     return parts
@@ -216,7 +254,7 @@ def _merge_ends(chain: Chain, parts: Sequence[_Part]) -> None:
     """Undoes ``_split_ends``."""
     for dim in sorted({part.dim for part in parts}):
         for _ in range(sum(part.dim == dim for part in parts) - 1):
-            chain.then("merge", dim=_int(dim))
+            chain.then("merge", dim=dim)
 
 
 @dataclass
@@ -279,9 +317,9 @@ class _View:
         size = part.size // chunks
         views: list[_View] = []
         for start in range(0, part.size, size):
-            chain = Chain(self.chain.mesh, self.chain.value, self.chain.ops)
-            cuts = {"low": _int(-start), "high": _int(start + size - part.size)}
-            chain.then("pad", dim=_int(place), value=NumberAttr(0.0), **cuts)
+            chain = Chain(self.chain.mesh, self.chain.value, self.chain.steps)
+            high = start + size - part.size
+            chain.then("pad", dim=place, low=-start, high=high, value=0.0)
             parts = list(self.parts)
             parts[place] = replace(part, size=size)
             views.append(_View(chain, parts, is_chunk=True))
@@ -290,27 +328,27 @@ class _View:
     def put_together(self, place: int, views: Sequence["_View"]) -> None:
         """The value of what its chunks have become."""
         chunks = [view.chain.value for view in views]
-        self.chain.then_of(chunks, "concat", dim=_int(place))
+        self.chain.then_of(chunks, "concat", dim=place)
 
     def carry_out(self, step: Step, target: DistType) -> None:
         """One step; sub-axes with parts of their own become one dimension for it."""
         chain = self.chain
-        axes: dict[str, Attribute] = {"axes": AxesAttr(step.axes)}
+        axes: dict[str, Argument] = {"axes": step.axes}
         if self.is_chunk and step.does.may_be_async:
-            axes["async"] = UnitAttr()
+            axes[ASYNC.name] = True
         if step.does is MASK:
-            chain.then(step.kind, **axes, reduction=StringAttr(str(target.reduction)))
+            chain.then(step.kind, **axes, reduction=str(target.reduction))
             return
         # Where sub-axes have parts, if they do: a reduction over others has none.
         held = [self._place(axis, target, held=True) for axis in step.axes]
         free = [self._place(axis, target, held=False) for axis in step.axes]
         if step.does.exchanges:
-            (one, other), undo = self._together([held, free])
-            chain.then(step.kind, **axes, source=_int(one), target=_int(other))
+            (before, after), undo = self._together([held, free])
+            chain.then(step.kind, **axes, source=before, target=after)
             undo()
         elif step.does.shards or step.does.gathers:
             (dim,), undo = self._together([held if step.does.gathers else free])
-            chain.then(step.kind, **axes, dim=_int(dim))
+            chain.then(step.kind, **axes, dim=dim)
             undo()
         else:
             chain.then(step.kind, **axes)
@@ -346,7 +384,7 @@ class _View:
             if place in own:
                 at[place] = dim
                 for _ in own[place][1:]:
-                    self.chain.then("merge", dim=_int(dim))
+                    self.chain.then("merge", dim=dim)
             dim += place in own or place not in block_of
 
         def undo() -> None:
@@ -354,27 +392,24 @@ class _View:
                 left = math.prod(part.size for part in own[place])
                 for index, part in enumerate(own[place][:-1]):
                     left //= part.size
-                    sizes = SizesAttr((part.size, left))
-                    self.chain.then("split", dim=_int(at[place] + index), sizes=sizes)
+                    sizes = (part.size, left)
+                    self.chain.then("split", dim=at[place] + index, sizes=sizes)
             self._order([order.index(place) for place in range(len(order))])
 
         return [at[block[0]] for block in distinct], undo
 
     def _order(self, order: Sequence[int]) -> None:
         if list(order) != sorted(order):
-            self.chain.then("transpose", order=SizesAttr(tuple(order)))
+            self.chain.then("transpose", order=tuple(order))
             self.parts = [self.parts[place] for place in order]
 
     def _reshape(self) -> None:
         shape = tuple(part.size for part in self.parts)
         if shape != self.chain.type.shape:
-            self.chain.then("reshape", shape=SizesAttr(shape))
+            self.chain.then("reshape", shape=shape)
 
     def _pad(self, place: int, high: int) -> None:
         if high:
-            none = _int(0)
-            self.chain.then(
-                "pad", dim=_int(place), low=none, high=_int(high), value=NumberAttr(0.0)
-            )
+            self.chain.then("pad", dim=place, low=0, high=high, value=0.0)
             part = self.parts[place]
             self.parts[place] = _Part(part.dim, part.size + high, part.axes)

@@ -15,13 +15,12 @@ from collir.dialects.operation import DistOp
 from collir.ir.alternatives import FOR, FROM, alternatives, place_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
+from collir.synthesis.programs.choices import SearchOptions, alike
 from collir.synthesis.programs.crossings import crossings
-from collir.synthesis.programs.strategies import (
+from collir.synthesis.programs.decomposing import choices_in
+from collir.synthesis.programs.rewriting import (
     KeptCollective,
     Programs,
-    SearchOptions,
-    alike,
-    choices_in,
     copies,
     rewrite,
     searched_in,

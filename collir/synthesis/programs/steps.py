@@ -45,6 +45,21 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
+class Program:
+    """Steps in a row, or on chunks of a value."""
+
+    steps: tuple[Step, ...]
+    pipeline: Pipeline | None = None
+
+    def texts(self, mesh: Mesh) -> list[str]:
+        """Return a text for each step, for people."""
+        texts = [f"{step.kind} {', '.join(mesh.short(step.axes))}" for step in self.steps]
+        if self.pipeline:
+            texts[-1] += f", all in {self.pipeline.chunks} chunks"
+        return texts
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A sequence of steps from one layout to another.
 
@@ -59,6 +74,11 @@ class Candidate:
     costs: tuple[StepCost, ...]
     memory: float = 0.0
     pipeline: Pipeline | None = None
+
+    @property
+    def program(self) -> Program:
+        """The steps, and how they are run on chunks, without what they cost."""
+        return Program(self.steps, self.pipeline)
 
     @cached_property
     def time(self) -> float:

@@ -136,7 +136,7 @@ class Grid:
                 path += [way.last] if way.last else []
                 way = ways[way.start]
             runs = [one.does for one in path if isinstance(one.does, Run)]
-            guesses = [run for run in runs if run.program is None]
+            guesses = [run for run in runs if run.plan is None]
             if not guesses or not worth(price):
                 return path[::-1], price
             for run in guesses:
@@ -173,7 +173,8 @@ class Grid:
                 if price is not None:
                     yield (i, end + 1), price, Placed(form, given, origin)
             elif sends and (run := self.prices.guessed(x, given)) is not None:
-                last = None if run.program == () else Placed(run, given, origin)
+                empty = run.plan is not None and not run.plan.steps
+                last = None if empty else Placed(run, given, origin)
                 yield (i, end + 1), run.price, last
 
 

@@ -10,23 +10,24 @@ from functools import cached_property
 from time import monotonic
 from typing import NamedTuple
 
-from xdsl.ir import Attribute, Block, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from collir.cost.model import step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import collective_between
 from collir.cost.programs.simulation import copied_bytes
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp, arguments_of
-from collir.dialects.tensor import AxesAttr, DistTensorType, dist_type
-from collir.ir.steps import is_free
+from collir.dialects.tensor import AxesAttr, DistTensorType
+from collir.ir.steps import PlannedValue
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.steps import Argument, StepKind
-from collir.synthesis.programs.build import build
+from collir.synthesis.programs.build import Plan, planned
 from collir.synthesis.programs.cheapest import synthesise
+from collir.synthesis.programs.choices import TIE, SearchOptions
 from collir.synthesis.programs.layouts import LayoutPaths
 from collir.synthesis.programs.states import StatePaths, is_unordered
 from collir.synthesis.programs.steps import Step
-from collir.synthesis.programs.strategies import TIE, SearchOptions
 from collir.synthesis.searching import TIME, record_cut_off
 
 SHARES = 10
@@ -112,12 +113,12 @@ class Run:
     """The cheapest program from a layout to another.
 
     Attributes:
-        program: its steps; None: not searched yet, and ``price`` is what it costs at least.
+        plan: the program; None: not searched yet, and ``price`` is a lower bound.
     """
 
     source: DistType
     target: DistType
-    program: tuple[Step, ...] | None
+    plan: Plan | None
     price: Price
 
 
@@ -185,9 +186,7 @@ class Prices:
     def _moved(self, form: Form, operands: tuple[DistType, ...], result: DistType) -> float:
         """The bytes that a local step reads and writes, as in a simulation, but for what ``concat``
         finds in its place already."""
-        if is_free(
-            form.put(Block(arg_types=map(DistTensorType, operands)).args, result), self.mesh
-        ):
+        if form.kind.is_free(self.mesh, operands[0], form.arguments):
             return 0
         taken = [one.local_bytes(self.mesh) for one in operands]
         return form.kind.moved(taken, result.local_bytes(self.mesh))
@@ -196,7 +195,7 @@ class Prices:
         """The cheapest program from a layout to another; None: none was found."""
         key = source, target
         known = self._runs.get(key)
-        if key not in self._runs or (known is not None and known.program is None):
+        if key not in self._runs or (known is not None and known.plan is None):
             known = self._runs[key] = self._searched(source, target)
         return known
 
@@ -210,7 +209,7 @@ class Prices:
 
     def _guess(self, source: DistType, target: DistType) -> Run | None:
         if source == target:
-            return Run(source, target, (), NOTHING)
+            return _unchanged(source)
         paths = StatePaths if is_unordered(source, target) else LayoutPaths
         try:
             found = paths(self.mesh, source, target, self.wanted.model)
@@ -222,7 +221,7 @@ class Prices:
 
     def _searched(self, source: DistType, target: DistType) -> Run | None:
         if source == target:
-            return Run(source, target, (), NOTHING)
+            return _unchanged(source)
         seconds = min(self._left, self._each)
         if seconds <= 0:
             record_cut_off(TIME, self.wanted.seconds)
@@ -235,24 +234,29 @@ class Prices:
             if searched.ended:
                 record_cut_off(searched.ended, self.wanted.seconds)
             found = searched.candidates
-            return self._built(source, target, found[0].steps) if found else None
+            return self._planned(source, target, found[0].steps) if found else None
         except (CostError, LayoutError):
             return None
         finally:
             self._left -= monotonic() - start
 
-    def _built(self, source: DistType, target: DistType, steps: tuple[Step, ...]) -> Run | None:
-        """A program with what it costs once it is built.
+    def _planned(self, source: DistType, target: DistType, steps: tuple[Step, ...]) -> Run | None:
+        """Return a program with its price once it is built; None: a step has no price.
 
         Raises:
-            LayoutError: it cannot be.
+            LayoutError: the program cannot be built.
         """
-        block, price = Block(arg_types=[DistTensorType(source)]), NOTHING
-        ops, _ = build(self.mesh, block.args[0], steps, target)
-        for op in ops:
-            assert isinstance(op, DistOp)
-            step = self.price(self.of(op), *(dist_type(operand) for operand in op.operands))
-            if step is None:
+        plan, price = planned(self.mesh, source, steps, target), NOTHING
+        for step in plan.steps:
+            form = self.form(OPERATIONS[step.kind.name], step.properties)
+            cost = self.price(form, *(operand.type for operand in step.operands))
+            if cost is None:
                 return None
-            price = price.plus(step)
-        return Run(source, target, steps, price)
+            price = price.plus(cost)
+        return Run(source, target, plan, price)
+
+
+def _unchanged(x: DistType) -> Run:
+    """Return the run of no steps."""
+    value = PlannedValue(x)
+    return Run(x, x, Plan(value, (), value), NOTHING)

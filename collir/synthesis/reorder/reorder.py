@@ -12,7 +12,7 @@ from itertools import permutations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener
+from xdsl.pattern_rewriter import PatternRewriterListener
 from xdsl.rewriter import InsertPoint
 
 from collir.cost.programs.cost import function_cost
@@ -21,11 +21,11 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import functions_of
+from collir.ir.functions import functions_of, scratch_copy
 from collir.layout import Mesh
-from collir.synthesis.programs.build import build
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import layout_change
-from collir.synthesis.programs.strategies import SearchOptions
+from collir.synthesis.programs.rewriting import erase, replace_by, rewriter_at
 from collir.synthesis.reorder.hoist import Joined, earlier, later
 from collir.synthesis.reorder.interleave import Grid, Placed, thread_to, threads
 from collir.synthesis.reorder.prices import TIE, Form, Prices
@@ -58,23 +58,28 @@ def reorder(
             if mesh not in prices:
                 prices[mesh] = Prices(mesh, wanted)
             with grouped_remarks(function, f"a better order of steps in @{function.sym_name.data}"):
-                _reordered(function, prices[mesh], listener)
+                _reorder_function(function, prices[mesh], listener)
 
 
-def _reordered(function: FuncOp, prices: Prices, listener: PatternRewriterListener | None) -> None:
+def _reorder_function(
+    function: FuncOp, prices: Prices, listener: PatternRewriterListener | None
+) -> None:
+    """Rewrite one function, if that pays."""
     before = _times(function, prices)
     if before is None:
         return
-    kept = function.body.clone()
-    if not _Reordering(function, prices, listener).run():
-        return
-    after = _times(function, prices)
-    if after is not None and all(
-        new <= old * (1 + TIE) for new, old in zip(after, before, strict=True)
-    ):
-        return
-    function.body.detach_block(0).erase(safe_erase=False)
-    function.body.add_block(kept.detach_block(0))
+    # Each rewrite is judged by the types of the steps it touches. All of them together are judged
+    # by the time of the whole function, in which steps may overlap: so they are made on a copy.
+    with scratch_copy(function) as copy:
+        if not _Reordering(copy, prices, listener).run():
+            return
+        after = _times(copy, prices)
+        if after is None or any(
+            new > old * (1 + TIE) for new, old in zip(after, before, strict=True)
+        ):
+            return
+        function.body.detach_block(0).erase(safe_erase=False)
+        function.body.add_block(copy.body.detach_block(0))
 
 
 def _times(function: FuncOp, prices: Prices) -> tuple[float, float] | None:
@@ -147,15 +152,15 @@ class _Reordering:
         for number, one in enumerate(placed):
             origin = ops[one.origin]
             if isinstance(one.does, Form):
-                steps: list[Operation] = [one.does.put([value], one.gives)]
-                (value,) = steps[0].results
+                steps = [one.does.put([value], one.gives)]
+                value = steps[0].result
                 if origin is not ops[-1]:
                     value.name_hint = origin.result.name_hint
             else:
-                assert one.does.program is not None
-                steps, value = build(self.mesh, value, one.does.program, one.does.target)
+                assert one.does.plan is not None
+                steps, value = one.does.plan.built_on(value)
             self._insert(ops[min(number, len(ops) - 1)], steps, origin)
-            made += [step for step in steps if isinstance(step, DistOp)]
+            made += steps
         self._replace(ops, value)
         return made
 
@@ -229,22 +234,15 @@ class _Reordering:
 
     # --- rewriting ------------------------------------------------------------------------------
 
-    def _rewriter(self, op: Operation) -> PatternRewriter:
-        rewriter = PatternRewriter(op)
-        if self.listener is not None:
-            rewriter.extend_from_listener(self.listener)
-        return rewriter
-
     def _insert(self, place: DistOp, ops: Sequence[Operation], origin: DistOp) -> None:
         for op in ops:
             op.location = origin.location
-        self._rewriter(place).insert(ops, InsertPoint.before(place))
+        rewriter_at(place, self.listener).insert(ops, InsertPoint.before(place))
 
     def _replace(self, ops: Sequence[DistOp], value: SSAValue) -> None:
         """Takes operations away; the result of the last one is ``value`` from now on."""
-        self._rewriter(ops[-1]).replace(ops[-1], [], [value])
-        for op in reversed(ops[:-1]):
-            PatternRewriter(op).erase(op)
+        replace_by(ops[-1], [], value, self.listener)
+        erase(ops[:-1])
 
 
 def _orders(mesh: Mesh, axes: tuple[str, ...]) -> Sequence[tuple[str, ...]]:

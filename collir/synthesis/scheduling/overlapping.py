@@ -15,7 +15,7 @@ from collir.dialects.operation import DistOp, is_collective
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of, scratch_copy
 from collir.syntax.units import seconds_text
-from collir.synthesis.programs.strategies import TIE, placed_mesh
+from collir.synthesis.programs.choices import TIE, placed_mesh
 from collir.synthesis.scheduling.ordering import Work, work_of, write_in_order
 
 

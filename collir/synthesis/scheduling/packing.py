@@ -11,14 +11,14 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import IntegerAttr, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import SSAValue
 
-from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import SizesAttr, dist_type
-from collir.layout import LayoutError, Mesh
-from collir.synthesis.programs.build import Chain
+from collir.dialects.tensor import dist_type
+from collir.ir.steps import PlannedStep, PlannedValue
+from collir.layout import Mesh
+from collir.layout.steps import Argument
+from collir.synthesis.programs.build import Chain, built
 
 
 @dataclass(frozen=True)
@@ -45,37 +45,33 @@ def kind_of(op: DistOp, mesh: Mesh) -> Hashable:
     return op.name, axes, x.dtype, x.partial, x.reduction, x.root, front, turned
 
 
-def packed(mesh: Mesh, ops: Sequence[DistOp]) -> tuple[list[Operation], DistOp, list["Unpacking"]]:
+def packed(mesh: Mesh, ops: Sequence[DistOp]) -> tuple[list[DistOp], DistOp, list["Unpacking"]]:
     """One collective for several of one kind, on operands that are all there: the operations up to
     it, itself, and how to get each result from it.
 
     Raises:
         LayoutError: the buffer is larger than a tensor may be.
     """
-    before: list[Operation] = []
-    pieces: list[SSAValue] = []
-    try:
-        for op in ops:
-            chain = Chain(mesh, op.operands[0])
-            before += _flat(chain, op)
-            pieces.append(chain.value)
-        last = len(dist_type(pieces[0]).dims) - 1
-        whole = Chain(mesh, pieces[0])
-        whole.then_of(pieces, "concat", dim=_int(last))
-        first = ops[0]
-        whole.then(first.mnemonic, **_properties(first, mesh))
-    except LayoutError:
-        for op in reversed(before):
-            op.erase()
-        raise
+    operands: dict[PlannedValue, SSAValue] = {}
+    steps: list[PlannedStep] = []
+    pieces: list[PlannedValue] = []
+    for op in ops:
+        source = PlannedValue(dist_type(op.operands[0]))
+        operands[source] = op.operands[0]
+        chain = Chain(mesh, source, steps)
+        _flat(chain, op)
+        pieces.append(chain.value)
+    last = len(pieces[0].type.dims) - 1
+    whole = Chain(mesh, pieces[0], steps)
+    whole.then_of(pieces, "concat", dim=last)
+    whole.then(ops[0].mnemonic, **_arguments(ops[0], mesh))
+    *before, collective = built(steps, operands)
     found: list[Unpacking] = []
     start = 0
     for op, piece in zip(ops, pieces, strict=True):
         found.append(Unpacking(op, start))
-        start += dist_type(piece).dims[last].size
-    collective = whole.ops[-1]
-    assert isinstance(collective, DistOp)
-    return [*before, *whole.ops[:-1]], collective, found
+        start += piece.type.dims[last].size
+    return before, collective, found
 
 
 @dataclass(frozen=True)
@@ -85,22 +81,22 @@ class Unpacking:
     op: DistOp
     start: int
 
-    def of(self, mesh: Mesh, value: SSAValue) -> Chain:
-        """The operations that cut the result out of the buffer."""
-        chain = Chain(mesh, value)
+    def of(self, mesh: Mesh, value: SSAValue) -> tuple[list[DistOp], SSAValue]:
+        """The operations that cut the result out of the buffer, and the result."""
+        source = PlannedValue(dist_type(value))
+        chain = Chain(mesh, source)
         parts = _parts(self.op, mesh)
         rests = [part for part in parts if not part.axis and not part.blocks]
         size = math.prod(part.size for part in rests)
         last = len(chain.type.dims) - 1
         behind = chain.type.dims[last].size - self.start - size
-        chain.then(
-            "pad", dim=_int(last), low=_int(-self.start), high=_int(-behind), value=NumberAttr(0.0)
-        )
+        chain.then("pad", dim=last, low=-self.start, high=-behind, value=0.0)
         order = [*_front(parts, mesh), *rests]
         _reshape(chain, [part.size for part in order])
         _transpose(chain, [order.index(part) for part in parts])
         _reshape(chain, dist_type(self.op.result).shape)
-        return chain
+        values = {source: value}
+        return built(chain.steps, values), values[chain.value]
 
 
 def _parts(op: DistOp, mesh: Mesh) -> list[_Part]:
@@ -129,7 +125,7 @@ def _front(parts: Sequence[_Part], mesh: Mesh) -> list[_Part]:
     return [*held, *(part for part in parts if part.blocks)]
 
 
-def _flat(chain: Chain, op: DistOp) -> list[Operation]:
+def _flat(chain: Chain, op: DistOp) -> None:
     """Views an operand as it lies in a buffer."""
     parts = _parts(op, chain.mesh)
     _reshape(chain, [part.size for part in parts])
@@ -138,34 +134,29 @@ def _flat(chain: Chain, op: DistOp) -> list[Operation]:
     _transpose(chain, [parts.index(part) for part in (*front, *rests)])
     flat = math.prod(part.size for part in rests)
     _reshape(chain, [*(part.size for part in front), flat])
-    return chain.ops
 
 
-def _properties(op: DistOp, mesh: Mesh) -> dict[str, Attribute]:
+def _arguments(op: DistOp, mesh: Mesh) -> dict[str, Argument]:
     """Those of a collective on a buffer."""
-    properties: dict[str, Attribute] = {"axes": op.properties["axes"]}
+    arguments: dict[str, Argument] = {"axes": op.over}
     front = _front(_parts(op, mesh), mesh)
     blocks = [index for index, part in enumerate(front) if part.blocks]
     if op.kind.gathers or op.kind.shards:
-        properties["dim"] = _int(blocks[0])
+        arguments["dim"] = blocks[0]
     elif op.kind.exchanges:
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         dims = [front[index].dim for index in blocks]
         source = next(d for d in dims if len(x.dims[d].axes) > len(y.dims[d].axes))
-        properties["source"] = _int(blocks[dims.index(source)])
-        properties["target"] = _int(blocks[1 - dims.index(source)])
-    return properties
+        arguments["source"] = blocks[dims.index(source)]
+        arguments["target"] = blocks[1 - dims.index(source)]
+    return arguments
 
 
 def _reshape(chain: Chain, sizes: Sequence[int]) -> None:
     if tuple(sizes) != chain.type.shape:
-        chain.then("reshape", shape=SizesAttr(tuple(sizes)))
+        chain.then("reshape", shape=tuple(sizes))
 
 
 def _transpose(chain: Chain, order: Sequence[int]) -> None:
     if list(order) != sorted(order):
-        chain.then("transpose", order=SizesAttr(tuple(order)))
-
-
-def _int(value: int) -> IntegerAttr:
-    return IntegerAttr(value, i64)
+        chain.then("transpose", order=tuple(order))

@@ -18,9 +18,10 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.functions import functions_of
 from collir.semantics.validation.proof import of_attribute
 from collir.semantics.validation.validate import Outcome, compare
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.crossings import crossings, fastest
 from collir.synthesis.programs.sizes import by_size, rewritten, text_of
-from collir.synthesis.programs.strategies import STRATEGIES, SearchOptions, decompose
+from collir.synthesis.programs.strategies import STRATEGIES, decompose
 from collir.targets.reports.cost import CostingTarget, mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table
 

@@ -19,8 +19,9 @@ from collir.layout import Mesh
 from collir.synthesis.placement.meshes import place
 from collir.synthesis.placement.placements import best_placements, functions_on
 from collir.synthesis.placement.unplacing import unplaced_copy
-from collir.synthesis.programs.fusion import TIE, fuse
-from collir.synthesis.programs.strategies import SearchOptions, synthesised
+from collir.synthesis.programs.choices import TIE, SearchOptions
+from collir.synthesis.programs.decomposing import synthesised
+from collir.synthesis.programs.fusion import fuse
 from collir.targets.reports.cost import CostingTarget, title_of
 from collir.targets.reports.placements import placement_text
 from collir.targets.reports.simulate import memory_text, resource_name
