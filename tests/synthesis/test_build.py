@@ -28,7 +28,7 @@ from collir.cost.programs.cost import cost
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError, Sources
 from collir.ir.verification import verify
@@ -345,3 +345,14 @@ def test_redistributions_over_many_sub_axes_end_in_time(
         results_on_all_devices(before, old, seed=3),
         mesh_of(old).devices,
     )
+
+
+def test_every_function_gets_programs_for_larger_values() -> None:
+    """Functions that are added for larger values do not take the turn of those behind them."""
+    text = (Path(__file__).parents[2] / "examples" / "redistribute.coll").read_text()
+    module = read(text, "redistribute.coll", Sources())
+    names = [function.sym_name.data for function in functions_of(module)]
+    run_passes(module, "decompose{up_to=64}")
+    decomposed = [f for f in functions_of(module) if f.sym_name.data in names]
+    assert [function.sym_name.data for function in decomposed] == names
+    assert not any(map(is_placeholder, module.walk()))
