@@ -1,9 +1,9 @@
-"""From steps to operations: a program that a search has found, carried out on a value.
+"""From the steps that a search has found to typed plans, and from plans to operations.
 
 Steps that name no dimension come from layouts without order. Most such programs gather last what
-they scattered first, and one dimension will do. Where they do not, or where no dimension divides,
-the value is viewed with a dimension for every sub-axis that shards it: views cost nothing, though
-packing may.
+they scattered first, and then one dimension is enough. Where they do not, or where no dimension
+divides, the value is viewed with a dimension for every sub-axis that shards it: views cost nothing,
+though packing may.
 """
 
 import math
@@ -149,24 +149,29 @@ def planned(
 def dims_of(
     mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
 ) -> list[int | None]:
-    """For every step the dimension it works on: its own; that of an end which its sub-axes shard;
-    or the first that divides into all that is scattered on the way (None: none does, or no matter).
+    """Return for every step the dimension that it works on.
+
+    The dimension is that of the step; or that of an end which its sub-axes shard; or the first that
+    divides among all sub-axes that are scattered on the way. None: there is none, or none matters.
     """
     between = next(iter(_dims_to_try(mesh, source, target, steps)), -1)
-    found: list[int | None] = []
+    dims: list[int | None] = []
     for step in steps:
         dim = step.dim
         if dim is None and (step.does.shards or step.does.gathers):
             ends = [x.dim_of(step.axes[0]) for x in (source, target)]
             dim = next((end for end in ends if end is not None), between if between >= 0 else None)
-        found.append(dim)
-    return found
+        dims.append(dim)
+    return dims
 
 
 def _dims_to_try(
     mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
 ) -> list[int]:
-    """The dimensions for what is sharded on the way only: the first that divides; -1: none is."""
+    """Return the dimensions that divide among the sub-axes that shard on the way only.
+
+    [-1] if there are no such sub-axes.
+    """
     ends = {axis for x in (source, target) for dim in x.dims for axis in dim.axes}
     between = mesh.group_size(axis for axis in scattered(steps) if axis not in ends)
     if between == 1:
@@ -176,7 +181,7 @@ def _dims_to_try(
 
 
 def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) -> None:
-    """Add the steps as they are; ``between`` is the dimension of what neither end shards."""
+    """Add the steps as they are; ``between`` is the dimension of axes that shard neither end."""
     for step in steps:
         arguments: dict[str, Argument] = {"axes": step.axes}
         if step.does.exchanges:
@@ -206,7 +211,7 @@ def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) 
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a dimension (-1: of several), and the sub-axes that shard it at times."""
+    """A part of a dimension (-1: of several), and the sub-axes that shard it at some time."""
 
     dim: int
     size: int
@@ -216,8 +221,12 @@ class _Part:
 def _viewed(
     chain: Chain, steps: Sequence[Step], target: DistType, pipeline: Pipeline | None, apart: bool
 ) -> None:
-    """The steps on a view; ``apart``: with a dimension for each of the sub-axes that shard the
-    value on the way only, else with one for all of them."""
+    """Add the steps on a view of the value.
+
+    Args:
+        apart: whether each sub-axis that shards the value on the way only has a dimension of its
+            own; otherwise all of them have one together.
+    """
     parts = _split_ends(chain, target)
     ends = {axis for part in parts for axis in part.axes}
     between = [axis for axis in scattered(steps) if axis not in ends]
@@ -236,7 +245,7 @@ def _viewed(
 
 
 def _split_ends(chain: Chain, target: DistType) -> list[_Part]:
-    """Splits every dimension into a part per sub-axis that shards it at an end, and the rest."""
+    """Split every dimension into a part per sub-axis that shards it at an end, and the rest."""
     parts: list[_Part] = []
     for dim, (have, want) in enumerate(zip(chain.type.dims, target.dims, strict=True)):
         axes = max(have.axes, want.axes, key=len)
@@ -251,7 +260,7 @@ def _split_ends(chain: Chain, target: DistType) -> list[_Part]:
 
 
 def _merge_ends(chain: Chain, parts: Sequence[_Part]) -> None:
-    """Undoes ``_split_ends``."""
+    """Undo ``_split_ends``."""
     for dim in sorted({part.dim for part in parts}):
         for _ in range(sum(part.dim == dim for part in parts) - 1):
             chain.then("merge", dim=dim)
@@ -259,7 +268,10 @@ def _merge_ends(chain: Chain, parts: Sequence[_Part]) -> None:
 
 @dataclass
 class _View:
-    """A value, and what its dimensions are; what is done on a chunk need not be waited for."""
+    """A value, and the parts that its dimensions are.
+
+    Steps on a chunk are ``async``.
+    """
 
     chain: Chain
     parts: list[_Part]
@@ -268,9 +280,14 @@ class _View:
     def split_between(
         self, axes: Sequence[str], apart: bool, chunks: int = 1
     ) -> tuple[int, Callable[[], None]]:
-        """Parts for sub-axes that shard no dimension at either end, out of what is left of one
-        that divides, also into chunks, or of all, padded; the place of the part that can be cut
-        into chunks then, and what undoes it."""
+        """Make parts for sub-axes that shard no dimension at either end.
+
+        The parts come out of the rest of a dimension that divides, into chunks too, or out of the
+        rests of all dimensions, padded.
+
+        Returns: the place of the part that can be cut into chunks then, and a function that undoes
+        all of this.
+        """
         mesh = self.chain.mesh
         if not axes and chunks == 1:
             return 0, lambda: None
@@ -278,8 +295,8 @@ class _View:
         total = math.prod(sizes) * chunks
         rests = [place for place, part in enumerate(self.parts) if not part.axes]
         before = list(self.parts)
-        tried = rests if chunks == 1 else rests[:1]  # of which chunks are in one piece
-        fits = next((place for place in tried if self.parts[place].size % total == 0), None)
+        candidates = rests if chunks == 1 else rests[:1]  # whose chunks are in one piece
+        fits = next((place for place in candidates if self.parts[place].size % total == 0), None)
         missing = 0
         if fits is None:
             self._order([*(p for p in range(len(before)) if p not in rests), *rests])
@@ -312,7 +329,7 @@ class _View:
         return fits + len(own) - 1, undo
 
     def cut(self, place: int, chunks: int) -> list["_View"]:
-        """The value in equal chunks of a part."""
+        """Return views of equal chunks of a part."""
         part = self.parts[place]
         size = part.size // chunks
         views: list[_View] = []
@@ -326,12 +343,12 @@ class _View:
         return views
 
     def put_together(self, place: int, views: Sequence["_View"]) -> None:
-        """The value of what its chunks have become."""
+        """Concatenate the values that the chunks have become."""
         chunks = [view.chain.value for view in views]
         self.chain.then_of(chunks, "concat", dim=place)
 
     def carry_out(self, step: Step, target: DistType) -> None:
-        """One step; sub-axes with parts of their own become one dimension for it."""
+        """Add a step; sub-axes with parts of their own become one dimension for it."""
         chain = self.chain
         axes: dict[str, Argument] = {"axes": step.axes}
         if self.is_chunk and step.does.may_be_async:
@@ -339,7 +356,7 @@ class _View:
         if step.does is MASK:
             chain.then(step.kind, **axes, reduction=str(target.reduction))
             return
-        # Where sub-axes have parts, if they do: a reduction over others has none.
+        # The places of the parts; sub-axes that are only reduced over have none.
         held = [self._place(axis, target, held=True) for axis in step.axes]
         free = [self._place(axis, target, held=False) for axis in step.axes]
         if step.does.exchanges:
@@ -354,7 +371,7 @@ class _View:
             chain.then(step.kind, **axes)
 
     def _place(self, axis: str, target: DistType, held: bool) -> int:
-        """Where a sub-axis has a part: the one that it shards, or the one that it is to shard."""
+        """Return the place of the part that a sub-axis shards (``held``) or will shard, or -1."""
         places = [place for place, part in enumerate(self.parts) if axis in part.axes]
         dims, dim = self.chain.type.dims, target.dim_of(axis)
         for place in places if len(places) > 1 else ():
@@ -363,10 +380,12 @@ class _View:
         return places[0] if places else -1
 
     def _together(self, blocks: Sequence[Sequence[int]]) -> tuple[list[int], Callable[[], None]]:
-        """Merges the parts of each block into one dimension; where these are, and what undoes it.
+        """Merge the parts of each block into one dimension.
+
+        Returns: the dimensions, and a function that undoes the merges.
 
         Raises:
-            LayoutError: a part is that of several sub-axes, and there are others in its block.
+            LayoutError: a block has several parts, one of them of several sub-axes.
         """
         distinct = [list(dict.fromkeys(block)) for block in blocks]
         if any(len(self.parts[p].axes) > 1 for block in distinct if len(block) > 1 for p in block):

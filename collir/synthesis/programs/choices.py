@@ -24,7 +24,7 @@ TIE = 1e-9
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How programs are searched.
+    """The options of a search for programs.
 
     Attributes:
         model: the cost model.
@@ -172,7 +172,7 @@ class Choices:
 
     @property
     def keeps(self) -> bool:
-        """Whether the operation as it is written is the best, and has a cost."""
+        """True if the operation as it is written is the best, and has a cost."""
         time, program = self.listed[0]
         return program is None and time > 0
 

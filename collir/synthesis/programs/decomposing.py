@@ -35,9 +35,9 @@ def synthesised(
 ) -> list[KeptCollective]:
     """Rewrite every collective and redistribution by the cheapest program, in place.
 
-    An operation that no program beats stays as it is written, and so does one that is on no levels.
-    Of ``top`` programs for a function, those behind the best one become functions of their own,
-    ``@f_2`` and so on; where the function has several collectives they are the best combinations.
+    An operation that no program beats stays as it is, and so does a collective on no levels.
+    With ``top``, the best program of a function takes its place, and the others become functions of
+    their own, ``@f_2`` and so on. Programs of a function with several collectives are combinations.
 
     Returns: what stays as it is written, where that may not be expected.
 
@@ -48,9 +48,9 @@ def synthesised(
     with meshes_remembered():
         for function in functions_of(module):
             kept += unplaced_in(function)
-            found = choices_in(function, options)
-            kept += unbeaten(function, found, options)
-            listed = [choice.listed for choice in found]
+            best = choices_in(function, options)
+            kept += unbeaten(function, best, options)
+            listed = [choice.listed for choice in best]
             times = [[time for time, _ in programs] for programs in listed]
             combinations = list(_combinations(times, options.top))
             if not combinations:
@@ -72,24 +72,25 @@ def choices_in(function: FuncOp, options: SearchOptions) -> list[Choices]:
         DiagnosticError: see ``choices``.
     """
     known: dict[Hashable, Choices] = {}
-    found: list[Choices] = []
+    best: list[Choices] = []
     ops = searched_in(function)
     for number, op in enumerate(ops):
         current_pass(f"{op.mnemonic} {number + 1} of {len(ops)} in @{function.sym_name.data}")
         if alike(op) not in known:
             known[alike(op)] = choices(op, options)
-        found.append(known[alike(op)])
-    return found
+        best.append(known[alike(op)])
+    return best
 
 
 def unbeaten(
-    function: FuncOp, found: Sequence[Choices], options: SearchOptions
+    function: FuncOp, best: Sequence[Choices], options: SearchOptions
 ) -> list[KeptCollective]:
-    """Return the operations of a function that no program beats, all as one at the first of them.
+    """Return the operations of a function that no program beats.
 
-    Those for which no program was found in time are another.
+    There is one entry for all of them, at the first; and one for all those for which no faster
+    program was found in time.
     """
-    pairs = list(zip(searched_in(function), found, strict=True))
+    pairs = list(zip(searched_in(function), best, strict=True))
     kept: list[KeptCollective] = []
     for cut in (False, True):
         alone = [(op, choice) for op, choice in pairs if choice.keeps and bool(choice.ended) is cut]
