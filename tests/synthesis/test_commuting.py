@@ -345,6 +345,6 @@ def test_what_is_found_leads_to_the_same_type(rng: random.Random) -> None:
         end = given
     for step in found:
         if isinstance(step.does, Form):
-            assert prices.type(step.does, x) == step.gives
-        x = step.gives
+            assert prices.type(step.does, x) == step.result
+        x = step.result
     assert x == end
