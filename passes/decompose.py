@@ -60,10 +60,10 @@ from collir.cost.model import CostModel
 from collir.ir.remarks import remark
 from collir.passes.locations import keep_locations
 from collir.synthesis.programs.choices import SearchOptions
-from collir.synthesis.programs.decomposing import synthesised
+from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.synthesis.programs.rewriting import KeptCollective
-from collir.synthesis.programs.sizes import for_sizes
-from collir.synthesis.programs.strategies import STRATEGIES, decompose
+from collir.synthesis.programs.sizes import decompose_for_sizes
+from collir.synthesis.programs.strategies import STRATEGIES, decompose_by_strategy
 from collir.synthesis.searching import searching
 
 
@@ -121,7 +121,7 @@ class DecomposePass(ModulePass):
 
     def _decompose(self, op: ModuleOp) -> list[KeptCollective]:
         if self.strategy:
-            return decompose(op, self.strategy, keep_locations())
+            return decompose_by_strategy(op, self.strategy, keep_locations())
         model = CostModel(self.model, self.algorithm, self.order)
         options = SearchOptions(
             model,
@@ -132,5 +132,5 @@ class DecomposePass(ModulePass):
         )
         with searching(self.workers):
             if self.up_to > 1:
-                return for_sizes(op, options, self.up_to, keep_locations())
-            return synthesised(op, options, keep_locations())
+                return decompose_for_sizes(op, options, self.up_to, keep_locations())
+            return decompose_by_search(op, options, keep_locations())

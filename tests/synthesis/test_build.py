@@ -40,7 +40,7 @@ from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.choices import SearchOptions
-from collir.synthesis.programs.decomposing import synthesised
+from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.tools.api import context, run_passes
 
 MODELS = ("p2", "alpha-beta", "nccl")
@@ -339,7 +339,7 @@ def test_redistributions_over_many_sub_axes_end_in_time(
     before = read(f"{text}  %r = redistribute %x to {target}\n  return %r\n}}\n")
     wanted = SearchOptions(CostModel("alpha-beta", order="written"), seconds=float(limit))
     after = before.clone()
-    synthesised(after, wanted)
+    decompose_by_search(after, wanted)
     verify(after)
     [old], [new] = functions_of(before), functions_of(after)
     assert agree(

@@ -44,7 +44,7 @@ from collir.semantics.reference.executor import execute
 from collir.syntax.reader import read
 from collir.syntax.writer import write
 from collir.synthesis.programs import pipelines
-from collir.synthesis.programs.build import build
+from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.choices import SearchOptions, search_programs
 from collir.synthesis.programs.paths import candidate_of
@@ -262,7 +262,8 @@ def built(case: Case, way: Way, chunks: int) -> tuple[ModuleOp, float]:
     candidate = in_chunks(Candidate(case.mesh, way.steps, way.costs), chunks)
     builder = FunctionBuilder(case.mesh, [case.source])
     steps, pipeline = candidate.steps, candidate.pipeline
-    ops, value = build(case.mesh, builder.values[0], steps, case.target, pipeline)
+    plan = planned(case.mesh, case.source, steps, case.target, pipeline)
+    ops, value = plan.built_on(builder.values[0])
     for op in ops:
         builder.block.add_op(op)
     module = module_of([case.mesh], [builder.function([value])])

@@ -16,7 +16,7 @@ from collir.search import Problem
 from collir.synthesis import searching
 from collir.synthesis.placement.placements import Matrices, Partial
 from collir.synthesis.programs.choices import SearchOptions
-from collir.synthesis.programs.decomposing import synthesised
+from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.synthesis.searching import INTERRUPTED, TIME, best_of, session
 from collir.tools.collopt import main
 
@@ -68,7 +68,7 @@ def told(module: str, wanted: SearchOptions) -> list[str]:
     """The remarks of a search for the programs of a module."""
     heard: list[Diagnostic] = []
     with listening(heard.append):
-        synthesised(collir.parse(module), wanted)
+        decompose_by_search(collir.parse(module), wanted)
     return [f"{one.position}: {one.message}" for one in heard]
 
 

@@ -15,7 +15,7 @@ from xdsl.ir import SSAValue
 
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import DistTensorType, dist_type
+from collir.dialects.tensor import DistTensorType
 from collir.ir.steps import PlannedStep, PlannedValue
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.steps import ASYNC, MASK, STEPS, Argument
@@ -93,21 +93,6 @@ class Chain:
     def type(self) -> DistType:
         """The type of the value now."""
         return self.value.type
-
-
-def build(
-    mesh: Mesh,
-    value: SSAValue,
-    steps: Sequence[Step],
-    target: DistType,
-    pipeline: Pipeline | None = None,
-) -> tuple[list[DistOp], SSAValue]:
-    """Return the operations that carry out steps on a value, and their result, of type ``target``.
-
-    Raises:
-        LayoutError: see ``planned``.
-    """
-    return planned(mesh, dist_type(value), steps, target, pipeline).built_on(value)
 
 
 def planned(

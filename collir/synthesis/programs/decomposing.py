@@ -19,7 +19,7 @@ from collir.synthesis.programs.choices import TIE, Choice, Choices, SearchOption
 from collir.synthesis.programs.rewriting import (
     KeptCollective,
     Programs,
-    copies,
+    add_copies,
     rewrite,
     searched_in,
     unplaced_in,
@@ -30,7 +30,7 @@ _LATER = (
 )
 
 
-def synthesised(
+def decompose_by_search(
     module: ModuleOp, options: SearchOptions, listener: PatternRewriterListener | None = None
 ) -> list[KeptCollective]:
     """Rewrite every collective and redistribution by the cheapest program, in place.
@@ -55,7 +55,7 @@ def synthesised(
             combinations = list(_combinations(times, options.top))
             if not combinations:
                 continue
-            others = copies(module, function, len(combinations) - 1)
+            others = add_copies(module, function, len(combinations) - 1)
             for copy, combination in zip((function, *others), combinations, strict=True):
                 picked = _picked(listed, combination)
                 if not _rewritten_if_it_pays(copy, picked, options, listener) and any(picked):

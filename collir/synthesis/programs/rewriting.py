@@ -61,7 +61,7 @@ def searched_in(function: FuncOp) -> list[DistOp]:
     ]
 
 
-def copies(module: ModuleOp, function: FuncOp, count: int) -> list[FuncOp]:
+def add_copies(module: ModuleOp, function: FuncOp, count: int) -> list[FuncOp]:
     """Add copies of a function behind it, ``@f_2`` and so on; none takes another's place."""
     names = {op.sym_name.data for op in module.ops if isinstance(op, FuncOp)}
     made: list[FuncOp] = []

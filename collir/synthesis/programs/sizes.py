@@ -21,14 +21,16 @@ from collir.synthesis.programs.decomposing import choices_in
 from collir.synthesis.programs.rewriting import (
     KeptCollective,
     Programs,
-    copies,
+    add_copies,
     rewrite,
     searched_in,
     unplaced_in,
 )
 
 
-def by_size(function: FuncOp, options: SearchOptions, scales: Iterable[float]) -> list[Programs]:
+def programs_by_size(
+    function: FuncOp, options: SearchOptions, scales: Iterable[float]
+) -> list[Programs]:
     """Return the different cheapest programs of a function as its values grow, smallest first.
 
     Args:
@@ -72,7 +74,7 @@ class _Choice:
         return self.cost.scaled(size).time
 
 
-def for_sizes(
+def decompose_for_sizes(
     module: ModuleOp,
     options: SearchOptions,
     up_to: int,
@@ -102,7 +104,7 @@ def for_sizes(
             if not (stands and searched_in(function)):
                 continue
             candidates: list[_Choice] = []
-            for picked in by_size(function, options, scales):
+            for picked in programs_by_size(function, options, scales):
                 # Steps may overlap, so what a choice costs is the cost of the whole function.
                 with scratch_copy(function) as trial:
                     rewrite(trial, picked, None)
@@ -112,7 +114,7 @@ def for_sizes(
             except CostError as error:
                 raise DiagnosticError.at(function, str(error)) from error
             larger = {math.ceil(at): choice.picked for at, choice in rest}
-            made = copies(module, function, len(larger))
+            made = add_copies(module, function, len(larger))
             for copy, (least, picked) in zip(made, larger.items(), strict=True):
                 copy.attributes[FOR] = SymbolRefAttr(function.sym_name.data)
                 copy.attributes[FROM] = IntegerAttr(least, i64)

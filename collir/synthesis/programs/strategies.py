@@ -57,7 +57,7 @@ _PROGRAMS: dict[str, Callable[[list[Axes]], Program]] = {
 }
 
 
-def decompose(
+def decompose_by_strategy(
     module: ModuleOp, strategy: str, listener: PatternRewriterListener | None = None
 ) -> list[KeptCollective]:
     """Rewrite every all_reduce over several levels by a strategy, in place.

@@ -20,8 +20,8 @@ from collir.semantics.validation.proof import of_attribute
 from collir.semantics.validation.validate import Outcome, compare
 from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.crossings import crossings, fastest
-from collir.synthesis.programs.sizes import by_size, rewritten, text_of
-from collir.synthesis.programs.strategies import STRATEGIES, decompose
+from collir.synthesis.programs.sizes import programs_by_size, rewritten, text_of
+from collir.synthesis.programs.strategies import STRATEGIES, decompose_by_strategy
 from collir.targets.reports.cost import CostingTarget, mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table
 
@@ -107,7 +107,7 @@ class CrossoverTarget(CostingTarget):
                     found += [one for one in new if one.cost.steps not in listed]
                 continue
             by_strategy = module.clone()
-            decompose(by_strategy, strategy)
+            decompose_by_strategy(by_strategy, strategy)
             for each, base in zip(cost(by_strategy, self.cost_model()), bases, strict=True):
                 name = each.name
                 if len(strategies) > 1:
@@ -124,7 +124,9 @@ class CrossoverTarget(CostingTarget):
         model = self.cost_model()
         first = "" if len(functions_of(module)) == 1 else f"{function.sym_name.data} "
         found: list[Candidate] = []
-        for picked in by_size(function, SearchOptions(model), (size / base for size in SIZES)):
+        for picked in programs_by_size(
+            function, SearchOptions(model), (size / base for size in SIZES)
+        ):
             if all(steps is None for steps in picked):
                 continue  # as it is written
             each = cost(rewritten(module, number, picked), model)[number]

@@ -20,7 +20,7 @@ from collir.synthesis.placement.meshes import place
 from collir.synthesis.placement.placements import best_placements, functions_on
 from collir.synthesis.placement.unplacing import unplaced_copy
 from collir.synthesis.programs.choices import TIE, SearchOptions
-from collir.synthesis.programs.decomposing import synthesised
+from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.synthesis.programs.fusion import fuse
 from collir.targets.reports.cost import CostingTarget, title_of
 from collir.targets.reports.placements import placement_text
@@ -105,7 +105,9 @@ class ExplainTarget(CostingTarget):
         """Seconds of every function with the cheapest programs for its collectives, which take
         their place."""
         seconds = float(self.limit) or None
-        synthesised(module, SearchOptions(self.cost_model(), seconds=seconds, chunks=chunks))
+        decompose_by_search(
+            module, SearchOptions(self.cost_model(), seconds=seconds, chunks=chunks)
+        )
         return self._times(module)
 
     def _fused(self, module: ModuleOp) -> dict[str, float]:
