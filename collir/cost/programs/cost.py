@@ -119,7 +119,7 @@ def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]
 
 
 def function_cost(function: FuncOp, model: CostModel) -> FunctionCost:
-    """What one function costs.
+    """Return the cost of one function.
 
     Raises:
         DiagnosticError: see ``cost``.
@@ -141,7 +141,7 @@ def program_cost(
     number_of: dict[int, int] = {}  # of each collective among all steps, its number among them
     computed_on: set[int] = set()
     for place, (op, predecessors) in enumerate(steps_of(ops, mesh)):
-        needed = {number_of[one] for one in predecessors if one in number_of}
+        needed = {number_of[step] for step in predecessors if step in number_of}
         if op.kind.sends:
             number_of[place] = len(steps)
             steps.append(_step_cost(op, mesh, model))

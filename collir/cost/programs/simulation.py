@@ -235,7 +235,7 @@ def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulatio
 
 
 def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
-    """A function, simulated.
+    """Return the simulation of one function.
 
     Raises:
         DiagnosticError: see ``simulate``.
