@@ -222,7 +222,7 @@ PADDING = (OPERATIONS["pad"], OPERATIONS["reshape"])
 @given(rng=RANDOM)
 @settings(max_examples=300, deadline=None, derandomize=True)
 def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
-    """Where nothing is padded, the time of the search is that of the operations.
+    """The time of the search is that of the operations, where nothing is padded.
 
     No step that sends or cuts needs more memory than the limit; a keep_root needs none.
     """

@@ -145,7 +145,7 @@ def assert_k_best(case: Case, most: int) -> bool:
 @given(rng=RANDOM)
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_the_k_best_and_their_number_are_those_of_all_programs(rng: random.Random) -> None:
-    """All of them are compared, where there are up to 300."""
+    """Every program is compared, where there are up to 300."""
     assert_k_best(random_case(rng, 2), 300)
 
 
