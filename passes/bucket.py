@@ -49,7 +49,7 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.ir.remarks import remark
-from collir.synthesis.programs.strategies import SearchOptions
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.scheduling.bucketing import RULES, bucket_collectives, ddp_rule, xla_rule
 from collir.synthesis.searching import search_workers
 

@@ -2,12 +2,12 @@
 
 What: every collective on a placed mesh, and every ``redistribute``, becomes the cheapest program of
 collectives and local steps that takes its operand's layout to that of its result, under a cost
-model. Strategies are chosen by search, and the search is exact; or one fixed strategy is taken for
-every ``all_reduce`` over several levels.
+model. Programs are chosen by an exact search; or a fixed strategy is used for every ``all_reduce``
+over several levels.
 
 Why: the inner links of a machine are faster than the outer ones. Reducing inside first leaves less
-to send, or fewer devices that send, through the outer ports; and what several devices hold copies
-of needs to be sent once only.
+to send, or fewer devices that send, through the outer ports; and a value of which several devices
+hold copies needs to be sent only once.
 
 Fixed strategies (levels innermost last):
 
@@ -23,26 +23,26 @@ becomes, with data = node:4 * gpu:2,
     %1 = all_reduce %0 over data.node
     %r = all_gather %1 over data.gpu dim 0
 
-What is scattered on the way is the first dimension that divides. Where none does, every device
-views its local part as one flat dimension, padded with zeros up to a multiple of the group; the
-padding is cut off at the end, so the result is exact.
+On the way the first dimension that divides is scattered. Where none divides, every device views
+its local part as one flat dimension, padded with zeros up to a multiple of the group; the padding
+is cut off at the end, so the result is exact.
 
-With ``chunks``, programs are searched on up to so many chunks of the value too, so that levels of
-the machine work at the same time: what sends is ``async`` then, in the order of a schedule that
-shares the ports. The search chooses how many. With ``up_to``, the programs that are cheapest for
-values up to so many times as large as their types say are kept as functions that take the place of
-the first (``for @f from N``), for ``-t 'mpi{sized=true}'`` and ``nccl`` to choose by size.
+With ``chunks``, the search also tries programs on up to that many chunks of the value, so that
+levels of the machine work at the same time: collectives are ``async`` then, in the order of a
+schedule that shares the ports. The search chooses the number of chunks. With ``up_to``, the
+programs that are cheapest for values up to that many times as large as their types say are kept as
+functions that take the place of the first (``for @f from N``), so that ``-t 'mpi{sized=true}'`` and
+``nccl`` choose by size.
 
 With ``top``, the best alternatives of each function are kept as functions behind it, ``@f_2`` and
 so on, for ``-t crossover``.
 
-When not: a collective that says what algorithm it is (``using``), or on a mesh that is not placed
-on levels. A collective that no program beats stays as it is written, and a remark says so.
-Redistributions in which the
-order of shards matters never run in chunks.
+When not: a collective that names its algorithm (``using``), or on a mesh that is not placed on
+levels. A collective that no program beats stays as it is written, and a remark says so.
+Redistributions in which the order of shards matters never run in chunks.
 
-Cost: never more than before under the model; what is packed for a step that is not on a leading
-dimension is not counted. Fixed strategies (rings, D bytes per device, n children of the outermost
+Cost: never more than before under the model; packing for a step that is not on a leading dimension
+is not counted. Fixed strategies (rings, D bytes per device, n children of the outermost
 level, a group of all G devices): through the port of a child, ``rs-ar-ag`` and ``reduce-ar-bcast``
 send 2 (1 - 1/n) D, where one flat ring over all G devices sends 2 (1 - 1/G) D in hardware order,
 and up to the number of devices below as often in another; ``ar-per-level`` sends 2 (1 - 1/n) D of
@@ -59,14 +59,11 @@ from xdsl.passes import ModulePass
 from collir.cost.model import CostModel
 from collir.ir.remarks import remark
 from collir.passes.locations import keep_locations
-from collir.synthesis.programs.sizes import for_sizes
-from collir.synthesis.programs.strategies import (
-    STRATEGIES,
-    KeptCollective,
-    SearchOptions,
-    decompose,
-    synthesised,
-)
+from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.programs.decomposing import decompose_by_search
+from collir.synthesis.programs.rewriting import KeptCollective
+from collir.synthesis.programs.sizes import decompose_for_sizes
+from collir.synthesis.programs.strategies import STRATEGIES, decompose_by_strategy
 from collir.synthesis.searching import search_workers
 
 
@@ -74,13 +71,14 @@ from collir.synthesis.searching import search_workers
 class DecomposePass(ModulePass):
     """Decompose collectives and redistributions into the cheapest sequence of steps.
 
-    strategy: a fixed one for every all_reduce over several levels; none: the cheapest are searched.
-    model, algorithm, order: of the costs, as of the target cost. top: how many programs to keep.
-    memory: what operand and result of a step may take together, as a multiple of what those of the
-    whole do; 0: anything. chunks: in how many a program may run at most, so that levels work at the
-    same time; the search chooses. up_to: how many times as large as their types say values may be:
-    the programs that are best for larger ones are kept as functions that take the function's place.
-    limit: seconds for each search; 0: none. workers: processes for a search that takes long.
+    strategy: a fixed strategy for every all_reduce over several levels; none: the cheapest programs
+    are searched. model, algorithm, order: options of the cost model, as for the target cost. top:
+    the number of programs to keep. memory: the most that operand and result of a step may take
+    together, as a multiple of what those of the whole program take; 0: no limit. chunks: the most
+    chunks that a program may run on, so that levels work at the same time; the search chooses.
+    up_to: the largest factor by which values may be larger than their types say; the programs that
+    are best for larger values are kept as functions that take the function's place. limit: seconds
+    for each search; 0: no limit. workers: processes for a search that takes long.
     """
 
     name = "decompose"
@@ -103,13 +101,13 @@ class DecomposePass(ModulePass):
             raise ValueError("workers is 1 or more")
         if min(self.top, self.chunks, self.up_to) < 1 or self.memory < 0 or self.limit < 0:
             raise ValueError("top, chunks and up_to are 1 or more, memory and limit are 0 or more")
-        for name, given in [
+        for name, is_set in [
             ("top", self.top > 1),
             ("memory", self.memory),
             ("chunks", self.chunks > 1),
             ("up_to", self.up_to > 1),
         ]:
-            if self.strategy and given:
+            if self.strategy and is_set:
                 raise ValueError(f"{name} is of a search: leave out the strategy")
         if self.memory and self.chunks > 1:
             raise ValueError("memory limits what a step on the whole value takes: leave out chunks")
@@ -118,14 +116,14 @@ class DecomposePass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for one in self._decomposed(op):
-            remark(one.op, f"{self.name} keeps {one.what}: {one.why}")
+        for kept in self._decompose(op):
+            remark(kept.op, f"{self.name} keeps {kept.what}: {kept.why}")
 
-    def _decomposed(self, op: ModuleOp) -> list[KeptCollective]:
+    def _decompose(self, op: ModuleOp) -> list[KeptCollective]:
         if self.strategy:
-            return decompose(op, self.strategy, keep_locations())
+            return decompose_by_strategy(op, self.strategy, keep_locations())
         model = CostModel(self.model, self.algorithm, self.order)
-        wanted = SearchOptions(
+        options = SearchOptions(
             model,
             self.top,
             self.memory or None,
@@ -134,5 +132,5 @@ class DecomposePass(ModulePass):
         )
         with search_workers(self.workers):
             if self.up_to > 1:
-                return for_sizes(op, wanted, self.up_to, keep_locations())
-            return synthesised(op, wanted, keep_locations())
+                return decompose_for_sizes(op, options, self.up_to, keep_locations())
+            return decompose_by_search(op, options, keep_locations())

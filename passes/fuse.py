@@ -1,13 +1,13 @@
 """Fuse steps that follow each other into fewer, or cheaper ones.
 
 What: two steps and more in a row, whose values in between nothing else uses, become the cheapest
-program from the first layout to the last; none at all, if that is the same layout. And the ``add``
-of what two equal steps give becomes one step on the sum.
+program from the first layout to the last; they vanish if that is the same layout. And the ``add``
+of the results of two equal steps becomes one step on the sum.
 
-Why: programs that are put together from parts, such as layers, do and undo: one gathers what the
-next one cuts, or reduces what another gathers. A collective changes nothing but the layout of a
-value, and types say all of a layout, so what leads from the same type to the same type does the
-same.
+Why: in programs that are put together from parts, such as layers, a part often undoes what the part
+before it did: it cuts what was just gathered, or gathers what was just reduced and scattered. A
+collective changes nothing but the layout of a value, and types say all of a layout, so all programs
+between the same two types do the same.
 
     %1 = all_gather %x over data dim 0
     %2 = slice %1 over data dim 0            // is %x
@@ -23,11 +23,11 @@ same.
     %3 = add %1, %2                          // is the all_reduce of add %x, %y
 
 When not: steps that say how they run (``using``), or that they need not be waited for (``async``);
-values that are used twice, or returned. On meshes that are not placed, only what leads back to
-where it began, and sums. A sum is not moved where adding more takes longer than the step.
+values that are used twice, or returned. On meshes that are not placed, only rows that lead back to
+their first layout, and sums. A sum is not moved where adding more takes longer than the step.
 
-Cost: never more than before under the model; of the same cost, fewer steps. What is added in
-another order may round differently.
+Cost: never more than before under the model; at the same cost, fewer steps. Sums in another order
+may round differently.
 """
 
 from dataclasses import dataclass
@@ -38,16 +38,16 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import fuse
-from collir.synthesis.programs.strategies import SearchOptions
 
 
 @dataclass(frozen=True)
 class FusePass(ModulePass):
     """Fuse steps that follow each other into fewer, or cheaper ones.
 
-    model, algorithm, order: of the costs, as of the target cost. limit: seconds for each search; 0:
-    none.
+    model, algorithm, order: options of the cost model, as for the target cost. limit: seconds for
+    each search; 0: no limit.
     """
 
     name = "fuse"

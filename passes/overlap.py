@@ -46,7 +46,7 @@ from collir.dialects.operation import DistOp
 from collir.ir.functions import functions_of, scratch_copy
 from collir.ir.remarks import remark
 from collir.syntax.units import seconds_text
-from collir.synthesis.programs.strategies import TIE
+from collir.synthesis.programs.choices import TIE
 from collir.synthesis.scheduling.memory import (
     checked_simulation,
     fits_memory,

@@ -2,13 +2,14 @@
 
 What: steps that change a layout (collectives, ``slice``, ``keep_root``, ``mask``) and local ones
 (``cast``, ``scale``, ``transpose``, ``split``, ``merge``, ``reshape``, ``pad``, ``add``,
-``concat``) change places where they may, so that the whole is cheapest. Those that change a layout
-and meet become the cheapest program from the first layout to the last, which takes the levels in
-the order that costs least. Sub-axes of what does the same in any order are put into the cheapest.
+``concat``) change places where they may, so that the function is cheapest. Steps that change a
+layout and meet become the cheapest program from the first layout to the last, which takes the
+levels in the order that costs least. The sub-axes of a step that does the same in any order are put
+into the cheapest order.
 
-Why: where a program is put together from parts, values are cast before they are gathered, computed
-with before they are cut, and a reduction and the cut that would make it a reduce_scatter are some
-steps apart. Of all orders of the levels the bytes in total are the same, but not those of a level.
+Why: in a program that is put together from parts, values are cast before they are gathered, and
+computed with before they are cut; and a reduction is some steps apart from the cut that would make
+it a reduce_scatter. All orders of the levels send the same bytes in total, but not on each level.
 
     %1 = cast %x to f32                      // %x is bf16[64@data]
     %2 = all_gather %1 over data dim 0
@@ -31,16 +32,16 @@ becomes
     %2 = all_gather %1 over data dim 0
 
 When not: values that are used twice, or returned; steps that say how they run (``using``), or that
-they need not be waited for (``async``); what a ``redistribute`` asks for; meshes that are not
-placed, and functions that have no cost. No cast passes a sum, average or product, whose rounding or
-wrapping it would change; no cast to an integer, and no scale or add of integers, a maximum or
-minimum. No scale of f16 goes ahead of a sum, whose terms may overflow then, or underflow; and none
-that makes values smaller goes behind it.
+they need not be waited for (``async``); a ``redistribute``; meshes that are not placed, and
+functions that have no cost. No cast passes a sum, average or product, as it would change the
+rounding or wrapping. No cast to an integer, and no scale or add of integers, passes a maximum or
+minimum. No scale of f16 moves ahead of a sum, whose terms might then overflow or underflow; and
+none that makes values smaller moves behind a sum.
 
-Cost: never more than before, neither of what is sent alone nor with local steps, which take time on
+Cost: never more than before, neither for collectives alone nor with local steps, which take time on
 devices that say how fast their memory is; a function that would be dearer is left as it was. It may
 need more memory, as where values are added before they are reduced. Sums of floats that are scaled
-or added elsewhere may round differently; what is only moved stays exact.
+or added in another place may round differently; values that are only moved stay exact.
 """
 
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
-from collir.synthesis.programs.strategies import SearchOptions
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.reorder.reorder import reorder
 
 
@@ -59,8 +60,8 @@ from collir.synthesis.reorder.reorder import reorder
 class ReorderByHierarchyPass(ModulePass):
     """Send values while they are small, and fewest bytes through the slowest ports.
 
-    model, algorithm, order: of the costs, as of the target cost. limit: seconds for all searches on
-    a mesh, of which each gets a tenth at most; 0: none.
+    model, algorithm, order: options of the cost model, as for the target cost. limit: seconds for
+    all searches on a mesh, of which each gets a tenth at most; 0: no limit.
     """
 
     name = "reorder-by-hierarchy"

@@ -35,7 +35,8 @@ from collir.machine import Machine
 from collir.syntax.reader import read as read_coll
 from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.pipelines import in_chunks
-from collir.synthesis.programs.strategies import Program, rewrite, searched_in
+from collir.synthesis.programs.rewriting import rewrite, searched_in
+from collir.synthesis.programs.steps import Program
 
 ELEMENTS = 262144
 """Numbers of 4 bytes on every rank; a chunk of a sixteenth still gives long messages."""

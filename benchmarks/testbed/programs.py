@@ -8,7 +8,6 @@ from pathlib import Path
 from library import modelled
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
@@ -23,15 +22,10 @@ from collir.syntax.reader import read
 from collir.synthesis.p2.candidates import p2_candidates
 from collir.synthesis.p2.matrices import Matrix, matrices
 from collir.synthesis.placement.meshes import mesh_of_matrix
-from collir.synthesis.programs.build import build
-from collir.synthesis.programs.steps import Candidate, Step
-from collir.synthesis.programs.strategies import (
-    Program,
-    SearchOptions,
-    rewrite,
-    search_programs,
-    searched_in,
-)
+from collir.synthesis.programs.build import planned
+from collir.synthesis.programs.choices import SearchOptions, search_programs
+from collir.synthesis.programs.rewriting import rewrite, searched_in
+from collir.synthesis.programs.steps import Candidate, Program, Step
 
 MACHINES = Path(__file__).parent / "machines"
 SEARCHED = 100
@@ -197,9 +191,8 @@ def candidates(case: Case, machine: Machine, matrix: Matrix, elements: int) -> l
 
 def _has_type(op: DistOp, steps: Sequence[Step]) -> bool:
     """Return whether steps are well typed: some programs of P² send data to ranks that have it."""
-    block = Block(arg_types=[op.operands[0].type])
     try:
-        build(mesh_of(op), block.args[0], steps, dist_type(op.result))
+        planned(mesh_of(op), dist_type(op.operands[0]), steps, dist_type(op.result))
     except LayoutError:
         return False
     return True

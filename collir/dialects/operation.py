@@ -175,11 +175,9 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
         It is None if the result has memory of its own.
         """
-        if self.kind.is_view:
-            return 0
-        if self.kind.place is None:
-            return None
-        return self.kind.place(dist_type(self.input).local_shape(mesh), self.arguments)
+        if self.kind.place is None:  # then neither type nor arguments matter
+            return 0 if self.kind.is_view else None
+        return self.kind.place_in_operand(mesh, dist_type(self.input), self.arguments)
 
     def fold(self) -> Sequence[SSAValue | Attribute] | None:
         """Return the operand if the step changes nothing, else None."""

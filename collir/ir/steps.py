@@ -1,29 +1,98 @@
-"""The steps of a function: its operations that are more than views, and what each waits for."""
+"""The steps of a function, or of a program that is only planned, and what each of them needs."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import overload
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
-from collir.dialects.operation import DistOp
-from collir.layout import Mesh
+from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.tensor import AxesAttr
+from collir.layout import DistType, Mesh
+from collir.layout.steps import ASYNC, OVER, Arguments, StepKind
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedValue:
+    """A value of a planned program, known by its type alone."""
+
+    type: DistType
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedStep:
+    """A typed step that is not an operation yet: it can be priced, and built where it is to stand.
+
+    Attributes:
+        kind: the row of the step.
+        arguments: the arguments by the names of their parameters.
+        operands: the values that the step takes.
+        result: the value that it makes.
+    """
+
+    kind: StepKind
+    arguments: Arguments
+    operands: tuple[PlannedValue, ...]
+    result: PlannedValue
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """The sub-axes that the step names, in order; none, if it names none."""
+        axes = self.properties.get(OVER.name)
+        return axes.data if isinstance(axes, AxesAttr) else ()
+
+    @property
+    def is_async(self) -> bool:
+        """True if the step need not be waited for."""
+        return ASYNC.name in self.arguments
+
+    @property
+    def properties(self) -> dict[str, Attribute]:
+        """The arguments as properties of an operation."""
+        parameters = (p for p in self.kind.parameters if p.name in self.arguments)
+        return {p.name: attribute_of(p.kind, self.arguments[p.name]) for p in parameters}
+
+    def is_free(self, mesh: Mesh) -> bool:
+        """Return whether the step is only another view of its operand."""
+        return self.kind.is_free(mesh, self.operands[0].type, self.arguments)
 
 
 def is_free(op: Operation, mesh: Mesh) -> bool:
-    """Whether an operation is another look at its operand, for which nothing waits."""
+    """Return whether an operation is only another view of its operand, for which nothing waits."""
     if not isinstance(op, DistOp) or op.kind.computes:
         return False
     return op.place_in_operand(mesh) is not None
 
 
-def steps_of(ops: Iterable[Operation], mesh: Mesh) -> Iterator[tuple[DistOp, list[DistOp]]]:
-    """The operations that are more than views, in order, each with those that make its operands."""
-    made_by: dict[SSAValue, DistOp] = {}
+@overload
+def steps_of(
+    ops: Iterable[PlannedStep], mesh: Mesh
+) -> Iterator[tuple[PlannedStep, tuple[int, ...]]]: ...
+
+
+@overload
+def steps_of(ops: Iterable[Operation], mesh: Mesh) -> Iterator[tuple[DistOp, tuple[int, ...]]]: ...
+
+
+def steps_of(
+    ops: Iterable[Operation | PlannedStep], mesh: Mesh
+) -> Iterator[tuple[DistOp | PlannedStep, tuple[int, ...]]]:
+    """Yield the steps that are more than views, in order, each with its predecessors.
+
+    The predecessors of a step are the numbers of the steps that make its operands, counted in the
+    order in which steps are yielded, and ascending. A view stands for the step that makes its
+    operand.
+    """
+    maker: dict[SSAValue | PlannedValue, int] = {}
+    count = 0
     for op in ops:
-        if not isinstance(op, DistOp):  # the return
+        if not isinstance(op, DistOp | PlannedStep):  # the return
             continue
-        makers = list(dict.fromkeys(made_by[one] for one in op.operands if one in made_by))
-        if not is_free(op, mesh):
-            made_by[op.result] = op
-            yield op, makers
-        elif makers:
-            (made_by[op.result],) = makers
+        predecessors = tuple(sorted({maker[value] for value in op.operands if value in maker}))
+        free = is_free(op, mesh) if isinstance(op, DistOp) else op.is_free(mesh)
+        if not free:
+            maker[op.result] = count
+            count += 1
+            yield op, predecessors
+        elif predecessors:
+            (maker[op.result],) = predecessors

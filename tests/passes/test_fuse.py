@@ -1,4 +1,4 @@
-"""Steps that follow each other as fewer or cheaper ones, and never as dearer ones."""
+"""Steps that follow each other become fewer or cheaper ones, and never dearer ones."""
 
 import random
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from collir.syntax.reader import read
 
 
 def chain(rng: random.Random) -> ModuleOp:
-    """A run of steps on one value, each on what the one before gives."""
+    """Return a program of steps on one value, each on the result of the step before."""
     mesh = random_mesh(rng)
     builder = FunctionBuilder(mesh, [random_layout(rng, mesh)], "f")
     for _ in range(rng.randint(2, 6)):
@@ -31,7 +31,7 @@ def chain(rng: random.Random) -> ModuleOp:
 
 
 def sums(rng: random.Random) -> ModuleOp:
-    """The same steps on two values, whose results are added."""
+    """Return a program of the same steps on two values, whose results are added."""
     mesh = random_mesh(rng)
     x = random_layout(rng, mesh)
     builder = FunctionBuilder(mesh, [x, x], "f")
@@ -71,7 +71,7 @@ def test_it_computes_the_same(
 def test_what_was_only_tried_is_gone(
     made: Callable[[random.Random], ModuleOp], rng: random.Random
 ) -> None:
-    """Every use of a value is by an operation of the program: others would count as users."""
+    """Every user of a value is in the program: an erased operation would still count as a user."""
     after = made(rng)
     collir.run_passes(after, "fuse")
     for function in functions_of(after):
@@ -91,9 +91,9 @@ def test_it_never_costs_more_and_again_does_nothing(rng: random.Random) -> None:
         return
     after = module.clone()
     collir.run_passes(after, f"fuse{{model={model}}}")
-    [found] = collir.cost(after, model=model)
-    assert found.time <= before.time * (1 + 1e-9)
+    [fused] = collir.cost(after, model=model)
+    assert fused.time <= before.time * (1 + 1e-9)
     again = read(collir.emit(after, "coll"))
     collir.run_passes(again, f"fuse{{model={model}}}")
     [twice] = collir.cost(again, model=model)
-    assert twice.time == pytest.approx(found.time, rel=1e-9)
+    assert twice.time == pytest.approx(fused.time, rel=1e-9)

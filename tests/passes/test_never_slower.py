@@ -1,4 +1,4 @@
-"""No pass makes a program slower, simulated; and none leaves it changed where it fails."""
+"""No pass makes a program slower in simulation, and a pass that fails leaves it as it was."""
 
 import random
 from collections.abc import Callable
@@ -42,22 +42,22 @@ def under_way(rng: random.Random) -> ModuleOp:
 
 
 def idle(rng: random.Random) -> ModuleOp:
-    """Steps that change nothing, and buffers put together from values, where copies take time."""
+    """Return a program of steps that change nothing and of concats, where copies take time."""
     mesh = random_mesh(rng)
     device = replace(mesh.machine.device or Device(), memory=1e12, memory_bandwidth=1e9)
     mesh = replace(mesh, machine=replace(mesh.machine, device=device))
     builder = FunctionBuilder(mesh, [random_layout(rng, mesh)] * 2, "f")
     for _ in range(8):
-        one, other = rng.choices(builder.values, k=2)
+        left, right = rng.choices(builder.values, k=2)
         match rng.choice(["permute", "scale", "add", "concat", "concat"]):
             case "permute":
-                builder.try_op(OPERATIONS["permute"], [one], {"to": one.type})
+                builder.try_op(OPERATIONS["permute"], [left], {"to": left.type})
             case "scale":
-                builder.try_op(OPERATIONS["scale"], [one], {"factor": NumberAttr(1.0)})
+                builder.try_op(OPERATIONS["scale"], [left], {"factor": NumberAttr(1.0)})
             case "add":
-                builder.try_op(OPERATIONS["add"], [one, other], {})
+                builder.try_op(OPERATIONS["add"], [left, right], {})
             case _:
-                builder.try_op(OPERATIONS["concat"], [one, other], {"dim": integer(0)})
+                builder.try_op(OPERATIONS["concat"], [left, right], {"dim": integer(0)})
     return module_of([mesh], [builder.function(rng.choices(builder.values, k=2))])
 
 
@@ -65,12 +65,12 @@ PROGRAMS: list[Callable[[random.Random], ModuleOp]] = [steps, gradients]
 
 
 def check(passes: str, made: Callable[[random.Random], ModuleOp], seed: int) -> bool:
-    """Whether there is something to compare; it is, then."""
+    """Check that a pass makes a program no slower; return whether both could be simulated."""
     rng = fresh(seed)
     module = made(rng)
     model = rng.choice(["alpha-beta", "alpha-beta", "p2", "nccl"])
     try:
-        before = [one.time for one in simulate(module, CostModel(model))]
+        before = [run.time for run in simulate(module, CostModel(model))]
     except collir.DiagnosticError:
         return False
     text = str(module)
@@ -81,14 +81,14 @@ def check(passes: str, made: Callable[[random.Random], ModuleOp], seed: int) -> 
     except collir.DiagnosticError:
         assert str(module) == text
         return False
-    after = [one.time for one in simulate(module, CostModel(model))]
+    after = [run.time for run in simulate(module, CostModel(model))]
     for old, new in zip(before, after, strict=True):
         assert new <= old * (1 + 1e-9) + 1e-15, f"seed {seed}: {old} s, then {new} s"
     return True
 
 
 def _with(passes: str, option: str) -> str:
-    """A pass with one more option."""
+    """Return a pass with one more option."""
     name, _, rest = passes.partition("{")
     return f"{name}{{{rest.rstrip('}')} {option}}}" if rest else f"{name}{{{option}}}"
 

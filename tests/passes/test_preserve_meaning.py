@@ -35,7 +35,7 @@ PASSES = [
 
 
 def all_reduces(rng: random.Random) -> ModuleOp:
-    """Functions that all_reduce everything, of awkward shapes on random meshes."""
+    """Return functions that all_reduce a partial value of an awkward shape, on a random mesh."""
     mesh = random_mesh(rng)
     functions: list[FuncOp] = []
     for index in range(3):

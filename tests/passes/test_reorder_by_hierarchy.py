@@ -50,7 +50,7 @@ EMPTY = "func @f(%x: f32[8]) -> f32[8] on @m {\n  return %x\n}\n"
 
 
 def reordered(signature: str, *steps: str) -> list[str]:
-    """The steps of a function after the pass."""
+    """Return the steps of a function after the pass."""
     arguments, results = signature.split(" -> ")
     body = "\n".join(f"  {step}" for step in steps)
     module = collir.parse(f"{MACHINE}func @f({arguments}) -> {results} on @m {{\n{body}\n}}\n")
@@ -67,10 +67,10 @@ def test_a_cut_goes_through_any_number_of_sums_and_local_steps() -> None:
         steps.append(f"%{2 * n + 1} = add %{2 * n}, %x{n + 1}")
         steps.append(f"%{2 * n + 2} = scale %{2 * n + 1} by 2")
     last = f"%{2 * count}"
-    found = reordered(
+    steps_after = reordered(
         f"{arguments} -> f32[4096@data]", *steps, f"%r = slice {last} over data dim 0", "return %r"
     )
-    assert all(f"slice %x{n} over data dim 0" in " ".join(found) for n in range(count + 1))
+    assert all(f"slice %x{n} over data dim 0" in " ".join(steps_after) for n in range(count + 1))
 
 
 def test_limits_are_not_negative() -> None:
@@ -82,7 +82,7 @@ def test_limits_are_not_negative() -> None:
 
 
 def mesh_with_memory(rng: random.Random) -> Mesh:
-    """A placed mesh, whose devices mostly say how fast their memory is."""
+    """Return a placed mesh, whose devices mostly say how fast their memory is."""
     while not (mesh := random_mesh(rng)).placed:
         pass
     speed = rng.choice([None, 1e9, 1e11, 2e12])
@@ -93,16 +93,16 @@ def mesh_with_memory(rng: random.Random) -> Mesh:
 
 
 def step(builder: FunctionBuilder, value: SSAValue, moves: list[Move]) -> SSAValue | None:
-    """The first of some steps, in any order, that is well typed."""
+    """Add the first of some steps that is well typed; return its result."""
     for move in moves:
-        found = builder.try_move(value, move)
-        if found is not None:
-            return found
+        result = builder.try_move(value, move)
+        if result is not None:
+            return result
     return None
 
 
 def thread(builder: FunctionBuilder, value: SSAValue, rng: random.Random) -> SSAValue:
-    """Steps on one value that change its layout, and local ones in between."""
+    """Add steps on a value that change its layout, and local steps; return the result."""
     for _ in range(rng.randint(2, 7)):
         x = dist_type(value)
         moves = list(axis_moves(builder.mesh, len(x.dims)))
@@ -114,14 +114,14 @@ def thread(builder: FunctionBuilder, value: SSAValue, rng: random.Random) -> SSA
 
 
 def row(rng: random.Random) -> ModuleOp:
-    """A row of steps on one value."""
+    """Return a program of a row of steps on one value."""
     mesh = mesh_with_memory(rng)
     builder = FunctionBuilder(mesh, [random_layout(rng, mesh)])
     return module_of([mesh], [builder.function([thread(builder, builder.values[0], rng)])])
 
 
 def joined(rng: random.Random) -> ModuleOp:
-    """Two rows of mostly the same steps, which are added or put behind each other, and go on."""
+    """Return a program of two rows of mostly the same steps, a join, and more steps behind it."""
     mesh = mesh_with_memory(rng)
     x = random_layout(rng, mesh)
     builder = FunctionBuilder(mesh, [x, x, x])
@@ -140,25 +140,25 @@ def joined(rng: random.Random) -> ModuleOp:
                 pair = [left, right]
                 break
     if rng.random() < 0.5:
-        same = [one for one in builder.values if one.type == pair[0].type]
+        same = [value for value in builder.values if value.type == pair[0].type]
         pair[1] = rng.choice(same)
     dims = range(len(dist_type(pair[0]).dims))
-    found = None
+    join = None
     if dims and rng.random() < 0.4:
-        found = builder.try_op(OPERATIONS["concat"], pair, {"dim": integer(rng.choice(dims))})
-    if found is None:
-        found = builder.try_op(OPERATIONS["add"], pair, {})
-    return module_of([mesh], [builder.function([thread(builder, found or pair[0], rng)])])
+        join = builder.try_op(OPERATIONS["concat"], pair, {"dim": integer(rng.choice(dims))})
+    if join is None:
+        join = builder.try_op(OPERATIONS["add"], pair, {})
+    return module_of([mesh], [builder.function([thread(builder, join or pair[0], rng)])])
 
 
 def times(module: ModuleOp, model: str) -> list[tuple[float, float]] | None:
-    """What every function takes: what it sends, and all that it does."""
+    """Return the seconds of every function: of its collectives, and of all its steps."""
     try:
         sent = collir.cost(module, model=model)
-        whole = simulate(module, CostModel(model))
+        simulated = simulate(module, CostModel(model))
     except collir.DiagnosticError:
         return None
-    return [(one.time, all_of.time) for one, all_of in zip(sent, whole, strict=True)]
+    return [(cost.time, run.time) for cost, run in zip(sent, simulated, strict=True)]
 
 
 MADE = [row, joined, random_module]
@@ -175,8 +175,9 @@ def assert_same_meaning(before: ModuleOp, after: ModuleOp) -> None:
 def assert_no_dearer(before: ModuleOp, after: ModuleOp, model: str) -> None:
     old, new = times(before, model), times(after, model)
     assert (old is None) == (new is None)
-    for was, now in zip(old or [], new or [], strict=True):
-        assert all(two <= one * (1 + 1e-9) for one, two in zip(was, now, strict=True))
+    for before_pass, after_pass in zip(old or [], new or [], strict=True):
+        pairs = zip(before_pass, after_pass, strict=True)
+        assert all(b <= a * (1 + 1e-9) for a, b in pairs)
 
 
 @pytest.mark.parametrize("made", MADE)
@@ -217,7 +218,7 @@ def no_dearer(made: Callable[[random.Random], ModuleOp], rng: random.Random) -> 
 
 
 def test_a_function_that_would_be_dearer_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where what is dearer seems to pay."""
+    """The order of prices is turned around, so that dearer rewrites seem to pay."""
 
     def dearer(self: Price, other: Price, sending_first: bool = False) -> bool:
         return self.time > other.time
@@ -238,8 +239,10 @@ def test_twenty_thousand_operations_take_less_than_a_minute() -> None:
 
 
 def layers_take(count: int, seconds: float) -> None:
-    """Layers of 8 operations of the same kinds and sizes of their own, in one function, are faster
-    afterwards; found in some seconds of this process."""
+    """Check that the pass makes layers faster, within some seconds of CPU time.
+
+    Layers have 8 operations of the same kinds, but sizes of their own.
+    """
     mesh = mesh_of(functions_of(collir.parse(MACHINE + EMPTY))[0])
     x = DistType(DType.BF16, (Dim(4096, tuple(mesh.by_name)), Dim(512)))
     sizes = [replace(x, dims=(x.dims[0], Dim(512 + n % 100))) for n in range(count)]

@@ -1,7 +1,7 @@
 """The cheapest typed programs against all programs of P²'s chunk semantics, on small hierarchies.
 
-Both carry out a reduction over all levels. The chunk semantics knows what every device holds of
-every chunk; the types only know a state per level.
+Both carry out a reduction over all levels. The chunk semantics tracks what every device holds of
+every chunk; the types only have a state for each level.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from collir.synthesis.programs.cheapest import synthesise
 
 Hierarchy = tuple[int, ...]
 Written = tuple[str, tuple[str, ...], frozenset[str]]
-"""A collective, its levels, and those of which only the first devices take part."""
+"""A collective, its levels, and the levels of which only the first devices take part."""
 
 MODELS = (
     CostModel("p2"),
@@ -35,13 +35,13 @@ MODELS = (
 
 
 def hierarchies(levels: int, devices: int = 16) -> list[Hierarchy]:
-    """All with so many levels, of sizes above 1, with up to 16 devices."""
-    found = itertools.product(range(2, devices + 1), repeat=levels)
-    return [sizes for sizes in found if math.prod(sizes) <= devices]
+    """Return all hierarchies of so many levels, of sizes above 1, with up to 16 devices."""
+    products = itertools.product(range(2, devices + 1), repeat=levels)
+    return [sizes for sizes in products if math.prod(sizes) <= devices]
 
 
 def mesh_of(sizes: Hierarchy, rng: random.Random) -> Mesh:
-    """One axis over a level for each size, with any links."""
+    """Return a mesh of one axis over a level for each size, with any links."""
     factors = [Factor(f"l{level}", size) for level, size in enumerate(sizes)]
     machine = random_machine(rng, sizes, "random")
     return Mesh("m", machine, (Axis.placed("data", factors),))
@@ -51,11 +51,14 @@ def mesh_of(sizes: Hierarchy, rng: random.Random) -> Mesh:
 
 
 def expressible(mesh: Mesh, state: str, step: PlainStep, reading: RuleReading) -> bool:
-    """Whether P² has a typed step: over neighbouring levels; by all devices, or by the first ones
-    of all that lies inside; and no scatter or gather."""
+    """Return whether P² has a typed step.
+
+    It has no scatter or gather; its steps are over neighbouring levels, by all devices, or by the
+    first devices of all levels inside.
+    """
     names = list(mesh.by_name)
     over = [names.index(axis) for axis in step.axes]
-    root = [i for i, one in enumerate(state) if one == "M" and i not in over]
+    root = [i for i, letter in enumerate(state) if letter == "M" and i not in over]
     if step.kind in ("scatter", "gather") or max(over) - min(over) + 1 != len(over):
         return False
     masters = root == list(range(max(over) + 1, len(names)))
@@ -64,7 +67,7 @@ def expressible(mesh: Mesh, state: str, step: PlainStep, reading: RuleReading) -
 
 
 def best_expressible(plain: Unordered, reading: RuleReading, length: int) -> float:
-    """Seconds of the cheapest typed program of up to so many steps that P² has, too."""
+    """Return the seconds of the cheapest typed program of up to so many steps that P² has too."""
 
     def edges(at: tuple[str, int]) -> Iterator[tuple[float, tuple[str, int]]]:
         state, steps = at
@@ -73,12 +76,12 @@ def best_expressible(plain: Unordered, reading: RuleReading, length: int) -> flo
                 if expressible(plain.mesh, state, step, reading):
                     yield step.time, (step.after, steps + 1)
 
-    found = dijkstra({(plain.start, 0): 0.0}, edges)
-    return min(time for (state, _), time in found.items() if state == plain.goal)
+    times = dijkstra({(plain.start, 0): 0.0}, edges)
+    return min(time for (state, _), time in times.items() if state == plain.goal)
 
 
 def compare(sizes: Hierarchy, rng: random.Random, reading: RuleReading, length: int) -> bool:
-    """Whether the cheapest typed program is cheaper than all of P²; it never is dearer."""
+    """Check that the cheapest typed program is no dearer than P²'s; return if it is cheaper."""
     mesh, model = mesh_of(sizes, rng), rng.choice(MODELS)
     names = tuple(mesh.by_name)
     elements = mesh.devices * rng.choice([1, 2**10, 2**20])
@@ -87,8 +90,8 @@ def compare(sizes: Hierarchy, rng: random.Random, reading: RuleReading, length: 
     )
     source = DistType.make(DType.F32, [elements], partial=names, reduction=Reduction.SUM)
     target = DistType.make(DType.F32, [elements])
-    found = synthesise(mesh, source, target, model).candidates[0]
-    typed, chunks = found.time, listed[0].time
+    best = synthesise(mesh, source, target, model).candidates[0]
+    typed, chunks = best.time, listed[0].time
     assert typed <= chunks * (1 + 1e-9), (mesh, model)
     if model.order == "hardware" or model.model == "p2":  # else the types try two orders
         plain = Unordered(mesh, "P" * len(names), "R" * len(names), elements, 4, model)
@@ -107,8 +110,10 @@ CASES = [
     [pytest.param(RuleReading.LITERAL, marks=pytest.mark.slow), RuleReading.MASTER_ALL_REDUCE],
 )
 def test_the_cheapest_is_that_of_the_chunk_semantics(reading: RuleReading) -> None:
-    """Cheaper only by what P² does not have: the cheapest typed program that it has costs the
-    same."""
+    """A typed program is cheaper only by steps that P² does not have.
+
+    The cheapest typed program of steps that it has costs the same.
+    """
     rng = fresh(0)
     for sizes, length in CASES:
         for _ in range(3):
@@ -128,7 +133,7 @@ def test_the_cheapest_of_longer_programs(sizes: Hierarchy, reading: RuleReading)
 
 
 def lowered(mesh: Mesh, length: int, reading: RuleReading) -> Iterator[list[Written]]:
-    """The programs of the chunk semantics, over the levels of a mesh."""
+    """Yield the programs of the chunk semantics, over the levels of a mesh."""
     reduced = ReducedFactors.of_mesh(mesh, tuple(mesh.by_name), Numbering.HARDWARE)
     for program in programs(reduced.hierarchy, length, reading):
         steps: list[Written] = []
@@ -140,15 +145,14 @@ def lowered(mesh: Mesh, length: int, reading: RuleReading) -> Iterator[list[Writ
 
 
 STALE, PARTS = "by all, of which some hold a value that is out of date", "by masters, before others"
-"""What no type says: a step of all devices where masters alone have gone on before; and a step of
-masters while what the others hold is still to be reduced."""
+"""The kinds of programs that no types describe: a step of all devices where only masters took part
+in the step before; and a step of masters while the values of others are still to be reduced."""
 
 
 def untyped(mesh: Mesh, steps: list[Written]) -> tuple[str, int]:
-    """What no typed program does, and in which step; ("", -1) if there is one with these
-    collectives in this order.
+    """Return why no typed program has these collectives in this order, and in which step.
 
-    What all hold may be taken to be at root first (keep_root).
+    ("", -1) if there is such a program. A replicated value may count as at root first (keep_root).
     """
     states = dict.fromkeys(mesh.by_name, "P")
     for place, (kind, axes, root) in enumerate(steps):
@@ -158,7 +162,7 @@ def untyped(mesh: Mesh, steps: list[Written]) -> tuple[str, int]:
                 states[axis] = "M"
         if any(states[axis] != "M" for axis in root):
             return PARTS, place
-        if any(one == "M" for axis, one in states.items() if axis not in root.union(axes)):
+        if any(s == "M" for axis, s in states.items() if axis not in root.union(axes)):
             return STALE, place
         assert all(states[axis] == before for axis in axes), steps
         states |= dict.fromkeys(axes, after)
@@ -167,13 +171,13 @@ def untyped(mesh: Mesh, steps: list[Written]) -> tuple[str, int]:
 
 
 def kinds_of(sizes: Hierarchy, length: int, reading: RuleReading) -> dict[str, int]:
-    """How many programs of each kind the types do not have."""
+    """Return how many programs of each kind the types do not have."""
     mesh = mesh_of(sizes, fresh(0))
     kinds: Counter[str] = Counter()
     for steps in lowered(mesh, length, reading):
         kind, place = untyped(mesh, steps)
         if kind:
-            # What was done in vain is overwritten: it is wasted, so the program is no cheapest one.
+            # A useless result is overwritten later, so the program is not the cheapest.
             assert any(kind == "broadcast" for kind, _, _ in steps[place:]), steps
             kinds[kind] += 1
     return dict(kinds)
@@ -186,7 +190,7 @@ def test_on_two_levels_the_types_have_all_programs(sizes: Hierarchy) -> None:
 
 @pytest.mark.parametrize("sizes", hierarchies(3), ids=str)
 def test_on_three_levels_they_lack_those_that_do_something_in_vain(sizes: Hierarchy) -> None:
-    """After masters alone have gone on, all devices take part, and are overwritten later."""
+    """Behind a step of masters alone all devices take part, and their values are overwritten."""
     assert kinds_of(sizes, 4, RuleReading.LITERAL) == {STALE: 6, PARTS: 1}
     assert kinds_of(sizes, 4, RuleReading.MASTER_ALL_REDUCE) == {STALE: 4}
 
@@ -204,9 +208,9 @@ def test_without_masters_the_types_have_all_programs(sizes: Hierarchy) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("reading", RuleReading)
 def test_on_four_levels_they_lack_no_others(reading: RuleReading) -> None:
-    found = kinds_of((2, 2, 2, 2), 4, reading)
+    kinds = kinds_of((2, 2, 2, 2), 4, reading)
     assert (
-        set(found)
+        set(kinds)
         == {
             RuleReading.LITERAL: {STALE, PARTS},
             RuleReading.MASTER_ALL_REDUCE: {STALE},

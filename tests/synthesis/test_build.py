@@ -29,7 +29,7 @@ from collir.cost.programs.cost import cost
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError, Sources
 from collir.ir.verification import verify
@@ -40,7 +40,8 @@ from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.programs.cheapest import synthesise
-from collir.synthesis.programs.strategies import SearchOptions, synthesised
+from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.tools.api import context, run_passes
 
 MODELS = ("p2", "alpha-beta", "nccl")
@@ -50,7 +51,7 @@ MODELS = ("p2", "alpha-beta", "nccl")
 
 
 def placed_mesh(rng: random.Random, devices: int | None = None, name: str = "m") -> Mesh:
-    """A mesh that is placed, and not of one device."""
+    """Return a mesh of several devices that is placed."""
     while True:
         mesh = random_mesh(rng, devices, name)
         if mesh.placed and mesh.by_name:
@@ -58,7 +59,7 @@ def placed_mesh(rng: random.Random, devices: int | None = None, name: str = "m")
 
 
 def other_layout(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
-    """Another type of the same shape and dtype."""
+    """Return another type of the same shape and dtype."""
     dims = [Dim(dim.size) for dim in x.dims]
     sets: dict[str, set[str]] = {"P": set(), "M": set()}
     names = list(mesh.by_name)
@@ -79,7 +80,7 @@ def other_layout(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
 
 
 def redistribution(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:
-    """A function of one redistribute."""
+    """Return a function of one redistribute."""
     while True:
         x = random_layout(rng, mesh, dtype)
         builder = FunctionBuilder(mesh, [x], name)
@@ -90,15 +91,15 @@ def redistribution(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> F
 
 
 def collective(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:
-    """A function of one collective; all kinds are as likely, and shapes seldom divide further."""
+    """Return a function of one collective of any kind; its shape seldom divides further."""
     kinds = list(coll.COLLECTIVES)
     while True:
         x = random_layout(rng, mesh, dtype)
         if x.elements > 4096:
             continue
-        wanted = rng.choice(kinds)
-        moves: list[Move] = [m for m in axis_moves(mesh, len(x.dims)) if m.op is wanted]
-        if wanted is OPERATIONS["permute"]:
+        kind = rng.choice(kinds)
+        moves: list[Move] = [m for m in axis_moves(mesh, len(x.dims)) if m.op is kind]
+        if kind is OPERATIONS["permute"]:
             moves = list(permutes(mesh, x))
         rng.shuffle(moves)
         builder = FunctionBuilder(mesh, [x], name)
@@ -109,13 +110,13 @@ def collective(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncO
 
 
 def any_function(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:
-    """One of the two."""
+    """Return a function of one redistribute or collective."""
     make = redistribution if rng.random() < 0.5 else collective
     return make(rng, mesh, name, dtype)
 
 
 def decomposed(module: ModuleOp, rng: random.Random, options: str = "") -> ModuleOp:
-    """A copy with the cheapest programs under some model; ``options`` begins with a space."""
+    """Return a copy with the cheapest programs under a model; ``options`` begins with a space."""
     return run_passes(module.clone(), f"decompose{{model={rng.choice(MODELS)}{options}}}")
 
 
@@ -123,19 +124,19 @@ def decomposed(module: ModuleOp, rng: random.Random, options: str = "") -> Modul
 
 
 def assert_round_trips(module: ModuleOp) -> None:
-    """As text of both kinds."""
+    """Check that a module survives printing and parsing, as ``.coll`` and as MLIR."""
     text = write(module)
     assert write(read(text)) == text
     settle_names(module)
     output = StringIO()
     Printer(output).print_op(module)
-    there = read_mlir(context(), output.getvalue(), "<mlir>", Sources())
-    verify(there)
-    assert write(there) == text
+    parsed = read_mlir(context(), output.getvalue(), "<mlir>", Sources())
+    verify(parsed)
+    assert write(parsed) == text
 
 
 def assert_decomposed(rng: random.Random, dtype: DType) -> int:
-    """The best programs for one operation; returns how many."""
+    """Check the best programs for one operation; return how many there are."""
     mesh = placed_mesh(rng)
     module = module_of([mesh], [any_function(rng, mesh, "f", dtype)])
     after = decomposed(module, rng, " top=3")
@@ -145,10 +146,10 @@ def assert_decomposed(rng: random.Random, dtype: DType) -> int:
     [before] = functions_of(module)
     expected = results_on_all_devices(module, before, seed=4)
     programs = functions_of(after)
-    for one in programs:
-        assert one.function_type == before.function_type
-        found = results_on_all_devices(after, one, seed=4)
-        assert agree(found, expected, mesh.devices), write(after)
+    for program in programs:
+        assert program.function_type == before.function_type
+        results = results_on_all_devices(after, program, seed=4)
+        assert agree(results, expected, mesh.devices), write(after)
     return len(programs)
 
 
@@ -172,7 +173,7 @@ def test_the_best_programs_of_more_operations_compute_the_same(seed: int) -> Non
 @given(rng=RANDOM)
 @settings(max_examples=200, deadline=None)
 def test_nothing_costs_more_than_before(rng: random.Random) -> None:
-    """Padding included: of small values of odd sizes too."""
+    """Costs include padding, of small values of odd sizes too."""
     mesh = placed_mesh(rng)
     module = module_of([mesh], [collective(rng, mesh, "f", DType.F32)])
     name = rng.choice(MODELS)
@@ -209,7 +210,7 @@ func @f(%0: f32[2] partial(max: x)) -> f32[2] on @m {
 
 @pytest.mark.parametrize(("text", "model"), [(ROOTED, "alpha-beta"), (REDUCED, "p2")])
 def test_padding_is_no_way_to_save(text: str, model: str) -> None:
-    """An element less to send is none if it becomes fifteen: padding is sent, too."""
+    """Padding is sent too: an element that becomes fifteen is no cheaper."""
     module = read(text)
     [before] = cost(module, CostModel(model))
     [after] = cost(run_passes(module, f"decompose{{model={model}}}"), CostModel(model))
@@ -222,8 +223,10 @@ PADDING = (OPERATIONS["pad"], OPERATIONS["reshape"])
 @given(rng=RANDOM)
 @settings(max_examples=150, deadline=None)
 def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
-    """Where nothing is padded: the time of the search is that of the operations, and no step that
-    sends or cuts needs more than the limit; what is dropped stays where it is."""
+    """The time of the search is that of the operations, where nothing is padded.
+
+    No step that sends or cuts needs more memory than the limit; a keep_root needs none.
+    """
     mesh = placed_mesh(rng)
     function = any_function(rng, mesh, "f", DType.F32)
     source, target = dist_type(function.args[0]), DistType(DType.F32, ())
@@ -240,28 +243,28 @@ def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
     except DiagnosticError:  # there is no program within so much
         assert synthesise(mesh, source, target, CostModel(name), memory=limit).candidates == ()
         return
-    found = synthesise(mesh, source, target, CostModel(name), 2, limit).candidates
-    if not found or any(isinstance(op, PADDING) for op in after.walk()):
+    candidates = synthesise(mesh, source, target, CostModel(name), 2, limit).candidates
+    if not candidates or any(isinstance(op, PADDING) for op in after.walk()):
         return
-    for one in functions_of(after):
-        ops = [op for op in one.body.ops if isinstance(op, DistOp)]
+    for function in functions_of(after):
+        ops = [op for op in function.body.ops if isinstance(op, DistOp)]
         sending = [op for op in ops if isinstance(op, coll.COLLECTIVES)]
         if len(sending) == 1:  # it may be as it was written, whatever it needs
             continue
         for op in ops:
             if isinstance(op, (*coll.COLLECTIVES, OPERATIONS["slice"])):
-                each = (dist_type(op.operands[0]), dist_type(op.result))
-                assert sum(x.local_bytes(mesh) for x in each) <= limit, write(after)
+                ends = (dist_type(op.operands[0]), dist_type(op.result))
+                assert sum(x.local_bytes(mesh) for x in ends) <= limit, write(after)
     best, *_ = cost(after, CostModel(name))
     if len(best.steps) != 1:
-        assert best.time == pytest.approx(found[0].time, rel=1e-9)
+        assert best.time == pytest.approx(candidates[0].time, rel=1e-9)
 
 
 # --- on real ranks --------------------------------------------------------------------------------
 
 
 def assert_right_on_ranks(ranks: int, seed: int, count: int, folder: Path) -> None:
-    """Operations, and for each the best programs of all models, in one launch."""
+    """Check the best programs of all models for some operations, in one launch."""
     rng = fresh(seed)
     meshes = [placed_mesh(rng, ranks, f"m{index}") for index in range(3)]
     dtypes = [DType.I32, DType.I64, DType.F32, DType.F64]
@@ -270,7 +273,7 @@ def assert_right_on_ranks(ranks: int, seed: int, count: int, folder: Path) -> No
         for index in range(count)
     ]
     original = module_of(meshes, functions)
-    every = module_of(meshes, [])
+    programs = module_of(meshes, [])
     listed: list[tuple[FuncOp, FuncOp]] = []
     for model in MODELS:
         after = run_passes(original.clone(), f"decompose{{model={model}}}")
@@ -278,14 +281,14 @@ def assert_right_on_ranks(ranks: int, seed: int, count: int, folder: Path) -> No
             name = f"{before.sym_name.data}_{model.replace('-', '_')}"
             function.properties["sym_name"] = StringAttr(name)
             function.detach()
-            every.body.block.add_op(function)
+            programs.body.block.add_op(function)
             listed.append((before, function))
-    found = results_on_ranks(every, [function for _, function in listed], folder)
-    for (before, function), results in zip(listed, found, strict=True):
+    all_results = results_on_ranks(programs, [function for _, function in listed], folder)
+    for (before, function), results in zip(listed, all_results, strict=True):
         expected = execute(original, before, arguments_of(before))
         rounded = 0 if exact(function) and exact(before) else roundings(function)
-        for one, right in zip(results, expected, strict=True):
-            pairs = zip(one, right, strict=True)
+        for result, right in zip(results, expected, strict=True):
+            pairs = zip(result, right, strict=True)
             wrong = [rank for rank, pair in enumerate(pairs) if not same(*pair, rounded)]
             assert wrong == [], f"{write(module_of([mesh_of(before)], [function.clone()]))}"
 
@@ -337,7 +340,7 @@ def test_redistributions_over_many_sub_axes_end_in_time(
     before = read(f"{text}  %r = redistribute %x to {target}\n  return %r\n}}\n")
     wanted = SearchOptions(CostModel("alpha-beta", order="written"), seconds=float(limit))
     after = before.clone()
-    synthesised(after, wanted)
+    decompose_by_search(after, wanted)
     verify(after)
     [old], [new] = functions_of(before), functions_of(after)
     assert agree(
@@ -345,3 +348,14 @@ def test_redistributions_over_many_sub_axes_end_in_time(
         results_on_all_devices(before, old, seed=3),
         mesh_of(old).devices,
     )
+
+
+def test_every_function_gets_programs_for_larger_values() -> None:
+    """Functions that are added for larger values do not take the turn of those behind them."""
+    text = (Path(__file__).parents[2] / "examples" / "redistribute.coll").read_text()
+    module = read(text, "redistribute.coll", Sources())
+    names = [function.sym_name.data for function in functions_of(module)]
+    run_passes(module, "decompose{up_to=64}")
+    decomposed = [f for f in functions_of(module) if f.sym_name.data in names]
+    assert [function.sym_name.data for function in decomposed] == names
+    assert not any(map(is_placeholder, module.walk()))

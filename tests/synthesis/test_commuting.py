@@ -1,4 +1,4 @@
-"""Which steps may change places, and what order of a row of steps is the cheapest."""
+"""The steps that may change places, and the cheapest order of a row of steps."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ from collir.machine import Device
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.executor import execute
-from collir.synthesis.programs.strategies import SearchOptions
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.reorder.interleave import Grid
 from collir.synthesis.reorder.prices import NOTHING, Form, Price, Prices
 from collir.synthesis.reorder.swap import exact
@@ -93,7 +93,7 @@ class Pair:
         return exact(self.step, self.local, self.x, ahead)
 
     def differs(self, ahead: bool, seed: int = 0) -> bool:
-        """Whether it computes something else if the local step comes first, or no longer does."""
+        """Return whether the result changes if the local step moves to or from the front."""
         rng = fresh_numbers(seed)
         reduced_first, local_first = [self.step, self.local], [self.local, self.moved]
         new, old = (local_first, reduced_first) if ahead else (reduced_first, local_first)
@@ -108,13 +108,13 @@ class Pair:
 def pairs(x: DistType) -> Iterator[Pair]:
     for step, local in product(REDUCERS, LOCALS):
         between, first = PRICES.type(step, x), PRICES.type(local, x)
-        wanted = None if between is None else PRICES.type(local, between)
-        if wanted is None or first is None:
+        end = None if between is None else PRICES.type(local, between)
+        if end is None or first is None:
             continue
         for dim in range(len(first.dims)) if "dim" in step.properties else [None]:
             properties: dict[str, Attribute] = {} if dim is None else {"dim": integer(dim)}
             moved = PRICES.form(step.op, {**step.properties, **properties})
-            if PRICES.type(moved, first) == wanted:
+            if PRICES.type(moved, first) == end:
                 yield Pair(x, step, local, moved)
                 break
 
@@ -124,7 +124,7 @@ def partial(dtype: DType, reduction: Reduction) -> DistType:
 
 
 def values(dtype: DType, rng: np.random.Generator, most: float) -> Array:
-    """Any values of a type: all of the integers, floats of about a size."""
+    """Return random values of a dtype: any integers, or floats of about a size."""
     to = NUMPY[dtype]
     if not dtype.is_float:
         info = np.iinfo(to)
@@ -133,31 +133,34 @@ def values(dtype: DType, rng: np.random.Generator, most: float) -> Array:
 
 
 def run(forms: Sequence[Form], x: DistType, parts: Sequence[Array]) -> list[Array | None]:
-    """What steps in a row make of what the devices have."""
+    """Run steps in a row on the values of the devices; return the results."""
     builder = FunctionBuilder(MESH, [x])
     for form in forms:
         assert builder.try_op(form.op, [builder.values[-1]], dict(form.properties)) is not None
     function = builder.function(builder.values[-1:])
     with np.errstate(all="ignore"):
-        [found] = execute(
+        [results] = execute(
             module_of([MESH], [function]), function, [[part.copy() for part in parts]]
         )
-    return found
+    return results
 
 
-def same(found: Sequence[Array | None], expected: Sequence[Array | None], rounds: bool) -> bool:
-    """Whether values are equal; of what rounds, almost, wherever a finite one is expected."""
-    for one, other in zip(found, expected, strict=True):
-        assert one is not None and other is not None
+def same(results: Sequence[Array | None], expected: Sequence[Array | None], rounds: bool) -> bool:
+    """Return whether values are equal.
+
+    Where steps round, values are compared within a tolerance, wherever a finite one is expected.
+    """
+    for result, right in zip(results, expected, strict=True):
+        assert result is not None and right is not None
         if not rounds:
-            if not np.array_equal(one, other):
+            if not np.array_equal(result, right):
                 return False
             continue
-        there = other.astype(np.float64)
-        finite = np.isfinite(there)
-        most = max(1.0, float(np.abs(there[finite]).max(initial=0.0)))
-        eps = {2: 2.0**-5, 4: 2.0**-18, 8: 2.0**-45}[other.dtype.itemsize]
-        near = np.isclose(one.astype(np.float64), there, rtol=0, atol=eps * most)
+        exact_values = right.astype(np.float64)
+        finite = np.isfinite(exact_values)
+        most = max(1.0, float(np.abs(exact_values[finite]).max(initial=0.0)))
+        eps = {2: 2.0**-5, 4: 2.0**-18, 8: 2.0**-45}[right.dtype.itemsize]
+        near = np.isclose(result.astype(np.float64), exact_values, rtol=0, atol=eps * most)
         if not np.all(near | ~finite):
             return False
     return True
@@ -199,9 +202,9 @@ def test_what_may_not_would_compute_something_else(
     case: tuple[DType, Reduction, Form, bool],
 ) -> None:
     dtype, reduction, local, ahead = case
-    found = [pair for pair in pairs(partial(dtype, reduction)) if pair.local is local]
-    assert found
-    for pair in found:
+    refused = [pair for pair in pairs(partial(dtype, reduction)) if pair.local is local]
+    assert refused
+    for pair in refused:
         assert not pair.exact(ahead)
         assert any(pair.differs(ahead, seed) for seed in range(20))
 
@@ -210,7 +213,7 @@ def test_what_may_not_would_compute_something_else(
 
 
 def random_placed(rng: random.Random) -> Mesh:
-    """A mesh on levels, of devices whose memory may have a speed."""
+    """Return a mesh on levels, of devices whose memory may have a speed."""
     while not (mesh := random_mesh(rng)).placed:
         pass
     speed = rng.choice([None, 1e9, 1e11])
@@ -219,7 +222,7 @@ def random_placed(rng: random.Random) -> Mesh:
 
 
 def random_row(rng: random.Random, mesh: Mesh, prices: Prices) -> tuple[DistType, list[Form]]:
-    """A layout, and steps in a row on it."""
+    """Return a layout, and steps in a row on it."""
     builder = FunctionBuilder(mesh, [random_layout(rng, mesh, rng.choice([DType.F32, DType.BF16]))])
     for _ in range(rng.randint(2, 6)):
         x = dist_type(builder.values[-1])
@@ -253,21 +256,24 @@ def test_steps_cost_what_they_do_in_a_simulation(rng: random.Random) -> None:
 
 
 def swaps(prices: Prices, source: DistType, forms: tuple[Form, ...]) -> Iterator[tuple[Form, ...]]:
-    """The rows in which two neighbours have changed places: a step that changes the layout, over
-    any dimensions, and a local one; to the same type."""
+    """Yield the rows in which two neighbours have changed places.
+
+    The neighbours are a step that changes the layout, over any dimensions, and a local step; the
+    pair leads to the same type.
+    """
     x = source
-    for n, (one, two) in enumerate(pairwise(forms)):
-        between = prices.type(one, x)
+    for n, (left, right) in enumerate(pairwise(forms)):
+        between = prices.type(left, x)
         assert between is not None
-        end = prices.type(two, between)
-        if one.kind.maps != two.kind.maps:
-            mover, local = (two, one) if one.kind.maps else (one, two)
+        end = prices.type(right, between)
+        if left.kind.maps != right.kind.maps:
+            mover, local = (right, left) if left.kind.maps else (left, right)
             for form in on_any_dims(prices, mover, max(len(x.dims), len(between.dims)) + 1):
-                pair = (form, local) if mover is two else (local, form)
+                pair = (form, local) if mover is right else (local, form)
                 start = prices.type(pair[0], x)
                 if start is None or prices.type(pair[1], start) != end:
                     continue
-                if exact(form, local, x, ahead=mover is one):
+                if exact(form, local, x, ahead=mover is left):
                     yield (*forms[:n], *pair, *forms[n + 2 :])
                     break
         x = between
@@ -281,17 +287,20 @@ def on_any_dims(prices: Prices, form: Form, rank: int) -> Iterator[Form]:
 
 
 def cheapest(prices: Prices, source: DistType, forms: Sequence[Form]) -> Price | None:
-    """What a row costs at least, with each run of steps that change the layout cut in any way into
-    steps as they are and runs that are searched."""
+    """Return the least price of a row.
+
+    Steps that change the layout and meet stay as they are, or become programs that are searched, in
+    any combination.
+    """
     types = [source]
     for form in forms:
-        given = prices.type(form, types[-1])
-        assert given is not None
-        types.append(given)
+        result = prices.type(form, types[-1])
+        assert result is not None
+        types.append(result)
     best: list[Price | None] = [NOTHING, *[None] * len(forms)]
     for end in range(1, len(forms) + 1):
         for start in range(end):
-            part, whole = forms[start:end], best[start]
+            part, price_before = forms[start:end], best[start]
             if len(part) == 1:
                 price = prices.price(part[0], types[start])
             else:
@@ -299,10 +308,10 @@ def cheapest(prices: Prices, source: DistType, forms: Sequence[Form]) -> Price |
                     continue
                 if not any(form.kind.sends for form in part):
                     continue
-                found = prices.run(types[start], types[end])
-                price = None if found is None else found.price
-            if price is not None and whole is not None:
-                sum_, least = whole.plus(price), best[end]
+                run = prices.run(types[start], types[end])
+                price = None if run is None else run.price
+            if price is not None and price_before is not None:
+                sum_, least = price_before.plus(price), best[end]
                 if least is None or sum_.before(least, sending_first=False):
                     best[end] = sum_
     return best[-1]
@@ -311,7 +320,7 @@ def cheapest(prices: Prices, source: DistType, forms: Sequence[Form]) -> Price |
 @given(rng=RANDOM)
 @settings(max_examples=40, deadline=None)
 def test_no_order_that_neighbours_lead_to_is_cheaper(rng: random.Random) -> None:
-    """Against all rows that come from a row by changing neighbours, again and again."""
+    """The grid is compared with all rows that exchanges of neighbours lead to."""
     mesh = random_placed(rng)
     prices = prices_on(mesh)
     source, forms = random_row(rng, mesh, prices)
@@ -336,16 +345,16 @@ def test_what_is_found_leads_to_the_same_type(rng: random.Random) -> None:
     mesh = random_placed(rng)
     prices = prices_on(mesh)
     source, forms = random_row(rng, mesh, prices)
-    found = Grid(prices, source, forms).best()
-    if found is None:
+    best = Grid(prices, source, forms).best()
+    if best is None:
         return
     x = end = source
     for form in forms:
-        given = prices.type(form, end)
-        assert given is not None
-        end = given
-    for step in found:
+        result = prices.type(form, end)
+        assert result is not None
+        end = result
+    for step in best:
         if isinstance(step.does, Form):
-            assert prices.type(step.does, x) == step.gives
-        x = step.gives
+            assert prices.type(step.does, x) == step.result
+        x = step.result
     assert x == end

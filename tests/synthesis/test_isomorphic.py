@@ -1,4 +1,4 @@
-"""Placements that differ in names only cost the same, and are looked at once."""
+"""Placements that differ in names only cost the same, and are costed once."""
 
 import pytest
 from seeds import fresh
@@ -41,14 +41,14 @@ MATRICES = [
 @pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
 @pytest.mark.parametrize("kind", [LinkKind.SWITCH, LinkKind.BUS, LinkKind.RING])
 def test_what_is_known_of_one_placement_is_right_for_another(model: str, kind: LinkKind) -> None:
-    """Every cost, with what the step does one after the other, is that of the step itself."""
+    """Every cost, phases included, is that of the step when it is costed alone."""
     on = machine(kind)
     for matrix in MATRICES:
         for axis in range(2):
-            found = p2_candidates(reduction(matrix, axis, on), CostModel(model), 3)
-            assert found
-            for one in found:
-                for paid in one.costs:
+            listed = p2_candidates(reduction(matrix, axis, on), CostModel(model), 3)
+            assert listed
+            for candidate in listed:
+                for paid in candidate.costs:
                     alone = step_cost(paid.collective, CostModel(model))
                     assert paid.time == pytest.approx(alone.time, rel=1e-12)
                     assert (paid.bound, paid.shared_bound) == pytest.approx(
@@ -75,8 +75,10 @@ def test_placements_that_are_alike_are_looked_at_once(monkeypatch: pytest.Monkey
     listed = enumeration.known_programs(
         (1, 2, 9), 5, enumeration.RuleReading.MASTER_ALL_REDUCE, 0.0
     )
-    assert sum(1 for _ in listed) == len(first)  # found already: there is no time to find them
+    assert sum(1 for _ in listed) == len(
+        first
+    )  # they are known already: there is no time to enumerate them
     second = p2_candidates(reduction(((2, 1), (2, 4)), 1, on), CostModel("p2"))
     assert len(asked) == known
-    assert [one.time for one in second] == [one.time for one in first]
-    assert [one.steps for one in second] != [one.steps for one in first]
+    assert [c.time for c in second] == [c.time for c in first]
+    assert [c.steps for c in second] != [c.steps for c in first]

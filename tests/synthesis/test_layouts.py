@@ -1,4 +1,4 @@
-"""The search over layouts with order, against a plain one over all that the typing rules allow."""
+"""The search over layouts with order, against a plain search over all steps of the typing rules."""
 
 import math
 import random
@@ -34,20 +34,20 @@ class Case:
     target: DistType
     model: CostModel
 
-    def found(self, memory: float | None = None) -> float:
-        """Seconds of what the search finds; inf if that is nothing."""
+    def search(self, memory: float | None = None) -> float:
+        """Return the seconds of the best program; inf if the search finds none."""
         paths = LayoutPaths(self.mesh, self.source, self.target, self.model, memory)
-        found = cheapest(paths)
-        assert not found.ended
-        return found.candidates[0].time if found.candidates else math.inf
+        result = cheapest(paths)
+        assert not result.ended
+        return result.candidates[0].time if result.candidates else math.inf
 
     def plain(self, memory: float = math.inf) -> Ordered:
-        """The plain search."""
+        """Return the plain search."""
         return Ordered(self.mesh, self.target, self.model, memory)
 
 
 def random_pair(rng: random.Random, mesh: Mesh) -> tuple[DistType, DistType]:
-    """Two layouts of one shape; most sub-axes are sharded."""
+    """Return two layouts of one shape; most sub-axes are sharded."""
     shape = [mesh.devices * rng.choice([1, 1, 2, 2**10]) for _ in range(rng.choice([1, 2]))]
     if rng.random() < 0.2:
         shape = [rng.choice([mesh.devices, 2, 3, 4, 6, 8]) for _ in shape]
@@ -74,7 +74,7 @@ def random_pair(rng: random.Random, mesh: Mesh) -> tuple[DistType, DistType]:
 
 
 def random_case(rng: random.Random, most: int) -> Case:
-    """Two different layouts; of most the order of sub-axes matters."""
+    """Return two different layouts; in most cases the order of sub-axes matters."""
     while True:
         mesh = random_mesh(rng)
         usual = all(level.taper < 10 for level in mesh.machine.levels)
@@ -85,14 +85,14 @@ def random_case(rng: random.Random, most: int) -> Case:
             return Case(mesh, source, target, rng.choice(MODELS))
 
 
-def same(one: float, other: float) -> bool:
-    return one == other or equal(one, other)
+def same(a: float, b: float) -> bool:
+    return a == b or equal(a, b)
 
 
 def assert_best(case: Case) -> None:
-    found, plain = case.found(), case.plain()
-    assert same(found, plain.best_by_few(case.source)), case
-    assert found >= plain.best(case.source) * (1 - 1e-9), case
+    time, plain = case.search(), case.plain()
+    assert same(time, plain.best_by_few(case.source)), case
+    assert time >= plain.best(case.source) * (1 - 1e-9), case
 
 
 @given(rng=RANDOM)
@@ -117,15 +117,17 @@ def test_the_best_of_more_cases_is_that_of_a_plain_search(seed: int) -> None:
 
 @pytest.mark.slow
 def test_other_programs_are_seldom_cheaper() -> None:
-    """What is given up for speed: what all hold is not dropped on the way, nor gathered to be at
-    root for a while."""
+    """The search gives up few programs for speed.
+
+    Copies are not dropped on the way, nor is a value gathered to be at root for a while.
+    """
     rng = fresh(5)
     cases = [random_case(rng, 3) for _ in range(1500)]
     ratios: list[float] = []
     for case in cases:
-        found, best = case.found(), case.plain().best(case.source)
-        if found > best * (1 + 1e-9):
-            ratios.append(found / best)
+        time, best = case.search(), case.plain().best(case.source)
+        if time > best * (1 + 1e-9):
+            ratios.append(time / best)
     assert len(ratios) < 0.02 * len(cases)
     assert max(ratios, default=1) < 16
 
@@ -136,7 +138,7 @@ def test_other_programs_are_seldom_cheaper() -> None:
 @given(rng=RANDOM)
 @settings(max_examples=75, deadline=None)
 def test_the_bound_is_below_what_is_left(rng: random.Random) -> None:
-    """Along the cheapest program, and one step beside it: of all steps that rules allow."""
+    """The bound holds at the source, and one step from it, of all steps that the rules allow."""
     case = random_case(rng, 2)
     paths = LayoutPaths(case.mesh, case.source, case.target, case.model)
     plain = case.plain()
@@ -146,7 +148,7 @@ def test_the_bound_is_below_what_is_left(rng: random.Random) -> None:
 
 
 def two_levels(*ports: float) -> Mesh:
-    """Two nodes of eight devices, and one axis over both."""
+    """Return a mesh of two nodes of eight devices, with one axis over both levels."""
     levels = [
         Level(f"l{i}", n, port, 1e-6) for i, (n, port) in enumerate(zip((2, 8), ports, strict=True))
     ]
@@ -155,7 +157,7 @@ def two_levels(*ports: float) -> Mesh:
 
 
 def test_a_dimension_that_is_sharded_inside_of_children_only() -> None:
-    """Its blocks are all in every child: the bound once took one of them for all."""
+    """Every child has all its blocks: the bound once counted one of them for all."""
     mesh = two_levels(12.5e9, 372e9)
     source = DistType(DType.F32, (Dim(16384, ("x.l1", "x.l0")), Dim(16)))
     target = DistType(DType.F32, (Dim(16384), Dim(16, ("x.l0", "x.l1"))))
@@ -167,7 +169,7 @@ def test_a_dimension_that_is_sharded_inside_of_children_only() -> None:
 
 
 def test_the_latency_of_a_machine_is_none_of_nccl() -> None:
-    """Its model has latencies of its own: a bound with those of the machine is too high."""
+    """NCCL's model has latencies of its own: a bound with those of the machine is too high."""
     machine = Machine("c", (Level("l0", 8, 1e9, 243e-6),))
     axes = tuple(Axis.placed(name, [Factor("l0", n)]) for name, n in (("y", 4), ("z", 2)))
     mesh = Mesh("m", machine, axes)
@@ -177,7 +179,7 @@ def test_the_latency_of_a_machine_is_none_of_nccl() -> None:
 
 
 def paid(paths: LayoutPaths, x: DistType, to: DistType) -> float:
-    """What the search takes a permute to cost."""
+    """Return the seconds of a permute in the search."""
     for opened in paths.children(Node(0.0, 0.0, Held(x))):
         if opened.edge is not None and opened.edge.moves == (x, to):
             [costed] = paths.children(opened)
@@ -186,7 +188,7 @@ def paid(paths: LayoutPaths, x: DistType, to: DistType) -> float:
 
 
 def test_permutes_from_two_layouts_to_one_are_two() -> None:
-    """They have one name, one size and one group, but what they send is not the same."""
+    """They share a name, a size and a group, but they send different blocks."""
     machine = Machine("c", (Level("a", 2, 1e9, 1e-6), Level("b", 4, 1e11, 1e-6)))
     axes = [Axis.placed("x", [Factor("a", 2), Factor("b", 2)]), Axis.placed("y", [Factor("b", 2)])]
     mesh = Mesh("m", machine, tuple(axes))
@@ -208,9 +210,9 @@ def test_permutes_from_two_layouts_to_one_are_two() -> None:
 @settings(max_examples=60, deadline=None)
 def test_a_limit_of_memory_leaves_the_best_within_it(rng: random.Random) -> None:
     case = random_case(rng, 2)
-    whole = case.source.local_bytes(case.mesh) + case.target.local_bytes(case.mesh)
-    memory = whole * rng.choice([0.5, 0.75, 1.0, 1.0, 1.5, 2.0])
-    found, best = case.found(memory), case.plain(memory).best_by_few(case.source)
-    assert found >= best * (1 - 1e-9)
+    both_ends = case.source.local_bytes(case.mesh) + case.target.local_bytes(case.mesh)
+    memory = both_ends * rng.choice([0.5, 0.75, 1.0, 1.0, 1.5, 2.0])
+    time, best = case.search(memory), case.plain(memory).best_by_few(case.source)
+    assert time >= best * (1 - 1e-9)
     if case.target.root <= set(case.source.axes):  # else cuts in another order may fit
-        assert same(found, best), (case, memory)
+        assert same(time, best), (case, memory)

@@ -45,8 +45,9 @@ from collir.semantics.reference.executor import execute
 from collir.syntax.reader import read
 from collir.syntax.writer import write
 from collir.synthesis.programs import pipelines
-from collir.synthesis.programs.build import build
+from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.cheapest import synthesise
+from collir.synthesis.programs.choices import SearchOptions, search_programs
 from collir.synthesis.programs.paths import candidate_of
 from collir.synthesis.programs.pipelines import (
     Pipelines,
@@ -57,7 +58,6 @@ from collir.synthesis.programs.pipelines import (
 )
 from collir.synthesis.programs.states import StatePaths, is_unordered
 from collir.synthesis.programs.steps import Candidate
-from collir.synthesis.programs.strategies import SearchOptions, search_programs
 from collir.tools.api import run_passes
 
 MODELS = ("alpha-beta", "p2", "nccl")
@@ -76,13 +76,13 @@ class Case(NamedTuple):
     scale: float
 
     def paths(self, chunks: int) -> StatePaths:
-        """The programs on one of so many chunks."""
-        each = self.scale / chunks
-        return StatePaths(self.mesh, self.source, self.target, self.model, scale=each)
+        """Return the programs on one of so many chunks."""
+        scale = self.scale / chunks
+        return StatePaths(self.mesh, self.source, self.target, self.model, scale=scale)
 
 
 def random_case(rng: random.Random) -> Case:
-    """On switches without latencies for the most part."""
+    """Return a case on a mesh that is mostly of switches without latencies."""
     while True:
         mesh = quick_mesh(rng)
         x = states(rng, mesh, random_shape(rng), DType.F32)
@@ -93,7 +93,7 @@ def random_case(rng: random.Random) -> Case:
 
 
 def ways_of(paths: StatePaths, most: int = 2000) -> list[Way]:
-    """All paths; none if there are too many to look at."""
+    """Return all paths; none if there are too many."""
     try:
         return all_paths(paths, most)
     except TooManyError:
@@ -101,24 +101,25 @@ def ways_of(paths: StatePaths, most: int = 2000) -> list[Way]:
 
 
 def assert_best(rng: random.Random) -> int:
-    """The best formula of all paths is that of the first program that is found; how many paths."""
+    """Check that the first program has the best formula of all paths; return their number."""
     case = random_case(rng)
     chunks = rng.choice([2, 3, 4, 6, 8, 16, 64])
     paths = case.paths(chunks)
-    every = ways_of(paths)
-    if not every:
+    ways = ways_of(paths)
+    if not ways:
         return 0
-    best = min(formula(way.costs, chunks) for way in every)
-    found = k_best(Pipelines(paths, chunks), 3, order="best-first", progress=False).solutions
-    programs = [candidate_of(paths, one.node) for one in found]
-    values = [formula(one.costs, chunks) for one in programs]
+    best = min(formula(way.costs, chunks) for way in ways)
+    problem = Pipelines(paths, chunks)
+    solutions = k_best(problem, 3, order="best-first", progress=False).solutions
+    programs = [candidate_of(paths, solution.node) for solution in solutions]
+    values = [formula(program.costs, chunks) for program in programs]
     assert values[0] == pytest.approx(best, rel=1e-6, abs=0), case
-    for one, value in zip(found, values, strict=True):
-        assert one.node.bound == pytest.approx(value, rel=1e-6, abs=0), case
+    for solution, value in zip(solutions, values, strict=True):
+        assert solution.node.bound == pytest.approx(value, rel=1e-6, abs=0), case
     assert values == pytest.approx(sorted(values), rel=1e-6, abs=0)
-    known = {way.steps for way in every}
-    assert all(one.steps in known for one in programs)
-    return len(every)
+    known = {way.steps for way in ways}
+    assert all(program.steps in known for program in programs)
+    return len(ways)
 
 
 @given(rng=RANDOM)
@@ -135,22 +136,24 @@ def test_the_first_is_the_best_of_all_paths_of_more_cases(seed: int) -> None:
 
 
 def assert_bounds(rng: random.Random) -> None:
-    """No program takes less than ``least``, in one piece or on any number of chunks, whether the
-    search would take it or not."""
+    """Check that no program is below ``least``, on one or more chunks.
+
+    Programs that the search would not choose are checked too.
+    """
     case = random_case(rng)
     most = rng.choice([2, 4, 16])
-    found = synthesise(*case[:4], chunks=most, top=5, scale=case.scale)
-    times = [one.time for one in found.candidates]
+    synthesis = synthesise(*case[:4], chunks=most, top=5, scale=case.scale)
+    times = [candidate.time for candidate in synthesis.candidates]
     assert times == pytest.approx(sorted(times), rel=1e-8, abs=0)
-    whole = case.paths(1)
-    least = found.least * (1 - 1e-8)
+    paths = case.paths(1)
+    least = synthesis.least * (1 - 1e-8)
     assert all(time >= least for time in times), case
-    for chunks in (1, *chunk_counts(most, whole.most_chunks())):
-        every = [way for way in ways_of(case.paths(chunks), 300) if way.costs]
-        for way in rng.sample(every, min(20, len(every))):
+    for chunks in (1, *chunk_counts(most, paths.most_chunks())):
+        ways = [way for way in ways_of(case.paths(chunks), 300) if way.costs]
+        for way in rng.sample(ways, min(20, len(ways))):
             time = in_chunks(Candidate(case.mesh, way.steps, way.costs), chunks).time
             assert time >= least, (case, chunks, way.steps)
-            assert time <= chunks * sum(one.time for one in way.costs) * (1 + 1e-9)
+            assert time <= chunks * sum(cost.time for cost in way.costs) * (1 + 1e-9)
 
 
 @given(rng=RANDOM)
@@ -168,24 +171,26 @@ def test_no_program_of_more_cases_takes_less_than_the_least(seed: int) -> None:
 
 
 def assert_busy(case: Case) -> int:
-    """What the search takes the ports of a step to be busy for is no more than they are, of NCCL's
-    trees no more than the step takes; returns how many steps were looked at."""
+    """Check that no bound on the load of a port is above its load; return how many steps there are.
+
+    For NCCL's trees, the bound is no more than the time of the step.
+    """
     paths, count = case.paths(1), 0
     ports = paths.ports
     for state in (paths.start(), *paths.graph.first):
         for least, edge in paths.edges(state):
-            found = paths.costed(edge) if edge.kind else None
-            if found is None:
+            costed = paths.costed(edge) if edge.kind else None
+            if costed is None:
                 continue
-            _, collective, time = found
+            _, collective, time = costed
             assert least <= time * (1 + 1e-7)
             known = step_cost(collective, case.model)
             real = loads(known)
             if known.algorithm.startswith("double_binary_tree") and case.model.model == "nccl":
                 real = [known.time for _ in real]
             busy = ports.busy(edge.kind, edge.group, edge.at_root, edge.size).tolist()
-            for level, one in zip(ports.levels, busy, strict=True):
-                assert one <= real[level] * (1 + 1e-9), (case, edge)
+            for level, bound in zip(ports.levels, busy, strict=True):
+                assert bound <= real[level] * (1 + 1e-9), (case, edge)
             count += 1
     return count
 
@@ -222,17 +227,16 @@ def test_numbers_of_chunks_divide_if_any_does(most: int, units: int, counts: lis
 @given(rng=RANDOM)
 @settings(max_examples=30, deadline=None)
 def test_every_step_of_every_chunk_is_written_once_and_in_its_order(rng: random.Random) -> None:
-    """All of them, those of a chunk as they are in the program; what sends in the order of its
-    starts."""
+    """The steps of a chunk keep the order of the program."""
     case = random_case(rng)
     chunks = rng.choice([2, 3, 4])
-    for one in pipelined(case.paths(chunks), chunks).candidates:
-        assert one.pipeline is not None
-        assert sorted(one.pipeline.order) == [
-            (chunk, place) for chunk in range(chunks) for place in range(len(one.steps))
+    for candidate in pipelined(case.paths(chunks), chunks).candidates:
+        assert candidate.pipeline is not None
+        assert sorted(candidate.pipeline.order) == [
+            (chunk, place) for chunk in range(chunks) for place in range(len(candidate.steps))
         ]
         for chunk in range(chunks):
-            own = [place for number, place in one.pipeline.order if number == chunk]
+            own = [place for number, place in candidate.pipeline.order if number == chunk]
             assert own == sorted(own)
 
 
@@ -248,26 +252,28 @@ PACKING = (
 
 
 def parts_of(module: ModuleOp) -> list[int]:
-    """The elements of what is put together in the end, a chunk each; none if there is none."""
+    """Return the number of elements of each chunk that is concatenated; none if there are none."""
     [function] = functions_of(module)
     joins = [op for op in function.body.ops if isinstance(op, OPERATIONS["concat"])]
     return [dist_type(value).elements for op in joins for value in op.operands]
 
 
 def built(case: Case, way: Way, chunks: int) -> tuple[ModuleOp, float]:
-    """A path on chunks as a function, and the time that it is said to take."""
-    found = in_chunks(Candidate(case.mesh, way.steps, way.costs), chunks)
+    """Return a path on chunks as a function, and the seconds of its schedule."""
+    candidate = in_chunks(Candidate(case.mesh, way.steps, way.costs), chunks)
     builder = FunctionBuilder(case.mesh, [case.source])
-    ops, value = build(case.mesh, builder.values[0], found.steps, case.target, found.pipeline)
+    steps, pipeline = candidate.steps, candidate.pipeline
+    plan = planned(case.mesh, case.source, steps, case.target, pipeline)
+    ops, value = plan.built_on(builder.values[0])
     for op in ops:
         builder.block.add_op(op)
     module = module_of([case.mesh], [builder.function([value])])
     verify(module)
-    return module, found.time
+    return module, candidate.time
 
 
-def whole(case: Case) -> ModuleOp:
-    """The same as one redistribute."""
+def as_redistribute(case: Case) -> ModuleOp:
+    """Return the case as a function of one redistribute."""
     builder = FunctionBuilder(case.mesh, [case.source])
     to = coll.DistTensorType(case.target)
     value = builder.try_op(OPERATIONS["redistribute"], builder.values, {"to": to})
@@ -285,17 +291,17 @@ def assert_same(after: ModuleOp, before: ModuleOp) -> None:
 
 
 def assert_built(rng: random.Random) -> int:
-    """Any paths, on any number of chunks, computes the right thing; how many were looked at."""
+    """Check that any paths on any number of chunks compute the right result; return how many."""
     case = random_case(rng)._replace(scale=1.0)
     most = case.paths(1).most_chunks()
     if most < 2:
         return 0
     chunks = rng.randint(2, min(most, 9))
-    every = [way for way in ways_of(case.paths(chunks)) if way.costs]
-    chosen = rng.sample(every, min(2, len(every)))
+    ways = [way for way in ways_of(case.paths(chunks)) if way.costs]
+    chosen = rng.sample(ways, min(2, len(ways)))
     for way in chosen:
         module, time = built(case, way, chunks)
-        assert_same(module, whole(case))
+        assert_same(module, as_redistribute(case))
         sending = [step for step in way.steps if step.does.sends]
         assert marked(module) == chunks * len(sending)
         parts = parts_of(module)
@@ -304,16 +310,19 @@ def assert_built(rng: random.Random) -> int:
         packed = any(isinstance(op, OPERATIONS["transpose"]) for op in module.walk())
         padded = case.paths(1).padding > 1 or most % chunks
         if not padded and not packed:
-            [found] = cost(module, case.model)
-            assert found.time == pytest.approx(time, rel=1e-9, abs=0), write(module)
+            [built_cost] = cost(module, case.model)
+            assert built_cost.time == pytest.approx(time, rel=1e-9, abs=0), write(module)
     return len(chosen)
 
 
 @given(rng=RANDOM)
 @settings(max_examples=30, deadline=None)
 def test_any_path_on_any_number_of_chunks_is_right(rng: random.Random) -> None:
-    """Whether or not a search would take it; where chunks are even, and nothing is packed between
-    the steps, it costs what its schedule says."""
+    """Paths that no search would choose are right too.
+
+    Where chunks are even, and nothing is packed between the steps, a path costs what its schedule
+    says.
+    """
     assert_built(rng)
 
 
@@ -328,7 +337,7 @@ def test_more_paths_on_any_number_of_chunks_are_right(seed: int) -> None:
 
 
 def assert_decomposed(rng: random.Random, dtype: DType) -> bool:
-    """Whether the best program of one operation is one in chunks."""
+    """Check the best program of one operation; return whether it is in chunks."""
     mesh = quick_mesh(rng)
     make = rng.choice([redistribution, collective])
     before = module_of([mesh], [make(rng, mesh, "f", dtype)])
@@ -342,9 +351,9 @@ def assert_decomposed(rng: random.Random, dtype: DType) -> bool:
         return False
     assert_same(after, before)
     assert 2 <= len(parts_of(after)) <= chunks
-    [one], [other] = cost(after, CostModel(model)), cost(plain, CostModel(model))
-    assert one.time <= other.time * (1 + 1e-9), write(before)
-    assert one.bound <= one.time * (1 + 1e-9)
+    [chunked], [unchunked] = cost(after, CostModel(model)), cost(plain, CostModel(model))
+    assert chunked.time <= unchunked.time * (1 + 1e-9), write(before)
+    assert chunked.bound <= chunked.time * (1 + 1e-9)
     return True
 
 
@@ -362,8 +371,10 @@ def test_more_decomposed_operations_compute_the_same_and_cost_no_more(seed: int)
 
 
 def assert_programs(rng: random.Random) -> int:
-    """Whole programs, whose values come from chunks and go into chunks, also cleaned up; how many
-    collectives are in chunks."""
+    """Check programs whose values come from chunks and go into chunks, also when cleaned up.
+
+    Returns: how many collectives are in chunks.
+    """
     mesh = quick_mesh(rng)
     functions = [random_function(rng, mesh, 5, f"f{index}") for index in range(2)]
     before = module_of([mesh], functions)
@@ -380,9 +391,9 @@ def assert_programs(rng: random.Random) -> int:
             name = old.sym_name.data
             for new in functions_of(module):
                 if new.sym_name.data.partition("_")[0] == name:
-                    found = results_on_all_devices(module, new, seed=6)
+                    results = results_on_all_devices(module, new, seed=6)
                     expected = results_on_all_devices(before, old, seed=6)
-                    assert agree(found, expected, mesh.devices), write(module)
+                    assert agree(results, expected, mesh.devices), write(module)
     return marked(after)
 
 
@@ -413,27 +424,29 @@ func @f(%x: f32[SHAPE] partial(sum: x)) -> f32[SHAPE] on @m {
 
 
 def nothing(*_: object) -> float:
-    """A bound that excludes nothing."""
+    """Return a bound that excludes nothing."""
     return 0.0
 
 
 def test_a_program_that_cannot_be_the_best_is_not_scheduled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No schedule is below what its busiest stream takes; the programs that are found are those
-    that are found if all are scheduled."""
+    """No schedule is below the bound of its busiest stream.
+
+    The best programs are those that are found if all are scheduled.
+    """
     scheduled: list[int] = []
 
     def counted(candidate: Candidate, chunks: int) -> Candidate:
         scheduled.append(chunks)
-        found = in_chunks(candidate, chunks)
-        assert found.pipeline is not None
-        assert least_on(candidate.costs, chunks) <= found.pipeline.time * (1 + 1e-9)
-        return found
+        on_chunks = in_chunks(candidate, chunks)
+        assert on_chunks.pipeline is not None
+        assert least_on(candidate.costs, chunks) <= on_chunks.pipeline.time * (1 + 1e-9)
+        return on_chunks
 
     monkeypatch.setattr(pipelines, "in_chunks", counted)
     [function] = functions_of(collir.parse(TWO_AND_THREE.replace("SHAPE", "786432")))
-    op = next(one for one in function.body.ops if isinstance(one, DistOp))
+    op = next(op for op in function.body.ops if isinstance(op, DistOp))
     pruned = search_programs(op, SearchOptions(CostModel("alpha-beta"), chunks=512)).candidates
     few = len(scheduled)
     monkeypatch.setattr(pipelines, "least_on", nothing)
@@ -446,50 +459,55 @@ def test_a_program_that_cannot_be_the_best_is_not_scheduled(
 @pytest.mark.parametrize("shape", ["3, 65536", "20, 4096", "786432", "1000003", "7, 11, 13, 17"])
 @pytest.mark.parametrize("model", MODELS)
 def test_more_chunks_are_no_worse(shape: str, model: str) -> None:
-    """A number of chunks that is allowed may stay unused."""
+    """A larger limit on chunks never makes a program slower."""
     before = collir.parse(TWO_AND_THREE.replace("SHAPE", shape))
     times: list[float] = []
     for chunks in (1, 2, 4, 6, 16):
         after = run_passes(before.clone(), f"decompose{{model={model} chunks={chunks}}}")
-        [found] = cost(after, CostModel(model))
-        times.append(found.time)
+        [function_cost] = cost(after, CostModel(model))
+        times.append(function_cost.time)
     assert times == pytest.approx(sorted(times, reverse=True), rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize(("chunks", "expected"), [(1, 18.0e-3), (2, 15.0e-3)])
 def test_the_time_of_chunks_is_that_of_a_pipeline(chunks: int, expected: float) -> None:
-    """By hand, 12 MB: inside, 3/4 of the bytes at 3 GB/s; outside, a fourth of four devices through
-    one port of 1 GB/s, and 1/12 of each device's own.
+    """The time is computed by hand, for 12 MB.
 
-    In two chunks that is 1.5, 6 and 1.5 ms each. A step inside beside one outside gets the 11/12 of
-    a port that this one leaves: its messages wait for the port outside, so it has what it wants. So
-    the steps outside follow each other, and the ends are at 1.5, 1.5 + 6, 7.5 + 6, and 1.5 more.
+    Inside a node, 3/4 of the bytes are sent at 3 GB/s. Outside, a fourth of the bytes of each of
+    four devices goes through one port of 1 GB/s, and keeps 1/12 of each device's own port busy.
+
+    In two chunks the steps of each take 1.5, 6 and 1.5 ms. A step inside that runs beside one
+    outside gets the other 11/12 of a port: the messages of the outer step wait for the port
+    outside, so the inner step is not slowed down. So the steps outside follow each other, and the
+    steps end at 1.5, 1.5 + 6, 7.5 + 6, and 1.5 more.
     """
     text = TWO_AND_THREE.replace("SHAPE", "3000000").replace("1 us", "0 s")
     after = run_passes(collir.parse(text), f"decompose{{model=p2 chunks={chunks}}}")
-    [found] = cost(after, CostModel("p2"))
-    assert [step.collective.kind for step in found.steps].count("all_reduce") == chunks
+    [function_cost] = cost(after, CostModel("p2"))
+    assert [step.collective.kind for step in function_cost.steps].count("all_reduce") == chunks
     assert marked(after) == (3 * chunks if chunks > 1 else 0)
-    assert found.time == pytest.approx(expected, rel=1e-9)
+    assert function_cost.time == pytest.approx(expected, rel=1e-9)
 
 
 # --- on ranks -----------------------------------------------------------------------------------
 
 
 def in_chunks_on(ranks: int, seed: int, count: int) -> tuple[ModuleOp, list[FuncOp], list[FuncOp]]:
-    """Operations whose best programs are in chunks: all in a module, as they were, and as they are
-    decomposed."""
+    """Return operations whose best programs are in chunks.
+
+    Returns: a module of the programs, the operations as they were, and their programs.
+    """
     rng = fresh(seed)
     meshes = [quick_mesh(rng, ranks, f"m{index}") for index in range(4)]
-    every = module_of(meshes, [])
+    programs = module_of(meshes, [])
     before: list[FuncOp] = []
     after: list[FuncOp] = []
     dtypes = [DType.I32, DType.I64, DType.F32, DType.F64, DType.BF16]
     while len(after) < count:
         mesh = rng.choice(meshes)
         make = rng.choice([redistribution, collective])
-        one = make(rng, mesh, f"f{len(after)}", rng.choice(dtypes))
-        module = module_of([mesh], [one])
+        original = make(rng, mesh, f"f{len(after)}", rng.choice(dtypes))
+        module = module_of([mesh], [original])
         options = f"model=p2 chunks={rng.choice([2, 3, 4, 8])}"
         try:
             changed = run_passes(module.clone(), f"decompose{{{options}}}")
@@ -499,14 +517,14 @@ def in_chunks_on(ranks: int, seed: int, count: int) -> tuple[ModuleOp, list[Func
             continue
         [function] = functions_of(changed)
         function.detach()
-        every.body.block.add_op(function)
+        programs.body.block.add_op(function)
         after.append(function)
-        before.append(one)
-    return every, before, after
+        before.append(original)
+    return programs, before, after
 
 
 def assert_right_on_ranks(ranks: int, seed: int, count: int, target: str, folder: Path) -> None:
-    """Against the executor on the whole operation, and on the program."""
+    """Check code on ranks against the executor on the operations, and on their programs."""
     module, before, after = in_chunks_on(ranks, seed, count)
     assert hazards(module, target) == []
     if target == "mpi":
@@ -517,10 +535,10 @@ def assert_right_on_ranks(ranks: int, seed: int, count: int, target: str, folder
         arguments = on_ranks.arguments_of(old)
         own = module_of([mesh_of(old)], [old.clone()])
         expected = execute(own, functions_of(own)[0], arguments)
-        found = execute(module, new, arguments)
+        results = execute(module, new, arguments)
         rounded = 0 if exact(new) and exact(old) else roundings(new) + roundings(old)
-        for one, right in zip(found, expected, strict=True):
-            pairs = zip(one, right, strict=True)
+        for result, right in zip(results, expected, strict=True):
+            pairs = zip(result, right, strict=True)
             assert all(on_ranks.same(a, b, rounded) for a, b in pairs), write(own)
 
 
@@ -549,5 +567,5 @@ func @f(%x: f32[2]) -> f32[2] on @m {
 }
 """)
     collir.run_passes(module, "decompose{chunks=4}")
-    (found,) = collir.cost(module)
-    assert found.time == 0.0
+    (function_cost,) = collir.cost(module)
+    assert function_cost.time == 0.0

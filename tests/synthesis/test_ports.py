@@ -1,4 +1,4 @@
-"""What a step puts on the ports at least, against what the cost models say that it takes."""
+"""The lower bounds of steps on ports, against the times of the cost models."""
 
 import math
 import random
@@ -19,7 +19,7 @@ SIZES = (0.0, 1.0, 8.0, 1e3, 1e6, 1e9)
 
 
 def large_mesh(rng: random.Random) -> Mesh:
-    """A mesh of hundreds of devices on 2 to 4 levels, with up to 3 axes."""
+    """Return a mesh of hundreds of devices on 2 to 4 levels, with up to 3 axes."""
     levels, axes = rng.randint(2, 4), rng.randint(1, 3)
     factors: dict[tuple[int, int], int] = {}
     total = 1
@@ -34,11 +34,11 @@ def large_mesh(rng: random.Random) -> Mesh:
     listed = [
         [Factor(f"l{level}", row[axis]) for level, row in enumerate(table)] for axis in range(axes)
     ]
-    return Mesh("m", machine, tuple(Axis.placed("xyz"[j], each) for j, each in enumerate(listed)))
+    return Mesh("m", machine, tuple(Axis.placed("xyz"[j], row) for j, row in enumerate(listed)))
 
 
 def random_model(rng: random.Random, kind: str) -> CostModel:
-    """Any model; alpha-beta more often, by any algorithm of a collective, in any order."""
+    """Return any model; alpha-beta more often, by any algorithm of a collective, in any order."""
     algorithm = rng.choice(["cheapest", "runtime", *ALGORITHMS[kind]])
     order = rng.choice(["written", "hardware"])
     models = [CostModel("p2"), CostModel("nccl"), *[CostModel("alpha-beta", algorithm, order)] * 3]
@@ -46,7 +46,7 @@ def random_model(rng: random.Random, kind: str) -> CostModel:
 
 
 def violations(rng: random.Random, mesh: Mesh, count: int) -> list[str]:
-    """Steps that take less than the bound says; any groups, in any order of their ranks."""
+    """Return steps that take less than their bound, of any groups in any order of their ranks."""
     wrong: list[str] = []
     names = list(mesh.by_name)
     for _ in range(count):
@@ -100,16 +100,17 @@ def test_no_step_of_many_takes_less(seed: int) -> None:
 
 # --- latency ------------------------------------------------------------------------------------
 #
-# Of an empty collective: a sum over the levels, lg(n) times the latency of each, n the children
-# over which the group extends below one parent. By summing the other way round it holds if at least
-# lg(N) rounds cross a level or one outside of it, N all children over which the group extends. In
-# one round a child could hear of several others, through devices of its own, so this is no law of
-# nature: it is counted here for the rounds of all algorithms, for every way to write down the
-# digits of ranks and every choice of those that lie outside.
+# The bound of an empty collective is a sum over the levels: lg(n) times the latency of each, where
+# n is the number of children over which the group extends below one parent. By summing the other
+# way round, the bound holds if at least lg(N) rounds cross a level or one outside of it, where N is
+# the number of all children over which the group extends. In one round a child could hear of
+# several others, through devices of its own, so this is no law of nature. These tests count the
+# rounds of all algorithms, for every way to write the digits of ranks and every choice of the outer
+# digits.
 
 
 def products(size: int) -> list[tuple[int, ...]]:
-    """All ordered lists of factors."""
+    """Return all ordered lists of factors."""
     if size == 1:
         return [()]
     divisors = [n for n in range(2, size + 1) if size % n == 0]
@@ -117,7 +118,7 @@ def products(size: int) -> list[tuple[int, ...]]:
 
 
 def children(digits: tuple[int, ...], outside: int) -> list[int]:
-    """For every rank the child in which it is: its coordinates on the digits that are outside."""
+    """Return for every rank the child that it is in: its coordinates on the outer digits."""
     places = [0]
     for index, size in enumerate(digits):
         counts = outside >> index & 1
@@ -126,8 +127,11 @@ def children(digits: tuple[int, ...], outside: int) -> list[int]:
 
 
 def fewest_crossing(at: list[int]) -> int:
-    """The crossing rounds of the algorithm that has fewest: shifts by powers of two, a binomial
-    tree, or exchanges of 2^k ranks after folding the others into these."""
+    """Return the fewest crossing rounds of any algorithm.
+
+    The algorithms are shifts by powers of two, a binomial tree, and exchanges of 2^k ranks after
+    the others are folded into these.
+    """
     ranks = len(at)
     distances = [1 << bit for bit in range((ranks - 1).bit_length())]
     shifts = [any(at[rank] != at[rank - d] for rank in range(ranks)) for d in distances]
@@ -142,7 +146,7 @@ def fewest_crossing(at: list[int]) -> int:
 
 
 def too_few_rounds(sizes: range) -> list[tuple[tuple[int, ...], int]]:
-    """Digits and a choice of those outside, where too few rounds cross."""
+    """Return the digits and choices of outer digits for which too few rounds cross."""
     wrong: list[tuple[tuple[int, ...], int]] = []
     for size in sizes:
         for digits in products(size):

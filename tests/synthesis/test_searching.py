@@ -15,7 +15,8 @@ from collir.ir.remarks import listening
 from collir.search import Problem
 from collir.synthesis import searching
 from collir.synthesis.placement.problem import PartialMatrix, PlacementProblem
-from collir.synthesis.programs.strategies import SearchOptions, synthesised
+from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.synthesis.searching import INTERRUPTED, TIME, best_of, session
 from collir.tools.collopt import main
 
@@ -72,7 +73,7 @@ def remarks_of(module: str, options: SearchOptions) -> list[str]:
     """Return the remarks of a search for the programs of a module."""
     remarks: list[Diagnostic] = []
     with listening(remarks.append):
-        synthesised(collir.parse(module), options)
+        decompose_by_search(collir.parse(module), options)
     return [f"{remark.position}: {remark.message}" for remark in remarks]
 
 

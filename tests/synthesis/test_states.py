@@ -1,4 +1,4 @@
-"""The search over layouts without order, against plain ones over the same steps and over all."""
+"""The search over layouts without order, against plain searches over the same or all steps."""
 
 import heapq
 import math
@@ -17,7 +17,7 @@ from collir.synthesis.programs.cheapest import Synthesis, synthesise
 from collir.synthesis.programs.states import StatePaths
 
 CHANGES = ("PR", "PR", "PS", "PM", "MR", "MS", "SR", "SM", "RR", "RS", "RM", "PP", "SS", "MM")
-"""What may become of a sub-axis: from one state to another."""
+"""The changes of a sub-axis: the states before and after."""
 
 MODELS = (
     CostModel("p2"),
@@ -40,23 +40,23 @@ class Case:
     goal: str
     model: CostModel
 
-    def found(self, top: int = 1, memory: float | None = None, counted: bool = False) -> Synthesis:
-        """What the search finds."""
+    def search(self, top: int = 1, memory: float | None = None, counted: bool = False) -> Synthesis:
+        """Return the result of the search."""
         return synthesise(
             self.mesh, self.source, self.target, self.model, top, memory, counted=counted
         )
 
     def plain(self, memory: float = math.inf) -> Unordered:
-        """The same for the plain searches."""
+        """Return the same case for the plain searches."""
         sizes = [axis.size for axis in self.mesh.by_name.values()]
-        shards = math.prod(n for n, one in zip(sizes, self.start, strict=True) if one == "S")
+        shards = math.prod(n for n, state in zip(sizes, self.start, strict=True) if state == "S")
         elements = math.prod(self.source.local_shape(self.mesh)) * shards
         item = self.source.dtype.bytes
         return Unordered(self.mesh, self.start, self.goal, elements, item, self.model, memory)
 
 
 def placed_mesh(rng: random.Random, most: int) -> Mesh:
-    """A placed mesh of some sub-axes, on a machine whose tapers are no larger than is usual."""
+    """Return a placed mesh of some sub-axes, on a machine whose tapers are below 10."""
     while True:
         mesh = random_mesh(rng)
         usual = all(level.taper < 10 for level in mesh.machine.levels)
@@ -67,19 +67,19 @@ def placed_mesh(rng: random.Random, most: int) -> Mesh:
 def random_case(
     rng: random.Random, most: int = 3, changes: tuple[str, ...] = CHANGES, odd: bool = False
 ) -> Case:
-    """Dimension 0 has what stays sharded and gains shards, dimension 1 loses them."""
+    """Return a case in which dimension 0 keeps and gains shards, and dimension 1 loses them."""
     while True:
         mesh = placed_mesh(rng, most)
-        each = {axis: rng.choice(changes) for axis in mesh.by_name}
-        if any(change[0] != change[1] for change in each.values()):
+        changed = {axis: rng.choice(changes) for axis in mesh.by_name}
+        if any(change[0] != change[1] for change in changed.values()):
             break
     elements = rng.choice([1, 4, 2**10, 2**20])
-    kept = [axis for axis in each if each[axis] == "SS"]
+    kept = [axis for axis in changed if changed[axis] == "SS"]
     ends: list[DistType] = []
     for end in (0, 1):
-        partial = frozenset(axis for axis in each if each[axis][end] == "P")
-        root = frozenset(axis for axis in each if each[axis][end] == "M")
-        own = [axis for axis in each if each[axis][end] == "S" and axis not in kept]
+        partial = frozenset(axis for axis in changed if changed[axis][end] == "P")
+        root = frozenset(axis for axis in changed if changed[axis][end] == "M")
+        own = [axis for axis in changed if changed[axis][end] == "S" and axis not in kept]
         dims = (
             Dim(mesh.devices * elements, tuple(kept + own * end)),
             Dim(mesh.devices, tuple(own * (1 - end))),
@@ -87,31 +87,31 @@ def random_case(
         )
         reduction = Reduction.SUM if partial else None
         ends.append(DistType(DType.F32, dims, partial, reduction, root))
-    start, goal = ("".join(change[end] for change in each.values()) for end in (0, 1))
+    start, goal = ("".join(change[end] for change in changed.values()) for end in (0, 1))
     return Case(mesh, ends[0], ends[1], start, goal, rng.choice(MODELS))
 
 
-def time_of(found: Synthesis) -> float:
-    return found.candidates[0].time if found.candidates else math.inf
+def time_of(synthesis: Synthesis) -> float:
+    return synthesis.candidates[0].time if synthesis.candidates else math.inf
 
 
-def same(one: float, other: float) -> bool:
-    return one == other or equal(one, other)
+def same(a: float, b: float) -> bool:
+    return a == b or equal(a, b)
 
 
 # --- the best -----------------------------------------------------------------------------------
 
 
 def assert_best(case: Case) -> None:
-    found = case.found()
-    assert found.proven
-    assert same(time_of(found), case.plain().best()), case
+    synthesis = case.search()
+    assert synthesis.proven
+    assert same(time_of(synthesis), case.plain().best()), case
 
 
 @given(rng=RANDOM)
 @settings(max_examples=250, deadline=None)
 def test_the_best_is_that_of_a_plain_search(rng: random.Random) -> None:
-    """All steps over all sets of sub-axes, on every way that goes on only."""
+    """The plain search takes all steps over all sets of sub-axes that lead forward."""
     assert_best(random_case(rng, odd=True))
 
 
@@ -127,7 +127,7 @@ def test_the_best_of_more_cases_is_that_of_a_plain_search(seed: int) -> None:
 
 
 def assert_k_best(case: Case, most: int) -> bool:
-    """Whether there were few enough programs to look at."""
+    """Check the k best programs; return whether there were few enough to enumerate."""
     plain = case.plain()
     times: list[float] = []
     for program in plain.programs():
@@ -135,18 +135,18 @@ def assert_k_best(case: Case, most: int) -> bool:
         if len(times) > most:
             return False
     top = len(times) + 3
-    found = case.found(top, counted=True)
-    assert found.count == len(times), case
-    assert len(found.candidates) == len(times), case
-    each = zip([one.time for one in found.candidates], sorted(times), strict=True)
-    assert all(same(one, other) for one, other in each), case
+    synthesis = case.search(top, counted=True)
+    assert synthesis.count == len(times), case
+    assert len(synthesis.candidates) == len(times), case
+    pairs = zip([c.time for c in synthesis.candidates], sorted(times), strict=True)
+    assert all(same(a, b) for a, b in pairs), case
     return True
 
 
 @given(rng=RANDOM)
 @settings(max_examples=75, deadline=None)
 def test_the_k_best_and_their_number_are_those_of_all_programs(rng: random.Random) -> None:
-    """Up to the last one, where there are up to 300."""
+    """Every program is compared, where there are up to 300."""
     assert_k_best(random_case(rng, 2), 300)
 
 
@@ -166,18 +166,18 @@ def test_the_first_of_many_are_the_cheapest(rng: random.Random) -> None:
         heapq.heappush(times, -math.fsum(step.time for step in program))
         if len(times) > 10:
             heapq.heappop(times)
-    found = case.found(10, counted=True)
-    assert found.count == count
-    each = zip([one.time for one in found.candidates], sorted(-t for t in times), strict=True)
-    assert all(same(one, other) for one, other in each), case
+    synthesis = case.search(10, counted=True)
+    assert synthesis.count == count
+    pairs = zip([c.time for c in synthesis.candidates], sorted(-t for t in times), strict=True)
+    assert all(same(a, b) for a, b in pairs), case
 
 
 # --- all steps ----------------------------------------------------------------------------------
 #
-# A search over all steps in any order may find more: what is given up is measured here. Of axes
-# that are at root at both ends nothing is claimed: to scatter them and gather them back may use
-# more rails. Nor of values at root below several rails, or of levels with a taper, where what goes
-# around by one device passes fewer ports.
+# A search over all steps in any order may find cheaper programs: these tests measure what is given
+# up. Nothing is claimed for axes that are at root at both ends: to scatter and gather them may use
+# more rails. Nor for values at root below several rails, nor for levels with a taper, where a
+# detour by one device passes fewer ports.
 
 
 PLAIN = (
@@ -188,11 +188,11 @@ PLAIN = (
 
 
 def better_elsewhere(case: Case, fixed: str) -> float:
-    """How much cheaper the best program of all steps is: 1 if it is not."""
-    found, best = time_of(case.found()), case.plain().anywhere(fixed)
-    if not best or found <= best * (1 + 1e-9):
+    """Return the factor by which the best program of all steps is cheaper: 1 if it is not."""
+    searched, best = time_of(case.search()), case.plain().anywhere(fixed)
+    if not best or searched <= best * (1 + 1e-9):
         return 1.0
-    return found / best
+    return searched / best
 
 
 @given(rng=RANDOM)
@@ -207,7 +207,7 @@ def test_no_other_way_is_cheaper(rng: random.Random) -> None:
 @given(rng=RANDOM)
 @settings(max_examples=150, deadline=None)
 def test_no_other_way_of_an_all_reduce_is_cheaper(rng: random.Random) -> None:
-    """Under any model."""
+    """An all_reduce has no cheaper program under any model."""
     case = random_case(rng, changes=("PR", "PR", "RR", "SS", "PP"))
     if all(level.taper == 1 for level in case.mesh.machine.levels):
         assert better_elsewhere(case, "") == 1, case
@@ -217,13 +217,13 @@ def test_no_other_way_of_an_all_reduce_is_cheaper(rng: random.Random) -> None:
 
 
 def assert_bounds(case: Case) -> None:
-    """What is left from every layout on the way is no less than the search takes it to be."""
+    """Check that the bound of every layout on the way is no more than the time left from there."""
     plain = case.plain()
     paths = StatePaths(case.mesh, case.source, case.target, case.model)
     names = plain.names
     for state, rest in plain.to_go().items():
-        each = dict(zip(names, state, strict=True))
-        number = paths.graph.number([each[unit[0]] for unit in paths.units])
+        state_of = dict(zip(names, state, strict=True))
+        number = paths.graph.number([state_of[unit[0]] for unit in paths.units])
         assert paths.remaining(number) <= rest * (1 + 1e-7), (case, state)
 
 
@@ -237,13 +237,13 @@ def test_the_bound_is_below_what_is_left(rng: random.Random) -> None:
 
 
 def assert_within(case: Case, share: float) -> None:
-    """With a limit, that of the plain search with the same limit for every step."""
+    """Check the search with a memory limit against the plain search with the same limit."""
     mesh = case.mesh
-    whole = case.source.local_bytes(mesh) + case.target.local_bytes(mesh)
-    found = case.found(3, memory=share * whole)
-    for one in found.candidates:
-        assert one.memory <= share * whole
-    assert same(time_of(found), case.plain(share * whole).best()), (case, share)
+    limit = share * (case.source.local_bytes(mesh) + case.target.local_bytes(mesh))
+    synthesis = case.search(3, memory=limit)
+    for candidate in synthesis.candidates:
+        assert candidate.memory <= limit
+    assert same(time_of(synthesis), case.plain(limit).best()), (case, share)
 
 
 @given(rng=RANDOM)

@@ -12,18 +12,18 @@ from itertools import accumulate, pairwise
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.steps import is_free
+from collir.ir.steps import PlannedStep, steps_of
 from collir.layout import DistType, Mesh
 from collir.layout.steps import OVER
 
@@ -120,7 +120,7 @@ def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]
 
 
 def function_cost(function: FuncOp, model: CostModel) -> FunctionCost:
-    """Return the cost of a function.
+    """Return the cost of one function.
 
     Raises:
         DiagnosticError: see ``cost``.
@@ -128,28 +128,35 @@ def function_cost(function: FuncOp, model: CostModel) -> FunctionCost:
     return program_cost(function.sym_name.data, function.body.ops, mesh_of(function), model)
 
 
-def program_cost(name: str, ops: Iterable[Operation], mesh: Mesh, model: CostModel) -> FunctionCost:
-    """Return the cost of operations in order, under the name of a function.
+def program_cost(
+    name: str, ops: Iterable[Operation] | Iterable[PlannedStep], mesh: Mesh, model: CostModel
+) -> FunctionCost:
+    """Return the cost of a program, built or only planned, under the name of a function.
 
     Raises:
-        DiagnosticError: see ``cost``.
+        DiagnosticError: an operation has no cost; see ``cost``.
+        CostError: a planned step has no cost.
     """
     steps: list[StepCost] = []
     slots: list[Slot] = []
-    from_step: dict[SSAValue, int] = {}
+    number_of: dict[int, int] = {}  # of each collective among all steps, its number among them
     computed_on: set[int] = set()
-    for op in ops:
-        needed = {from_step[operand] for operand in op.operands if operand in from_step}
-        if is_collective(op):
-            steps.append(op_cost(op, mesh, model))
+    for place, (op, predecessors) in enumerate(steps_of(ops, mesh)):
+        needed = {number_of[step] for step in predecessors if step in number_of}
+        if op.kind.sends:
+            number_of[place] = len(steps)
+            steps.append(_step_cost(op, mesh, model))
             slots.append(Slot(tuple(sorted(needed | computed_on)), not op.is_async))
-            computed_on.clear()  # what is written behind starts later still
-            from_step[op.result] = len(steps) - 1
-        elif needed and is_free(op, mesh):
-            (from_step[op.results[0]],) = needed
-        else:  # whose operands are waited for
+            computed_on.clear()  # later steps start behind this one, and so behind these
+        else:  # a local step waits for its operands, and so does all that follows it
             computed_on |= needed
     return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))
+
+
+def _step_cost(step: DistOp | PlannedStep, mesh: Mesh, model: CostModel) -> StepCost:
+    if isinstance(step, DistOp):
+        return op_cost(step, mesh, model)
+    return step_cost(collective_of(step, mesh), model)
 
 
 def op_cost(op: DistOp, mesh: Mesh, model: CostModel) -> StepCost:
@@ -164,12 +171,15 @@ def op_cost(op: DistOp, mesh: Mesh, model: CostModel) -> StepCost:
         raise DiagnosticError.at(op, str(error)) from error
 
 
-def collective_of(op: DistOp, mesh: Mesh) -> Collective:
-    """Return a collective operation as the cost models see it."""
-    x, y = dist_type(op.operands[0]), dist_type(op.result)
-    axes = op.over if OVER in op.kind.parameters else None
-    name = op.word("algorithm") if "algorithm" in op.properties else None
-    return collective_between(op.mnemonic, mesh, x, y, axes, name)
+def collective_of(step: DistOp | PlannedStep, mesh: Mesh) -> Collective:
+    """Return a collective step as the cost models see it."""
+    axes = step.over if OVER in step.kind.parameters else None
+    if isinstance(step, PlannedStep):
+        x, y = step.operands[0].type, step.result.type
+        return collective_between(step.kind.name, mesh, x, y, axes)
+    x, y = dist_type(step.operands[0]), dist_type(step.result)
+    name = step.word("algorithm") if "algorithm" in step.properties else None
+    return collective_between(step.mnemonic, mesh, x, y, axes, name)
 
 
 def collective_between(

@@ -241,7 +241,7 @@ def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulatio
 
 
 def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
-    """Return the simulation of a function.
+    """Return the simulation of one function.
 
     Raises:
         DiagnosticError: see ``simulate``.
@@ -249,8 +249,7 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     mesh, where = mesh_of(function), plan_buffers(function)
     steps: list[SimulatedStep] = []
     number_of: dict[Operation, int] = {}
-    for op, makers in steps_of(function.body.ops, mesh):
-        after = tuple(sorted(number_of[one] for one in makers))
+    for op, after in steps_of(function.body.ops, mesh):
         if is_collective(op):
             does = op_cost(op, mesh, model)
             waited = not op.is_async

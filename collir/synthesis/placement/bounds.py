@@ -19,8 +19,8 @@ from collir.ir.diagnostics import Position
 from collir.layout import Mesh
 from collir.layout.steps import OVER
 from collir.machine import Level
+from collir.synthesis.programs.choices import needs_search
 from collir.synthesis.programs.states import is_unordered
-from collir.synthesis.programs.strategies import needs_search
 
 Rows = Mapping[str, Sequence[int]]
 """The factors of every axis on the outermost levels, by the name of the axis."""

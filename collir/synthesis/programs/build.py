@@ -1,97 +1,129 @@
-"""From steps to operations: a program that a search has found, carried out on a value.
+"""From the steps that a search has found to typed plans, and from plans to operations.
 
 Steps that name no dimension come from layouts without order. Most such programs gather last what
-they scattered first, and one dimension will do. Where they do not, or where no dimension divides,
-the value is viewed with a dimension for every sub-axis that shards it: views cost nothing, though
-packing may.
+they scattered first, and then one dimension is enough. Where they do not, or where no dimension
+divides, the value is viewed with a dimension for every sub-axis that shards it: views cost nothing,
+though packing may.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from collir.dialects.coll import OPERATIONS
-from collir.dialects.machine import NumberAttr
-from collir.dialects.tensor import AxesAttr, DistTensorType, SizesAttr, dist_type
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType
+from collir.ir.steps import PlannedStep, PlannedValue
 from collir.layout import DistType, LayoutError, Mesh
-from collir.layout.steps import MASK
+from collir.layout.steps import ASYNC, MASK, STEPS, Argument
 from collir.synthesis.programs.steps import Pipeline, Step, scattered
 
 Axes = tuple[str, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A program on one value, typed but not built.
+
+    Attributes:
+        source: the value that the program starts from.
+        steps: the steps, each behind those that make its operands.
+        result: the value that the program ends with.
+    """
+
+    source: PlannedValue
+    steps: tuple[PlannedStep, ...]
+    result: PlannedValue
+
+    def built_on(self, value: SSAValue) -> tuple[list[DistOp], SSAValue]:
+        """Return operations that carry out the plan on a value of its type, and their result."""
+        values = {self.source: value}
+        return built(self.steps, values), values[self.result]
+
+
+def built(steps: Iterable[PlannedStep], values: dict[PlannedValue, SSAValue]) -> list[DistOp]:
+    """Return an operation for each step.
+
+    Args:
+        values: where planned values are in the program; the results of the steps are added.
+    """
+    ops: list[DistOp] = []
+    for step in steps:
+        op = OPERATIONS[step.kind.name].create(
+            operands=[values[operand] for operand in step.operands],
+            properties=step.properties,
+            result_types=[DistTensorType(step.result.type)],
+        )
+        values[step.result] = op.result
+        ops.append(op)
+    return ops
+
+
 @dataclass
 class Chain:
-    """A chain of operations on one value, typed as it grows."""
+    """A chain of planned steps on one value, typed as it grows."""
 
     mesh: Mesh
-    value: SSAValue
-    ops: list[Operation] = field(default_factory=list[Operation])
+    value: PlannedValue
+    steps: list[PlannedStep] = field(default_factory=list[PlannedStep])
 
-    def then(self, kind: str, **properties: Attribute) -> None:
-        """One more operation on the value.
-
-        Raises:
-            LayoutError: it is not well typed.
-        """
-        self.then_of([self.value], kind, **properties)
-
-    def then_of(self, values: Sequence[SSAValue], kind: str, **properties: Attribute) -> None:
-        """One more operation on several values, whose result the chain goes on with.
+    def then(self, kind: str, **arguments: Argument) -> None:
+        """Add a step on the value.
 
         Raises:
-            LayoutError: it is not well typed.
+            LayoutError: the step is not well typed.
         """
-        step = OPERATIONS[kind].make(self.mesh, *values, **properties)
-        self.ops.append(step)
-        self.value = step.result
+        self.then_of([self.value], kind, **arguments)
 
-    def undo(self) -> None:
-        """Takes all operations back: none of them is a user of the value any longer."""
-        for op in reversed(self.ops):
-            op.erase()
+    def then_of(self, values: Sequence[PlannedValue], kind: str, **arguments: Argument) -> None:
+        """Add a step on several values, with whose result the chain goes on.
+
+        Raises:
+            LayoutError: the step is not well typed.
+        """
+        row = STEPS[kind]
+        x = row.result_type(self.mesh, [value.type for value in values], arguments)
+        self.value = PlannedValue(x)
+        self.steps.append(PlannedStep(row, arguments, tuple(values), self.value))
 
     @property
     def type(self) -> DistType:
         """The type of the value now."""
-        return dist_type(self.value)
+        return self.value.type
 
 
-def build(
+def planned(
     mesh: Mesh,
-    value: SSAValue,
+    source: DistType,
     steps: Sequence[Step],
     target: DistType,
     pipeline: Pipeline | None = None,
-) -> tuple[list[Operation], SSAValue]:
-    """The operations that carry out steps on a value, and their result, which has a type.
+) -> Plan:
+    """Return the plan that carries out steps from a layout to another.
 
     Raises:
-        LayoutError: the steps do not lead to that type; or a tensor is so large that no padding
+        LayoutError: the steps do not lead to ``target``; or a tensor is so large that no padding
             fits.
     """
-    source = dist_type(value)
+    value = PlannedValue(source)
     for dim in _dims_to_try(mesh, source, target, steps) if pipeline is None else ():
         chain = Chain(mesh, value)
         with suppress(LayoutError):
             _plain(chain, steps, target, dim)
             if chain.type == target:
-                return chain.ops, chain.value
-        chain.undo()
+                return Plan(value, tuple(chain.steps), chain.value)
     chain = Chain(mesh, value)
     try:
         _viewed(chain, steps, target, pipeline, apart=False)
     except LayoutError:  # what is gathered is not what was scattered last
-        chain.undo()
         chain = Chain(mesh, value)
         _viewed(chain, steps, target, pipeline, apart=True)
     if chain.type != target:
         raise LayoutError(f"the steps lead to {chain.type}, not to {target}")
-    return chain.ops, chain.value
+    return Plan(value, tuple(chain.steps), chain.value)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -102,24 +134,29 @@ def build(
 def dims_of(
     mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
 ) -> list[int | None]:
-    """For every step the dimension it works on: its own; that of an end which its sub-axes shard;
-    or the first that divides into all that is scattered on the way (None: none does, or no matter).
+    """Return for every step the dimension that it works on.
+
+    The dimension is that of the step; or that of an end which its sub-axes shard; or the first that
+    divides among all sub-axes that are scattered on the way. None: there is none, or none matters.
     """
     between = next(iter(_dims_to_try(mesh, source, target, steps)), -1)
-    found: list[int | None] = []
+    dims: list[int | None] = []
     for step in steps:
         dim = step.dim
         if dim is None and (step.does.shards or step.does.gathers):
             ends = [x.dim_of(step.axes[0]) for x in (source, target)]
             dim = next((end for end in ends if end is not None), between if between >= 0 else None)
-        found.append(dim)
-    return found
+        dims.append(dim)
+    return dims
 
 
 def _dims_to_try(
     mesh: Mesh, source: DistType, target: DistType, steps: Sequence[Step]
 ) -> list[int]:
-    """The dimensions for what is sharded on the way only: the first that divides; -1: none is."""
+    """Return the dimensions that divide among the sub-axes that shard on the way only.
+
+    [-1] if there are no such sub-axes.
+    """
     ends = {axis for x in (source, target) for dim in x.dims for axis in dim.axes}
     between = mesh.group_size(axis for axis in scattered(steps) if axis not in ends)
     if between == 1:
@@ -129,36 +166,27 @@ def _dims_to_try(
 
 
 def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) -> None:
-    """The steps as they are; ``between`` is the dimension of what neither end shards."""
+    """Add the steps as they are; ``between`` is the dimension of axes that shard neither end."""
     for step in steps:
-        properties: dict[str, Attribute] = {}
+        arguments: dict[str, Argument] = {"axes": step.axes}
         if step.does.exchanges:
-            one, other = step.dim, step.target
-            if one is None or other is None:
-                one, other = (x.dim_of(step.axes[0]) for x in (chain.type, target))
-            properties |= {"axes": AxesAttr(step.axes)}
-            properties |= {"source": _int(one or 0), "target": _int(other or 0)}
+            before, after = step.dim, step.target
+            if before is None or after is None:
+                before, after = (x.dim_of(step.axes[0]) for x in (chain.type, target))
+            arguments |= {"source": before or 0, "target": after or 0}
         elif step.to is not None:
-            properties["to"] = DistTensorType(step.to)
+            arguments = {"to": step.to}
         elif step.does is MASK:
-            properties |= {
-                "axes": AxesAttr(step.axes),
-                "reduction": StringAttr(str(target.reduction)),
-            }
+            arguments["reduction"] = str(target.reduction)
         else:
-            properties["axes"] = AxesAttr(step.axes)
             dim = step.dim
             if dim is None and (step.does.shards or step.does.gathers):
                 x = target if step.does.shards else chain.type
                 own = x.dim_of(step.axes[0])
                 dim = between if own is None else own
             if dim is not None:
-                properties["dim"] = _int(dim)
-        chain.then(step.kind, **properties)
-
-
-def _int(value: int) -> IntegerAttr:
-    return IntegerAttr(value, i64)
+                arguments["dim"] = dim
+        chain.then(step.kind, **arguments)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -168,7 +196,7 @@ def _int(value: int) -> IntegerAttr:
 
 @dataclass(frozen=True)
 class _Part:
-    """A part of a dimension (-1: of several), and the sub-axes that shard it at times."""
+    """A part of a dimension (-1: of several), and the sub-axes that shard it at some time."""
 
     dim: int
     size: int
@@ -178,8 +206,12 @@ class _Part:
 def _viewed(
     chain: Chain, steps: Sequence[Step], target: DistType, pipeline: Pipeline | None, apart: bool
 ) -> None:
-    """The steps on a view; ``apart``: with a dimension for each of the sub-axes that shard the
-    value on the way only, else with one for all of them."""
+    """Add the steps on a view of the value.
+
+    Args:
+        apart: whether each sub-axis that shards the value on the way only has a dimension of its
+            own; otherwise all of them have one together.
+    """
     parts = _split_ends(chain, target)
     ends = {axis for part in parts for axis in part.axes}
     between = [axis for axis in scattered(steps) if axis not in ends]
@@ -198,7 +230,7 @@ def _viewed(
 
 
 def _split_ends(chain: Chain, target: DistType) -> list[_Part]:
-    """Splits every dimension into a part per sub-axis that shards it at an end, and the rest."""
+    """Split every dimension into a part per sub-axis that shards it at an end, and the rest."""
     parts: list[_Part] = []
     for dim, (have, want) in enumerate(zip(chain.type.dims, target.dims, strict=True)):
         axes = max(have.axes, want.axes, key=len)
@@ -206,22 +238,25 @@ def _split_ends(chain: Chain, target: DistType) -> list[_Part]:
         for axis in axes:
             size = chain.mesh.by_name[axis].size
             left //= size
-            chain.then("split", dim=_int(len(parts)), sizes=SizesAttr((size, left)))
+            chain.then("split", dim=len(parts), sizes=(size, left))
             parts.append(_Part(dim, size, (axis,)))
         parts.append(_Part(dim, left))
     return parts
 
 
 def _merge_ends(chain: Chain, parts: Sequence[_Part]) -> None:
-    """Undoes ``_split_ends``."""
+    """Undo ``_split_ends``."""
     for dim in sorted({part.dim for part in parts}):
         for _ in range(sum(part.dim == dim for part in parts) - 1):
-            chain.then("merge", dim=_int(dim))
+            chain.then("merge", dim=dim)
 
 
 @dataclass
 class _View:
-    """A value, and what its dimensions are; what is done on a chunk need not be waited for."""
+    """A value, and the parts that its dimensions are.
+
+    Steps on a chunk are ``async``.
+    """
 
     chain: Chain
     parts: list[_Part]
@@ -230,9 +265,14 @@ class _View:
     def split_between(
         self, axes: Sequence[str], apart: bool, chunks: int = 1
     ) -> tuple[int, Callable[[], None]]:
-        """Parts for sub-axes that shard no dimension at either end, out of what is left of one
-        that divides, also into chunks, or of all, padded; the place of the part that can be cut
-        into chunks then, and what undoes it."""
+        """Make parts for sub-axes that shard no dimension at either end.
+
+        The parts come out of the rest of a dimension that divides, into chunks too, or out of the
+        rests of all dimensions, padded.
+
+        Returns: the place of the part that can be cut into chunks then, and a function that undoes
+        all of this.
+        """
         mesh = self.chain.mesh
         if not axes and chunks == 1:
             return 0, lambda: None
@@ -240,8 +280,8 @@ class _View:
         total = math.prod(sizes) * chunks
         rests = [place for place, part in enumerate(self.parts) if not part.axes]
         before = list(self.parts)
-        tried = rests if chunks == 1 else rests[:1]  # of which chunks are in one piece
-        fits = next((place for place in tried if self.parts[place].size % total == 0), None)
+        candidates = rests if chunks == 1 else rests[:1]  # whose chunks are in one piece
+        fits = next((place for place in candidates if self.parts[place].size % total == 0), None)
         missing = 0
         if fits is None:
             self._order([*(p for p in range(len(before)) if p not in rests), *rests])
@@ -274,49 +314,49 @@ class _View:
         return fits + len(own) - 1, undo
 
     def cut(self, place: int, chunks: int) -> list["_View"]:
-        """The value in equal chunks of a part."""
+        """Return views of equal chunks of a part."""
         part = self.parts[place]
         size = part.size // chunks
         views: list[_View] = []
         for start in range(0, part.size, size):
-            chain = Chain(self.chain.mesh, self.chain.value, self.chain.ops)
-            cuts = {"low": _int(-start), "high": _int(start + size - part.size)}
-            chain.then("pad", dim=_int(place), value=NumberAttr(0.0), **cuts)
+            chain = Chain(self.chain.mesh, self.chain.value, self.chain.steps)
+            high = start + size - part.size
+            chain.then("pad", dim=place, low=-start, high=high, value=0.0)
             parts = list(self.parts)
             parts[place] = replace(part, size=size)
             views.append(_View(chain, parts, is_chunk=True))
         return views
 
     def put_together(self, place: int, views: Sequence["_View"]) -> None:
-        """The value of what its chunks have become."""
+        """Concatenate the values that the chunks have become."""
         chunks = [view.chain.value for view in views]
-        self.chain.then_of(chunks, "concat", dim=_int(place))
+        self.chain.then_of(chunks, "concat", dim=place)
 
     def carry_out(self, step: Step, target: DistType) -> None:
-        """One step; sub-axes with parts of their own become one dimension for it."""
+        """Add a step; sub-axes with parts of their own become one dimension for it."""
         chain = self.chain
-        axes: dict[str, Attribute] = {"axes": AxesAttr(step.axes)}
+        axes: dict[str, Argument] = {"axes": step.axes}
         if self.is_chunk and step.does.may_be_async:
-            axes["async"] = UnitAttr()
+            axes[ASYNC.name] = True
         if step.does is MASK:
-            chain.then(step.kind, **axes, reduction=StringAttr(str(target.reduction)))
+            chain.then(step.kind, **axes, reduction=str(target.reduction))
             return
-        # Where sub-axes have parts, if they do: a reduction over others has none.
+        # The places of the parts; sub-axes that are only reduced over have none.
         held = [self._place(axis, target, held=True) for axis in step.axes]
         free = [self._place(axis, target, held=False) for axis in step.axes]
         if step.does.exchanges:
-            (one, other), undo = self._together([held, free])
-            chain.then(step.kind, **axes, source=_int(one), target=_int(other))
+            (before, after), undo = self._together([held, free])
+            chain.then(step.kind, **axes, source=before, target=after)
             undo()
         elif step.does.shards or step.does.gathers:
             (dim,), undo = self._together([held if step.does.gathers else free])
-            chain.then(step.kind, **axes, dim=_int(dim))
+            chain.then(step.kind, **axes, dim=dim)
             undo()
         else:
             chain.then(step.kind, **axes)
 
     def _place(self, axis: str, target: DistType, held: bool) -> int:
-        """Where a sub-axis has a part: the one that it shards, or the one that it is to shard."""
+        """Return the place of the part that a sub-axis shards (``held``) or will shard, or -1."""
         places = [place for place, part in enumerate(self.parts) if axis in part.axes]
         dims, dim = self.chain.type.dims, target.dim_of(axis)
         for place in places if len(places) > 1 else ():
@@ -325,10 +365,12 @@ class _View:
         return places[0] if places else -1
 
     def _together(self, blocks: Sequence[Sequence[int]]) -> tuple[list[int], Callable[[], None]]:
-        """Merges the parts of each block into one dimension; where these are, and what undoes it.
+        """Merge the parts of each block into one dimension.
+
+        Returns: the dimensions, and a function that undoes the merges.
 
         Raises:
-            LayoutError: a part is that of several sub-axes, and there are others in its block.
+            LayoutError: a block has several parts, one of them of several sub-axes.
         """
         distinct = [list(dict.fromkeys(block)) for block in blocks]
         if any(len(self.parts[p].axes) > 1 for block in distinct if len(block) > 1 for p in block):
@@ -346,7 +388,7 @@ class _View:
             if place in own:
                 at[place] = dim
                 for _ in own[place][1:]:
-                    self.chain.then("merge", dim=_int(dim))
+                    self.chain.then("merge", dim=dim)
             dim += place in own or place not in block_of
 
         def undo() -> None:
@@ -354,27 +396,24 @@ class _View:
                 left = math.prod(part.size for part in own[place])
                 for index, part in enumerate(own[place][:-1]):
                     left //= part.size
-                    sizes = SizesAttr((part.size, left))
-                    self.chain.then("split", dim=_int(at[place] + index), sizes=sizes)
+                    sizes = (part.size, left)
+                    self.chain.then("split", dim=at[place] + index, sizes=sizes)
             self._order([order.index(place) for place in range(len(order))])
 
         return [at[block[0]] for block in distinct], undo
 
     def _order(self, order: Sequence[int]) -> None:
         if list(order) != sorted(order):
-            self.chain.then("transpose", order=SizesAttr(tuple(order)))
+            self.chain.then("transpose", order=tuple(order))
             self.parts = [self.parts[place] for place in order]
 
     def _reshape(self) -> None:
         shape = tuple(part.size for part in self.parts)
         if shape != self.chain.type.shape:
-            self.chain.then("reshape", shape=SizesAttr(shape))
+            self.chain.then("reshape", shape=shape)
 
     def _pad(self, place: int, high: int) -> None:
         if high:
-            none = _int(0)
-            self.chain.then(
-                "pad", dim=_int(place), low=none, high=_int(high), value=NumberAttr(0.0)
-            )
+            self.chain.then("pad", dim=place, low=0, high=high, value=0.0)
             part = self.parts[place]
             self.parts[place] = _Part(part.dim, part.size + high, part.axes)

@@ -1,8 +1,9 @@
-"""The cheapest programs between two layouts: which graph to search, and what it finds."""
+"""The cheapest programs between two layouts, searched in the graph that suits them."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from time import monotonic
 
@@ -16,7 +17,7 @@ from collir.synthesis.programs.steps import Candidate, Step, scattered
 from collir.synthesis.searching import TIME, gap_of
 
 NEGLIGIBLE = 1e-3
-"""Of a value: what is padded without looking for programs that pad less."""
+"""The share of a value that may be padded without a search for programs that pad less."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,10 @@ class Synthesis:
     """The cheapest programs from a layout to another, best first.
 
     Attributes:
-        count: how many programs the graph has; None if they are not counted.
-        least: seconds that no program of the graph takes less than, from its bytes and latencies.
-        ended: why the search was cut off, so that there may be better ones; or "".
-        gap: how much less than the best another may take, as a part of it; None: not known.
+        count: the number of programs of the graph; None if they are not counted.
+        least: a lower bound on the seconds of all programs, from bytes and latencies.
+        ended: why the search was cut off, so that there may be better programs; or "".
+        gap: by how much another program may be faster, relative to the best; None: not known.
     """
 
     candidates: tuple[Candidate, ...]
@@ -38,7 +39,7 @@ class Synthesis:
 
     @property
     def proven(self) -> bool:
-        """Whether these are the best (in chunks: by a formula)."""
+        """True if the candidates are the best (in chunks: by a formula)."""
         return not self.ended
 
 
@@ -54,20 +55,20 @@ def synthesise(
     scale: float = 1.0,
     chunks: int = 1,
 ) -> Synthesis:
-    """The cheapest programs that bring a value from a layout to another.
+    """Return the cheapest programs that bring a value from a layout to another.
 
     Args:
         mesh: placed on levels.
         source: the layout of the operand.
-        target: that of the result, of the same shape and dtype.
-        model: of the costs.
-        top: how many programs; so many again in chunks.
-        memory: bytes that operand and result of any step may take together on a device.
-        seconds: after which the best so far are returned.
+        target: the layout of the result, of the same shape and dtype.
+        model: the cost model.
+        top: how many programs to return; so many again in chunks.
+        memory: the most bytes that operand and result of a step may take together on a device.
+        seconds: the time limit, after which the best so far are returned.
         counted: whether to count all programs.
-        scale: how many times as large as its type says the value is taken to be.
-        chunks: in how many a program may run at most (see ``pipelines``), where both layouts shard
-            the value in an order that programs keep.
+        scale: the factor by which the size of the value is multiplied.
+        chunks: the most chunks that a program may run on (see ``pipelines``), where the order of
+            shards does not matter.
 
     Raises:
         LayoutError: no program leads from one to the other.
@@ -78,52 +79,91 @@ def synthesise(
         paths = LayoutPaths(mesh, source, target, model, memory, scale)
         found = cheapest(paths, top, seconds)
         return _synthesis(found.candidates, None, paths.root().bound, [found])
+    search = _UnorderedSearch(mesh, source, target, model, top, memory, seconds, scale)
+    count = search.paths.count() if counted else None
+    plain = search.programs()
+    in_chunks = search.programs_in_chunks(chunks)
+    listed = sorted([*plain[:top], *in_chunks[:top]], key=_order)
+    return _synthesis(listed, count, search.least, search.results, search.cut)
 
-    def among(between: Iterable[str] | None) -> StatePaths:
-        axes = None if between is None else frozenset(between)
-        return StatePaths(mesh, source, target, model, memory, axes, scale)
 
-    every = among(None)
-    count = every.count() if counted else None
-    end = math.inf if seconds is None else monotonic() + seconds
-    results = [cheapest(every, top, seconds)]
-    least = every.root().bound
-    cut = ""
-    for axes in _smaller(every.between) if every.padding > 1 + NEGLIGIBLE else ():
-        if monotonic() > end:
-            cut = TIME
-            break
-        paths = among(axes)
-        results.append(
-            cheapest(paths, top, None if seconds is None else max(0.0, end - monotonic()))
-        )
-        least = min(least, paths.root().bound)
-    by_steps: dict[tuple[Step, ...], Candidate] = {}
-    for one in (one for found in results for one in found.candidates):
-        known = by_steps.get(one.steps)
-        if known is None or one.time < known.time:
-            by_steps[one.steps] = one
-    listed = list(by_steps.values())
-    if 1 < every.padding <= 1 + NEGLIGIBLE:
-        listed = [_padded(every, one, model) for one in listed]
-    listed.sort(key=_order)
-    in_chunks: list[Candidate] = []
-    piped: list[Found] = []
-    counts = chunk_counts(chunks, every.most_chunks())
-    if counts:
-        least = min(least, max(every.busy_left()[every.start()], default=0.0))
-    for number in counts:
-        if monotonic() > end:
-            cut = TIME
-            break
-        share = every.padding_in(number) / number
-        chunk = StatePaths(mesh, source, target, model, scale=scale * share)
-        left = None if seconds is None else max(0.0, end - monotonic())
-        worst = in_chunks[top - 1].time if len(in_chunks) >= top else math.inf
-        piped.append(pipelined(chunk, number, left, worst))
-        in_chunks = sorted([*in_chunks, *piped[-1].candidates], key=_order)
-    both = sorted([*listed[:top], *in_chunks[:top]], key=_order)
-    return _synthesis(both, count, least, [*results, *piped], cut)
+class _UnorderedSearch:
+    """A search for programs between two layouts in which the order of shards does not matter.
+
+    Attributes:
+        paths: all programs on the whole value.
+        least: a lower bound on the seconds of all programs that were searched.
+        results: the results of the searches so far.
+        cut: why other searches were left out, or "".
+    """
+
+    def __init__(
+        self,
+        mesh: Mesh,
+        source: DistType,
+        target: DistType,
+        model: CostModel,
+        top: int,
+        memory: float | None,
+        seconds: float | None,
+        scale: float,
+    ):
+        self._paths = partial(StatePaths, mesh, source, target, model)
+        self.top, self.memory, self.scale, self.model = top, memory, scale, model
+        self.paths = self._paths(memory, scale=scale)
+        self.least = self.paths.root().bound
+        self.results: list[Found] = []
+        self.cut = ""
+        self._end = math.inf if seconds is None else monotonic() + seconds
+
+    def _seconds_left(self) -> float | None:
+        return None if math.isinf(self._end) else max(0.0, self._end - monotonic())
+
+    def _ended(self) -> bool:
+        """Return whether the time is over; if so, more searches are left out."""
+        if monotonic() > self._end:
+            self.cut = TIME
+        return bool(self.cut)
+
+    def programs(self) -> list[Candidate]:
+        """Return the cheapest programs on the whole value, best first.
+
+        Where the value must be padded so that it divides among all sub-axes that may shard it,
+        programs over fewer of them are searched apart, which pad less.
+        """
+        self.results.append(cheapest(self.paths, self.top, self._seconds_left()))
+        padding = self.paths.padding
+        for axes in _smaller(self.paths.between) if padding > 1 + NEGLIGIBLE else ():
+            if self._ended():
+                break
+            paths = self._paths(self.memory, frozenset(axes), self.scale)
+            self.results.append(cheapest(paths, self.top, self._seconds_left()))
+            self.least = min(self.least, paths.root().bound)
+        by_steps: dict[tuple[Step, ...], Candidate] = {}
+        for candidate in (c for found in self.results for c in found.candidates):
+            known = by_steps.get(candidate.steps)
+            if known is None or candidate.time < known.time:
+                by_steps[candidate.steps] = candidate
+        listed = list(by_steps.values())
+        if 1 < padding <= 1 + NEGLIGIBLE:
+            listed = [_padded(self.paths, candidate, self.model) for candidate in listed]
+        return sorted(listed, key=_order)
+
+    def programs_in_chunks(self, most: int) -> list[Candidate]:
+        """Return the cheapest programs on up to so many chunks, best first."""
+        in_chunks: list[Candidate] = []
+        counts = chunk_counts(most, self.paths.most_chunks())
+        if counts:
+            busy = self.paths.busy_left()[self.paths.start()]
+            self.least = min(self.least, max(busy, default=0.0))
+        for count in counts:
+            if self._ended():
+                break
+            chunk = self._paths(scale=self.scale * (self.paths.padding_in(count) / count))
+            worst = in_chunks[self.top - 1].time if len(in_chunks) >= self.top else math.inf
+            self.results.append(pipelined(chunk, count, self._seconds_left(), worst))
+            in_chunks = sorted([*in_chunks, *self.results[-1].candidates], key=_order)
+        return in_chunks
 
 
 def _synthesis(
@@ -133,26 +173,26 @@ def _synthesis(
     searches: Sequence[Found],
     cut: str = "",
 ) -> Synthesis:
-    """What searches have found; ``cut`` says why others were left out."""
-    ended = next(filter(None, (one.ended for one in searches)), cut)
-    bounds = [least if cut or one.bound is None else one.bound for one in searches]
+    """Return the outcome of searches; ``cut`` says why others were left out."""
+    ended = next(filter(None, (found.ended for found in searches)), cut)
+    bounds = [least if cut or found.bound is None else found.bound for found in searches]
     best = listed[0].time if listed else None
     gap = gap_of(best, max(least, min(bounds))) if ended else 0.0
     return Synthesis(tuple(listed), count, least, ended, gap)
 
 
-def _padded(paths: StatePaths, found: Candidate, model: CostModel) -> Candidate:
-    """A program with the costs of what is padded for the sub-axes that it scatters over."""
-    factor = paths.padding_for(scattered(found.steps)) / paths.padding
-    costs = (step_cost(cost.collective.scaled(factor), model) for cost in found.costs)
-    return replace(found, costs=tuple(costs), memory=found.memory * factor)
+def _padded(paths: StatePaths, candidate: Candidate, model: CostModel) -> Candidate:
+    """Return a program costed with the padding for the sub-axes that it scatters over."""
+    factor = paths.padding_for(scattered(candidate.steps)) / paths.padding
+    costs = (step_cost(cost.collective.scaled(factor), model) for cost in candidate.costs)
+    return replace(candidate, costs=tuple(costs), memory=candidate.memory * factor)
 
 
 def _smaller(axes: frozenset[str]) -> Iterator[tuple[str, ...]]:
-    """All smaller sets of sub-axes: with fewer of them, less must be padded."""
+    """Yield all smaller sets of sub-axes: over fewer of them, less must be padded."""
     for size in range(len(axes)):
         yield from combinations(sorted(axes), size)
 
 
-def _order(one: Candidate) -> tuple[float, int]:
-    return float(f"{one.time:.9e}"), len(one.steps)
+def _order(candidate: Candidate) -> tuple[float, int]:
+    return float(f"{candidate.time:.9e}"), len(candidate.steps)

@@ -1,4 +1,4 @@
-"""Which of several programs is the fastest for which size, and where that changes."""
+"""The fastest of several programs for each size, and the sizes at which it changes."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,44 +7,45 @@ from typing import Protocol, TypeVar
 
 
 class Timed(Protocol):
-    """What takes a time that depends on a size."""
+    """A program whose time depends on a size."""
 
     def time(self, size: float) -> float:
-        """Seconds."""
+        """Return the seconds for a size."""
         ...
 
 
 Candidate = TypeVar("Candidate", bound=Timed)
 
 _EQUAL = 1 + 1e-6
-"""Times this much apart count as equal."""
+"""The factor within which two times count as equal."""
 
 
 def fastest(
     candidates: Sequence[Candidate], size: float, known: Candidate | None = None
 ) -> Candidate:
-    """The fastest for a size; of equals the one that is ``known``, else the first."""
-    times = [one.time(size) for one in candidates]
+    """Return the fastest for a size; of equal ones ``known``, else the first."""
+    times = [candidate.time(size) for candidate in candidates]
     limit = min(times) * _EQUAL
     if known is not None and known.time(size) <= limit:
         return known
-    return next(one for one, time in zip(candidates, times, strict=True) if time <= limit)
+    pairs = zip(candidates, times, strict=True)
+    return next(candidate for candidate, time in pairs if time <= limit)
 
 
 def crossings(
     candidates: Sequence[Candidate], sizes: Sequence[float]
 ) -> list[tuple[float, Candidate]]:
-    """The fastest from each size on: first from the smallest size, then where it changes.
+    """Return the fastest program from each size on: from the smallest size, then at each change.
 
-    What is the fastest nowhere at ``sizes``, which ascend, may be missed.
+    A program that is the fastest at none of ``sizes``, which ascend, may be missed.
     """
-    found = [(sizes[0], fastest(candidates, sizes[0]))]
+    changes = [(sizes[0], fastest(candidates, sizes[0]))]
     for low, high in pairwise(sizes):
-        while (known := found[-1][1]) is not fastest(candidates, high, known):
+        while (known := changes[-1][1]) is not fastest(candidates, high, known):
             at = _first(lambda size, known=known: _beaten(candidates, size, known), low, high)
-            found.append((at, fastest(candidates, at, known)))
+            changes.append((at, fastest(candidates, at, known)))
             low = at
-    return found
+    return changes
 
 
 def _beaten(candidates: Sequence[Candidate], size: float, known: Candidate) -> bool:
@@ -52,7 +53,10 @@ def _beaten(candidates: Sequence[Candidate], size: float, known: Candidate) -> b
 
 
 def _first(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Where between two sizes something holds first, to a thousandth; it does at the second."""
+    """Return the first size between two where a predicate holds, to a thousandth.
+
+    It holds at the second.
+    """
     while high > low * 1.001:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if holds(middle) else (middle, high)

@@ -2,7 +2,7 @@
 
 A collective changes the layout of a value and nothing else, and a type says all of a layout. So
 steps in a row, whose values in between nothing else uses, are one change from the first layout to
-the last, and the cheapest program for that (strategies.py) may take their place.
+the last, and the cheapest program for that change (choices.py) may take their place.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +11,7 @@ from itertools import islice
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener
-from xdsl.rewriter import InsertPoint
+from xdsl.pattern_rewriter import PatternRewriterListener
 
 from collir.cost.model import step_cost
 from collir.cost.network.group import CostError
@@ -21,68 +20,68 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.layout import LayoutError, Mesh
-from collir.layout.steps import ADD, REDISTRIBUTE
-from collir.synthesis.programs.strategies import TIE, SearchOptions, choices, put
+from collir.layout.steps import ADD
+from collir.synthesis.programs.build import planned
+from collir.synthesis.programs.choices import TIE, SearchOptions, best_between, choices
+from collir.synthesis.programs.rewriting import erase, replace_by
 from collir.synthesis.searching import grouped_remarks
 
 
 def fuse(
-    module: ModuleOp, wanted: SearchOptions, listener: PatternRewriterListener | None = None
+    module: ModuleOp, options: SearchOptions, listener: PatternRewriterListener | None = None
 ) -> None:
-    """Rewrites steps that follow each other in every function, in place; never to what takes
-    longer.
+    """Rewrite steps that follow each other in every function, in place; never to slower ones.
 
     Raises:
         DiagnosticError: see ``choices``.
     """
     with meshes_remembered():
         for function in functions_of(module):
-            fusion = _Fusion(function, wanted, listener)
+            fusion = _Fusion(function, options, listener)
             with grouped_remarks(function, f"fewer steps in @{function.sym_name.data}"):
-                fusion.chains()
-                fusion.add_before()
-                fusion.chains()
+                fusion.shorten_chains()
+                fusion.add_first()
+                fusion.shorten_chains()
 
 
 class _Fusion:
-    """What is done to one function."""
+    """The rewrites of one function."""
 
     def __init__(
-        self, function: FuncOp, wanted: SearchOptions, listener: PatternRewriterListener | None
+        self, function: FuncOp, options: SearchOptions, listener: PatternRewriterListener | None
     ):
-        self.function, self.wanted, self.listener = function, wanted, listener
+        self.function, self.options, self.listener = function, options, listener
         self.mesh: Mesh = mesh_of(function)
 
-    def add_before(self) -> None:
-        """``add`` of what two equal steps give: the step, once, on the sum of what they take."""
+    def add_first(self) -> None:
+        """Rewrite the ``add`` of the results of two equal steps to the step on the sum."""
         for op in list(self.function.body.ops):
             if isinstance(op, DistOp) and op.kind is ADD:
-                self._add_before(op)
+                self._add_first(op)
 
-    def _add_before(self, op: DistOp) -> None:
+    def _add_first(self, op: DistOp) -> None:
         left, right = (layout_change(operand.owner) for operand in op.operands)
         if left is None or right is None or left is right or left.name != right.name:
             return
         if left.properties != right.properties or not (_once(left.result) and _once(right.result)):
             return
-        taken = [dist_type(one.operands[0]) for one in (left, right)]
+        operands = [dist_type(step.operands[0]) for step in (left, right)]
         try:
-            whole = ADD.result_type(self.mesh, taken, {})
-            given = left.kind.result_type(self.mesh, [whole], left.arguments)
+            total = ADD.result_type(self.mesh, operands, {})
+            result = left.kind.result_type(self.mesh, [total], left.arguments)
         except LayoutError:  # the maximum of a sum is no sum of maxima
             return
-        if given == dist_type(op.result) and self._pays(left, op):
+        if result == dist_type(op.result) and self._pays(left, op):
             added = OPERATIONS[ADD.name].make(self.mesh, left.operands[0], right.operands[0])
             step = type(left).make(self.mesh, added.result, **left.properties)
-            self._replace(op, [added, step], step.result)
-            self._erase([left, right])
-            self._add_before(added)
+            replace_by(op, [added, step], step.result, self.listener)
+            erase([left, right])
+            self._add_first(added)
 
     def _pays(self, step: DistOp, add: DistOp) -> bool:
-        """Whether one step less is worth what there is more to add, on what it takes."""
+        """Return whether the step that is saved takes longer than adding its operands does more."""
         more = 3 * (self._bytes(step.operands[0]) - self._bytes(add.result))
         if not step.kind.sends:
             return more <= 0
@@ -96,62 +95,44 @@ class _Fusion:
     def _bytes(self, value: SSAValue) -> int:
         return dist_type(value).local_bytes(self.mesh)
 
-    def chains(self) -> None:
-        """The cheapest program in the place of steps in a row."""
+    def shorten_chains(self) -> None:
+        """Put the cheapest program in the place of steps in a row."""
         for chain in list(chains(self.function)):
             first, last = chain[0].operands[0], chain[-1]
             if first.type == last.result.type:
-                self._replace(last, [], first)
-                self._erase(chain[:-1])
+                replace_by(last, [], first, self.listener)
+                erase(chain[:-1])
             else:
                 self._shorten(chain)
 
     def _shorten(self, chain: Sequence[DistOp]) -> None:
-        last = chain[-1]
+        operand, last = chain[0].operands[0], chain[-1]
+        source, target = dist_type(operand), dist_type(last.result)
         try:
             now = sum(self._time(op) for op in chain)
-            whole = OPERATIONS[REDISTRIBUTE.name].make(
-                self.mesh, chain[0].operands[0], to=last.result.type
-            )
-        except (CostError, LayoutError):
+        except CostError:
             return
-        whole.location = last.location
-        self.function.body.block.insert_op_before(whole, last)
-        try:
-            time, program = choices(whole, self.wanted).listed[0]
-        except DiagnosticError:  # on no levels, or too many sub-axes to search
-            self._erase([whole])
+        best = best_between(self.mesh, source, target, self.options)
+        if best is None:
             return
-        steps = len(program.steps) if program else len(chain)
-        if program and (time < now * (1 - TIE) or (time <= now * (1 + TIE) and steps < len(chain))):
-            self._replace(last, [], whole.result)
-            self._erase(chain[:-1])
-            put(whole, program, self.listener)
-        else:
-            self._erase([whole])
+        time, program = best
+        shorter = len(program.steps) < len(chain)
+        if time < now * (1 - TIE) or (time <= now * (1 + TIE) and shorter):
+            plan = planned(self.mesh, source, program.steps, target)
+            replace_by(last, *plan.built_on(operand), self.listener)
+            erase(chain[:-1])
 
     def _time(self, op: DistOp) -> float:
-        """Seconds of a step as it stands.
+        """Return the seconds of a step as it stands.
 
         Raises:
-            CostError: it has no cost.
+            CostError: the step has no cost.
         """
         if op.kind.placeholder:
-            return choices(op, self.wanted).listed[0][0]
+            return choices(op, self.options).listed[0][0]
         if op.kind.local:
             return 0.0
-        return step_cost(collective_of(op, self.mesh), self.wanted.model).time
-
-    def _replace(self, op: Operation, ops: Sequence[Operation], value: SSAValue) -> None:
-        rewriter = PatternRewriter(op)
-        if self.listener is not None:
-            rewriter.extend_from_listener(self.listener)
-        rewriter.insert(ops, InsertPoint.before(op))
-        rewriter.replace(op, [], [value])
-
-    def _erase(self, ops: Sequence[DistOp]) -> None:
-        for op in reversed(ops):
-            PatternRewriter(op).erase(op)
+        return step_cost(collective_of(op, self.mesh), self.options.model).time
 
 
 def chains(function: FuncOp) -> Iterator[list[DistOp]]:

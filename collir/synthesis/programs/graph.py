@@ -1,4 +1,4 @@
-"""The graph of unordered layouts: what depends on the states that axes may take, and on no cost.
+"""The graph of unordered layouts, which depends on the states that axes may take and on no cost.
 
 An axis goes through the states of its chain in order, from any to any later one; a step takes a set
 of axes from one state to another at once. All edges are kept in arrays, so that costs and bounds of
@@ -40,22 +40,22 @@ def _transitions() -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 TRANSITIONS = dict(
-    sorted(_transitions(), key=lambda one: ("PMS".index(one[1][0]), "RSMT".index(one[1][1])))
+    sorted(_transitions(), key=lambda row: ("PMS".index(row[1][0]), "RSMT".index(row[1][1])))
 )
-"""What a collective does to the state of its axes; from the first state on, the shortest way to the
-end first."""
+"""The states of its axes before and after each collective, in the order of the state before; of
+one state the shortest way to the end comes first."""
 
 KINDS = tuple(TRANSITIONS)
 
 Chain = str
-"""The states that an axis may take, in the order in which it may: ``PMSR``."""
+"""The states that an axis may take, in the only order in which it may take them: ``PMSR``."""
 
 
 def end_of(kind: str, chain: Chain) -> str:
-    """What a collective makes of an axis; ``""`` if it cannot take it.
+    """Return the state of an axis after a collective; ``""`` if the collective cannot take it.
 
-    Where the axis is to be sharded or at root in the end, and the collective leaves copies, these
-    are cut or dropped at once: that is free, and may be cheaper than to scatter or reduce.
+    Where the axis is to be sharded or at root in the end, and the collective leaves copies, the
+    copies are cut or dropped at once: that is free, and may be cheaper than to scatter or reduce.
     """
     start, end = TRANSITIONS[kind]
     if end == REPLICATED and chain[-1] != REPLICATED:
@@ -64,32 +64,35 @@ def end_of(kind: str, chain: Chain) -> str:
 
 
 MANY_EDGES = 50_000
-"""With more edges than this, axes that are alike go together."""
+"""The number of edges above which axes that are alike change together."""
 
 MAX_EDGES = 2_000_000
 """The most edges of a graph."""
 
 
 def count_edges(chains: Sequence[Chain]) -> int:
-    """How many edges a graph has, without making it."""
-    found = 0
+    """Return the number of edges of a graph without making it."""
+    count = 0
     for kind in KINDS:
-        found += prod(len(chain) + bool(end_of(kind, chain)) for chain in chains)
-        found -= prod(len(chain) for chain in chains)
-    return found
+        count += prod(len(chain) + bool(end_of(kind, chain)) for chain in chains)
+        count -= prod(len(chain) for chain in chains)
+    return count
 
 
 @dataclass(frozen=True)
 class Graph:
-    """All states and edges; a state is a number, mixed radix over the places of axes in chains.
+    """A graph of states and edges; a state is a number, mixed radix over places in chains.
 
     Attributes:
-        weights: what a place in its chain counts for each axis.
-        start, end: the states that each edge joins; edges of one start are neighbours.
-        kind: the number of each edge's collective in ``KINDS``.
-        group: the axes of each edge, a bit each.
-        first: for each state its first edge; one more at the end.
-        rounds: slices of the edges; those of one slice lead to starts of earlier ones, or to none.
+        chains: the states of each axis.
+        weights: for each axis the weight of a place in its chain, in the number of a state.
+        states: the number of states.
+        start, end: for each edge the states that it joins; edges with one start are neighbours.
+        kind: for each edge the number of its collective in ``KINDS``.
+        group: for each edge the axes that it takes, a bit for each axis.
+        first: for each state that has edges, the range of their numbers.
+        rounds: the places where starts change, and the slice of edges that they are in; the edges
+            of a slice lead to starts of earlier slices, or to states without edges.
     """
 
     chains: tuple[Chain, ...]
@@ -103,47 +106,52 @@ class Graph:
     rounds: tuple[tuple[Array, slice], ...]
 
     def number(self, states: Sequence[str]) -> int:
-        """The number of a state, given for each axis."""
-        each = zip(self.weights, self.chains, states, strict=True)
-        return sum(weight * chain.index(state) for weight, chain, state in each)
+        """Return the number of a state that is given for each axis."""
+        digits = zip(self.weights, self.chains, states, strict=True)
+        return sum(weight * chain.index(state) for weight, chain, state in digits)
 
     def states_of(self, number: int) -> str:
-        """The state of every axis."""
-        each = zip(self.weights, self.chains, strict=True)
-        return "".join(chain[number // weight % len(chain)] for weight, chain in each)
+        """Return the state of every axis."""
+        digits = zip(self.weights, self.chains, strict=True)
+        return "".join(chain[number // weight % len(chain)] for weight, chain in digits)
 
     def product(self, factors: Sequence[float], states: str) -> Array:
-        """For every number the product of the factors of axes that are in one of some states."""
-        found = np.ones(1)
+        """Return for every state the product of the factors of its axes that are in ``states``."""
+        products = np.ones(1)
         for chain, factor in zip(self.chains, factors, strict=True):
-            each = np.array([factor if one in states else 1.0 for one in chain])
-            found = np.multiply.outer(found, each).ravel()
-        return found
+            of_chain = np.array([factor if state in states else 1.0 for state in chain])
+            products = np.multiply.outer(products, of_chain).ravel()
+        return products
 
     def least(self, costs: Array, ends: dict[int, float]) -> Array:
-        """For every number the least sum of costs of edges to one of the ends; inf if none is."""
-        found = np.full(self.states, np.inf)
+        """Return for every state the least sum of costs of edges to an end; inf: it reaches none.
+
+        Args:
+            costs: for each edge.
+            ends: states, and what is added at each of them.
+        """
+        sums = np.full(self.states, np.inf)
         for number, value in ends.items():
-            found[number] = value
+            sums[number] = value
         for starts, edges in self.rounds:
-            values = costs[edges] + found[self.end[edges]]
+            values = costs[edges] + sums[self.end[edges]]
             at = self.start[starts]
-            found[at] = np.minimum(found[at], np.minimum.reduceat(values, starts - edges.start))
-        return found
+            sums[at] = np.minimum(sums[at], np.minimum.reduceat(values, starts - edges.start))
+        return sums
 
     def paths(self, allowed: Array, ends: Sequence[int]) -> Array:
-        """For every number how many paths lead to the ends over edges that are allowed."""
-        found = np.zeros(self.states, dtype=np.int64)
-        found[list(ends)] = 1
+        """Return for every state the number of paths to the ends over edges that are allowed."""
+        counts = np.zeros(self.states, dtype=np.int64)
+        counts[list(ends)] = 1
         for starts, edges in self.rounds:
-            values = np.where(allowed[edges], found[self.end[edges]], 0)
-            found[self.start[starts]] += np.add.reduceat(values, starts - edges.start)
-        return found
+            values = np.where(allowed[edges], counts[self.end[edges]], 0)
+            counts[self.start[starts]] += np.add.reduceat(values, starts - edges.start)
+        return counts
 
 
 @lru_cache(maxsize=16)
 def graph(chains: tuple[Chain, ...]) -> Graph:
-    """The graph for axes that take these states."""
+    """Return the graph for axes that take these states."""
     radices = [len(chain) for chain in chains]
     weights = tuple(prod(radices[place + 1 :]) for place in range(len(chains)))
     starts: list[Array] = []
@@ -153,15 +161,15 @@ def graph(chains: tuple[Chain, ...]) -> Graph:
     for kind, name in enumerate(KINDS):
         ends_of = [end_of(name, chain) for chain in chains]
         able = [place for place, end in enumerate(ends_of) if end]
-        one = TRANSITIONS[name][0]
+        before = TRANSITIONS[name][0]
         for bits in range(1, 1 << len(able)):
             group = [place for index, place in enumerate(able) if bits >> index & 1]
             rest = np.zeros(1, dtype=np.int64)
             base = shift = mask = 0
             for place, (chain, weight) in enumerate(zip(chains, weights, strict=True)):
                 if place in group:
-                    base += chain.index(one) * weight
-                    shift += (chain.index(ends_of[place]) - chain.index(one)) * weight
+                    base += chain.index(before) * weight
+                    shift += (chain.index(ends_of[place]) - chain.index(before)) * weight
                     mask |= 1 << place
                 else:
                     rest = np.add.outer(rest, np.arange(len(chain)) * weight).ravel()

@@ -1,8 +1,8 @@
-"""Layouts with order: the graph on which redistributions are found, from any layout to any other.
+"""Layouts with order: the graph in which redistributions are searched, between any two layouts.
 
 States are the types of values, and steps are those that the typing rules allow: reductions,
-gathers, scatters, all_to_all of the minor-most shards, permutes of blocks, and local steps. What is
-replicated at both ends may be sliced in the beginning and is gathered later.
+gathers, scatters, all_to_all of the minor-most shards, permutes of blocks, and local steps. A value
+that is replicated at both ends may be sliced in the beginning and gathered later.
 """
 
 import math
@@ -35,21 +35,24 @@ from collir.synthesis.programs.steps import Candidate, Step
 Axes = tuple[str, ...]
 
 _ALL_ORDERS = 3
-"""The most sub-axes that are scattered in one step in every order."""
+"""The most sub-axes that a step scatters in every order."""
 
 _FREE = 5
-"""With more sub-axes than this, those that lead a dimension at both ends stay where they are; with
-more others than this, those that are replicated at both ends stay so."""
+"""The number of sub-axes above which those that lead a dimension at both ends stay in place; and
+the number of other sub-axes above which those that are replicated at both ends stay so."""
 
 _GRID = 2**16
-"""The most blocks, or combinations of coordinates, that a bound counts."""
+"""The most blocks, or combinations of coordinates, that are counted for a bound."""
 
 
 class Held(NamedTuple):
-    """A layout, and how it came about.
+    """A layout, and what was done to reach it.
 
-    ``begun``: whether anything has been sent. ``local``: the last step was a slice
-    of this dimension, ``_ROOT`` or none of the two: local steps come in one order only.
+    Attributes:
+        x: the layout.
+        begun: whether anything has been sent.
+        local: the dimension that the last step sliced; ``_ROOT`` behind a keep_root; -2 behind any
+            other step. Local steps come in one order only.
     """
 
     x: DistType
@@ -58,11 +61,11 @@ class Held(NamedTuple):
 
 
 _ROOT = -1
-"""In the place of a dimension: the last step was a keep_root."""
+"""The ``local`` of a state behind a keep_root."""
 
 
 class LayoutPaths(Paths[Held]):
-    """All programs from a layout to another of the same shape and dtype.
+    """The programs from a layout to another of the same shape and dtype.
 
     Raises:
         CostError: the mesh is not placed on levels.
@@ -85,13 +88,13 @@ class LayoutPaths(Paths[Held]):
         self._goal = replace(target, partial=kept, reduction=target.reduction if kept else None)
         self._mesh = mesh
         self._sharded = frozenset(axis for dim in target.dims for axis in dim.axes)
-        taken = [axis for x in (source, target) for axis in x.axes]
-        self._idle = frozenset(mesh.by_name) - frozenset(taken)
-        each = zip(source.dims, target.dims, strict=True)
-        common = [_common(one.axes, other.axes) for one, other in each]
-        moving = frozenset(taken) - {axis for axes in common for axis in axes}
+        used = frozenset(axis for x in (source, target) for axis in x.axes)
+        self._idle = frozenset(mesh.by_name) - used
+        dims = zip(source.dims, target.dims, strict=True)
+        common = [_common(before.axes, after.axes) for before, after in dims]
+        moving = used - {axis for axes in common for axis in axes}
         self._kept = [0] * len(common)
-        if len(self._idle) + len(frozenset(taken)) > _FREE:
+        if len(self._idle) + len(used) > _FREE:
             self._kept = list(map(len, common))
             if len(self._idle) + len(moving) > _FREE:
                 self._idle = frozenset[str]()
@@ -100,24 +103,24 @@ class LayoutPaths(Paths[Held]):
         self.tie = TIE * max(self.remaining(self.start()), item * min(self.ports.per_byte) * 1e-6)
 
     def start(self) -> Held:
-        """The source."""
+        """Return the source."""
         return Held(self.source)
 
     def reached(self, state: Held) -> bool:
-        """Whether it is the target, but for masks."""
+        """Return whether a state is the target, but for masks."""
         return state.x == self._goal
 
     def edges(self, state: Held) -> list[tuple[float, Edge[Held]]]:
-        """All steps from a layout."""
-        found: list[tuple[float, Edge[Held]]] = []
+        """Return all steps from a layout, the most promising first."""
+        edges: list[tuple[float, Edge[Held]]] = []
         for step, after in self._moves(state):
             edge = self._edge(state, step, after)
             least = self.tie
             if edge.kind:
                 least += self.ports.least(edge.kind, edge.group, edge.at_root, edge.size)
-            found.append((least, edge))
-        found.sort(key=lambda one: one[0] + self.remaining(one[1].after))
-        return found
+            edges.append((least, edge))
+        edges.sort(key=lambda pair: pair[0] + self.remaining(pair[1].after))
+        return edges
 
     def _edge(self, state: Held, step: Step, after: DistType) -> Edge[Held]:
         x, mesh, ports = state.x, self._mesh, self.ports
@@ -137,7 +140,7 @@ class LayoutPaths(Paths[Held]):
         )
 
     def known(self) -> Candidate | None:
-        """Everything that is to change is made whole, and then cut."""
+        """Return the program that replicates all that changes, and then cuts it."""
         x, goal, mesh = self.source, self._goal, self._mesh
         steps: list[tuple[Step, DistType]] = []
 
@@ -149,8 +152,8 @@ class LayoutPaths(Paths[Held]):
             x = then(Step(ALL_REDUCE.name, axes), rules.all_reduce(mesh, x, axes))
         if axes := self._hardware(list(x.root - goal.root)):
             x = then(Step(BROADCAST.name, axes), rules.broadcast(mesh, x, axes))
-        each = enumerate(zip(x.dims, goal.dims, strict=True))
-        ends = [(dim, *_apart(have.axes, want.axes)) for dim, (have, want) in each]
+        pairs = zip(x.dims, goal.dims, strict=True)
+        ends = [(dim, *_apart(have.axes, want.axes)) for dim, (have, want) in enumerate(pairs)]
         for dim, axes, _ in ends:
             if axes:
                 x = then(Step(ALL_GATHER.name, axes, dim), rules.all_gather(mesh, x, axes, dim))
@@ -162,17 +165,20 @@ class LayoutPaths(Paths[Held]):
         return self._candidate(steps)
 
     def _candidate(self, steps: Sequence[tuple[Step, DistType]]) -> Candidate | None:
-        """Steps with the types they lead to, costed; None if one has no cost or takes too much."""
+        """Return steps as a program, given the types they lead to.
+
+        None if a step has no cost, or takes too much memory.
+        """
         state, memory = self.start(), 0.0
         costs: list[StepCost] = []
         for step, after in steps:
             edge = self._edge(state, step, after)
             memory = max(memory, edge.memory)
             if edge.kind:
-                found = self.costed(edge)
-                if found is None:
+                costed = self.costed(edge)
+                if costed is None:
                     return None
-                costs.append(step_cost(found[1], self.model))
+                costs.append(step_cost(costed[1], self.model))
             state = Held(after)
         if self.memory is not None and memory > self.memory:
             return None
@@ -196,7 +202,10 @@ class LayoutPaths(Paths[Held]):
         yield from self._permutes(x)
 
     def _leaving(self, state: State, bare: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
-        """Collectives that take sub-axes from a state; ``bare`` is the value replicated on them."""
+        """Yield collectives that take sub-axes from a state.
+
+        ``bare`` is the value replicated on the sub-axes.
+        """
         kinds = collectives_from(state)
         for order in self.ports.orders(self.ports.mask(axes)):
             for kind in kinds:
@@ -211,14 +220,21 @@ class LayoutPaths(Paths[Held]):
             for count in range(1, len(entry.axes) - self._kept[dim] + 1):
                 axes = entry.axes[-count:]
                 bare = _with(x, dim, entry.axes[:-count])
-                for kind in collectives_from("sharded"):
-                    if kind.exchanges:
-                        for other in range(len(x.dims)):
-                            if other != dim and self._divides(bare, axes, other):
-                                moved = _with(bare, other, bare.dims[other].axes + axes)
-                                yield Step(kind.name, axes, dim, other), moved
-                    elif kind.after != "root" or self._goal.root.issuperset(axes):
-                        yield Step(kind.name, axes, dim), _led(kind, bare, axes)
+                yield from self._gathered(bare, axes, dim)
+
+    def _gathered(self, bare: DistType, axes: Axes, dim: int) -> Iterator[tuple[Step, DistType]]:
+        """Yield the collectives that take sub-axes from a dimension.
+
+        ``bare`` is the value replicated on the sub-axes.
+        """
+        for kind in collectives_from("sharded"):
+            if kind.exchanges:
+                for to in range(len(bare.dims)):
+                    if to != dim and self._divides(bare, axes, to):
+                        moved = _with(bare, to, bare.dims[to].axes + axes)
+                        yield Step(kind.name, axes, dim, to), moved
+            elif kind.after != "root" or self._goal.root.issuperset(axes):
+                yield Step(kind.name, axes, dim), _led(kind, bare, axes)
 
     def _local(self, state: Held) -> Iterator[tuple[Step, DistType]]:
         x = state.x
@@ -239,18 +255,18 @@ class LayoutPaths(Paths[Held]):
                 yield Step(KEEP_ROOT.name, axes), _led(KEEP_ROOT, x, axes)
 
     def _spread(self, kind: StepKind, x: DistType, axes: Axes) -> Iterator[tuple[Step, DistType]]:
-        """A step that shards each dimension that divides, in all orders or the likely ones."""
+        """Yield steps that shard a dimension that divides, in all orders or the likely ones."""
         for dim, entry in enumerate(x.dims):
             if not self._divides(x, axes, dim):
                 continue
             if len(axes) <= _ALL_ORDERS:
                 orders = list(permutations(axes))
             else:
-                wanted = [axis for d in self._goal.dims for axis in d.axes if axis in axes]
+                in_goal = tuple(a for d in self._goal.dims for a in d.axes if a in axes)
                 hardware = self._hardware(axes)
                 orders = list(dict.fromkeys((hardware, hardware[::-1])))
-                if len(wanted) == len(axes) and tuple(wanted) not in orders:
-                    orders.append(tuple(wanted))
+                if len(in_goal) == len(axes) and in_goal not in orders:
+                    orders.append(in_goal)
             for order in orders:
                 yield Step(kind.name, order, dim), _with(x, dim, entry.axes + order)
 
@@ -278,11 +294,11 @@ class LayoutPaths(Paths[Held]):
                 yield Step(PERMUTE.name, self._of(x, to), to=to), to
 
     def _of(self, x: DistType, to: DistType) -> Axes:
-        """The sub-axes of a permute: all that one of its layouts is sharded over."""
+        """Return the sub-axes of a permute: all over which one of its layouts is sharded."""
         return self._mesh.ordered({axis for z in (x, to) for dim in z.dims for axis in dim.axes})
 
     def _arranged(self, counts: Sequence[int], axes: Sequence[str]) -> Iterator[list[Axes]]:
-        """All lists of sub-axes, one for each dimension, with these numbers of shards."""
+        """Yield all lists of sub-axes, one for each dimension, with these numbers of shards."""
         if not counts:
             yield []
             return
@@ -292,14 +308,14 @@ class LayoutPaths(Paths[Held]):
                 yield [chosen, *rest]
 
     def _of_size(self, shards: int, axes: Sequence[str]) -> Iterator[Axes]:
-        """All ordered lists of sub-axes whose sizes multiply to a number."""
+        """Yield all ordered lists of sub-axes whose sizes multiply to a number."""
         if shards == 1:
             yield ()
             return
         for axis in axes:
             size = self._mesh.by_name[axis].size
             if shards % size == 0:
-                left = [other for other in axes if other != axis]
+                left = [a for a in axes if a != axis]
                 for rest in self._of_size(shards // size, left):
                     yield (axis, *rest)
 
@@ -309,10 +325,11 @@ class LayoutPaths(Paths[Held]):
     # --- bounds -----------------------------------------------------------------------------
 
     def remaining(self, state: Held) -> float:
-        """What must still get into the children of some level, on average.
+        """Return a lower bound on the seconds to the end, from the bytes that must be received.
 
-        A child holds what its devices hold together, and wants what they will; of the sums of parts
-        it holds parts, which count as held. The busiest port carries no less than the mean.
+        A child of a level holds what its devices hold together, and needs what they need in the
+        end; of a sum it holds parts, which count as held. The busiest port of a level carries no
+        less than the mean over its children.
         """
         x = state.x
         known = self._left.get(x)
@@ -324,6 +341,7 @@ class LayoutPaths(Paths[Held]):
         return known
 
     def _missing(self, x: DistType, place: int) -> float:
+        """Return the seconds that the missing bytes take at least on the ports of a level."""
         mesh, ports, target = self._mesh, self.ports, self._goal
         outer = [axis for axis in mesh.by_name if ports.inner(ports.bit[axis])[place] == 1]
         index = {axis: number for number, axis in enumerate(outer)}
@@ -335,21 +353,21 @@ class LayoutPaths(Paths[Held]):
                 return 0.0
             tables.append(table)
         roots = np.ones([mesh.by_name[axis].size for axis in outer])
-        wanted = np.ones_like(roots)
+        needed = np.ones_like(roots)
         for axis in outer:
             first = np.zeros(mesh.by_name[axis].size)
             first[0] = 1
-            shape = [-1 if other == axis else 1 for other in outer]
+            shape = [-1 if a == axis else 1 for a in outer]
             if axis in target.root:
-                wanted = wanted * first.reshape(shape)
+                needed = needed * first.reshape(shape)
             if axis in x.root:
                 roots = roots * first.reshape(shape)
         shards = math.prod(
             mesh.by_name[axis].size for dim in target.dims for axis in dim.axes if axis in index
         )
-        held = reduce(np.multiply, tables, roots * wanted)
+        held = reduce(np.multiply, tables, roots * needed)
         idle = mesh.group_size(axis for axis in outer if axis in x.root & target.root)
-        mean = float((wanted / shards - held).sum()) * idle / roots.size
+        mean = float((needed / shards - held).sum()) * idle / roots.size
         if mean < 1e-12:
             return 0.0
         distinct = ports.inner(ports.mask(x.partial & target.partial))[place]
@@ -357,8 +375,11 @@ class LayoutPaths(Paths[Held]):
         return ports.latency[place] + carried * ports.per_byte[place]
 
     def _overlap(self, have: Axes, want: Axes, index: dict[str, int]) -> Any:
-        """Of a dimension, the part that children of some coordinates hold and want; an array with
-        an axis for each sub-axis outside of the children. None if it is too much to count."""
+        """Return the share of a dimension that children of each coordinate hold and need.
+
+        Returns: an array with an axis for each sub-axis outside of the children; None if there are
+        too many blocks to count.
+        """
         mesh = self._mesh
         grid = math.lcm(mesh.group_size(have), mesh.group_size(want))
         if grid > _GRID:
@@ -376,35 +397,38 @@ class LayoutPaths(Paths[Held]):
                     needs[axis] = rest % size
                 rest = rest // size
         sizes = [mesh.by_name[axis].size if axis in needs else 1 for axis in index]
-        found = np.zeros(sizes)
+        shares = np.zeros(sizes)
         none = np.zeros(int(valid.sum()), dtype=np.int64)
         at = tuple(needs[axis][valid] if axis in needs else none for axis in index)
-        np.add.at(found, at, 1 / grid)
-        return found
+        np.add.at(shares, at, 1 / grid)
+        return shares
 
 
-def _common(one: Axes, other: Axes) -> Axes:
-    """What two lists begin with."""
+def _common(a: Axes, b: Axes) -> Axes:
+    """Return the longest common prefix."""
     count = 0
-    while count < min(len(one), len(other)) and one[count] == other[count]:
+    while count < min(len(a), len(b)) and a[count] == b[count]:
         count += 1
-    return one[:count]
+    return a[:count]
 
 
-def _apart(one: Axes, other: Axes) -> tuple[Axes, Axes]:
-    """What two lists go on with behind that."""
-    count = len(_common(one, other))
-    return one[count:], other[count:]
+def _apart(a: Axes, b: Axes) -> tuple[Axes, Axes]:
+    """Return what follows the longest common prefix, in both."""
+    count = len(_common(a, b))
+    return a[count:], b[count:]
 
 
 def _subsets(axes: Sequence[str]) -> Iterator[Axes]:
-    """All non-empty subsets, each in the given order."""
+    """Yield all non-empty subsets, each in the given order."""
     for bits in range(1, 1 << len(axes)):
         yield tuple(axis for place, axis in enumerate(axes) if bits >> place & 1)
 
 
 def _led(kind: StepKind, bare: DistType, axes: Axes) -> DistType:
-    """Where a step leads that does not shard; ``bare`` is the value replicated on its sub-axes."""
+    """Return the type that a step which does not shard leads to.
+
+    ``bare`` is the value replicated on its sub-axes.
+    """
     return replace(bare, root=bare.root | frozenset(axes)) if kind.after == "root" else bare
 
 

@@ -1,9 +1,8 @@
-"""The cheapest ways from one layout to another, as paths through the states of a value.
+"""The cheapest programs from one layout to another, as paths through the states of a value.
 
-A path is a program: its edges are steps. Local steps cost nothing; what a collective costs is asked
-of the cost model only where a bound does not settle it: an edge is first opened with the least its
-ports must take, and costed once nothing better is open. Of equal programs the one of fewer steps
-wins.
+The edges of a path are steps. Local steps cost nothing. The cost model is asked for the cost of a
+collective only where a bound does not settle it: an edge is first opened with the lower bound of
+its ports, and costed once nothing better is open. Of equal programs the one of fewer steps wins.
 """
 
 from abc import abstractmethod
@@ -24,18 +23,23 @@ from collir.synthesis.searching import best_of
 State = TypeVar("State", bound=Hashable)
 
 TIE = 1e-9
-"""Of the shortest step: what a step more counts, so that of equal programs the shorter is better;
-and what times may differ by and count as equal."""
+"""The penalty for each step, relative to the shortest step, which breaks ties towards fewer steps;
+and the relative difference below which two times count as equal."""
 
 
 class Edge(NamedTuple, Generic[State]):
-    """What one step does to a state.
+    """A step from a state: local steps, at most one collective, and local steps behind it.
 
-    ``free`` are local steps; ``kind`` is the collective behind them, or ``""``: then the others
-    mean nothing. ``then`` are local steps behind it. ``group``, ``at_root`` and ``replicated`` are
-    sets of sub-axes as in ``Ports``, ``size`` is that of ``Collective``, ``memory`` the bytes that
-    operand and result take together. ``step`` says how it is written, where the group alone does
-    not, and ``moves`` are the layouts of a permute.
+    Attributes:
+        after: the state that the step leads to.
+        free: the local steps in front of the collective.
+        kind: the collective; "": there is none, and the fields that describe one mean nothing.
+        group, at_root, replicated: the sub-axes of the collective, sets as in ``Ports``.
+        size: bytes, as of ``Collective``.
+        memory: bytes that operand and result take together.
+        step: how the collective is written, where the group alone does not say so.
+        moves: the layouts of a permute.
+        then: the local steps behind the collective.
     """
 
     after: State
@@ -52,7 +56,16 @@ class Edge(NamedTuple, Generic[State]):
 
 
 class Node(NamedTuple, Generic[State]):
-    """A path so far: ``edge`` is its last one, not yet costed if ``open`` is set."""
+    """A path so far.
+
+    Attributes:
+        bound: a lower bound on the seconds of the whole program.
+        cost: seconds so far.
+        before: the node of the path without its last edge.
+        edge: the last edge of the path.
+        step, paid: the collective of that edge as it is written, and as it was costed.
+        open: whether the collective of that edge is not costed yet.
+    """
 
     bound: float
     cost: float
@@ -65,13 +78,13 @@ class Node(NamedTuple, Generic[State]):
 
 
 class Paths(Problem[Node[State]]):
-    """All paths from a state to another.
+    """The paths from a state to another.
 
     Attributes:
-        memory: no step may need more bytes on a device.
-        scale: how many times as large as its type says the value is taken to be.
-        tie: seconds that every step counts beside its time.
-        masks: the steps behind every path.
+        memory: the most bytes that a step may need on a device; None: no limit.
+        scale: the factor by which the size of the value is multiplied.
+        tie: the penalty for each step, in seconds.
+        masks: the steps that every program ends with.
     """
 
     sense = "min"
@@ -87,33 +100,35 @@ class Paths(Problem[Node[State]]):
 
     @abstractmethod
     def start(self) -> State:
-        """Where paths begin."""
+        """Return the state in which paths begin."""
 
     @abstractmethod
     def reached(self, state: State) -> bool:
-        """Whether paths may end here."""
+        """Return whether paths may end in a state."""
 
     @abstractmethod
     def edges(self, state: State) -> Iterable[tuple[float, Edge[State]]]:
-        """All steps from a state, with what each takes at least (``tie`` included); in the order of
-        what programs take at least that go on with them."""
+        """Return all steps from a state, each with a lower bound on its seconds, ``tie`` included.
+
+        Steps come in the order of the lower bounds of programs that go on with them.
+        """
 
     @abstractmethod
     def remaining(self, state: State) -> float:
-        """Seconds that any way from here to the end takes at least."""
+        """Return a lower bound on the seconds from a state to the end."""
 
     def known(self) -> Candidate | None:
-        """A program that is known without a search; None if there is none."""
+        """Return a program that is known without a search; None if there is none."""
         return None
 
     # --- as a problem -----------------------------------------------------------------------
 
     def root(self) -> Node[State]:
-        """No step is taken."""
+        """Return the path of no steps."""
         return Node(self.remaining(self.start()), 0.0, self.start())
 
     def children(self, node: Node[State]) -> Iterator[Node[State]]:
-        """One step more; of a step that is not costed yet, the same step costed."""
+        """Yield paths of one step more, or the same path once its last step is costed."""
         if node.open:
             if (costed := self._costed(node)) is not None:
                 yield costed
@@ -125,23 +140,23 @@ class Paths(Problem[Node[State]]):
                 yield Node(bound, cost, edge.after, node, edge, open=bool(edge.kind))
 
     def objective(self, node: Node[State]) -> float | None:
-        """Seconds, and a trifle for each step, where a path has arrived."""
+        """Return the seconds of a path that has arrived, with the penalty for its steps."""
         return None if node.open or not self.reached(node.state) else node.cost
 
     def bound(self, node: Node[State]) -> float:
-        """Seconds of the whole program at least."""
+        """Return a lower bound on the seconds of the whole program."""
         return node.bound
 
     def key(self, node: Node[State]) -> Hashable:
-        """The state; a step that is not costed yet has none."""
+        """Return the state; None of a path whose last step is not costed."""
         return None if node.open else node.state
 
     def cost(self, node: Node[State]) -> float:
-        """Seconds so far."""
+        """Return the seconds so far."""
         return node.cost
 
     def identity(self) -> Hashable:
-        """Never checkpointed."""
+        """Return a key that no other run has: such a search is never checkpointed."""
         return id(self)
 
     # --- costs ------------------------------------------------------------------------------
@@ -149,15 +164,15 @@ class Paths(Problem[Node[State]]):
     def _costed(self, node: Node[State]) -> Node[State] | None:
         edge, before = node.edge, node.before
         assert edge is not None and before is not None
-        found = self.costed(edge)
-        if found is None:
+        costed = self.costed(edge)
+        if costed is None:
             return None
-        step, paid, time = found
+        step, paid, time = costed
         cost = before.cost + time + self.tie
         return Node(cost + self.remaining(node.state), cost, node.state, before, edge, step, paid)
 
     def costed(self, edge: Edge[State]) -> tuple[Step, Collective, float] | None:
-        """The cheapest order of the ranks, with its seconds; None if the model has no cost."""
+        """Return the cheapest order of ranks and its seconds; None if the model has no cost."""
         name = (edge.kind, edge.group, edge.at_root, edge.size, edge.step, edge.moves)
         if name not in self._paid:
             self._paid[name] = self._cheapest_order(edge)
@@ -175,8 +190,11 @@ class Paths(Problem[Node[State]]):
         return best
 
     def _written(self, edge: Edge[State]) -> Iterator[tuple[Step, Collective]]:
-        """A collective with its ranks in the order of the hardware, and backwards, where the order
-        matters for nothing but its cost: blocks in another order would have to be packed."""
+        """Yield a collective with its ranks in the order of the hardware, and backwards.
+
+        It has one order where the order decides which blocks lie where: in another order they would
+        have to be packed.
+        """
         ports = self.ports
         listed = [edge.step]
         if edge.step is None:
@@ -199,8 +217,8 @@ class Found:
     """The cheapest programs, best first.
 
     Attributes:
-        ended: why the search was cut off, so that there may be better ones; or "".
-        bound: seconds that no program takes less than; None: none is known.
+        ended: why the search was cut off, so that there may be better programs; or "".
+        bound: a lower bound on the seconds of all programs; None: none is known.
     """
 
     candidates: tuple[Candidate, ...]
@@ -209,7 +227,7 @@ class Found:
 
 
 def cheapest(paths: Paths[Any], top: int = 1, seconds: float | None = None) -> Found:
-    """The cheapest programs; after some seconds the best so far."""
+    """Return the cheapest programs; after some seconds the best so far."""
     known = paths.known()
     outcome = best_of(
         paths,
@@ -219,26 +237,26 @@ def cheapest(paths: Paths[Any], top: int = 1, seconds: float | None = None) -> F
         order="best-first",
     )
     candidates = [candidate_of(paths, solution.node) for solution in outcome.solutions]
-    if known and len(candidates) < top and all(one.steps != known.steps for one in candidates):
+    if known and len(candidates) < top and all(c.steps != known.steps for c in candidates):
         candidates.append(known)
-        candidates.sort(key=lambda one: one.time)
+        candidates.sort(key=lambda candidate: candidate.time)
     return Found(tuple(candidates), outcome.statistics.reason, outcome.bound)
 
 
 def candidate_of(paths: Paths[Any], node: Any) -> Candidate:
-    """The program of a path that has arrived, given by its last node (as ``Node``)."""
+    """Return the program of a path that has arrived, given by its last node (as ``Node``)."""
     nodes = [node]
     while (before := nodes[-1].before) is not None:
         nodes.append(before)
     steps: list[Step] = []
     costs: list[StepCost] = []
-    for one in reversed(nodes):
-        if one.edge is not None:
-            steps += one.edge.free
-        if one.step is not None and one.paid is not None:
-            steps.append(one.step)
-            costs.append(step_cost(one.paid, paths.model))
-        if one.edge is not None:
-            steps += one.edge.then
-    memory = max((one.edge.memory for one in nodes if one.edge is not None), default=0.0)
+    for visited in reversed(nodes):
+        if visited.edge is not None:
+            steps += visited.edge.free
+        if visited.step is not None and visited.paid is not None:
+            steps.append(visited.step)
+            costs.append(step_cost(visited.paid, paths.model))
+        if visited.edge is not None:
+            steps += visited.edge.then
+    memory = max((n.edge.memory for n in nodes if n.edge is not None), default=0.0)
     return Candidate(paths.ports.mesh, (*steps, *paths.masks), tuple(costs), memory)

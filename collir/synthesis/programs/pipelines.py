@@ -1,17 +1,17 @@
 """Programs on a value in chunks: while one crosses the outer ports, another is reduced inside.
 
-What a program takes on c chunks is not a sum over its steps. On each stream (that of the outermost
-level a step goes through) and each port the steps of one chunk follow each other, and the busiest
-of them sets the pace:
+The time of a program on c chunks is not a sum over its steps. The steps of one chunk follow each
+other on each stream (that of the outermost level a step goes through) and on each port, and the
+busiest of these sets the pace:
 
-    sum over the steps of a chunk + (c - 1) max over streams and ports of what a chunk keeps it busy
+    sum over the steps of a chunk + (c - 1) max over streams and ports of the load of a chunk
 
-So a path has several costs, its sum and what it adds to each stream and port, and of two paths to a
+So a path has several costs, its sum and its load on each stream and port, and of two paths to a
 state one replaces the other only if it is nowhere greater (Pareto labels). The best programs under
-that formula, for each number of chunks, are then scheduled, and the times told are those of the
-schedules. A formula of steady state may be off where steps of one stream or port are not
-neighbours, so what is claimed is how far a program is from ``least``: what the bytes take on the
-busiest port by any program, on any number of chunks.
+that formula, for each number of chunks, are then scheduled, and the times that are reported are
+those of the schedules. The formula holds for a steady state, and may be off where steps of one
+stream or port are not neighbours. So the claim is how far a program is from ``least``: the time of
+the bytes on the busiest port by any program, on any number of chunks.
 """
 
 import math
@@ -31,15 +31,18 @@ from collir.synthesis.programs.steps import Candidate, Pipeline, Step
 from collir.synthesis.searching import best_of
 
 TRIED = 3
-"""How many of the best programs of a number of chunks are scheduled."""
+"""The number of programs that are scheduled for each number of chunks."""
 
 _ROUNDED = 1e-9
-"""By how much the times of a schedule may be rounded, as a part of them."""
+"""The relative rounding error of the times of a schedule."""
 
 
 def chunk_counts(most: int, units: int) -> list[int]:
-    """The numbers of chunks that are tried: 2^k and 3 * 2^k, and of these the divisors of the
-    number of units that a value can be cut into, if there are any: others need padding."""
+    """Return the numbers of chunks to try: 2^k and 3 * 2^k.
+
+    Where some of them divide the number of units that a value can be cut into, only those: others
+    need padding.
+    """
     most = min(most, units)
     listed = [digit << power for power in range(most.bit_length()) for digit in (2, 3)]
     counts = sorted(count for count in set(listed) if count <= most)
@@ -47,21 +50,21 @@ def chunk_counts(most: int, units: int) -> list[int]:
 
 
 class Label(NamedTuple):
-    """What the steps of a chunk take: in a row, on each stream, and on each port."""
+    """Seconds of the steps of a chunk: in a row, on each stream, and on each port."""
 
     total: float
     streams: tuple[float, ...]
     ports: tuple[float, ...]
 
     def plus(self, time: float, stream: int, ports: Iterable[float]) -> "Label":
-        """With one step more."""
-        streams = tuple(one + time * (place == stream) for place, one in enumerate(self.streams))
-        added = tuple(one + other for one, other in zip(self.ports, ports, strict=True))
+        """Return the label of the steps and one more."""
+        streams = tuple(load + time * (n == stream) for n, load in enumerate(self.streams))
+        added = tuple(load + more for load, more in zip(self.ports, ports, strict=True))
         return Label(self.total + time, streams, added)
 
 
 class Node(NamedTuple):
-    """A path so far; as in ``paths``, ``edge`` is its last one, not costed yet if ``open``."""
+    """A path so far, as in ``paths``, with a label in the place of its cost."""
 
     bound: float
     label: Label
@@ -74,34 +77,34 @@ class Node(NamedTuple):
 
 
 class Pipelines(Problem[Node]):
-    """All programs between two layouts, run on a number of chunks.
+    """The programs between two layouts, run on a number of chunks.
 
     Attributes:
-        chunks: how many.
-        paths: the programs on one of them.
+        chunks: the number of chunks.
+        paths: the programs on a chunk.
     """
 
     sense = "min"
 
     def __init__(self, paths: StatePaths, chunks: int):
         self.paths, self.chunks = paths, chunks
-        self._taken: dict[Collective, tuple[int, tuple[float, ...]]] = {}
+        self._loads: dict[Collective, tuple[int, tuple[float, ...]]] = {}
         self._left = {state: self._on_all(busy) for state, busy in paths.busy_left().items()}
 
     def _on_all(self, busy: Sequence[float]) -> list[float]:
-        """For all levels of the machine what is given for those that have several children."""
-        found = [0.0] * len(self.paths.ports.mesh.machine.levels)
-        for level, one in zip(self.paths.ports.levels, busy, strict=True):
-            found[level] = one
-        return found
+        """Return the loads of all levels of the machine, given those with several children."""
+        loads = [0.0] * len(self.paths.ports.mesh.machine.levels)
+        for level, load in zip(self.paths.ports.levels, busy, strict=True):
+            loads[level] = load
+        return loads
 
     def root(self) -> Node:
-        """No step is taken."""
+        """Return the path of no steps."""
         none = (0.0,) * len(self.paths.ports.mesh.machine.levels)
         return self._node(Label(0.0, none, none), self.paths.start())
 
     def children(self, node: Node) -> Iterator[Node]:
-        """One step more; of a step that is not costed yet, the same step costed."""
+        """Yield paths of one step more, or the same path once its last step is costed."""
         ports = self.paths.ports
         if node.open:
             if (costed := self._costed(node)) is not None:
@@ -118,18 +121,18 @@ class Pipelines(Problem[Node]):
     def _costed(self, node: Node) -> Node | None:
         edge, before = node.edge, node.before
         assert edge is not None and before is not None
-        found = self.paths.costed(edge)
-        if found is None:
+        costed = self.paths.costed(edge)
+        if costed is None:
             return None
-        step, paid, time = found
-        taken = self._taken.get(paid)
-        if taken is None:
-            taken = self._taken[paid] = self._taken_by(paid)
-        label = before.label.plus(time + self.paths.tie, *taken)
+        step, paid, time = costed
+        loads = self._loads.get(paid)
+        if loads is None:
+            loads = self._loads[paid] = self._loads_of(paid)
+        label = before.label.plus(time + self.paths.tie, *loads)
         return self._node(label, node.state, before, edge)._replace(step=step, paid=paid)
 
-    def _taken_by(self, collective: Collective) -> tuple[int, tuple[float, ...]]:
-        """The stream of a step, and how long it keeps each level busy."""
+    def _loads_of(self, collective: Collective) -> tuple[int, tuple[float, ...]]:
+        """Return the stream of a step, and the seconds for which it keeps each level busy."""
         model = self.paths.model
         _, estimate = step_estimate(collective, model)
         task = StepTask(step_phases(collective, model, estimate), stream_of(collective))
@@ -148,48 +151,51 @@ class Pipelines(Problem[Node]):
         return Node(total + (self.chunks - 1) * pace, label, state, before, edge)
 
     def objective(self, node: Node) -> float | None:
-        """Seconds of all chunks, where a path has arrived."""
+        """Return the seconds of all chunks, of a path that has arrived."""
         return None if node.open or not self.paths.reached(node.state) else node.bound
 
     def bound(self, node: Node) -> float:
-        """Seconds of the whole program at least."""
+        """Return a lower bound on the seconds of the whole program."""
         return node.bound
 
     def key(self, node: Node) -> Hashable:
-        """The state; a step that is not costed yet has none."""
+        """Return the state; None of a path whose last step is not costed."""
         return None if node.open else node.state
 
     def cost(self, node: Node) -> tuple[float, ...]:
-        """The label."""
+        """Return the label."""
         return (node.label.total, *node.label.streams, *node.label.ports)
 
     def identity(self) -> Hashable:
-        """Never checkpointed."""
+        """Return a key that no other run has: such a search is never checkpointed."""
         return id(self)
 
 
 def pipelined(
     paths: StatePaths, chunks: int, seconds: float | None = None, better_than: float = math.inf
 ) -> Found:
-    """The best programs on a number of chunks, scheduled.
+    """Return the best programs on a number of chunks, scheduled.
 
     Args:
-        paths: of the value of one chunk.
+        paths: the programs on a chunk.
         better_than: seconds; a program that takes as long by ``least_on`` is not scheduled.
     """
     outcome = best_of(Pipelines(paths, chunks), TRIED, seconds, order="best-first")
-    found = (candidate_of(paths, solution.node) for solution in outcome.solutions)
+    candidates = (candidate_of(paths, solution.node) for solution in outcome.solutions)
     scheduled = (
-        in_chunks(one, chunks)
-        for one in found
-        if one.costs and least_on(one.costs, chunks) * (1 - _ROUNDED) < better_than
+        in_chunks(candidate, chunks)
+        for candidate in candidates
+        if candidate.costs and least_on(candidate.costs, chunks) * (1 - _ROUNDED) < better_than
     )
     return Found(tuple(scheduled), outcome.statistics.reason)
 
 
 def least_on(costs: Sequence[StepCost], chunks: int) -> float:
-    """Seconds that no schedule of steps on chunks takes less than: a stream does one step after the
-    other, what the first chunk does before comes before, and what the last does after behind."""
+    """Return a lower bound on the seconds of any schedule of steps on chunks.
+
+    A stream does its steps one after the other, behind the steps of the first chunk that come
+    before, and in front of those of the last chunk that come after.
+    """
     tasks = _tasks(costs, 1)
     least = 0.0
     for stream in {task.stream for task in tasks}:
@@ -202,7 +208,7 @@ def least_on(costs: Sequence[StepCost], chunks: int) -> float:
 
 
 def in_chunks(candidate: Candidate, chunks: int) -> Candidate:
-    """A program for one chunk as one for all, its steps in the order in which they start."""
+    """Return the program on all chunks, given that on one, with its steps in the order of start."""
     tasks = _tasks(candidate.costs, chunks)
     spans = schedule(tasks, as_written=False)
     starts = sorted(range(len(tasks)), key=lambda number: spans[number][0])
@@ -213,7 +219,7 @@ def in_chunks(candidate: Candidate, chunks: int) -> Candidate:
 
 
 def _tasks(costs: Sequence[StepCost], chunks: int) -> list[StepTask]:
-    """The steps of every chunk, those of the first one first."""
+    """Return the steps of every chunk as tasks, those of the first chunk first."""
     tasks: list[StepTask] = []
     for _ in range(chunks):
         for place, cost in enumerate(costs):
@@ -225,8 +231,10 @@ def _tasks(costs: Sequence[StepCost], chunks: int) -> list[StepTask]:
 def _order(
     steps: Sequence[Step], chunks: int, starts: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """All steps, those that send in the order of (chunk, which of those that send), the others
-    right before the next of their chunk that sends, or at the end."""
+    """Yield all steps in the order of ``starts``: pairs (chunk, which of its steps that send).
+
+    A local step comes right before the next step of its chunk that sends, or at the end.
+    """
     sending = [place for place, step in enumerate(steps) if step.does.sends]
     done = [0] * chunks
     for chunk, which in starts:

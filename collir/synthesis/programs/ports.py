@@ -1,7 +1,8 @@
-"""What a step puts on the ports of a machine at least: bounds that guide the search for strategies.
+"""Lower bounds on the load that a step puts on the ports of a machine, which guide searches.
 
-Sets of sub-axes are integers here, a bit each, so that a bound takes microseconds: a search looks
-at thousands of steps, and costs only those that may be on the best way.
+Sets of sub-axes are integers in this module, a bit for each sub-axis, so that a bound takes
+microseconds: a search looks at thousands of steps, and costs only those that may be on the best
+path.
 """
 
 import math
@@ -23,11 +24,11 @@ from collir.machine import LinkKind
 Array = npt.NDArray[Any]
 
 _NCCL_BASE = 6.6e-6
-"""The least latency of any step in NCCL's model (collir.cost.collectives.nccl)."""
+"""The least latency of any step in NCCL's model (collir.cost.collectives.nccl), in seconds."""
 
 
 def _in_rings(kind: str, model: str) -> bool:
-    """Whether a model does a collective in rings always (an all_reduce of NCCL may be a tree)."""
+    """Return whether a model always uses rings (an all_reduce of NCCL may be a tree)."""
     entry = COSTS[kind]
     if model == "p2":
         return entry.p2[0] == "ring"
@@ -36,6 +37,13 @@ def _in_rings(kind: str, model: str) -> bool:
 
 class Ports:
     """The levels of a placed mesh, as the bounds need them.
+
+    Attributes:
+        levels: the numbers of the levels that have several children, outermost first.
+        per_byte: for each of them the seconds that a byte takes on the fastest port.
+        latency: for each of them the latency that bounds count, in seconds.
+        bit: for each sub-axis the set of it alone.
+        all: the set of all sub-axes.
 
     Raises:
         CostError: the mesh is not placed on levels.
@@ -67,22 +75,22 @@ class Ports:
         self._sizes: dict[int, int] = {}
 
     def mask(self, axes: Iterable[str]) -> int:
-        """A set of sub-axes."""
+        """Return the set of some sub-axes."""
         return sum(self.bit[axis] for axis in axes)
 
     def axes(self, mask: int) -> tuple[str, ...]:
-        """The sub-axes of a set, in the order of the hardware: the largest stride first."""
+        """Return the sub-axes of a set in the order of the hardware: the largest stride first."""
         places = [place for place in range(len(self.names)) if mask >> place & 1]
         places.sort(key=lambda place: -self._stride[place])
         return tuple(self.names[place] for place in places)
 
     def orders(self, mask: int) -> list[tuple[str, ...]]:
-        """The orders of ranks that may cost something else: of the hardware, and backwards."""
+        """Return orders of ranks that may differ in cost: the hardware order and its reverse."""
         axes = self.axes(mask)
         return [axes, axes[::-1]] if self._as_written and len(axes) > 1 else [axes]
 
     def size(self, mask: int) -> int:
-        """The product of the sizes of a set."""
+        """Return the product of the sizes of the sub-axes of a set."""
         known = self._sizes.get(mask)
         if known is None:
             known = math.prod(n for place, n in enumerate(self._size) if mask >> place & 1)
@@ -90,7 +98,7 @@ class Ports:
         return known
 
     def inner(self, mask: int) -> tuple[int, ...]:
-        """For every level the product of the sizes of those of a set that lie further inside."""
+        """Return for every level the product of the sizes of the sub-axes further inside."""
         known = self._inner.get(mask)
         if known is None:
             known = tuple(
@@ -105,19 +113,30 @@ class Ports:
         return known
 
     def share(self, kind: str, ranks: Array, parts: Array) -> Array:
-        """Of a buffer (``size`` of ``Collective``), what passes through the busiest port.
+        """Return the share of a buffer that passes through the busiest port.
 
-        ``parts`` are the children of a level over which a group of ``ranks`` extends. Rings of n
-        ranks send (n-1)/n.
+        Rings of n ranks send (n-1)/n.
+
+        Args:
+            kind: the collective; the buffer is the ``size`` of ``Collective``.
+            ranks: the sizes of groups.
+            parts: the numbers of children of a level over which each group extends.
         """
         if _in_rings(kind, self._name):
             parts = ranks
         return COSTS[kind].into(1.0, parts, ranks / parts, False, False)
 
     def least(self, kind: str, group: int, at_root: int, size: float) -> float:
-        """Seconds that a collective takes at least, by any algorithm; ``size`` as ``Collective``'s.
+        """Return a lower bound on the seconds of a collective by any algorithm.
 
-        The latency of an empty one, and the bytes over the busiest port, of all groups behind it.
+        The bound is the latency of an empty collective, and the time that the bytes of all groups
+        behind the busiest port take on it.
+
+        Args:
+            kind: the collective.
+            group: the sub-axes that it is over.
+            at_root: the sub-axes on which only coordinate 0 takes part.
+            size: bytes, as of ``Collective``.
         """
         if COSTS[kind].listed:  # blocks may be where they belong
             return 0.0
@@ -125,7 +144,10 @@ class Ports:
         return float(busy.max(initial=0.0)) + self.empty(kind, group)
 
     def busy(self, kind: str, group: int, at_root: int, size: float) -> Array:
-        """Seconds that its bytes take on the busiest port of every level at least; as ``least``."""
+        """Return the seconds that the bytes take at least on the busiest port of every level.
+
+        The arguments are those of ``least``.
+        """
         ranks = float(self.size(group))
         below = np.array(self.inner(group))
         beside = np.array(self.inner(self.all & ~group & ~at_root))
@@ -135,15 +157,15 @@ class Ports:
         return share * size * beside * np.array(self.per_byte)
 
     def outermost(self, group: int) -> int:
-        """The place in ``levels`` of the outermost one that a group extends over."""
+        """Return the place in ``levels`` of the outermost level that a group extends over."""
         ranks = self.size(group)
         return next(place for place, below in enumerate(self.inner(group)) if below < ranks)
 
     def empty(self, kind: str, group: int) -> float:
-        """Seconds that a collective of no bytes takes at least.
+        """Return a lower bound on the seconds of a collective of no bytes.
 
-        Whatever reaches n children of a level one by one, or by doubling, goes through their ports
-        lg n times or more.
+        A message that reaches n children of a level one by one, or by doubling, goes through their
+        ports lg n times or more.
         """
         if self._name == "p2":
             return 0.0
@@ -162,10 +184,10 @@ class Ports:
         return known
 
     def time(self, collective: Collective) -> float:
-        """Seconds of a collective under the model.
+        """Return the seconds of a collective under the model.
 
-        On switches and buses it is the same wherever in a level its sub-axes are, so what is known
-        of one mesh serves others of the machine too.
+        On switches and buses the time does not depend on where in a level the sub-axes are, so a
+        time that is known on one mesh serves other meshes of the machine too.
 
         Raises:
             CostError: see ``step_cost``.
@@ -189,11 +211,11 @@ _MOST_TIMES = 200_000
 
 
 def forget_times() -> None:
-    """Drops what is known of collectives."""
+    """Forget the times of all collectives."""
     _TIMES.clear()
 
 
 @lru_cache(maxsize=256)
 def ports_of(mesh: Mesh, model: CostModel) -> Ports:
-    """The ports of a mesh, with what is known of them already."""
+    """Return the ports of a mesh, with the bounds that are known already."""
     return Ports(mesh, model)

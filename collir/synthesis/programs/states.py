@@ -1,14 +1,15 @@
-"""Layouts without order: the graph on which strategies for reductions are found.
+"""Layouts without order: the graph in which programs for reductions are searched.
 
 Where every sub-axis shards a part of a dimension that is its own, the order in which sub-axes are
 scattered and gathered does not matter, and the layout of a value is one state per sub-axis:
 partial, at root, sharded (as it was, or on another dimension) or replicated. Each goes one way
 only, partial -> root -> sharded -> replicated (to root behind sharded, where that is its target).
-What all hold already may be cut or dropped in the beginning (for free, so that less is sent) and is
-brought back later; what a collective gives to more than want it is cut or dropped at once.
+A replicated value may be cut or dropped in the beginning (for free, so that less is sent) and is
+brought back later; a result that a collective gives to more devices than want it is cut or dropped
+at once.
 
-What every way takes at least is computed for all states at once, from bounds of the single steps;
-the search then costs little more than the steps of the best program.
+A lower bound on every way to the end is computed for all states at once, from bounds of the single
+steps; the search then costs little more than the steps of the best program.
 """
 
 import math
@@ -58,28 +59,32 @@ _CHAINS: dict[Change, Chain] = {
     (REPLICATED, SHARDED): "S",
     (REPLICATED, ROOT): "SM",
 }
-"""The states that an axis takes from one end to the other. Copies may be cut or dropped first."""
+"""The states that an axis may take between its ends. Copies may be cut or dropped first."""
 
 _BEGUN = -1
 """The number of the state in which nothing has been cut or dropped yet."""
 
 
 def is_unordered(source: DistType, target: DistType) -> bool:
-    """Whether order does not matter between two layouts: no dimension gains and loses shards."""
+    """Return whether the order of shards does not matter: no dimension gains and loses shards."""
     return all(
-        one.axes[: len(other.axes)] == other.axes or other.axes[: len(one.axes)] == one.axes
-        for one, other in zip(source.dims, target.dims, strict=True)
+        before.axes[: len(after.axes)] == after.axes
+        or after.axes[: len(before.axes)] == before.axes
+        for before, after in zip(source.dims, target.dims, strict=True)
     )
 
 
 class StatePaths(Paths[int]):
-    """All programs between two layouts that ``is_unordered`` says yes to.
+    """The programs between two layouts for which ``is_unordered`` is true.
 
     Attributes:
         between: the sub-axes that may shard the value on the way, and do at neither end.
         units: the sub-axes that change, in sets that change together: each alone, or those of one
             level and one kind of change where the graph would be too large.
-        padding: how many times as large the value becomes so that it divides among ``between``.
+        padding: the factor by which the value grows so that it divides among ``between``.
+        graph: the states and edges.
+        costs: for each edge a lower bound on its seconds, the tie included.
+        left: for each state a lower bound on the seconds to the end.
 
     Raises:
         CostError: the mesh is not placed on levels, or too many sub-axes change.
@@ -95,7 +100,7 @@ class StatePaths(Paths[int]):
         between: frozenset[str] | None = None,
         scale: float = 1.0,
     ):
-        """``between``: only these of the sub-axes that may; None: all."""
+        """``between``: the sub-axes that may shard the value on the way; None: all that can."""
         super().__init__(ports_of(mesh, model), model, memory, scale)
         before, after = _states(mesh, source), _states(mesh, target)
         for axis in mesh.by_name:
@@ -145,7 +150,7 @@ class StatePaths(Paths[int]):
         return chain if may else chain.replace(SHARDED, "")
 
     def _measure(self, source: DistType) -> None:
-        """How many bytes a device would hold without shards that change, padding included."""
+        """Tabulate the bytes that a device holds in each state, padding included."""
         mesh = self.ports.mesh
         given = mesh.group_size(a for a, change in self._changes.items() if change[0] == SHARDED)
         gained = mesh.group_size(a for a, change in self._changes.items() if change[1] in "ST")
@@ -158,36 +163,38 @@ class StatePaths(Paths[int]):
         self._bytes = whole / self.graph.product(ranks, SHARDED + ELSEWHERE)
 
     def padding_for(self, axes: Iterable[str]) -> float:
-        """How many times as large the value becomes so that it divides among some sub-axes."""
+        """Return the factor by which the value grows so that it divides among some sub-axes."""
         divisor = self.ports.mesh.group_size(self.between.intersection(axes))
         return -(-self._rest // divisor) * divisor / self._rest
 
     def most_chunks(self) -> int:
-        """In how many chunks the value can be cut, each shared by all of ``between``."""
+        """Return the most chunks of the value that all of ``between`` can share each."""
         return -(-self._rest // self.ports.mesh.group_size(self.between))
 
     def padding_in(self, chunks: int) -> float:
-        """How many times as large as with its padding the value becomes in so many chunks that are
-        equal and divide among ``between``."""
+        """Return the factor by which the padded value grows in chunks.
+
+        The chunks are equal and divide among ``between``.
+        """
         units = self.most_chunks()
         return -(-units // chunks) * chunks / units
 
     def _tabulate(self) -> None:
-        """What every edge takes at least, and with it the way to the end from every state."""
-        found, ports = self.graph, self.ports
+        """Tabulate lower bounds: of every edge, and of the way to the end from every state."""
+        edges, ports = self.graph, self.ports
         ranks = _products([ports.size(mask) for mask in self._masks])
-        before, after = self._bytes[found.start], self._bytes[found.end]
-        self._sizes = np.where(self._are("gathers"), before * ranks[found.group], before)
+        before, after = self._bytes[edges.start], self._bytes[edges.end]
+        self._sizes = np.where(self._are("gathers"), before * ranks[edges.group], before)
         result = np.where(self._are("shards"), after, self._sizes)
         self._held = before + result
-        step = found.kind * len(ranks) + found.group
+        step = edges.kind * len(ranks) + edges.group
         from_root = np.array([[TRANSITIONS[kind][0] == ROOT] for kind in KINDS])
-        self._busy = np.zeros((len(ports.levels), len(found.start)))
+        self._busy = np.zeros((len(ports.levels), len(edges.start)))
         for place, total in enumerate(ports.inner(ports.all & ~self._fixed_root)):
             inner = [ports.inner(mask)[place] for mask in self._masks]
             own = _products(inner)
             sent = self._shares(ranks, ranks / own) / np.where(from_root, 1.0, own)
-            beside = total / found.product(inner, ROOT)[found.start]
+            beside = total / edges.product(inner, ROOT)[edges.start]
             self._busy[place] = sent.ravel()[step] * self._sizes * beside * ports.per_byte[place]
         costs = self._busy.max(axis=0, initial=0.0) + self._latencies()
         self.tie = TIE * float(costs.min(initial=1.0, where=costs > 0))
@@ -195,16 +202,18 @@ class StatePaths(Paths[int]):
         if self.memory is not None:
             self.costs[self._held > self.memory] = np.inf
         self._sets = [self._mask(group) for group in range(1 << len(self.units))]
-        self.left = found.least(self.costs, {self._goal: 0.0})
+        self.left = edges.least(self.costs, {self._goal: 0.0})
 
     def _are(self, what: Literal["gathers", "shards"]) -> Array:
-        """Of all edges, whether their collectives gather, or shard."""
+        """Return for every edge whether its collective gathers, or shards."""
         numbers = [n for n, kind in enumerate(KINDS) if getattr(STEPS[kind], what)]
         return np.isin(self.graph.kind, numbers)
 
     def _shares(self, ranks: Array, parts: Array) -> Array:
-        """Of the buffer, what every kind of step over every group sends through a port of a level
-        (see ``Ports``)."""
+        """Return the share of the buffer that each step sends through a port of a level.
+
+        The result has a row for each kind of step and a column for each group (see ``Ports``).
+        """
         shares = [self.ports.share(kind, ranks, parts) for kind in KINDS]
         return np.where(parts > 1, shares, 0.0)
 
@@ -217,39 +226,42 @@ class StatePaths(Paths[int]):
         return table[kinds, groups]
 
     def _mask(self, group: int) -> int:
-        """The sub-axes of some units."""
+        """Return the sub-axes of a set of units."""
         return sum(mask for place, mask in enumerate(self._masks) if group >> place & 1)
 
     # --- paths ------------------------------------------------------------------------------
 
     def start(self) -> int:
-        """The source; what is replicated has not been cut or dropped yet."""
+        """Return the source, in which nothing replicated has been cut or dropped yet."""
         return _BEGUN
 
     def reached(self, state: int) -> bool:
-        """Whether nothing is left to do but masks."""
+        """Return whether nothing is left to do but masks."""
         return state == self._goal
 
     def remaining(self, state: int) -> float:
-        """Seconds to the end at least."""
+        """Return a lower bound on the seconds to the end."""
         if state == _BEGUN:
             return min(float(self.left[number]) for number, _ in self._beginnings())
         return float(self.left[state])
 
     def busy_left(self) -> dict[int, tuple[float, ...]]:
-        """For every state the seconds that the bytes of any way to the end take on the busiest port
-        of each level (``levels`` of ``Ports``) at least."""
+        """Return for every state a lower bound on the load of each level on any way to the end.
+
+        The load is the seconds that bytes take on the busiest port; the levels are those of
+        ``Ports``.
+        """
         tables = [self.graph.least(busy, {self._goal: 0.0}) for busy in self._busy]
-        each = zip(*(table.tolist() for table in tables), strict=True)
-        found = dict(enumerate(each)) if tables else dict.fromkeys(range(len(self.left)), ())
-        starts = [found[number] for number, _ in self._beginnings()]
-        return found | {_BEGUN: tuple(map(min, zip(*starts, strict=True)))}
+        rows = zip(*(table.tolist() for table in tables), strict=True)
+        loads = dict(enumerate(rows)) if tables else dict.fromkeys(range(len(self.left)), ())
+        starts = [loads[number] for number, _ in self._beginnings()]
+        return loads | {_BEGUN: tuple(map(min, zip(*starts, strict=True)))}
 
     def edges(self, state: int) -> Iterator[tuple[float, Edge[int]]]:
-        """All steps from a state, over all sets of sub-axes; the most promising first."""
+        """Yield all steps from a state, over all sets of sub-axes; the most promising first."""
         if state == _BEGUN:
-            found = sorted(self._beginnings(), key=lambda one: self.left[one[0]])
-            for number, free in found:
+            beginnings = sorted(self._beginnings(), key=lambda start: self.left[start[0]])
+            for number, free in beginnings:
                 memory = self._given + float(self._bytes[number]) if free else 0.0
                 yield 0.0, Edge(number, free, memory=memory)
             return
@@ -261,13 +273,13 @@ class StatePaths(Paths[int]):
             yield float(self.costs[index]), self._edge(state, index)
 
     def _edge(self, state: int, index: int) -> Edge[int]:
-        found = self.graph
-        kind, units = KINDS[int(found.kind[index])], int(found.group[index])
-        group, after = self._sets[units], int(found.end[index])
+        graph = self.graph
+        kind, units = KINDS[int(graph.kind[index])], int(graph.group[index])
+        group, after = self._sets[units], int(graph.end[index])
         masks = dict.fromkeys("PMSTR", 0)
-        for one, mask in zip(found.states_of(state), self._masks, strict=True):
-            masks[one] |= mask
-        ends = zip(self.units, found.states_of(after), strict=True)
+        for letter, mask in zip(graph.states_of(state), self._masks, strict=True):
+            masks[letter] |= mask
+        ends = zip(self.units, graph.states_of(after), strict=True)
         made = [(unit, end) for place, (unit, end) in enumerate(ends) if units >> place & 1]
         copies = TRANSITIONS[kind][1] == REPLICATED
         return Edge(
@@ -283,16 +295,16 @@ class StatePaths(Paths[int]):
         )
 
     def _cuts(self, made: Sequence[tuple[Sequence[str], str]]) -> tuple[Step, ...]:
-        """The local steps that bring units from replicated to these states."""
-        found: list[Step] = []
+        """Return the local steps that bring units from replicated to these states."""
+        cuts: list[Step] = []
         for states, kind in ((SHARDED + ELSEWHERE, SLICE), (ROOT, KEEP_ROOT)):
             mask = self.ports.mask(axis for unit, end in made if end in states for axis in unit)
             if mask:
-                found.append(Step(kind.name, self.ports.axes(mask)))
-        return tuple(found)
+                cuts.append(Step(kind.name, self.ports.axes(mask)))
+        return tuple(cuts)
 
     def _beginnings(self) -> Iterator[tuple[int, tuple[Step, ...]]]:
-        """What may be cut or dropped of the copies that devices have."""
+        """Yield the states after each way to cut or drop copies in the beginning, and its steps."""
         choices: list[str] = []
         for unit, chain in zip(self.units, self.graph.chains, strict=True):
             before = self._changes[unit[0]][0]
@@ -306,13 +318,13 @@ class StatePaths(Paths[int]):
             yield self.graph.number(states), self._cuts(list(held))
 
     def count(self) -> int:
-        """How many programs there are."""
+        """Return the number of programs."""
         ways = self.graph.paths(np.isfinite(self.costs), [self._goal])
         return sum(int(ways[number]) for number, _ in self._beginnings())
 
 
 def _shards(change: Change) -> bool:
-    """Whether an axis shards the value at an end."""
+    """Return whether an axis shards the value at an end."""
     return SHARDED in change or ELSEWHERE in change
 
 
@@ -321,8 +333,8 @@ def _states(mesh: Mesh, x: DistType) -> dict[str, str]:
 
 
 def _products(factors: Sequence[float]) -> Array:
-    """For every set of places the product of their factors."""
-    found = np.ones(1)
+    """Return for every set of places the product of their factors."""
+    products = np.ones(1)
     for factor in factors:
-        found = np.concatenate((found, found * factor))
-    return found
+        products = np.concatenate((products, products * factor))
+    return products

@@ -1,4 +1,4 @@
-"""Sequences of steps as values: what a search finds, before it becomes operations."""
+"""Programs as values: the sequences of steps that a search finds, before they are typed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,14 @@ from collir.layout.steps import STEPS, StepKind
 
 @dataclass(frozen=True)
 class Step:
-    """One operation over sub-axes; ``kind`` is the name of its row in the table of steps.
+    """A step over sub-axes.
 
-    ``dim`` and ``target`` are dimensions where the step says which (``target`` of an all_to_all);
-    a step that does not gets one when operations are made. ``to`` is the result of a permute.
+    Attributes:
+        kind: the name of its row in the table of steps.
+        axes: the sub-axes in the order of the ranks.
+        dim: the dimension that the step works on; None: it has none, or gets one when it is built.
+        target: the dimension that an all_to_all moves shards to.
+        to: the result type of a permute.
     """
 
     kind: str
@@ -25,18 +29,19 @@ class Step:
 
     @property
     def does(self) -> StepKind:
-        """Its row."""
+        """The row of the step."""
         return STEPS[self.kind]
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """How steps are run on chunks of a value.
+    """A schedule of steps on chunks of a value.
 
     Attributes:
-        chunks: how many.
-        order: all (chunk, place of the step) in the order in which they are to be written.
-        time: when the last one ends, in seconds.
+        chunks: the number of chunks.
+        order: pairs (chunk, place of the step), one for each step of each chunk, in the order in
+            which they are written.
+        time: when the last step ends, in seconds.
     """
 
     chunks: int
@@ -45,12 +50,27 @@ class Pipeline:
 
 
 @dataclass(frozen=True)
+class Program:
+    """Steps in a row, or on chunks of a value."""
+
+    steps: tuple[Step, ...]
+    pipeline: Pipeline | None = None
+
+    def texts(self, mesh: Mesh) -> list[str]:
+        """Return a text for each step, for people."""
+        texts = [f"{step.kind} {', '.join(mesh.short(step.axes))}" for step in self.steps]
+        if self.pipeline:
+            texts[-1] += f", all in {self.pipeline.chunks} chunks"
+        return texts
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A sequence of steps from one layout to another.
 
     Attributes:
-        costs: of the steps that send, in order; of a pipeline on one chunk.
-        memory: bytes of the largest value that a device holds on the way, both ends included.
+        costs: the costs of the steps that send, in order; of a pipeline those on one chunk.
+        memory: bytes that operand and result of a step take together on a device, at most.
         pipeline: None if the steps run on the whole value.
     """
 
@@ -60,13 +80,18 @@ class Candidate:
     memory: float = 0.0
     pipeline: Pipeline | None = None
 
+    @property
+    def program(self) -> Program:
+        """The steps, and how they are run on chunks, without what they cost."""
+        return Program(self.steps, self.pipeline)
+
     @cached_property
     def time(self) -> float:
-        """The sum over the steps, or what their pipeline takes; seconds."""
+        """Seconds: the sum over the steps, or the time of their pipeline."""
         return self.pipeline.time if self.pipeline else sum(cost.time for cost in self.costs)
 
 
 def scattered(steps: Sequence[Step]) -> list[str]:
-    """The sub-axes that some step without a dimension shards, in order."""
+    """Return the sub-axes that some step without a dimension shards, in order."""
     listed = (axis for s in steps if s.does.shards and s.dim is None for axis in s.axes)
     return list(dict.fromkeys(listed))

@@ -1,8 +1,8 @@
-"""Steps that change a layout, in front of and behind what takes several values.
+"""Steps that change a layout, moved from behind a join to its operands, and back.
 
-``add`` and ``concat`` do the same to the whole tensors whatever the layout of their operands is, so
-what changes the layout of the result may instead change that of each operand, and the other way
-round. Which is cheaper depends on what it meets there.
+``add`` and ``concat`` join several values, and do the same to the whole tensors whatever the layout
+of their operands is. So a step that changes the layout of the result may instead change that of
+each operand, and the other way round. Which is cheaper depends on the steps that it meets there.
 """
 
 from collections.abc import Sequence
@@ -25,18 +25,18 @@ Forms = tuple[Form, ...]
 """Steps in a row."""
 
 REACH = 4
-"""The most local steps between a step and a join that it is looked for behind."""
+"""The most local steps between a step and the join that it may move through."""
 
 
 @dataclass(frozen=True)
 class Joined:
-    """What takes the place of some steps.
+    """A join and the steps around it, in the place of others.
 
     Attributes:
-        first: the operands, and what each goes through before they are joined.
-        join: what joins them, and the type that this gives.
-        then: what the result goes through, and the type that this gives.
-        gone: the steps that are no more, in order; the result of the last is that of all.
+        first: the operands, and the steps that each goes through before the join.
+        join: the join, and its result type.
+        then: the step behind the join, and its result type; None: there is none.
+        gone: the steps that are replaced, in order; the result of the last is that of all.
     """
 
     first: tuple[tuple[SSAValue, Forms], ...]
@@ -46,26 +46,26 @@ class Joined:
 
 
 def earlier(prices: Prices, op: DistOp) -> Joined | None:
-    """The step behind a join on its operands instead, if that is cheaper."""
+    """Return the step behind a join moved to its operands, if that is cheaper."""
     step = mover(only_user(op.result))
     if step is None:
         return None
     form, join = prices.of(step), prices.of(op)
-    whole, wanted = dist_type(op.result), dist_type(step.result)
-    if not _exact(form, join, whole):
+    joined, target = dist_type(op.result), dist_type(step.result)
+    if not _exact(form, join, joined):
         return None
     firsts: list[tuple[SSAValue, Forms]] = []
     types: list[DistType] = []
     for value in op.operands:
-        led = _led(prices, form, dist_type(value))
-        if led is None:
+        moved = _on_operand(prices, form, dist_type(value))
+        if moved is None:
             return None
-        firsts.append((value, led[0]))
-        types.append(led[1])
-    if prices.type(join, *types) != wanted:
+        firsts.append((value, moved[0]))
+        types.append(moved[1])
+    if prices.type(join, *types) != target:
         return None
     written = _written(prices, join, [dist_type(value) for value in op.operands])
-    old, new = _sum(written, prices.price(form, whole)), prices.price(join, *types)
+    old, new = _sum(written, prices.price(form, joined)), prices.price(join, *types)
     rows: list[_Row] = []
     for value, steps in dict.fromkeys(firsts):
         row = _before(value)
@@ -73,16 +73,16 @@ def earlier(prices: Prices, op: DistOp) -> Joined | None:
         rows.append(_prolonged(prices, row, value, *steps))
     if not _pays(prices, new, rows, old):
         return None
-    return Joined(tuple(firsts), (join, wanted), None, (op, step))
+    return Joined(tuple(firsts), (join, target), None, (op, step))
 
 
 def later(prices: Prices, op: DistOp) -> Joined | None:
-    """A step in front of a join on its result instead, if that is cheaper."""
+    """Return a step in front of a join moved to its result, if that is cheaper."""
     reached = [_reaching(prices, value) for value in op.operands]
-    for form in dict.fromkeys(one.form for one in reached if one is not None):
-        found = _later(prices, op, reached, form)
-        if found is not None:
-            return found
+    for form in dict.fromkeys(reach.form for reach in reached if reach is not None):
+        joined = _later(prices, op, reached, form)
+        if joined is not None:
+            return joined
     return None
 
 
@@ -93,14 +93,14 @@ def _later(
     firsts: list[tuple[SSAValue, Forms]] = []
     types: list[DistType] = []
     gone: list[DistOp] = []
-    old, new = _written(prices, join, [dist_type(one) for one in op.operands]), NOTHING
+    old, new = _written(prices, join, [dist_type(value) for value in op.operands]), NOTHING
     rows: list[_Row] = []
-    for value, one in zip(op.operands, reached, strict=True):
-        if one is not None and one.form is form:
-            firsts.append((one.gone[0].operands[0], one.locals))
-            types.append(one.type)
-            gone += one.gone
-            old, new = _sum(old, _as_written(prices, one.gone)), _sum(new, one.price)
+    for value, reach in zip(op.operands, reached, strict=True):
+        if reach is not None and reach.form is form:
+            firsts.append((reach.gone[0].operands[0], reach.locals))
+            types.append(reach.type)
+            gone += reach.gone
+            old, new = _sum(old, _as_written(prices, reach.gone)), _sum(new, reach.price)
             continue
         x = None if back is None else prices.type(back, dist_type(value))
         if back is None or x is None:
@@ -111,28 +111,29 @@ def _later(
             rows.append(_prolonged(prices, row, value, back))
         firsts.append((value, (back,)))
         types.append(x)
-    whole = prices.type(join, *types)
-    if whole is None or prices.type(form, whole) != dist_type(op.result):
+    joined = prices.type(join, *types)
+    if joined is None or prices.type(form, joined) != dist_type(op.result):
         return None
-    if not _exact(form, join, whole):
+    if not _exact(form, join, joined):
         return None
     row = _behind(op.result)
     old = _sum(old, _as_written(prices, row))
-    rows.append(_preceded(prices, form, whole, row))
+    rows.append(_preceded(prices, form, joined, row))
     if not _pays(prices, _sum(new, prices.price(join, *types)), rows, old):
         return None
-    return Joined(tuple(firsts), (join, whole), (form, dist_type(op.result)), (*gone, op))
+    return Joined(tuple(firsts), (join, joined), (form, dist_type(op.result)), (*gone, op))
 
 
 @dataclass(frozen=True)
 class _Reach:
-    """A step that changes a layout, brought behind the local steps between it and a join.
+    """A step that changes a layout, moved behind the local steps between it and a join.
 
     Attributes:
-        form: of the step there.
-        locals: the others, on what it took, and ``price`` what they cost there.
-        type: what they give.
-        gone: all of them as they are written.
+        form: the form of the step at the join.
+        locals: the local steps, now on the operand of the step.
+        price: the price of the local steps there.
+        type: the type of the value behind the local steps.
+        gone: all of these steps as they are written.
     """
 
     form: Form
@@ -143,7 +144,7 @@ class _Reach:
 
 
 def _reaching(prices: Prices, value: SSAValue) -> _Reach | None:
-    """The last step that changes the layout of a value, if it can be brought to the join."""
+    """Return the last step that changes the layout of a value, if it can be moved to the join."""
     passed: list[DistOp] = []
     while len(passed) < REACH and (op := _only_maker(value)) is not None and op.kind.maps:
         passed.append(op)
@@ -155,60 +156,66 @@ def _reaching(prices: Prices, value: SSAValue) -> _Reach | None:
     form, x, price = prices.of(step), dist_type(step.operands[0]), NOTHING
     locals_ = tuple(prices.of(op) for op in passed)
     for op, local in zip(passed, locals_, strict=True):
-        found, cost = after(prices, form, local, x, dist_type(op.result)), prices.price(local, x)
-        if found is None or cost is None:
+        swapped = after(prices, form, local, x, dist_type(op.result))
+        local_price = prices.price(local, x)
+        if swapped is None or local_price is None:
             return None
-        price = price.plus(cost)
-        form, x = found
+        price = price.plus(local_price)
+        form, x = swapped
     return _Reach(form, locals_, price, x, (step, *passed))
 
 
 def mover(op: object) -> DistOp | None:
-    """An operation, if it changes a layout and its place may change."""
-    found = part(op)
-    return found if found is not None and found.kind.layout_only else None
+    """Return an operation, if it changes a layout and its place may change."""
+    step = part(op)
+    return step if step is not None and step.kind.layout_only else None
 
 
-def _led(prices: Prices, form: Form, x: DistType) -> tuple[Forms, DistType] | None:
-    """What takes an operand to where a step leads, and the type there: the step, or what sends
-    nothing, or no step at all. None: nothing does."""
-    given = prices.type(form, x)
-    if given is not None:
-        return (form,), given
+def _on_operand(prices: Prices, form: Form, x: DistType) -> tuple[Forms, DistType] | None:
+    """Return the steps on an operand that do what a step does on the result, and their type.
+
+    The steps are the step itself, or local steps, or none. None: no steps do it.
+    """
+    result = prices.type(form, x)
+    if result is not None:
+        return (form,), result
     twin = local_twin(form.kind)
     if twin is None or x.partial:
         return None
     steps = tuple(_alike(prices, kind, form) for kind in twin)
     for step in steps:
-        given = prices.type(step, x)
-        if given is None:
+        result = prices.type(step, x)
+        if result is None:
             return None
-        x = given
+        x = result
     return steps, x
 
 
 def _undone(prices: Prices, form: Form) -> Form | None:
-    """What sends nothing, and takes a value back to where a collective came from."""
+    """Return the local step that undoes a collective; None: there is none."""
     kind = local_inverse(form.kind)
     return None if kind is None else _alike(prices, kind, form)
 
 
 def _alike(prices: Prices, kind: StepKind, form: Form) -> Form:
-    """A step with the arguments of another."""
-    names = [one.name for one in kind.parameters if not one.hint]
+    """Return a step of a kind with the arguments of another step."""
+    names = [parameter.name for parameter in kind.parameters if not parameter.hint]
     return prices.form(OPERATIONS[kind.name], {name: form.properties[name] for name in names})
 
 
 def _exact(form: Form, join: Form, x: DistType) -> bool:
-    """Whether a step and a join may change places, where types let them; ``x`` is what the step
-    takes. Integers that wrap around do not keep their order when they are added to."""
+    """Return whether a step and a join may change places, where types let them.
+
+    ``x`` is the operand type of the step. Integers that wrap around do not keep their order when
+    they are added to, so their maximum is not that of the sums.
+    """
     if join.kind.packs or not form.kind.reduces:
         return True
     return x.dtype.is_float or x.reduction not in (Reduction.MAX, Reduction.MIN)
 
 
 def _only_maker(value: SSAValue) -> DistOp | None:
-    """What makes a value that has one use, if its place may change."""
+    """Return the operation that makes a value with one use, if its place may change."""
     return part(value.owner) if only_user(value) is not None else None
 
 
@@ -217,29 +224,29 @@ def _once(value: SSAValue) -> DistOp | None:
 
 
 def _before(value: SSAValue) -> list[DistOp]:
-    """The steps that change the layout of a value up to here, and of nothing else."""
-    found: list[DistOp] = []
+    """Return the steps in a row that change the layout of a value before it is used."""
+    row: list[DistOp] = []
     while (op := _once(value)) is not None:
-        found.append(op)
+        row.append(op)
         value = op.operands[0]
-    return found[::-1]
+    return row[::-1]
 
 
 def _behind(value: SSAValue) -> list[DistOp]:
-    """Those that change it from here on."""
-    found: list[DistOp] = []
+    """Return the steps in a row that change the layout of a value from its use on."""
+    row: list[DistOp] = []
     while (op := mover(only_user(value))) is not None:
-        found.append(op)
+        row.append(op)
         value = op.result
-    return found
+    return row
 
 
-def _sum(one: Price | None, other: Price | None) -> Price | None:
-    return None if one is None or other is None else one.plus(other)
+def _sum(a: Price | None, b: Price | None) -> Price | None:
+    return None if a is None or b is None else a.plus(b)
 
 
 def _written(prices: Prices, join: Form, types: Sequence[DistType]) -> Price | None:
-    """What a join costs; of a concat the least, as its parts may be in their place already."""
+    """Return the price of a join; of a concat the least, as parts may be in place already."""
     price = prices.price(join, *types)
     if price is not None and join.kind.packs:
         return Price(steps=1)
@@ -254,20 +261,25 @@ def _as_written(prices: Prices, row: Sequence[DistOp]) -> Price | None:
 
 
 class _Row(NamedTuple):
-    """Steps in a row: what they cost as they are, and the ends of what may be the cheapest program
-    in their place; none, if nothing of it is sent."""
+    """Steps in a row.
+
+    Attributes:
+        plain: the price of the steps as they are; None: they have none.
+        ends: the layouts between which a cheaper program may take their place; None: nothing is
+            sent, so none does.
+    """
 
     plain: Price | None
     ends: tuple[DistType, DistType] | None
 
 
 def _prolonged(prices: Prices, row: Sequence[DistOp], value: SSAValue, *more: Form) -> _Row:
-    """A row of steps up to a value, and more behind it."""
+    """Return the row of some steps and more behind them; ``value`` is in between."""
     x, plain = dist_type(value), _as_written(prices, row)
     for form in more:
-        plain, given = _sum(plain, prices.price(form, x)), prices.type(form, x)
-        assert given is not None
-        x = given
+        plain, result = _sum(plain, prices.price(form, x)), prices.type(form, x)
+        assert result is not None
+        x = result
     kinds = [*(op.kind for op in row), *(form.kind for form in more)]
     if not row or not more or not _sends(kinds):
         return _Row(plain, None)
@@ -275,7 +287,7 @@ def _prolonged(prices: Prices, row: Sequence[DistOp], value: SSAValue, *more: Fo
 
 
 def _preceded(prices: Prices, form: Form, x: DistType, row: Sequence[DistOp]) -> _Row:
-    """A row of steps, and one in front of it."""
+    """Return the row of a step on ``x`` and some steps behind it."""
     plain = _sum(prices.price(form, x), _as_written(prices, row))
     if not row or not _sends([form.kind, *(op.kind for op in row)]):
         return _Row(plain, None)
@@ -283,8 +295,11 @@ def _preceded(prices: Prices, form: Form, x: DistType, row: Sequence[DistOp]) ->
 
 
 def _pays(prices: Prices, rest: Price | None, rows: Sequence[_Row], old: Price | None) -> bool:
-    """Whether rows of steps and the rest cost less than what there was, once each row is the
-    cheapest program; these are searched only where it might."""
+    """Return whether rows of steps and the rest cost less than the old steps.
+
+    Each row may become the cheapest program. Programs are searched only where lower bounds on their
+    prices leave it open.
+    """
     for find in (prices.guessed, prices.run):
         new = rest
         for row in rows:

@@ -1,10 +1,11 @@
-"""Steps on one value, one after the other: in which order they are cheapest.
+"""The cheapest order of steps on one value, one after the other.
 
-Of a row of steps on one value, some change its layout and the others compute. Both kinds keep their
-order; how the two are interleaved is a path through a grid, from one corner to the other: one way a
-step that changes the layout, the other way one that computes. Each square of the grid is a pair
-that may change places, or not. Along the way, steps that change the layout and meet may be the
-cheapest program from the first layout to the last. The cheapest path is found step by step.
+Some steps of a row change the layout of the value, and the others compute. Both kinds keep their
+order. An interleaving of the two is a path through a grid, from one corner to the other: each edge
+in one direction is a step that changes the layout, each edge in the other one a step that computes.
+A square of the grid is a pair of steps that may change places, or not. Steps that change the layout
+and meet may become the cheapest program from the first layout to the last. The cheapest path is
+found by dynamic programming.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,22 +21,33 @@ from collir.synthesis.reorder.prices import NOTHING, Form, Price, Prices, Run
 from collir.synthesis.reorder.swap import after, before
 
 Point = tuple[int, int]
-"""How many steps are done: of those that compute, and of those that change the layout."""
+"""The numbers of steps done: of those that compute, and of those that change the layout."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A step of a path: what it does, what type that gives, and the number of the operation that
-    did it (for a run: the last of those that did)."""
+    """A step of a path.
+
+    Attributes:
+        does: the step, or a program in the place of several steps.
+        result: the type of the result.
+        origin: the number of the operation that did it; of a program, the last of those that did.
+    """
 
     does: Form | Run
-    gives: DistType
+    result: DistType
     origin: int
 
 
 @dataclass(frozen=True)
 class _Way:
-    """The cheapest way to a point: what it costs, and how it came there."""
+    """The cheapest way to a point.
+
+    Attributes:
+        price: the price of the way.
+        start: the point before; None: the way has no steps.
+        last: the step from there; None: there is none to take.
+    """
 
     price: Price
     start: Point | None = None
@@ -43,31 +55,36 @@ class _Way:
 
 
 class Grid:
-    """All interleavings of the steps of a row that mean the same."""
+    """The interleavings of the steps of a row that compute the same.
+
+    Attributes:
+        types: the type of the value at each point that can be reached.
+        across: from each point, the step that changes the layout.
+        down: the points from which a step computes.
+        price: the price of the row as it is written; None: it has none.
+    """
 
     def __init__(self, prices: Prices, source: DistType, forms: Sequence[Form]):
         self.prices = prices
-        self.local_at = [n for n, one in enumerate(forms) if one.kind.maps]
-        self.mover_at = [n for n, one in enumerate(forms) if not one.kind.maps]
+        self.local_at = [n for n, form in enumerate(forms) if form.kind.maps]
+        self.mover_at = [n for n, form in enumerate(forms) if not form.kind.maps]
         self.locals = [forms[n] for n in self.local_at]
         self.size = len(self.local_at), len(self.mover_at)
         self.types: dict[Point, DistType] = {(0, 0): source}
         self.across: dict[Point, Form] = {}
-        """From where a step changes the layout."""
         self.down: set[Point] = set()
-        """From where a step computes."""
         self.price: Price | None = self._written(forms)
         if self.price is not None:
             self._movers_first()
             self._locals_first()
 
     def _written(self, forms: Sequence[Form]) -> Price | None:
-        """The path of the program as it stands, and what it costs."""
+        """Add the path of the row as it is written; return its price."""
         i, j, total = 0, 0, NOTHING
         for form in forms:
             x = self.types[i, j]
-            price, given = self.prices.price(form, x), self.prices.type(form, x)
-            if price is None or given is None:
+            price, result = self.prices.price(form, x), self.prices.type(form, x)
+            if price is None or result is None:
                 return None
             total = total.plus(price)
             if form.kind.maps:
@@ -76,11 +93,11 @@ class Grid:
             else:
                 self.across[i, j] = form
                 j += 1
-            self.types[i, j] = given
+            self.types[i, j] = result
         return total
 
     def _movers_first(self) -> None:
-        """The squares on the side of the path where layouts are changed earlier."""
+        """Add the squares on the side of the path where layouts are changed earlier."""
         for i in reversed(range(self.size[0])):
             for j in range(self.size[1]):
                 if (i, j) not in self.down or (i, j) in self.across:
@@ -88,13 +105,13 @@ class Grid:
                 if (mover := self.across.get((i + 1, j))) is None:
                     continue
                 x, passed = self.types[i, j], self.types[i + 1, j + 1]
-                found = before(self.prices, mover, self.locals[i], x, passed)
-                if found is not None:
-                    self.across[i, j], self.types[i, j + 1] = found
+                swapped = before(self.prices, mover, self.locals[i], x, passed)
+                if swapped is not None:
+                    self.across[i, j], self.types[i, j + 1] = swapped
                     self.down.add((i, j + 1))
 
     def _locals_first(self) -> None:
-        """Those on the other side, where they are changed later."""
+        """Add the squares on the side of the path where layouts are changed later."""
         for i in range(self.size[0]):
             for j in reversed(range(self.size[1])):
                 if (i, j + 1) not in self.down or (i, j) in self.down:
@@ -102,18 +119,18 @@ class Grid:
                 if (mover := self.across.get((i, j))) is None:
                     continue
                 x, passed = self.types[i, j], self.types[i + 1, j + 1]
-                found = after(self.prices, mover, self.locals[i], x, passed)
-                if found is not None:
-                    self.across[i + 1, j], self.types[i + 1, j] = found
+                swapped = after(self.prices, mover, self.locals[i], x, passed)
+                if swapped is not None:
+                    self.across[i + 1, j], self.types[i + 1, j] = swapped
                     self.down.add((i, j))
 
     @property
     def cheapest(self) -> Price:
-        """What the path of least time costs."""
+        """The price of the path of least time."""
         return self._settled(False, lambda _: True)[1]
 
     def best(self) -> list[Placed] | None:
-        """The steps of a path that is cheaper than the one that is written; None: there is none."""
+        """Return the steps of a path cheaper than the row as it is written; None: there is none."""
         written = self.price
         if written is None:
             return None
@@ -126,8 +143,11 @@ class Grid:
     def _settled(
         self, sending_first: bool, worth: Callable[[Price], bool]
     ) -> tuple[list[Placed], Price]:
-        """The cheapest path, and what it costs. Runs are searched once they lie on one that would
-        be, with what they cost at least; until then no path is cheaper than it seems."""
+        """Return the cheapest path and its price.
+
+        A program counts with a lower bound on its price until it lies on a path that would be the
+        cheapest; then it is searched. So no path is cheaper than it seems.
+        """
         while True:
             ways = self._ways(sending_first)
             way = ways[self.size]
@@ -135,59 +155,63 @@ class Grid:
             while way.start is not None:
                 path += [way.last] if way.last else []
                 way = ways[way.start]
-            runs = [one.does for one in path if isinstance(one.does, Run)]
-            guesses = [run for run in runs if run.program is None]
+            runs = [step.does for step in path if isinstance(step.does, Run)]
+            guesses = [run for run in runs if run.plan is None]
             if not guesses or not worth(price):
                 return path[::-1], price
             for run in guesses:
                 self.prices.run(run.source, run.target)
 
     def _ways(self, sending_first: bool) -> dict[Point, _Way]:
+        """Return the cheapest way to every point."""
         ways = {(0, 0): _Way(NOTHING)}
         for i in range(self.size[0] + 1):
             for j in range(self.size[1] + 1):
                 if (i, j) not in ways:
                     continue
                 for end, price, last in self._from(i, j):
-                    whole = ways[i, j].price.plus(price)
-                    if end not in ways or whole.before(ways[end].price, sending_first):
-                        ways[end] = _Way(whole, (i, j), last)
+                    total = ways[i, j].price.plus(price)
+                    if end not in ways or total.before(ways[end].price, sending_first):
+                        ways[end] = _Way(total, (i, j), last)
         return ways
 
     def _from(self, i: int, j: int) -> Iterator[tuple[Point, Price, Placed | None]]:
-        """The steps that start at a point."""
+        """Yield the steps from a point: where they end, their price, and the step to take."""
         x = self.types[i, j]
         if (i, j) in self.down:
-            form, given = self.locals[i], self.types[i + 1, j]
+            form, result = self.locals[i], self.types[i + 1, j]
             price = self.prices.price(form, x)
             if price is not None:
-                yield (i + 1, j), price, Placed(form, given, self.local_at[i])
+                yield (i + 1, j), price, Placed(form, result, self.local_at[i])
         sends = False
         for end in range(j, self.size[1]):
             if (form := self.across.get((i, end))) is None:
                 return
-            given, origin = self.types[i, end + 1], self.mover_at[end]
+            result, origin = self.types[i, end + 1], self.mover_at[end]
             sends |= form.kind.sends
             if end == j:
                 price = self.prices.price(form, x)
                 if price is not None:
-                    yield (i, end + 1), price, Placed(form, given, origin)
-            elif sends and (run := self.prices.guessed(x, given)) is not None:
-                last = None if run.program == () else Placed(run, given, origin)
+                    yield (i, end + 1), price, Placed(form, result, origin)
+            elif sends and (run := self.prices.guessed(x, result)) is not None:
+                empty = run.plan is not None and not run.plan.steps
+                last = None if empty else Placed(run, result, origin)
                 yield (i, end + 1), run.price, last
 
 
 def part(op: object) -> DistOp | None:
-    """An operation, if it may be in a row of steps that are interleaved anew."""
+    """Return an operation, if it may be in a row of steps that are interleaved anew."""
     if isinstance(op, DistOp) and op.kind.maps:
         return op
-    found = layout_change(op)
-    return None if is_placeholder(found) else found
+    change = layout_change(op)
+    return None if is_placeholder(change) else change
 
 
 def threads(function: FuncOp) -> Iterator[list[DistOp]]:
-    """Rows of operations on one value, each on the result of the one before, which nothing else
-    uses; the longest there are."""
+    """Yield the longest rows of operations on one value.
+
+    Each operation is on the result of the one before, which nothing else uses.
+    """
     seen: set[DistOp] = set()
     for op in function.body.ops:
         first = part(op)
@@ -201,9 +225,9 @@ def threads(function: FuncOp) -> Iterator[list[DistOp]]:
 
 
 def thread_to(value: SSAValue) -> list[DistOp]:
-    """The row of operations that a value comes from, as far as nothing else uses what they give."""
-    found: list[DistOp] = []
+    """Return the row of operations that make a value, up to a result that has several uses."""
+    row: list[DistOp] = []
     while only_user(value) is not None and (op := part(value.owner)) is not None:
-        found.append(op)
+        row.append(op)
         value = op.operands[0]
-    return found[::-1]
+    return row[::-1]

@@ -1,9 +1,9 @@
 """Steps that change a layout, and local steps, in the order that costs least.
 
 Each function is rewritten in turns, until nothing more pays: rows of steps on one value are
-interleaved anew (commuting_threads.py), and what changes a layout goes through ``add`` and
-``concat`` (commuting_joins.py). Each rewrite is judged by the prices of the steps it touches
-(commuting_prices.py); in the end the function as a whole has to be no dearer than it was.
+interleaved anew (interleave.py), and steps that change a layout move through ``add`` and
+``concat`` (hoist.py). Each rewrite is judged by the prices of the steps it touches (prices.py); in
+the end the function as a whole has to be no dearer than it was.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -12,7 +12,7 @@ from itertools import permutations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
-from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener
+from xdsl.pattern_rewriter import PatternRewriterListener
 from xdsl.rewriter import InsertPoint
 
 from collir.cost.programs.cost import function_cost
@@ -21,34 +21,34 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import functions_of
+from collir.ir.functions import functions_of, scratch_copy
 from collir.layout import Mesh
-from collir.synthesis.programs.build import build
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import layout_change
-from collir.synthesis.programs.strategies import SearchOptions
+from collir.synthesis.programs.rewriting import erase, replace_by, rewriter_at
 from collir.synthesis.reorder.hoist import Joined, earlier, later
 from collir.synthesis.reorder.interleave import Grid, Placed, thread_to, threads
 from collir.synthesis.reorder.prices import TIE, Form, Prices
 from collir.synthesis.searching import grouped_remarks
 
 Rule = Callable[[Prices, DistOp], Joined | None]
-"""What may take the place of the steps around a join."""
+"""A function that returns what may take the place of the steps around a join, or None."""
 
 WINDOW = 12
-"""The most steps of a row that are interleaved at once; longer ones are in parts that overlap by
-half."""
+"""The most steps of a row that are interleaved at once; a longer row is cut into windows that
+overlap by half."""
 
 TURNS = 8
-"""How often a function is gone through at most."""
+"""The most passes over a function."""
 
 MOST_ORDERS = 4
-"""The most sub-axes of which all orders are tried."""
+"""The most sub-axes for which all orders are tried."""
 
 
 def reorder(
-    module: ModuleOp, wanted: SearchOptions, listener: PatternRewriterListener | None = None
+    module: ModuleOp, options: SearchOptions, listener: PatternRewriterListener | None = None
 ) -> None:
-    """Rewrites every function on levels, in place; never to what takes longer."""
+    """Rewrite every function on levels, in place; never to a slower one."""
     prices: dict[Mesh, Prices] = {}
     with meshes_remembered():
         for function in functions_of(module):
@@ -56,38 +56,51 @@ def reorder(
             if not mesh.placed:
                 continue
             if mesh not in prices:
-                prices[mesh] = Prices(mesh, wanted)
+                prices[mesh] = Prices(mesh, options)
             with grouped_remarks(function, f"a better order of steps in @{function.sym_name.data}"):
-                _reordered(function, prices[mesh], listener)
+                _reorder_function(function, prices[mesh], listener)
 
 
-def _reordered(function: FuncOp, prices: Prices, listener: PatternRewriterListener | None) -> None:
+def _reorder_function(
+    function: FuncOp, prices: Prices, listener: PatternRewriterListener | None
+) -> None:
+    """Rewrite one function, if that pays."""
     before = _times(function, prices)
     if before is None:
         return
-    kept = function.body.clone()
-    if not _Reordering(function, prices, listener).run():
-        return
-    after = _times(function, prices)
-    if after is not None and all(
-        new <= old * (1 + TIE) for new, old in zip(after, before, strict=True)
-    ):
-        return
-    function.body.detach_block(0).erase(safe_erase=False)
-    function.body.add_block(kept.detach_block(0))
+    # Each rewrite is judged by the types of the steps it touches. All of them together are judged
+    # by the time of the whole function, in which steps may overlap: so they are made on a copy.
+    with scratch_copy(function) as copy:
+        if not _Reordering(copy, prices, listener).run():
+            return
+        after = _times(copy, prices)
+        if after is None or any(
+            new > old * (1 + TIE) for new, old in zip(after, before, strict=True)
+        ):
+            return
+        function.body.detach_block(0).erase(safe_erase=False)
+        function.body.add_block(copy.body.detach_block(0))
 
 
 def _times(function: FuncOp, prices: Prices) -> tuple[float, float] | None:
-    """Seconds of what a function sends, and of all that it does; None: it has no cost."""
+    """Return the seconds of the collectives of a function, and those of all its steps.
+
+    None if it has no cost.
+    """
     try:
-        model = prices.wanted.model
+        model = prices.options.model
         return function_cost(function, model).time, simulate_function(function, model).time
     except DiagnosticError:
         return None
 
 
 class _Reordering:
-    """What is done to one function."""
+    """The rewrites of one function.
+
+    Attributes:
+        best: the best orders that are known, by the type that a row starts from and its forms.
+        done: the rows that were looked at.
+    """
 
     def __init__(self, function: FuncOp, prices: Prices, listener: PatternRewriterListener | None):
         self.function, self.prices, self.listener = function, prices, listener
@@ -96,7 +109,7 @@ class _Reordering:
         self.done: set[tuple[DistOp, ...]] = set()
 
     def run(self) -> bool:
-        """Whether anything was rewritten."""
+        """Rewrite the function until nothing more pays; return whether anything changed."""
         changed = self.orders()
         for _ in range(TURNS):
             again = self.joins(later, up=False)
@@ -111,7 +124,7 @@ class _Reordering:
     # --- rows of steps on one value -------------------------------------------------------------
 
     def threads(self) -> bool:
-        """Interleaves every row of steps anew."""
+        """Interleave every row of steps anew; return whether any changed."""
         changed = False
         for thread in list(threads(self.function)):
             if len(thread) > 1 and tuple(thread) not in self.done:
@@ -132,7 +145,10 @@ class _Reordering:
             start += WINDOW // 2
 
     def _interleaved(self, ops: Sequence[DistOp]) -> list[Placed] | None:
-        """The best order of some steps, if it is another; of those that are alike, found once."""
+        """Return the best order of some steps; None: the written one.
+
+        Rows that are alike are searched once.
+        """
         if not any(op.kind.layout_only for op in ops):
             return None
         source, forms = dist_type(ops[0].operands[0]), tuple(map(self.prices.of, ops))
@@ -141,31 +157,31 @@ class _Reordering:
         return self.best[source, forms]
 
     def _rewrite(self, ops: Sequence[DistOp], placed: Sequence[Placed]) -> list[DistOp]:
-        """Puts steps in the place of others, each about where one of them was."""
+        """Put steps in the place of others, in about the places where those were; return them."""
         value: SSAValue = ops[0].operands[0]
         made: list[DistOp] = []
-        for number, one in enumerate(placed):
-            origin = ops[one.origin]
-            if isinstance(one.does, Form):
-                steps: list[Operation] = [one.does.put([value], one.gives)]
-                (value,) = steps[0].results
+        for number, step in enumerate(placed):
+            origin = ops[step.origin]
+            if isinstance(step.does, Form):
+                steps = [step.does.put([value], step.result)]
+                value = steps[0].result
                 if origin is not ops[-1]:
                     value.name_hint = origin.result.name_hint
             else:
-                assert one.does.program is not None
-                steps, value = build(self.mesh, value, one.does.program, one.does.target)
+                assert step.does.plan is not None
+                steps, value = step.does.plan.built_on(value)
             self._insert(ops[min(number, len(ops) - 1)], steps, origin)
-            made += [step for step in steps if isinstance(step, DistOp)]
+            made += steps
         self._replace(ops, value)
         return made
 
     # --- add and concat -------------------------------------------------------------------------
 
     def joins(self, rule: Rule, up: bool) -> bool:
-        """Takes steps through joins: backwards through the function where they go up."""
-        found = [op for op in self.function.body.ops if isinstance(op, DistOp) and op.kind.joins]
+        """Move steps through joins, last join first where they go up; return whether any moved."""
+        ops = [op for op in self.function.body.ops if isinstance(op, DistOp) and op.kind.joins]
         changed = False
-        for op in reversed(found) if up else found:
+        for op in reversed(ops) if up else ops:
             join: DistOp = op
             while (joined := rule(self.prices, join)) is not None:
                 join = self._join(join, joined)
@@ -177,26 +193,27 @@ class _Reordering:
         return changed
 
     def _join(self, op: DistOp, joined: Joined) -> DistOp:
+        """Put a join and the steps around it in the place of others; return the join."""
         made: dict[tuple[SSAValue, Form], SSAValue] = {}
         values: list[SSAValue] = []
         last = joined.gone[-1]
         for value, forms in joined.first:
             for form in forms:
                 if (value, form) not in made:
-                    given = self.prices.type(form, dist_type(value))
-                    assert given is not None
-                    step = form.put([value], given)
+                    result_type = self.prices.type(form, dist_type(value))
+                    assert result_type is not None
+                    step = form.put([value], result_type)
                     self._insert(last, [step], last if joined.then is None else op)
                     made[value, form] = step.result
                 value = made[value, form]
             values.append(value)
-        form, given = joined.join
-        join = form.put(values, given)
+        form, result_type = joined.join
+        join = form.put(values, result_type)
         self._insert(last, [join], op)
         result = join.result
         if joined.then is not None:
-            form, given = joined.then
-            step = form.put([result], given)
+            form, result_type = joined.then
+            step = form.put([result], result_type)
             self._insert(last, [step], joined.gone[0])
             result = step.result
         self._replace(joined.gone, result)
@@ -205,7 +222,10 @@ class _Reordering:
     # --- the order of sub-axes ------------------------------------------------------------------
 
     def orders(self) -> bool:
-        """Puts the sub-axes of steps that do the same in any order into the cheapest one."""
+        """Put the sub-axes of steps that do the same in any order into the cheapest order.
+
+        Return whether any changed.
+        """
         changed = False
         for op in list(self.function.body.ops):
             if is_collective(op) and layout_change(op) and len(op.over) > 1 and not op.kind.ordered:
@@ -221,34 +241,27 @@ class _Reordering:
         x, form = dist_type(op.operands[0]), self.prices.of(op)
         best, least = None, self.prices.price(form, x)
         for order in _orders(self.mesh, op.over):
-            other = self.prices.form(form.op, {**form.properties, "axes": AxesAttr(order)})
-            price = self.prices.price(other, x)
+            ordered = self.prices.form(form.op, {**form.properties, "axes": AxesAttr(order)})
+            price = self.prices.price(ordered, x)
             if price is not None and least is not None and price.pays(least):
-                best, least = other, price
+                best, least = ordered, price
         return best
 
     # --- rewriting ------------------------------------------------------------------------------
 
-    def _rewriter(self, op: Operation) -> PatternRewriter:
-        rewriter = PatternRewriter(op)
-        if self.listener is not None:
-            rewriter.extend_from_listener(self.listener)
-        return rewriter
-
     def _insert(self, place: DistOp, ops: Sequence[Operation], origin: DistOp) -> None:
         for op in ops:
             op.location = origin.location
-        self._rewriter(place).insert(ops, InsertPoint.before(place))
+        rewriter_at(place, self.listener).insert(ops, InsertPoint.before(place))
 
     def _replace(self, ops: Sequence[DistOp], value: SSAValue) -> None:
-        """Takes operations away; the result of the last one is ``value`` from now on."""
-        self._rewriter(ops[-1]).replace(ops[-1], [], [value])
-        for op in reversed(ops[:-1]):
-            PatternRewriter(op).erase(op)
+        """Erase operations; the result of the last is ``value`` from now on."""
+        replace_by(ops[-1], [], value, self.listener)
+        erase(ops[:-1])
 
 
 def _orders(mesh: Mesh, axes: tuple[str, ...]) -> Sequence[tuple[str, ...]]:
-    """Orders to try: all, or from the outermost level inwards and back."""
+    """Return the orders to try: all, or from the outermost level inwards and back."""
     if len(axes) <= MOST_ORDERS:
         return list(permutations(axes))
     inwards = tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))

@@ -1,13 +1,14 @@
-"""Where a step that changes a layout and a local one may change places.
+"""The pairs of a step that changes a layout and a local step that may change places.
 
-Types say of every value which tensor the devices hold together, and how. A step that changes a
-layout leaves that tensor alone; a local one does the same to it wherever its operand is. So the two
-may change places if both are well typed there, and lead to the same type. What types do not see is
-rounding, and integers that wrap around: where a reduction is passed, ``exact`` has the rest.
+The type of a value says which tensor the devices hold together, and how. A step that changes a
+layout leaves that tensor as it is; a local step does the same to it wherever its operand is. So the
+two may change places if both are well typed there, and lead to the same type. Types do not see
+rounding, nor integers that wrap around: where a reduction is passed, ``exact`` decides.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 from xdsl.dialects.builtin import IntegerAttr, i64
 
@@ -18,18 +19,18 @@ from collir.synthesis.reorder.prices import Form, Prices
 
 
 def exact(mover: Form, local: Form, x: DistType, ahead: bool) -> bool:
-    """Whether a local step may pass one that changes a layout, where types let it.
+    """Return whether a local step may pass a step that changes a layout, where types let it.
 
     Args:
-        mover: what changes the layout.
-        local: the other.
-        x: what the first of the two takes.
-        ahead: whether the local step is to come first.
+        mover: the step that changes the layout.
+        local: the local step.
+        x: the operand type of the first of the two.
+        ahead: whether the local step is moved to the front.
     """
     return not mover.kind.reduces or HOPS[local.kind.name].exact(x, local.arguments, ahead)
 
 
-# Sums are of floats that round, or of integers that wrap around alike wherever they are scaled.
+# Sums are of floats, which round, or of integers, which wrap around alike wherever they are scaled.
 
 
 def _always(x: DistType, arguments: Arguments, ahead: bool) -> bool:
@@ -37,14 +38,17 @@ def _always(x: DistType, arguments: Arguments, ahead: bool) -> bool:
 
 
 def _cast(x: DistType, arguments: Arguments, ahead: bool) -> bool:
-    """Sums are not cast elsewhere: a wider type is what they were to be added in, or not."""
-    # What is too small for an integer, and not the largest, would be an unspecified one.
+    """Return whether a cast may pass a reduction.
+
+    It passes no sum: the type in which terms are added is the choice of the program.
+    """
+    # A float that no integer can hold is cast to an unspecified one, which may be the largest.
     to_float = DType(str(arguments["dtype"])).is_float
     return _selects(x) and (to_float or not x.dtype.is_float)
 
 
 def _scale(x: DistType, arguments: Arguments, ahead: bool) -> bool:
-    if _selects(x):  # which integers that wrap around do not keep
+    if _selects(x):  # integers that wrap around do not keep their order
         return x.dtype.is_float
     factor = arguments["factor"]
     assert isinstance(factor, float)
@@ -56,7 +60,8 @@ def _scale(x: DistType, arguments: Arguments, ahead: bool) -> bool:
 
 
 def _pad(x: DistType, arguments: Arguments, ahead: bool) -> bool:
-    return x.reduction is not Reduction.AVG or arguments["value"] == 0  # others round
+    # An average of other values rounds.
+    return x.reduction is not Reduction.AVG or arguments["value"] == 0
 
 
 def _selects(x: DistType) -> bool:
@@ -66,12 +71,12 @@ def _selects(x: DistType) -> bool:
 def before(
     prices: Prices, mover: Form, local: Form, x: DistType, passed: DistType
 ) -> tuple[Form, DistType] | None:
-    """A mover behind a local step in front of it: its form there, and what it gives.
+    """Return the form of a mover in front of the local step it follows, and its result type.
 
     Args:
-        prices: the types.
-        mover: on what the local step gives.
-        local: on ``x``.
+        prices: the types of steps.
+        mover: the mover, on the result of the local step.
+        local: the local step, on ``x``.
         x: the type that both start from.
         passed: the type that both end at.
     """
@@ -87,12 +92,12 @@ def before(
 def after(
     prices: Prices, mover: Form, local: Form, x: DistType, passed: DistType
 ) -> tuple[Form, DistType] | None:
-    """A mover in front of a local step behind it: its form there, and what it takes.
+    """Return the form of a mover behind the local step it precedes, and its operand type.
 
     Args:
-        prices: the types.
-        mover: on ``x``.
-        local: on what the mover gives.
+        prices: the types of steps.
+        mover: the mover, on ``x``.
+        local: the local step, on the result of the mover.
         x: the type that both start from.
         passed: the type that both end at.
     """
@@ -106,19 +111,17 @@ def after(
 
 
 def _on_dims(prices: Prices, mover: Form, to: DistType | None, rank: int) -> Iterator[Form]:
-    """A mover with other dimensions, its own first; a permute with the layout that it leads to."""
+    """Yield a mover with all dimensions, its own first; a permute with the layout it leads to."""
     properties = mover.properties
     if "to" in properties:
         if to is not None:
             yield prices.form(mover.op, {**properties, "to": DistTensorType(to)})
         return
-    names = [one.name for one in mover.kind.parameters if one.kind is ArgumentKind.INTEGER]
+    names = [p.name for p in mover.kind.parameters if p.kind is ArgumentKind.INTEGER]
     yield mover
     for dims in _tuples(len(names), rank):
-        each = zip(names, dims, strict=True)
-        form = prices.form(
-            mover.op, {**properties, **{name: IntegerAttr(dim, i64) for name, dim in each}}
-        )
+        named = {name: IntegerAttr(dim, i64) for name, dim in zip(names, dims, strict=True)}
+        form = prices.form(mover.op, {**properties, **named})
         if form is not mover:
             yield form
 
@@ -127,11 +130,11 @@ def _tuples(count: int, rank: int) -> Iterator[tuple[int, ...]]:
     if count == 1:
         yield from ((dim,) for dim in range(rank))
     elif count == 2:
-        yield from ((one, two) for one in range(rank) for two in range(rank) if one != two)
+        yield from permutations(range(rank), 2)
 
 
 def _moved_to(local: Form, x: DistType, passed: DistType) -> DistType | None:
-    """The layout that a local step would have to take, to give another; None: not known."""
+    """Return the layout that a local step needs for a given result; None: not known."""
     return HOPS[local.kind.name].moved_to(x, passed, local.arguments)
 
 
@@ -151,13 +154,14 @@ def _not_known(x: DistType, passed: DistType, arguments: Arguments) -> None:
 
 @dataclass(frozen=True)
 class Hop:
-    """A local step on one value, where it may change places with one that changes a layout.
+    """A row for a local step on one value that may change places with a step that changes a layout.
 
     Attributes:
-        exact: whether it computes the same before a reduction and behind it, given what the first
-            of the two takes, its arguments, and whether it is to come first.
-        moved_to: the layout that it has to take to give another, for a permute that comes first
-            then; None: not known.
+        exact: whether the local step computes the same before a reduction and behind it, given the
+            operand type of the first of the two, the arguments of the local step, and whether it is
+            moved to the front.
+        moved_to: the layout that the local step needs for a given result, so that a permute can
+            come first; None: not known.
     """
 
     exact: Callable[[DistType, Arguments, bool], bool]

@@ -36,7 +36,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy
 from collir.layout import LayoutError, Mesh
-from collir.synthesis.programs.strategies import TIE, SearchOptions, needs_search, search_programs
+from collir.synthesis.programs.choices import TIE, SearchOptions, needs_search, search_programs
 from collir.synthesis.scheduling.memory import checked_simulation, fits_memory, has_collectives
 from collir.synthesis.scheduling.ordering import Steps, Work, work_of, write_in_order
 from collir.synthesis.scheduling.packing import kind_of, packed
@@ -340,12 +340,12 @@ class _Bucketing:
             rank[collective] = ready + 0.5
             for unpacking in unpackings:
                 op = unpacking.op
-                chain = unpacking.chain(mesh, collective.results[0])
-                block.insert_ops_before(chain.ops, last)
-                chain.value.name_hint = op.result.name_hint
-                for new in chain.ops:
+                cut_out, value = unpacking.chain(mesh, collective.results[0])
+                block.insert_ops_before(cut_out, last)
+                value.name_hint = op.result.name_hint
+                for new in cut_out:
                     new.location = op.location
-                op.result.replace_all_uses_with(chain.value)
+                op.result.replace_all_uses_with(value)
             for new in (*packing, collective):
                 new.location = ops[0].location
             for op in ops:

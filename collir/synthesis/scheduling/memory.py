@@ -9,7 +9,7 @@ from collir.cost.programs.simulation import Simulation, simulate_function
 from collir.dialects.operation import DistOp, is_collective
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs
-from collir.synthesis.programs.strategies import placed_mesh
+from collir.synthesis.programs.choices import placed_mesh
 
 
 def has_collectives(function: FuncOp) -> bool:

@@ -88,22 +88,22 @@ def work_of(
     mesh, where = mesh_of(function), plan_buffers(function)
     ops: list[Operation] = []
     tasks: list[StepTask] = []
-    last: dict[DistOp, tuple[int, ...]] = {}
+    last: list[tuple[int, ...]] = []
     steps = steps or _as_written(mesh, model)
-    for op, makers in steps_of(function.body.ops, mesh):
-        after = tuple(sorted({number for maker in makers for number in last[maker]}))
+    for op, predecessors in steps_of(function.body.ops, mesh):
+        after = tuple(sorted({number for step in predecessors for number in last[step]}))
         if is_collective(op):
             waited = not op.kind.may_be_async
             for step in steps(op):
                 ops.append(op)
                 tasks.append(StepTask(sent_phases(step), stream_of(step.collective), after, waited))
                 after = (len(ops) - 1,)
-            last[op] = after  # the steps it needs, if no step of its own takes time
+            last.append(after)  # what it needs itself, if no step of it takes time
         else:
             does = local_phases(local_step(op, mesh, where), mesh.machine.device)
             ops.append(op)
             tasks.append(StepTask(does, len(mesh.machine.levels), after))
-            last[op] = (len(ops) - 1,)
+            last.append((len(ops) - 1,))
     return Work(tuple(ops), tuple(tasks))
 
 

@@ -10,14 +10,14 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import IntegerAttr, i64
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import SSAValue
 
-from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import SizesAttr, dist_type
-from collir.layout import LayoutError, Mesh
-from collir.synthesis.programs.build import Chain
+from collir.dialects.tensor import dist_type
+from collir.ir.steps import PlannedStep, PlannedValue
+from collir.layout import Mesh
+from collir.layout.steps import Argument
+from collir.synthesis.programs.build import Chain, built
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def kind_of(op: DistOp, mesh: Mesh) -> Hashable:
     return op.name, axes, x.dtype, x.partial, x.reduction, x.root, front, backwards
 
 
-def packed(mesh: Mesh, ops: Sequence[DistOp]) -> tuple[list[Operation], DistOp, list["Unpacking"]]:
+def packed(mesh: Mesh, ops: Sequence[DistOp]) -> tuple[list[DistOp], DistOp, list["Unpacking"]]:
     """Return one collective for several of one kind whose operands are all defined.
 
     Returns: the operations that fill the buffer, the collective, and the cut of each result.
@@ -54,31 +54,26 @@ def packed(mesh: Mesh, ops: Sequence[DistOp]) -> tuple[list[Operation], DistOp, 
     Raises:
         LayoutError: the buffer is larger than a tensor may be.
     """
-    packing: list[Operation] = []
-    pieces: list[SSAValue] = []
-    try:
-        for op in ops:
-            chain = Chain(mesh, op.operands[0])
-            _flatten(chain, op)
-            packing += chain.ops
-            pieces.append(chain.value)
-        last = len(dist_type(pieces[0]).dims) - 1
-        buffer = Chain(mesh, pieces[0])
-        buffer.then_of(pieces, "concat", dim=_int(last))
-        first = ops[0]
-        buffer.then(first.mnemonic, **_properties(first, mesh))
-    except LayoutError:
-        for op in reversed(packing):
-            op.erase()
-        raise
+    operands: dict[PlannedValue, SSAValue] = {}
+    steps: list[PlannedStep] = []
+    pieces: list[PlannedValue] = []
+    for op in ops:
+        source = PlannedValue(dist_type(op.operands[0]))
+        operands[source] = op.operands[0]
+        chain = Chain(mesh, source, steps)
+        _flatten(chain, op)
+        pieces.append(chain.value)
+    last = len(pieces[0].type.dims) - 1
+    buffer = Chain(mesh, pieces[0], steps)
+    buffer.then_of(pieces, "concat", dim=last)
+    buffer.then(ops[0].mnemonic, **_arguments(ops[0], mesh))
+    *packing, collective = built(steps, operands)
     unpackings: list[Unpacking] = []
     start = 0
     for op, piece in zip(ops, pieces, strict=True):
         unpackings.append(Unpacking(op, start))
-        start += dist_type(piece).dims[last].size
-    collective = buffer.ops[-1]
-    assert isinstance(collective, DistOp)
-    return [*packing, *buffer.ops[:-1]], collective, unpackings
+        start += piece.type.dims[last].size
+    return packing, collective, unpackings
 
 
 @dataclass(frozen=True)
@@ -93,22 +88,22 @@ class Unpacking:
     op: DistOp
     start: int
 
-    def chain(self, mesh: Mesh, value: SSAValue) -> Chain:
-        """Return the operations that cut the result out of the buffer."""
-        chain = Chain(mesh, value)
+    def chain(self, mesh: Mesh, value: SSAValue) -> tuple[list[DistOp], SSAValue]:
+        """Return the operations that cut the result out of the buffer, and the result."""
+        source = PlannedValue(dist_type(value))
+        chain = Chain(mesh, source)
         parts = _parts(self.op, mesh)
         rests = [part for part in parts if not part.axis and not part.blocks]
         size = math.prod(part.size for part in rests)
         last = len(chain.type.dims) - 1
         behind = chain.type.dims[last].size - self.start - size
-        chain.then(
-            "pad", dim=_int(last), low=_int(-self.start), high=_int(-behind), value=NumberAttr(0.0)
-        )
+        chain.then("pad", dim=last, low=-self.start, high=-behind, value=0.0)
         order = [*_front(parts, mesh), *rests]
         _reshape(chain, [part.size for part in order])
         _transpose(chain, [order.index(part) for part in parts])
         _reshape(chain, dist_type(self.op.result).shape)
-        return chain
+        values = {source: value}
+        return built(chain.steps, values), values[chain.value]
 
 
 def _parts(op: DistOp, mesh: Mesh) -> list[_DimPart]:
@@ -148,31 +143,27 @@ def _flatten(chain: Chain, op: DistOp) -> None:
     _reshape(chain, [*(part.size for part in front), size])
 
 
-def _properties(op: DistOp, mesh: Mesh) -> dict[str, Attribute]:
-    """Return the properties of a collective on a buffer."""
-    properties: dict[str, Attribute] = {"axes": op.properties["axes"]}
+def _arguments(op: DistOp, mesh: Mesh) -> dict[str, Argument]:
+    """Return the arguments of a collective on a buffer."""
+    arguments: dict[str, Argument] = {"axes": op.over}
     front = _front(_parts(op, mesh), mesh)
     blocks = [index for index, part in enumerate(front) if part.blocks]
     if op.kind.gathers or op.kind.shards:
-        properties["dim"] = _int(blocks[0])
+        arguments["dim"] = blocks[0]
     elif op.kind.exchanges:
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         dims = [front[index].dim for index in blocks]
         source = next(d for d in dims if len(x.dims[d].axes) > len(y.dims[d].axes))
-        properties["source"] = _int(blocks[dims.index(source)])
-        properties["target"] = _int(blocks[1 - dims.index(source)])
-    return properties
+        arguments["source"] = blocks[dims.index(source)]
+        arguments["target"] = blocks[1 - dims.index(source)]
+    return arguments
 
 
 def _reshape(chain: Chain, sizes: Sequence[int]) -> None:
     if tuple(sizes) != chain.type.shape:
-        chain.then("reshape", shape=SizesAttr(tuple(sizes)))
+        chain.then("reshape", shape=tuple(sizes))
 
 
 def _transpose(chain: Chain, order: Sequence[int]) -> None:
     if list(order) != sorted(order):
-        chain.then("transpose", order=SizesAttr(tuple(order)))
-
-
-def _int(value: int) -> IntegerAttr:
-    return IntegerAttr(value, i64)
+        chain.then("transpose", order=tuple(order))

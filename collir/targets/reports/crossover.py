@@ -18,9 +18,10 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.functions import functions_of
 from collir.semantics.validation.proof import type_of_attribute
 from collir.semantics.validation.validate import Outcome, compare
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.crossings import crossings, fastest
-from collir.synthesis.programs.sizes import by_size, rewritten, text_of
-from collir.synthesis.programs.strategies import STRATEGIES, SearchOptions, decompose
+from collir.synthesis.programs.sizes import programs_by_size, rewritten, text_of
+from collir.synthesis.programs.strategies import STRATEGIES, decompose_by_strategy
 from collir.targets.reports.cost import CostingTarget, mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table
 
@@ -110,7 +111,7 @@ class CrossoverTarget(CostingTarget):
                     ]
                 continue
             by_strategy = module.clone()
-            decompose(by_strategy, strategy)
+            decompose_by_strategy(by_strategy, strategy)
             for function_cost, base in zip(
                 cost(by_strategy, self.cost_model()), bases, strict=True
             ):
@@ -129,7 +130,9 @@ class CrossoverTarget(CostingTarget):
         model = self.cost_model()
         prefix = "" if len(functions_of(module)) == 1 else f"{function.sym_name.data} "
         candidates: list[Candidate] = []
-        for choices in by_size(function, SearchOptions(model), (size / base for size in SIZES)):
+        for choices in programs_by_size(
+            function, SearchOptions(model), (size / base for size in SIZES)
+        ):
             if all(steps is None for steps in choices):
                 continue  # the function as written is a candidate already
             function_cost = cost(rewritten(module, number, choices), model)[number]

@@ -19,8 +19,9 @@ from collir.layout import Mesh
 from collir.synthesis.placement.meshes import functions_on, place
 from collir.synthesis.placement.placements import best_placements
 from collir.synthesis.placement.unplacing import unplaced_copy
-from collir.synthesis.programs.fusion import TIE, fuse
-from collir.synthesis.programs.strategies import SearchOptions, synthesised
+from collir.synthesis.programs.choices import TIE, SearchOptions
+from collir.synthesis.programs.decomposing import decompose_by_search
+from collir.synthesis.programs.fusion import fuse
 from collir.targets.reports.cost import CostingTarget, title_of
 from collir.targets.reports.placements import placement_text
 from collir.targets.reports.simulate import memory_text, resource_name
@@ -115,7 +116,9 @@ class ExplainTarget(CostingTarget):
         """Insert the cheapest programs for the collectives; return the seconds of every
         function."""
         seconds = float(self.limit) or None
-        synthesised(module, SearchOptions(self.cost_model(), seconds=seconds, chunks=chunks))
+        decompose_by_search(
+            module, SearchOptions(self.cost_model(), seconds=seconds, chunks=chunks)
+        )
         return self._times(module)
 
     def _fused(self, module: ModuleOp) -> dict[str, float]:

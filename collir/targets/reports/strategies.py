@@ -20,14 +20,14 @@ from collir.layout.steps import ALL_REDUCE
 from collir.synthesis.p2.candidates import p2_candidates_within
 from collir.synthesis.p2.enumerate import RuleReading
 from collir.synthesis.programs.build import dims_of
-from collir.synthesis.programs.steps import Candidate, Step
-from collir.synthesis.programs.strategies import (
+from collir.synthesis.programs.choices import (
     SearchOptions,
     needs_search,
     pareto_programs,
     placed_mesh,
     search_programs,
 )
+from collir.synthesis.programs.steps import Candidate, Step
 from collir.synthesis.searching import gap_of, remark_cut_off, search_workers
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.placements import search_end

@@ -1,0 +1,165 @@
+"""The best programs for the functions of a module: what ``decompose`` does without a strategy."""
+
+import heapq
+from collections.abc import Hashable, Iterator, Sequence
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.pattern_rewriter import PatternRewriterListener
+
+from collir.cost.model import step_cost
+from collir.cost.programs.cost import collective_of
+from collir.cost.programs.simulation import simulate_function
+from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.operation import is_placeholder
+from collir.ir.functions import functions_of, scratch_copy
+from collir.ir.progress import activity
+from collir.syntax.units import seconds_text
+from collir.synthesis.programs.choices import TIE, Choice, Choices, SearchOptions, alike, choices
+from collir.synthesis.programs.rewriting import (
+    KeptCollective,
+    Programs,
+    add_copies,
+    rewrite,
+    searched_in,
+    unplaced_in,
+)
+
+_LATER = (
+    "the programs that are the cheapest alone keep others waiting, so that all of it takes longer"
+)
+
+
+def decompose_by_search(
+    module: ModuleOp, options: SearchOptions, listener: PatternRewriterListener | None = None
+) -> list[KeptCollective]:
+    """Rewrite every collective and redistribution by the cheapest program, in place.
+
+    An operation that no program beats stays as it is, and so does a collective on no levels.
+    With ``top``, the best program of a function takes its place, and the others become functions of
+    their own, ``@f_2`` and so on. Programs of a function with several collectives are combinations.
+
+    Returns: what stays as it is written, where that may not be expected.
+
+    Raises:
+        DiagnosticError: a redistribution is on no levels or has no program (``search_programs``).
+    """
+    kept: list[KeptCollective] = []
+    with meshes_remembered():
+        for function in functions_of(module):
+            kept += unplaced_in(function)
+            best = choices_in(function, options)
+            kept += unbeaten(function, best, options)
+            listed = [choice.listed for choice in best]
+            times = [[time for time, _ in programs] for programs in listed]
+            combinations = list(_combinations(times, options.top))
+            if not combinations:
+                continue
+            others = add_copies(module, function, len(combinations) - 1)
+            for copy, combination in zip((function, *others), combinations, strict=True):
+                picked = _picked(listed, combination)
+                if not _rewritten_if_it_pays(copy, picked, options, listener) and any(picked):
+                    kept.append(KeptCollective(copy, f"@{copy.sym_name.data}", _LATER))
+    return kept
+
+
+def choices_in(function: FuncOp, options: SearchOptions) -> list[Choices]:
+    """Return the best programs for every operation of a function that may have others.
+
+    Operations that are alike, as in the layers of a model, are searched once.
+
+    Raises:
+        DiagnosticError: see ``choices``.
+    """
+    known: dict[Hashable, Choices] = {}
+    best: list[Choices] = []
+    ops = searched_in(function)
+    for number, op in enumerate(ops):
+        activity.set(f"{op.mnemonic} {number + 1} of {len(ops)} in @{function.sym_name.data}")
+        if alike(op) not in known:
+            known[alike(op)] = choices(op, options)
+        best.append(known[alike(op)])
+    return best
+
+
+def unbeaten(
+    function: FuncOp, best: Sequence[Choices], options: SearchOptions
+) -> list[KeptCollective]:
+    """Return the operations of a function that no program beats.
+
+    There is one entry for all of them, at the first; and one for all those for which no faster
+    program was found in time.
+    """
+    pairs = list(zip(searched_in(function), best, strict=True))
+    kept: list[KeptCollective] = []
+    for cut in (False, True):
+        alone = [(op, choice) for op, choice in pairs if choice.keeps and bool(choice.ended) is cut]
+        if not alone:
+            continue
+        op, choice = alone[0]
+        step = collective_of(op, mesh_of(op)).scaled(options.scale)
+        what = f"this {op.mnemonic}"
+        if step.axes:
+            what += f" over {', '.join(step.mesh.short(step.axes))}"
+        if len(alone) > 1:
+            what += f" and {len(alone) - 1} more of @{function.sym_name.data}"
+        if cut:
+            why = "no faster program was found before the search was cut off"
+        elif len(alone) > 1:
+            why = "no sequence of steps is faster (proven)"
+        else:
+            time = seconds_text(choice.listed[0][0])
+            least = seconds_text(step_cost(step, options.model).shared_bound)
+            why = f"no sequence of steps is faster than {time} (proven; lower bound {least})"
+        kept.append(KeptCollective(op, what, why))
+    return kept
+
+
+def _rewritten_if_it_pays(
+    function: FuncOp,
+    picked: Programs,
+    options: SearchOptions,
+    listener: PatternRewriterListener | None,
+) -> bool:
+    """Rewrite a function, if that pays; return whether it does.
+
+    It always does where no step is ``async``. Otherwise the function as a whole must not be slower:
+    the program that is cheapest alone may keep others waiting.
+    """
+    under_way = any("async" in op.properties for op in function.body.ops)
+    if not under_way or any(map(is_placeholder, function.body.ops)):
+        rewrite(function, picked, listener)
+        return True
+    before = simulate_function(function, options.model).time
+    # Steps that overlap have no price of their own: the whole function is simulated, buffers
+    # included, so the trial needs its operations.
+    with scratch_copy(function) as copy:
+        rewrite(copy, picked, None)
+        after = simulate_function(copy, options.model).time
+    if after <= before * (1 + TIE):
+        rewrite(function, picked, listener)
+        return True
+    return False
+
+
+def _combinations(times: Sequence[Sequence[float]], top: int) -> Iterator[tuple[int, ...]]:
+    """Yield choices of an entry from each list, in the order of their sums."""
+    if not times:
+        return
+    first: tuple[int, ...] = (0,) * len(times)
+    heap: list[tuple[float, tuple[int, ...]]] = [(sum(listed[0] for listed in times), first)]
+    seen: set[tuple[int, ...]] = {first}
+    while heap and top:
+        total, picked = heapq.heappop(heap)
+        yield picked
+        top -= 1
+        for place, index in enumerate(picked):
+            after = (*picked[:place], index + 1, *picked[place + 1 :])
+            if index + 1 < len(times[place]) and after not in seen:
+                seen.add(after)
+                more = times[place][index + 1] - times[place][index]
+                heapq.heappush(heap, (total + more, after))
+
+
+def _picked(listed: Sequence[Sequence[Choice]], picked: Sequence[int]) -> Programs:
+    return tuple(choices[index][1] for choices, index in zip(listed, picked, strict=True))
