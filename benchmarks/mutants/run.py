@@ -2,8 +2,7 @@
 
 ``python benchmarks/mutants/run.py`` copies the tree, and for each mutant of ``mutants.py`` changes
 one place of the copy and runs the tests named with it. A mutant is killed if a test fails. The
-tests must pass on the tree as it is. ``--all`` runs ``make test``'s tests on those that survive,
-``--tests FOLDER`` takes the tests of another tree, to compare with.
+tests must pass on the tree as it is. ``--all`` runs ``make test``'s tests on those that survive.
 """
 
 import argparse
@@ -23,8 +22,8 @@ ROOT = Path(__file__).parents[2]
 SKIPPED = shutil.ignore_patterns(".venv", ".git", "build", "__pycache__", ".*_cache", ".hypothesis")
 
 
-def passes(tree: Path, tests: Sequence[str]) -> bool:
-    """Run tests on a tree until one fails, and return whether all pass."""
+def failure(tree: Path, tests: Sequence[str]) -> str:
+    """Run tests on a tree until one fails, and return its name, or "" if all pass."""
     there = [test for test in tests if (tree / test.partition("::")[0]).exists()]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "--dist", "loadfile"]
     command += ["-p", "no:cacheprovider", "-m", "not slow", *there]
@@ -38,7 +37,10 @@ def passes(tree: Path, tests: Sequence[str]) -> bool:
     )
     if done.returncode not in (0, 1, 2):  # 1: tests fail, 2: they cannot be collected
         raise SystemExit(f"pytest ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.returncode == 0
+    if not done.returncode:
+        return ""
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split()[1] if failed else "a file that cannot be imported"
 
 
 def planted(tree: Path, mutant: Mutant) -> str:
@@ -60,29 +62,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="mutants to run (all)")
     parser.add_argument("--all", action="store_true", help="run all tests on those that survive")
-    parser.add_argument("--tests", type=Path, help="a tree whose tests/ to use instead")
     arguments = parser.parse_args()
     chosen = [m for m in MUTANTS if not arguments.names or m.name in arguments.names]
     killed: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="mutants_") as folder:
         tree = Path(folder) / "collir"
         shutil.copytree(ROOT, tree, ignore=SKIPPED, symlinks=True)
-        if arguments.tests:
-            shutil.rmtree(tree / "tests")
-            shutil.copytree(arguments.tests / "tests", tree / "tests", ignore=SKIPPED)
-        if not passes(tree, sorted({test for mutant in chosen for test in mutant.tests})):
-            raise SystemExit("the tests fail on the tree as it is")
+        if broken := failure(tree, sorted({test for mutant in chosen for test in mutant.tests})):
+            raise SystemExit(f"{broken} fails on the tree as it is")
         for mutant in chosen:
             start = time.monotonic()
             text = planted(tree, mutant)
-            survives = passes(tree, mutant.tests)
-            if survives and arguments.all:
-                survives = passes(tree, ["tests"])
+            by = failure(tree, mutant.tests)
+            if not by and arguments.all:
+                by = failure(tree, ["tests"])
             (tree / mutant.file).write_text(text, encoding="utf-8")
-            killed[mutant.area] += not survives
-            verdict = "SURVIVED" if survives else "killed"
+            killed[mutant.area] += bool(by)
             seconds = time.monotonic() - start
-            print(f"{verdict:9} {seconds:5.0f} s  {mutant.area}: {mutant.name}", flush=True)
+            verdict = f"killed by {by}" if by else "SURVIVED"
+            print(f"{seconds:5.0f} s  {mutant.area}: {mutant.name}: {verdict}", flush=True)
     print()
     for area, count in Counter(mutant.area for mutant in chosen).items():
         print(f"{area:10} {killed[area]:3} of {count} killed")
