@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from seeds import some
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
@@ -36,7 +37,8 @@ SMALLER = {"placement": ["--set-size", "8192=128", "--set-size", "16384=256"]}
 
 
 @pytest.mark.parametrize(
-    "passes", ["decompose", *(f"decompose{{strategy={name}}}" for name in get_args(Strategy))]
+    "passes",
+    ["decompose", *some([f"decompose{{strategy={name}}}" for name in get_args(Strategy)], 1)],
 )
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run(path: Path, passes: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +52,7 @@ def test_examples_run(path: Path, passes: str, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     ("path", "ranks"),
-    [(path, ranks) for path in EXAMPLES for ranks in sorted(ranks_of(path)) if ranks <= 16],
+    some([(path, n) for path in EXAMPLES for n in sorted(ranks_of(path)) if n <= 16], 5),
     ids=lambda value: value.stem if isinstance(value, Path) else str(value),
 )
 def test_examples_run_on_mpi(path: Path, ranks: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from seeds import chosen
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -49,6 +50,10 @@ SMALL_MESHES = {
     "megatron": "data = node:2, model = gpu:4",
 }
 """Meshes of 8 devices for the programs that have more axes than one."""
+
+
+QUICK = ("megatron", "moe", "resnet50", "zero3")
+"""The programs that passes take seconds for."""
 
 
 def programs(*fast: str) -> list[object]:
@@ -121,7 +126,7 @@ def test_resnet50_computes_what_was_published() -> None:
     assert flops == pytest.approx(32 * 2 * (2 * forward - first), rel=0.01)
 
 
-@pytest.mark.parametrize("name", programs("megatron", "moe", "resnet50", "zero3"))
+@pytest.mark.parametrize("name", programs(*chosen(QUICK, 2, "slower")))
 def test_no_pass_makes_them_slower(name: str) -> None:
     """Programs keep their true sizes; the printed programs read back."""
     module = parse(text_of(name))
@@ -132,7 +137,7 @@ def test_no_pass_makes_them_slower(name: str) -> None:
     assert write(parse(printed)) == printed
 
 
-@pytest.mark.parametrize("name", programs("megatron", "moe", "resnet50", "zero3"))
+@pytest.mark.parametrize("name", programs(*chosen(QUICK, 2, "meaning")))
 def test_pipelines_keep_what_they_compute(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from async_code import make_async
 from gradients import gradients
 from programs import FunctionBuilder, integer, module_of, random_layout, random_mesh, random_module
-from seeds import fresh
+from seeds import fresh, some
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -94,7 +94,7 @@ def _with(passes: str, option: str) -> str:
 
 
 @pytest.mark.parametrize("made", PROGRAMS)
-@pytest.mark.parametrize("passes", PASSES)
+@pytest.mark.parametrize("passes", some(PASSES, 4))
 def test_some_programs(passes: str, made: Callable[[random.Random], ModuleOp]) -> None:
     assert sum(check(passes, made, seed) for seed in range(30)) >= 10
 

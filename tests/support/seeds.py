@@ -11,10 +11,12 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 FAILED = ROOT / ".hypothesis" / "failed_seeds.txt"
@@ -59,9 +61,15 @@ def fresh_numbers(*key: object) -> np.random.Generator:
     return np.random.default_rng(fresh(*key).getrandbits(64))
 
 
+def chosen(items: Sequence[T], count: int, *key: object) -> list[T]:
+    """Return ``count`` of the items in their order: other ones for every seed."""
+    indices = random.Random(f"{SEED} {key}").sample(range(len(items)), count)
+    return [items[index] for index in sorted(indices)]
+
+
 def some(items: Sequence[Any], count: int, *key: object) -> list[Any]:
     """Return parameters of a test, all but ``count`` of them slow: other ones for every seed."""
-    quick = set(random.Random(f"{SEED} {key}").sample(range(len(items)), count))
+    quick = chosen(range(len(items)), count, *key)
     rows: list[Sequence[Any]] = [item if isinstance(item, tuple) else (item,) for item in items]
     return [
         pytest.param(*row, marks=[] if index in quick else [pytest.mark.slow])

@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from seeds import some
 
 from collir.tools.collopt import main
 
@@ -19,7 +20,7 @@ def titles(text: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("before", ["", "place"])
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", some(EXAMPLES, 5), ids=lambda path: path.stem)
 def test_what_explain_prints_can_be_pasted_and_helps(
     example: Path, before: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -188,7 +188,7 @@ def random_functions(ranks: int, seed: int, count: int) -> tuple[ModuleOp, Seque
 
 
 @on_ranks
-@pytest.mark.parametrize("ranks", [1, 6, 8, 12])
+@pytest.mark.parametrize("ranks", some([1, 6, 8, 12], 2))
 def test_every_rank_holds_what_it_should(ranks: int, tmp_path: Path) -> None:
     functions = list(collectives(ranks)) if ranks > 1 else []
     functions += local_operations(ranks) if ranks in (1, 6) else []
@@ -204,7 +204,9 @@ def test_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
 
 
 @on_ranks
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.coll")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", some(sorted(EXAMPLES.glob("*.coll")), 3), ids=lambda path: path.stem
+)
 def test_examples(path: Path, tmp_path: Path) -> None:
     module = collir.run_passes(collir.parse(path), "decompose")
     by_ranks: dict[int, list[FuncOp]] = {}

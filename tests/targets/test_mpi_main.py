@@ -41,7 +41,9 @@ def assert_all_ok(module: ModuleOp, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("passes", ["", "decompose"])
-@pytest.mark.parametrize("name", ["sync_gradients", "reshard", "hierarchical", "broadcast_weights"])
+@pytest.mark.parametrize(
+    "name", some(["sync_gradients", "reshard", "hierarchical", "broadcast_weights"], 2)
+)
 def test_examples_find_their_results_right(name: str, passes: str, tmp_path: Path) -> None:
     module = collir.run_passes(collir.parse(EXAMPLES / f"{name}.coll"), passes)
     assert_all_ok(module, tmp_path)
@@ -131,7 +133,7 @@ def test_the_program_without_mistakes_is_right(right_code: str, tmp_path: Path) 
     ]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", some(list(MISTAKES), 6))
 def test_a_wrong_program_is_found_wrong(mistake: str, right_code: str, tmp_path: Path) -> None:
     before, after = MISTAKES[mistake]
     assert before in right_code
