@@ -1,12 +1,13 @@
 """Let collectives run beside computations, and beside each other.
 
 What: the steps of a function are put in another order, and collectives become ``async``. A
-collective is issued once its operands are ready, and waited for where its result is first used. Of
-the steps that are ready, the step with the longest path to the end of the function goes first.
+collective is issued once its operands are ready, and waited for where its result is first used.
+When several steps are ready, the one with the longest path to the end of the function goes first.
 
 Why: a network idles while it waits for computations, and devices idle while they wait for the
-network. Gradients can be reduced while earlier layers are differentiated, weights can be gathered
-during the layer before, and a collective between nodes can run beside one inside them.
+network. Gradients can be reduced while earlier layers are differentiated, the weights of a layer
+can be gathered while the layer before it is computed, and a collective between nodes can run beside
+a collective inside the nodes.
 
     %a = compute %x flops 1e9
     %b = all_reduce %a over data
@@ -18,15 +19,16 @@ becomes
     %c = compute %y flops 1e9
     %d = all_reduce %c over data
 
-Only the order and ``async`` change. For an ``async`` collective ``-t mpi`` prints a nonblocking
-call and a wait before the first use, and ``-t nccl`` prints streams and events. Run
-``decompose{chunks=N}`` first to cut large collectives into chunks that run beside each other.
+Only the order and ``async`` change; ``%d`` is not ``async`` because no step follows that could run
+beside it. For an ``async`` collective, ``-t mpi`` prints a nonblocking call and a wait before the
+first use, and ``-t nccl`` prints streams and events. Run ``decompose{chunks=N}`` first to cut large
+collectives into chunks that run beside each other.
 
 When not: a ``permute`` cannot be ``async``. Functions without collectives, and functions that no
 order makes faster, stay as they are.
 
-Cost: never more time than before, simulated under the model. The program may need more memory, for
-collectives under way, but never more than a device has.
+Cost: the time that a simulation under the model predicts never increases. Collectives under way may
+need more memory than before, but never more than a device has.
 """
 
 from collections.abc import Sequence
@@ -61,7 +63,7 @@ class OverlapPass(ModulePass):
     """Let collectives run beside computations, and beside each other.
 
     Attributes:
-        model, algorithm, order: options of the cost model, as of the target cost.
+        model, algorithm, order: options of the cost model, as for the target ``cost``.
     """
 
     name = "overlap"
@@ -83,7 +85,7 @@ class OverlapPass(ModulePass):
                 self._overlap(function, simulation)
 
     def _overlap(self, function: FuncOp, before: Simulation) -> None:
-        """Reorder a function if that is faster; remark if it would then need too much memory."""
+        """Reorder a function if that is faster, or remark that the order does not fit in memory."""
         work = work_of(function, before.model)
         time, order = work.best()
         if time >= before.time_before_copies * (1 - TIE):
@@ -102,7 +104,7 @@ class OverlapPass(ModulePass):
 def _fits_memory_reordered(
     function: FuncOp, work: Work, order: Sequence[int], before: Simulation
 ) -> bool:
-    """Return whether a device has the memory that a function needs in another order."""
+    """Return whether a device has enough memory for a function with its steps in ``order``."""
     if isinf(memory_of(before)):
         return True
     with scratch_copy(function) as copy:
@@ -112,16 +114,19 @@ def _fits_memory_reordered(
 
 
 def _reorder(function: FuncOp, work: Work, order: Sequence[int]) -> None:
-    """Write the steps of a function in an order, and make those ``async`` that overlap the next."""
-    rank: dict[Operation, float] = {
-        work.ops[number]: float(index) for index, number in enumerate(order)
+    """Write the steps of a function in ``order``, and decide which collectives are ``async``.
+
+    They all are, except the last step and those whose result the next step needs.
+    """
+    positions: dict[Operation, float] = {
+        work.ops[step]: float(position) for position, step in enumerate(order)
     }
-    write_in_order(function, rank)
-    for number, following in zip(order, [*order[1:], None], strict=True):
-        op = work.ops[number]
+    write_in_order(function, positions)
+    for step, next_step in zip(order, [*order[1:], None], strict=True):
+        op = work.ops[step]
         if not isinstance(op, DistOp) or not op.kind.may_be_async:
             continue
-        if following is None or number in work.tasks[following].after:  # waited for at once
+        if next_step is None or step in work.tasks[next_step].after:  # waited for at once
             op.properties.pop("async", None)
         else:
             op.properties["async"] = UnitAttr()

@@ -1,10 +1,13 @@
 """Numerical semigroups: sets of natural numbers closed under addition, with finitely many gaps.
 
-The semigroups of genus g + 1 are those of genus g without one of their minimal generators beyond
-the greatest gap, which makes a tree (Bras-Amoros, "Fibonacci-like behavior of the number of
-numerical semigroups of a given genus", 2008). Removing a generator adds at most one beyond it, the
-sum of it and the multiplicity. A few operations on sets of bits decide whether it does
-(after Fromentin and Hivert, "Exploring the tree of numerical semigroups", 2016).
+The number of gaps is the genus. Removing a minimal generator beyond the greatest gap from a
+semigroup of genus g leaves one of genus g + 1. Every semigroup but the natural numbers arises from
+exactly one other in this way, so the semigroups form a tree (Bras-Amoros, "Fibonacci-like behavior
+of the number of numerical semigroups of a given genus", 2008).
+
+Let m be the multiplicity: the least member except 0. When a generator x > m is removed, x + m may
+become a minimal generator, and no other number can. A few operations on bit masks decide whether it
+does (after Fromentin and Hivert, "Exploring the tree of numerical semigroups", 2016).
 """
 
 from collections.abc import Iterator
@@ -17,15 +20,15 @@ MAX_GENUS = 1000
 
 
 class Semigroup(NamedTuple):
-    """A numerical semigroup; sets are masks, bit i for the number i, up to a number ``top``.
+    """A numerical semigroup; sets of numbers up to some ``top`` are masks, with bit i for number i.
 
     Attributes:
         genus: the number of gaps, which is the depth in the tree.
         multiplicity: the least member except 0.
-        conductor: the number from which on all numbers are members.
+        conductor: the least number from which on all numbers are members.
         members: the members.
         mirror: the members in reverse: bit ``top - i`` for the number i.
-        generators: the members except 0 that are not a sum of two other members.
+        generators: the minimal generators: members except 0 that are no sum of two such members.
     """
 
     genus: int
@@ -37,9 +40,9 @@ class Semigroup(NamedTuple):
 
 
 class NumericalSemigroups(Problem[Semigroup]):
-    """The numerical semigroups of at most ``genus`` gaps; solutions have exactly ``genus`` gaps.
+    """The tree of numerical semigroups of at most ``genus`` gaps; solutions have exactly ``genus``.
 
-    An enumeration by depth counts them by genus (OEIS A007323).
+    An enumeration that counts nodes by depth counts semigroups by genus (OEIS A007323).
     """
 
     def __init__(self, genus: int):
@@ -56,26 +59,29 @@ class NumericalSemigroups(Problem[Semigroup]):
         return Semigroup(0, 1, 0, members, members, 0b10)
 
     def children(self, node: Semigroup) -> Iterator[Semigroup]:
-        """Yield the semigroups without one of the generators from the conductor on, the least
-        first."""
+        """Yield the semigroup without x, for each minimal generator x beyond the greatest gap,
+        least first."""
         genus, multiplicity, conductor, members, mirror, generators = node
         if genus == self.genus:
             return
         top = self._top
         for x in set_bits(generators >> conductor << conductor):
-            rest = generators ^ 1 << x
+            minimal = generators ^ 1 << x
             least = multiplicity
-            if x == multiplicity:  # members: 0 and all numbers from x on
-                rest |= 0b11 << 2 * x
+            if x == multiplicity:
+                # The members are 0 and all numbers from x on: 2 x and 2 x + 1 become generators.
+                minimal |= 0b11 << 2 * x
                 least += 1
             elif not self._decomposes(x, multiplicity, members, mirror):
-                rest |= 1 << x + multiplicity
-            yield Semigroup(genus + 1, least, x + 1, members ^ 1 << x, mirror ^ 1 << top - x, rest)
+                minimal |= 1 << x + multiplicity
+            yield Semigroup(
+                genus + 1, least, x + 1, members ^ 1 << x, mirror ^ 1 << top - x, minimal
+            )
 
     def _decomposes(self, x: int, multiplicity: int, members: int, mirror: int) -> bool:
-        """Return whether ``x + multiplicity`` is a sum of two members between these two numbers."""
-        below = members & (1 << x) - (1 << multiplicity + 1)
-        return below & mirror >> self._top - x - multiplicity != 0
+        """Return whether x + multiplicity is a sum of two members strictly between these two."""
+        between = members & (1 << x) - (1 << multiplicity + 1)
+        return between & mirror >> self._top - x - multiplicity != 0
 
     def objective(self, node: Semigroup) -> int | None:
         """Return the genus if it is the requested one."""

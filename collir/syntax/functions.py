@@ -1,5 +1,5 @@
 # pyright: basic
-"""Functions of ``.coll`` as IR: types as written, steps with result types inferred by the rules."""
+"""The lowering of functions in ``.coll`` to IR; typing rules infer the result types of steps."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -40,14 +40,14 @@ class FunctionLowering(Lowering):
         self.tokens: dict[str, Token] = {}
 
     def lower(self, tree: SyntaxTree, mesh_symbol: Token) -> FuncOp | None:
-        before = len(self.errors)
+        errors_before = len(self.errors)
         symbol = tree.children[0]
         arguments: list[tuple[Token, DistType | None]] = []
         results: list[DistType | None] = []
         result_tree: SyntaxTree = None
         steps: list[SyntaxTree] = []
-        end: SyntaxTree = None
-        place: SyntaxTree = None
+        return_tree: SyntaxTree = None
+        instead: SyntaxTree = None
         for child in tree.children[1:]:
             match getattr(child, "data", None):
                 case None:  # the mesh, or an optional part that is missing
@@ -60,24 +60,24 @@ class FunctionLowering(Lowering):
                 case "step":
                     steps.append(child)
                 case "instead":
-                    place = child
+                    instead = child
                 case _:
-                    end = child
+                    return_tree = child
         types = [DistTensorType(x) for _, x in arguments if x is not None]
         block = Block(arg_types=types)
-        free = iter(block.args)
+        values = iter(block.args)
         for token, x in arguments:
-            self.define(token, next(free) if x is not None else None)
+            self.define(token, next(values) if x is not None else None)
         for step in steps:
             self.step(step, block)
-        self.finish(symbol, end, results, result_tree, block)
-        if len(self.errors) > before:
+        self.finish(symbol, return_tree, results, result_tree, block)
+        if len(self.errors) > errors_before:
             return None
         outputs = [DistTensorType(x) for x in results if x is not None]
         function = FuncOp(bare(symbol), (types, outputs), Region(block))
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(bare(mesh_symbol))
-        if place is not None:
-            replaced, least = place.children
+        if instead is not None:
+            replaced, least = instead.children
             function.attributes[FOR] = SymbolRefAttr(bare(replaced))
             number = self.integer(least) or 0
             if number >= 2**63:
@@ -118,7 +118,10 @@ class FunctionLowering(Lowering):
         return (name,) if name in self.mesh.by_name else self.mesh.of_axis.get(name, ())
 
     def axes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
-        """Return sub-axes in order; an axis stands for all of its sub-axes, major to minor."""
+        """Return the sub-axes that tokens name, in order.
+
+        An axis stands for all of its sub-axes, major to minor.
+        """
         axes: list[str] = []
         for token in tokens:
             if not (named := self.sub_axes(token)):
@@ -127,13 +130,13 @@ class FunctionLowering(Lowering):
         return tuple(axes)
 
     def naming(self, tokens: Sequence[Token], axis: str) -> Token:
-        """Return the last token that names a sub-axis."""
+        """Return the last token that names the sub-axis, or the last token if none does."""
         return next((t for t in reversed(tokens) if axis in self.sub_axes(t)), tokens[-1])
 
     def type(self, tree: SyntaxTree) -> DistType | None:
         """Return the type as written, or None after an error."""
         name, *rest = tree.children
-        before = len(self.errors)
+        errors_before = len(self.errors)
         if str(name) not in list(DType):
             hint = self.suggest(name, list(DType))
             self.error(name, f"'{name}' is not a dtype: use {', '.join(DType)}{hint}")
@@ -163,7 +166,7 @@ class FunctionLowering(Lowering):
             else:
                 root = self.axis_set(part.children[0])
                 axes += part.children[0].children
-        if len(self.errors) > before:
+        if len(self.errors) > errors_before:
             return None
         x = DistType(DType(str(name)), tuple(dims), partial, reduction, root)
         try:
@@ -191,7 +194,7 @@ class FunctionLowering(Lowering):
     # --- steps ------------------------------------------------------------------------------
 
     def step(self, tree: SyntaxTree, block: Block) -> None:
-        target, name, operand_tree, *clauses, written = tree.children
+        target, name, operand_tree, *clauses, type_tree = tree.children
         operation = OPERATIONS.get(str(name))
         if operation is None:
             hint = self.suggest(name, OPERATIONS) or f"; there are {', '.join(OPERATIONS)}"
@@ -199,7 +202,7 @@ class FunctionLowering(Lowering):
             self.define(target, None)
             return
         kind = operation.KIND
-        before = len(self.errors)
+        errors_before = len(self.errors)
         tokens: list[Token] = operand_tree.children
         operands = [self.use(token) for token in tokens]
         if kind.operands not in (None, len(tokens)):
@@ -211,11 +214,11 @@ class FunctionLowering(Lowering):
             )
         places: dict[str, list[Token]] = {}
         properties = self.clauses(name, kind, clauses, places)
-        expected = self.type(written) if written is not None else None
-        known = [operand for operand in operands if operand is not None]
+        expected = self.type(type_tree) if type_tree is not None else None
+        defined = [operand for operand in operands if operand is not None]
         op = None
-        if len(self.errors) == before and len(known) == len(operands):
-            op = self.build(name, operation, known, tokens, properties, places)
+        if len(self.errors) == errors_before and len(defined) == len(operands):
+            op = self.build(name, operation, defined, tokens, properties, places)
         if op is not None:
             op.location = self.position(name).location()
             block.add_op(op)
@@ -263,11 +266,11 @@ class FunctionLowering(Lowering):
     ) -> dict[str, Attribute]:
         """Return the properties of an operation from its clauses, which come in any order.
 
-        The tokens of the argument of every written clause are added to ``places``.
+        Also fill ``places``: for each parameter that is written, the tokens of its argument.
         """
         written: dict[str, tuple[Token, SyntaxTree]] = {}
         for clause in trees:
-            keyword, argument = clause.children[0], clause.children[-1]  # of a flag, the same
+            keyword, argument = clause.children[0], clause.children[-1]  # a flag is both
             if str(keyword) in written:
                 self.error(keyword, f"`{keyword}` is given twice")
             written[str(keyword)] = (keyword, argument)
@@ -291,15 +294,15 @@ class FunctionLowering(Lowering):
         return properties
 
     def argument(
-        self, keyword: Token, argument: SyntaxTree, kind: ArgumentKind, operation: StepKind
+        self, keyword: Token, argument: SyntaxTree, argument_kind: ArgumentKind, kind: StepKind
     ) -> Argument | None:
         """Return the value of an argument, or None after an error."""
-        before = len(self.errors)
+        errors_before = len(self.errors)
         children = getattr(argument, "children", ())
-        match kind, argument:
+        match argument_kind, argument:
             case ArgumentKind.AXES, Tree(data="names"):
                 axes = self.axes(children)
-                return axes if len(self.errors) == before else None
+                return axes if len(self.errors) == errors_before else None
             case ArgumentKind.INTEGER, Token(type="NUMBER"):
                 return self.integer(argument)
             case ArgumentKind.NUMBER, Token(type="NUMBER"):
@@ -315,8 +318,8 @@ class FunctionLowering(Lowering):
                 return self.type(argument)
             case _:
                 place = next(iter(_tokens(argument)), keyword)
-                shown = SHOWN[kind][1]
-                self.error(place, f"`{keyword}` takes {shown} here: `{usage(operation)}`")
+                shown = SHOWN[argument_kind][1]
+                self.error(place, f"`{keyword}` takes {shown} here: `{usage(kind)}`")
                 return None
 
     # --- the end ----------------------------------------------------------------------------
@@ -324,17 +327,17 @@ class FunctionLowering(Lowering):
     def finish(
         self,
         symbol: Token,
-        end: SyntaxTree,
+        return_tree: SyntaxTree,
         results: Sequence[DistType | None],
         result_tree: SyntaxTree,
         block: Block,
     ) -> None:
-        keyword, listed = end.children
-        tokens: list[Token] = listed.children if listed else []
+        keyword, returned = return_tree.children
+        tokens: list[Token] = returned.children if returned else []
         values = [self.use(token) for token in tokens]
-        promised = self.position(result_tree.children[0].children[0]) if results else None
+        declared_at = self.position(result_tree.children[0].children[0]) if results else None
         if len(values) != len(results):
-            notes = (note("the results are declared here", promised),) if promised else ()
+            notes = (note("the results are declared here", declared_at),) if declared_at else ()
             self.error(
                 keyword,
                 f"{symbol} has {len(results)} result{'s' * (len(results) != 1)}, "
@@ -346,7 +349,7 @@ class FunctionLowering(Lowering):
             if value is None or expected is None or dist_type(value) == expected:
                 continue
             message, axes = return_mismatch(dist_type(value), expected, str(token), self.mesh)
-            notes = [note(f"{symbol} promises {expected.text(self.mesh)} here", promised)]
+            notes = [note(f"{symbol} promises {expected.text(self.mesh)} here", declared_at)]
             notes += origin_notes(value, axes, str(token), self.mesh)
             self.error(token, message, *notes)
         if None not in values:

@@ -17,7 +17,13 @@ def _scales(unit: str, factor: Decimal = Decimal(1)) -> dict[str, Decimal]:
 
 
 class Quantity(Enum):
-    """A kind of quantity: its units with their size in SI, the units in print, and an example."""
+    """A kind of quantity.
+
+    Attributes:
+        units: the size of each unit, in SI units.
+        printed: the units that are used in print, largest first.
+        example: a text for error messages.
+    """
 
     BANDWIDTH = (
         {
@@ -57,7 +63,8 @@ class Quantity(Enum):
     def format(self, value: float) -> str:
         """Return the value in the largest unit in which it is at least 1.
 
-        A size that is a multiple of a KiB, MiB... but not of a KB is printed in those units.
+        A number of bytes that is a multiple of 1 KiB, but not of 1 KB, is an exception: it is given
+        in the largest of KiB, MiB and so on that divides it.
         """
         exact = Decimal(repr(float(value)))
         if self is Quantity.BYTES and exact and exact % 1000:
@@ -73,9 +80,10 @@ class Quantity(Enum):
 
 
 def plain(number: Decimal) -> str:
-    """Return a decimal without trailing zeros, and without an exponent if that is short.
+    """Return a decimal without trailing zeros, and without an exponent if the text is short.
 
-    An integer that is no double keeps its exponent, because the reader refuses its digits.
+    An integer that no double equals keeps its exponent: ``Lowering.number`` accepts it with an
+    exponent, but not as a plain row of digits.
     """
     text = f"{number.normalize():f}"
     short = len(text) <= 25 and ("." in text or float(text) == int(text))
@@ -83,7 +91,7 @@ def plain(number: Decimal) -> str:
 
 
 def digits(value: float) -> str:
-    """Return three significant digits, without an exponent."""
+    """Return a value to three significant digits; from 1000 on, to the nearest integer."""
     if value >= 999.5:
         return f"{value:.0f}"
     return f"{value:#.3g}".rstrip(".") if value else "0"
@@ -93,12 +101,18 @@ _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def unit_of(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
-    """Return the largest unit in which a value is at least 1; units are sorted, largest first."""
+    """Return the largest unit in which a value, as ``digits`` rounds it, is at least 1.
+
+    If there is none, return the smallest unit.
+
+    Args:
+        units: the size and the name of each unit, largest first.
+    """
     return next((unit for unit in units if value >= unit[0] * 0.9995), units[-1])
 
 
 def seconds_unit(seconds: float) -> tuple[float, str]:
-    """Return the unit in which a time is shown: its length in seconds, and its name."""
+    """Return the unit in which a time is shown: the seconds of the unit, and its name."""
     return unit_of(seconds, _TIMES)
 
 

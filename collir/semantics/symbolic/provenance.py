@@ -1,12 +1,12 @@
-"""Comparison of expressions: equality, or an input element that counts another number of times.
+"""Comparison of expressions: a proof that they are equal, or a proven difference.
 
 An element of a result is a sum of contributions: ``2 * g[0] + g[3]`` counts ``g[0]`` twice and
-``g[3]`` once. If two expressions count an element of an input differently, there are inputs for
-which their values differ, so the difference is proven.
+``g[3]`` once. If two expressions count an element of an input a different number of times, there
+are inputs for which their values differ. So such an element proves that they are not equal.
 
-Expressions are compared at points. A point is a device and a position, chosen from the ends of all
-intervals, the corners of the mesh and the buffer, and at random. At a point every index is a
-number, and an expression is a sum over elements of inputs.
+To find one, expressions are compared at points. A point is a device and a position in its buffer;
+points are chosen at the ends of all intervals, at the corners of the mesh and the buffer, and at
+random. At a point every index is a number, and an expression is a sum over elements of inputs.
 """
 
 import math
@@ -60,7 +60,7 @@ _ENUMERATED = 4096
 
 @dataclass(frozen=True)
 class Miscount:
-    """An input element and the number of times that it should count, and does, in an expression."""
+    """An input element, with the expected and the actual number of times that it counts."""
 
     atom: Atom
     expected: Fraction
@@ -73,12 +73,14 @@ class Difference:
 
     Attributes:
         point: the device and the position, as values of their variables.
-        atom: an element that counts another number of times; None: the constants differ.
-        expected: the number of times that the atom should count, or the expected constant.
-        actual: the number of times that the atom counts, or the constant.
+        atom: an element that is not counted as often as expected, or None if only the constants
+            differ.
+        expected: the number of times that the atom should count; without an atom, the constant that
+            is expected.
+        actual: the number of times that the atom does count; without an atom, the actual constant.
         more: an element that counts more often than it should, if there is one.
-        alone: both expressions are a single input element or a constant.
-        constants: the expected constant and the constant.
+        alone: True if each of the two expressions is a single input element or a constant.
+        constants: the constants of the expected and of the actual expression.
     """
 
     point: Assignment
@@ -94,10 +96,10 @@ class Difference:
 
 
 def expressions_equal(a: Expr, b: Expr, tolerance: Fraction) -> bool:
-    """Return whether two expressions are the same sums; False if that is not seen.
+    """Return whether two expressions are proven equal; False does not mean that they differ.
 
     Args:
-        tolerance: the relative difference that factors may have.
+        tolerance: the relative difference that factors and constants may have.
     """
     if a == b:
         return True
@@ -106,11 +108,12 @@ def expressions_equal(a: Expr, b: Expr, tolerance: Fraction) -> bool:
         return abs(x - y) <= tolerance * max(abs(x), abs(y))
 
     def difference(x: Sum, y: Sum) -> Expr:
+        """Return 0 if two sums are equal, up to the tolerance, and 1 if that is not shown."""
         terms, counterparts = dict(x.terms), dict(y.terms)
         for term in [term for term in terms if term not in counterparts]:
             candidates = (t for t in counterparts if t not in terms and _same_term(term, t))
-            if (same := next(candidates, None)) is not None:
-                counterparts[term] = counterparts.pop(same)
+            if (counterpart := next(candidates, None)) is not None:
+                counterparts[term] = counterparts.pop(counterpart)
         equal = (
             close(x.number, y.number)
             and terms.keys() == counterparts.keys()
@@ -123,7 +126,7 @@ def expressions_equal(a: Expr, b: Expr, tolerance: Fraction) -> bool:
 
 
 def _same_term(a: Term, b: Term) -> bool:
-    """Return whether two terms are the same input element, by enumerating assignments."""
+    """Return whether two terms sum the same input elements, by enumerating assignments."""
     x, y = a.summand, b.summand
     if a.bound != b.bound or not isinstance(x, Atom) or not isinstance(y, Atom):
         return False
@@ -163,11 +166,11 @@ def _tensor_of(atom: Atom) -> tuple[type, int, object, int]:
 def first_difference(
     expected: Expr, actual: Expr, free: Sequence[Var], tolerance: Fraction
 ) -> Difference | None:
-    """Return a proven difference between two expressions, or None if no point shows one."""
+    """Return a difference between two expressions at some point, or None if no point shows one."""
     rng = random.Random(0)
     for point in _points([expected, actual], free, rng):
-        sides = [substituted(side, _constants(point)) for side in (expected, actual)]
-        difference = _difference_at(point, sides[0], sides[1], tolerance, rng)
+        at_point = [substituted(expr, _constants(point)) for expr in (expected, actual)]
+        difference = _difference_at(point, at_point[0], at_point[1], tolerance, rng)
         if difference is not None:
             return difference
     return None
@@ -198,7 +201,7 @@ def _points(
 
 
 def _steps(exprs: Sequence[Expr]) -> Iterator[tuple[Var, int]]:
-    """Yield variables with the smallest value that changes one of their digits."""
+    """Yield variables with the least value at which a digit is not 0; in a nested index, with 1."""
     for index in (index for expr in exprs for index in indices_in(expr)):
         for _, (base, lo, _) in index.terms:
             if isinstance(base, Var):
@@ -208,7 +211,10 @@ def _steps(exprs: Sequence[Expr]) -> Iterator[tuple[Var, int]]:
 
 
 def _interval_ends(exprs: Sequence[Expr]) -> Iterator[tuple[Index, int]]:
-    """Yield the index of each choice with the first and the last value of each interval."""
+    """Yield the ends of the intervals of each choice, inner choices included.
+
+    An end is the index that the choice depends on, and its first or last value in an interval.
+    """
     for expr in exprs:
         if isinstance(expr, Select):
             for start, var, inner in expr.pieces:
@@ -220,7 +226,7 @@ def _interval_ends(exprs: Sequence[Expr]) -> Iterator[tuple[Index, int]]:
 
 
 def _solution(at: Index, target: int) -> dict[Var, int]:
-    """Return values of variables for which an index is near ``target``, set greedily."""
+    """Return values of variables, chosen greedily, that bring an index near ``target``."""
     values: dict[Var, int] = {}
     left = target - at.offset
     for times, (base, lo, n) in at.terms:
@@ -234,7 +240,7 @@ def _solution(at: Index, target: int) -> dict[Var, int]:
 def _difference_at(
     point: Assignment, expected: Expr, actual: Expr, tolerance: Fraction, rng: random.Random
 ) -> Difference | None:
-    """Return a difference between the sums that two expressions are at a point."""
+    """Return a difference between two expressions, already evaluated at ``point``, or None."""
     if expected == actual:
         return None
     if isinstance(expected, Select) or isinstance(actual, Select):
@@ -246,8 +252,8 @@ def _difference_at(
         alone = _is_single(expected) and _is_single(actual)
         constants = (expected.number, actual.number)
         return Difference(point, first.atom, first.expected, first.actual, more, alone, constants)
-    both = abs(expected.number), abs(actual.number)
-    if abs(expected.number - actual.number) > tolerance * max(both):
+    largest = max(abs(expected.number), abs(actual.number))
+    if abs(expected.number - actual.number) > tolerance * largest:
         return Difference(point, None, expected.number, actual.number)
     return None
 
@@ -255,7 +261,7 @@ def _difference_at(
 def _miscounts(
     expected: Sum, actual: Sum, tolerance: Fraction, rng: random.Random
 ) -> Iterator[Miscount]:
-    """Yield input elements that count another number of times in a sum than expected."""
+    """Yield the input elements that ``actual`` does not count as often as ``expected`` does."""
     factors, actual_factors = dict(expected.terms), dict(actual.terms)
     terms = {**factors, **actual_factors}
     changed = [term for term in terms if factors.get(term) != actual_factors.get(term)]
@@ -290,7 +296,7 @@ def _samples(bound: Sequence[Var], rng: random.Random) -> list[dict[Var, int]]:
 
 
 def _atoms_of(summand: Summand, point: Assignment, rng: random.Random) -> Iterator[Atom]:
-    """Yield input elements that a summand consists of: all, or a sample if there are many."""
+    """Yield the input elements in a summand: all of them, or a sample if there are many."""
     match summand:
         case Input() | Opaque():
             yield _atom_at(summand, point)
@@ -358,7 +364,7 @@ def _occurrences_in(summand: Summand, atom: Atom, bound: tuple[Var, ...]) -> Fra
 
 
 def _enumerated_occurrences(expr: Expr, atom: Atom, bound: tuple[Var, ...]) -> Fraction:
-    """Return the occurrences of an atom in a choice, by enumerating the values of ``bound``."""
+    """Return how often an atom counts in a choice, by enumerating the values of ``bound``."""
     if math.prod(var.size for var in bound) > _ENUMERATED or not bound:
         raise UnprovenError("too many values to go through")
     total = Fraction(0)
@@ -376,10 +382,10 @@ def _solutions(element: Atom, atom: Atom, bound: tuple[Var, ...]) -> int:
     values: dict[Var, int] = {}
     for index, target in zip(element.at, atom.at, strict=True):
         left = target.offset - index.offset
-        below = sum(times * (n - 1) for times, (_, _, n) in index.terms)
+        later = sum(times * (n - 1) for times, (_, _, n) in index.terms)
         for times, (base, lo, n) in index.terms:
-            below -= times * (n - 1)
-            if not isinstance(base, Var) or (lo, n) != (1, base.size) or times <= below:
+            later -= times * (n - 1)  # the most that the terms after this one can add up to
+            if not isinstance(base, Var) or (lo, n) != (1, base.size) or times <= later:
                 raise UnprovenError("an index that several values of variables may give")
             values.setdefault(base, min(n - 1, max(0, left // times)))
             left -= times * values[base]

@@ -1,4 +1,4 @@
-"""The best programs for one collective or redistribution, searched by types alone."""
+"""The best programs for one collective or redistribution, found from types alone."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -29,12 +29,12 @@ class SearchOptions:
     Attributes:
         model: the cost model.
         top: how many programs to return.
-        memory: the most that operand and result of a step may take together, as a multiple of what
-            those of the whole program take; None: no limit.
+        memory: the limit on the bytes of a step's operand and result together, as a multiple of the
+            bytes of the whole program's operand and result together; None: no limit.
         seconds: the time limit, after which the best so far are returned; None: no limit.
         counted: whether to count all programs.
-        scale: by how much the sizes of values are multiplied.
-        chunks: the most chunks that a program may run on.
+        scale: the factor by which the sizes of values are multiplied.
+        chunks: the most chunks into which a program may cut its value.
     """
 
     model: CostModel
@@ -49,7 +49,7 @@ class SearchOptions:
 def needs_search(op: Operation) -> bool:
     """Return whether other programs may take the place of an operation.
 
-    True of a redistribution, and of a collective that does not say which algorithm it uses.
+    They may replace a redistribution, and a collective that does not say which algorithm it uses.
     """
     if is_placeholder(op):
         return True
@@ -76,7 +76,7 @@ def placed_mesh(op: DistOp) -> Mesh:
 def programs_between(
     mesh: Mesh, source: DistType, target: DistType, options: SearchOptions
 ) -> Synthesis:
-    """Return the cheapest programs from a layout to another.
+    """Return the cheapest programs from one layout to another.
 
     Raises:
         CostError, LayoutError: see ``synthesise``.
@@ -119,19 +119,21 @@ def search_programs(op: DistOp, options: SearchOptions) -> Synthesis:
 def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[Candidate], str]:
     """Return the programs that no other program beats in both time and memory, cheapest first.
 
-    Each is the cheapest that needs less memory than the one before. The memory of a program is the
-    most that operand and result of one of its steps take together.
+    Each program is the cheapest of those that need less memory than the program before it. The
+    memory of a program is the most that operand and result of any of its steps take together.
 
-    Returns: the programs; and why a search was cut off, so that some may be missing, or "".
+    Returns:
+        The programs; and the reason why a search was cut off, or "". If there is a reason, programs
+        may be missing.
 
     Raises:
         DiagnosticError: see ``search_programs``.
     """
     mesh, ended = mesh_of(op), ""
-    ends = sum(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
+    end_bytes = sum(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
     front: list[Candidate] = []
     while len(front) < options.top:
-        memory = front[-1].memory / ends * (1 - 1e-9) if front else options.memory
+        memory = front[-1].memory / end_bytes * (1 - 1e-9) if front else options.memory
         synthesis = search_programs(op, replace(options, memory=memory, top=1))
         ended = ended or synthesis.ended
         if not synthesis.candidates:
@@ -144,7 +146,7 @@ def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[Candidate]
 
 
 def why_none(synthesis: Synthesis, limited: bool) -> str:
-    """Return why there is no program; ``limited``: whether memory is."""
+    """Return the reason why no program was found; ``limited``: whether memory was limited."""
     if not synthesis.proven:
         return "no program was found in the time given: a greater limit may help"
     return f"no program does this{' within so much memory' if limited else ''}"
@@ -155,7 +157,7 @@ def why_none(synthesis: Synthesis, limited: bool) -> str:
 # ---------------------------------------------------------------------------------------------
 
 Choice = tuple[float, Program | None]
-"""Seconds, and the program that takes them; None: the operation stays as it is."""
+"""Seconds, and the program that takes them; None keeps the operation as written."""
 
 
 @dataclass(frozen=True)
@@ -172,21 +174,23 @@ class Choices:
 
     @property
     def keeps(self) -> bool:
-        """True if the operation as it is written is the best, and has a cost."""
+        """True if the operation as written has a cost and is the best choice."""
         time, program = self.listed[0]
         return program is None and time > 0
 
 
 def alike(op: DistOp) -> Hashable:
-    """Return a key that operations share for which the same programs are the best."""
+    """Return a key; operations with equal keys have the same best programs."""
     return op.name, frozenset(op.properties.items()), op.operands[0].type, op.result.type
 
 
 def choices(op: DistOp, options: SearchOptions) -> Choices:
-    """Return the best programs for an operation, best first, the operation itself among them.
+    """Return the best programs for an operation, best first.
+
+    A collective competes with them as it is written; a redistribution has to be replaced.
 
     Raises:
-        DiagnosticError: a redistribution has no program; see ``search_programs``.
+        DiagnosticError: a redistribution has no program; or as for ``search_programs``.
     """
     synthesis = search_programs(op, options)
     ends = dist_type(op.operands[0]), dist_type(op.result)
@@ -198,7 +202,7 @@ def choices(op: DistOp, options: SearchOptions) -> Choices:
     try:
         step = collective_of(op, mesh_of(op)).scaled(options.scale)
         own = step_cost(step, options.model).time
-    except CostError:  # but others may have one
+    except CostError:  # other programs may have a cost
         return Choices(listed or [(0.0, None)], synthesis.ended)
     better = [choice for choice in listed if choice[0] < own * (1 - TIE)]
     others = [choice for choice in listed[len(better) :] if not _same(op, choice[1])]
@@ -208,9 +212,10 @@ def choices(op: DistOp, options: SearchOptions) -> Choices:
 def best_between(
     mesh: Mesh, source: DistType, target: DistType, options: SearchOptions
 ) -> tuple[float, Program] | None:
-    """Return the best program from a layout to another, and its seconds; None: there is none.
+    """Return the seconds of the best program from one layout to another, and the program.
 
-    None too where a search cannot say: off levels, or over too many sub-axes.
+    The result is None if there is no program. It is also None if no search is possible, because the
+    mesh is not placed on levels or too many sub-axes change.
     """
     if not mesh.placed:
         return None
@@ -233,8 +238,9 @@ def _choices_among(
 ) -> list[tuple[float, Program]]:
     """Return programs with their seconds, best first.
 
-    On chunks a program takes what it does once it is built: what is packed between steps is waited
-    for. A program that cannot be built, as the value is too large to be padded, is left out.
+    A program in chunks is built before it is timed, because its steps may have to wait while values
+    are packed between them. It is left out if it cannot be built, which is so where the value is
+    too large to be padded.
     """
     listed: list[tuple[float, Program]] = []
     for candidate in candidates:
@@ -252,7 +258,7 @@ def _choices_among(
 
 
 def _same(op: DistOp, program: Program | None) -> bool:
-    """Return whether a program is the operation itself, up to the order of its ranks."""
+    """Return whether a program is the operation itself, if the order of ranks is ignored."""
     axes = op.properties.get("axes")
     if program is None or len(program.steps) != 1 or program.pipeline is not None:
         return False

@@ -1,6 +1,6 @@
-"""Prices of steps by their types alone, which are compared before anything is rewritten.
+"""Prices of steps: computed from types alone, and compared before anything is rewritten.
 
-Prices are remembered by types, as the layers of a model are alike.
+Prices are cached by type, because the layers of a model are alike.
 """
 
 import math
@@ -31,16 +31,16 @@ from collir.synthesis.programs.steps import Step
 from collir.synthesis.searching import TIME, record_cut_off
 
 SHARES = 10
-"""The least number of searches that the time limit leaves time for."""
+"""One search may take 1 / SHARES of the time limit, so that there is time for that many."""
 
 
 class Price(NamedTuple):
-    """The price of steps in a row.
+    """The price of a sequence of steps.
 
     Attributes:
         time: seconds of all steps.
         sending: seconds of the steps that send.
-        moved: bytes that the other steps read and write.
+        moved: bytes that the steps that send nothing read and write.
         steps: the number of steps.
     """
 
@@ -58,17 +58,25 @@ class Price(NamedTuple):
             self.steps + other.steps,
         )
 
-    def pays(self, instead: "Price") -> bool:
-        """Return whether this is less than ``instead``, and neither time of it is more."""
-        for new, old in ((self.time, instead.time), (self.sending, instead.sending)):
+    def pays(self, current: "Price") -> bool:
+        """Return whether steps of this price should replace steps of the ``current`` price.
+
+        Neither of the two times may be longer. One must be shorter; if both are equal, fewer bytes
+        must be moved, or as many bytes by fewer steps.
+        """
+        for new, old in ((self.time, current.time), (self.sending, current.sending)):
             if new > old * (1 + TIE):
                 return False
-        if self.time < instead.time * (1 - TIE) or self.sending < instead.sending * (1 - TIE):
+        if self.time < current.time * (1 - TIE) or self.sending < current.sending * (1 - TIE):
             return True
-        return (self.moved, self.steps) < (instead.moved, instead.steps)
+        return (self.moved, self.steps) < (current.moved, current.steps)
 
     def before(self, other: "Price", sending_first: bool) -> bool:
-        """Return whether this is less than another: by both times, then bytes, then steps."""
+        """Return whether this price is lower: by the two times, then by bytes, then by steps.
+
+        Args:
+            sending_first: whether ``sending`` is compared before ``time``.
+        """
         pairs = [(self.time, other.time), (self.sending, other.sending)]
         for a, b in reversed(pairs) if sending_first else pairs:
             if abs(a - b) > TIE * max(a, b):
@@ -82,23 +90,23 @@ NOTHING = Price()
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """An operation without its operands; equal forms are the same object (``Prices.form``)."""
+    """The type and properties of an operation; equal forms are one object (``Prices.form``)."""
 
     op: type[DistOp]
     properties: Mapping[str, Attribute]
 
     @property
     def kind(self) -> StepKind:
-        """The row of the operation."""
+        """The row of the operation in the table of steps."""
         return self.op.KIND
 
     @cached_property
     def arguments(self) -> dict[str, Argument]:
-        """The arguments by name."""
+        """The arguments that the properties hold, by name."""
         return arguments_of(self.kind, self.properties)
 
     def put(self, operands: Sequence[SSAValue], result: DistType) -> DistOp:
-        """Return the operation on operands, given the type of its result."""
+        """Create an operation of this form on ``operands``, with a result of type ``result``."""
         types = [DistTensorType(result)]
         return self.op.create(
             operands=operands, properties=dict(self.properties), result_types=types
@@ -107,10 +115,10 @@ class Form:
 
 @dataclass(frozen=True)
 class Run:
-    """The cheapest program from a layout to another.
+    """The cheapest program from one layout to another.
 
     Attributes:
-        plan: the program; None: it is not searched yet, and ``price`` is a lower bound.
+        plan: the program, or None if it is not searched yet; then ``price`` is a lower bound.
     """
 
     source: DistType
@@ -122,7 +130,8 @@ class Run:
 class Prices:
     """Types and prices of steps on one mesh, under one model.
 
-    The time limit of the options is for all searches; each has a share of it at most.
+    All searches together keep within the time limit of the options, and each search keeps within
+    its share of that (see ``SHARES``).
     """
 
     def __init__(self, mesh: Mesh, options: SearchOptions):
@@ -148,7 +157,7 @@ class Prices:
         return self.form(type(op), op.properties)
 
     def type(self, form: Form, *operands: DistType) -> DistType | None:
-        """Return the type of the result; None: the step is not well typed."""
+        """Return the type of the result, or None if the step is not well typed."""
         key = form, operands
         if key not in self._types:
             try:
@@ -159,7 +168,7 @@ class Prices:
         return self._types[key]
 
     def price(self, form: Form, *operands: DistType) -> Price | None:
-        """Return the price of a step; None: it is not well typed, or has no cost."""
+        """Return the price of a step, or None if it is not well typed or has no cost."""
         key = form, operands
         if key not in self._prices:
             result = self.type(form, *operands)
@@ -183,7 +192,7 @@ class Prices:
     def _moved(self, form: Form, operands: tuple[DistType, ...], result: DistType) -> float:
         """Return the bytes that a local step reads and writes.
 
-        They are those of a simulation, but for operands of ``concat`` that are in place already.
+        Operands of ``concat`` count even where a simulation finds that they are in place already.
         """
         if form.kind.is_free(self.mesh, operands[0], form.arguments):
             return 0
@@ -191,7 +200,7 @@ class Prices:
         return form.kind.moved(read, result.local_bytes(self.mesh))
 
     def run(self, source: DistType, target: DistType) -> Run | None:
-        """Return the cheapest program from a layout to another; None: none was found."""
+        """Return the cheapest program from one layout to another, or None if none was found."""
         key = source, target
         known = self._runs.get(key)
         if key not in self._runs or (known is not None and known.plan is None):
@@ -199,9 +208,10 @@ class Prices:
         return known
 
     def guessed(self, source: DistType, target: DistType) -> Run | None:
-        """Return the cheapest program, or a lower bound on its price while it is not searched.
+        """Return the cheapest program, or a lower bound on its price if it is not searched yet.
 
-        Searches take time, and most are not worth it.
+        Searches take time, and in most cases the lower bound shows that none is needed. The result
+        is None if there is no program, or no bound.
         """
         key = source, target
         if key not in self._runs:
@@ -211,11 +221,12 @@ class Prices:
     def _guess(self, source: DistType, target: DistType) -> Run | None:
         if source == target:
             return _unchanged(source)
-        paths = StatePaths if is_unordered(source, target) else LayoutPaths
+        paths_class = StatePaths if is_unordered(source, target) else LayoutPaths
         try:
-            graph = paths(self.mesh, source, target, self.options.model)
-            padding = graph.padding if isinstance(graph, StatePaths) else 1.0
-            least = graph.root().bound / padding  # programs over fewer sub-axes may not need it
+            paths = paths_class(self.mesh, source, target, self.options.model)
+            padding = paths.padding if isinstance(paths, StatePaths) else 1.0
+            # A program that shards over fewer sub-axes may need no padding.
+            least = paths.root().bound / padding
         except (CostError, LayoutError):
             return None
         return Run(source, target, None, Price(least, least))
@@ -242,7 +253,7 @@ class Prices:
             self._left -= monotonic() - start
 
     def _planned(self, source: DistType, target: DistType, steps: tuple[Step, ...]) -> Run | None:
-        """Return a program with its price once it is built; None: a step has no price.
+        """Build a program and return it with its price, or None if a step has no price.
 
         Raises:
             LayoutError: the program cannot be built.
@@ -258,6 +269,6 @@ class Prices:
 
 
 def _unchanged(x: DistType) -> Run:
-    """Return the run of no steps."""
+    """Return the run without steps, from a layout to itself."""
     value = PlannedValue(x)
     return Run(x, x, Plan(value, (), value), NOTHING)

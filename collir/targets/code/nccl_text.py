@@ -1,4 +1,4 @@
-"""Names, types and kernels in C++ for CUDA, and the steps that send nothing, on a stream."""
+"""C++ for CUDA: names, element types, and the statements and kernels of steps that send nothing."""
 
 import math
 import re
@@ -20,7 +20,7 @@ from collir.targets.code.c_text import (
 )
 
 CUDA_TYPES = C_TYPES | {DType.F16: "__half", DType.BF16: "__nv_bfloat16"}
-"""Elements in the memory of a device."""
+"""The C++ type of each element type in the memory of a device."""
 
 _CPP_KEYWORDS = frozenset(
     """
@@ -47,7 +47,7 @@ _RESERVED = re.compile(
 )
 
 CPP = Words("C++", KEYWORDS | _CPP_KEYWORDS, USED | _CPP_USED, _RESERVED)
-"""The words of C++17 with CUDA."""
+"""The names that functions must not have in C++17 with CUDA."""
 
 
 CUDA_ELEMENTS = Elements(
@@ -56,21 +56,21 @@ CUDA_ELEMENTS = Elements(
     {DType.F16: "__float2half_rn", DType.BF16: "__float2bfloat16_rn"},
     "__double2half",
 )
-"""Elements in kernels, with the functions of CUDA for f16 and bf16."""
+"""How kernels load, convert and store elements; f16 and bf16 by the functions of CUDA."""
 
 
-def _wide(dtype: DType) -> str:
-    """Return the type of a constant that kernels compute with."""
+def _constant_type(dtype: DType) -> str:
+    """Return the C++ type of a constant in a kernel on elements of ``dtype``."""
     return "float" if dtype in AS_BITS else CUDA_TYPES[dtype]
 
 
 @dataclass
 class CudaText(LocalSteps):
-    """Statements on a stream, and the kernels that they launch.
+    """Steps that send nothing, as statements on a CUDA stream, and the kernels that these launch.
 
     Attributes:
-        stream: the expression of the stream.
-        kernels: the lines of each kernel by its name.
+        stream: the C++ expression of the stream.
+        kernels: the lines that define each kernel, by the kernel's name.
     """
 
     elements: ClassVar[Elements] = CUDA_ELEMENTS
@@ -86,8 +86,8 @@ class CudaText(LocalSteps):
         return self.called("cudaMemcpyAsync", to, start, size, "cudaMemcpyDeviceToDevice")
 
     def swap(self, to: str, start: str, first: int, second: int, size: int) -> str:
-        """Return the statement that makes [first][second] blocks of ``size`` bytes
-        [second][first]."""
+        """Return the statement that transposes an array of [first][second] blocks into
+        [second][first]; a block has ``size`` bytes."""
         self.needs.add("swap_blocks")
         counts = size_text(first), size_text(second)
         return self.called("swap_blocks", to, start, *counts, self.size(size))
@@ -97,19 +97,19 @@ class CudaText(LocalSteps):
     def _launch(
         self,
         name: str,
-        does: str,
+        comment: str,
         parameters: Sequence[str],
         body: Sequence[str],
         count: int,
         arguments: Sequence[str],
     ) -> list[str]:
-        """Return the statements that launch a kernel on ``count`` elements, and define the kernel
-        where no other step has."""
+        """Define a kernel, unless another step already has, and return the statements that launch
+        it on ``count`` elements."""
         self.needs.add("launch")
         self.kernels.setdefault(
             f"kernel_{name}",
             [
-                f"/* {does} */",
+                f"/* {comment} */",
                 f"static __global__ void kernel_{name}(size_t n, {', '.join(parameters)})",
                 "{",
                 *body,
@@ -117,28 +117,28 @@ class CudaText(LocalSteps):
                 "",
             ],
         )
-        threads = self.size(count)
-        listed = ", ".join([threads, *arguments])
+        n = self.size(count)
+        passed = ", ".join([n, *arguments])
         return [
-            f"kernel_{name}<<<blocks({threads}), THREADS, 0, {self.stream}>>>({listed});",
+            f"kernel_{name}<<<blocks({n}), THREADS, 0, {self.stream}>>>({passed});",
             "TRY_CUDA(cudaGetLastError());",
         ]
 
     def _map(
         self,
         name: str,
-        does: str,
+        comment: str,
         parameters: Sequence[str],
         value: str,
         count: int,
         arguments: Sequence[str],
     ) -> list[str]:
-        """Return the statements that launch a kernel for ``out[i]``."""
+        """Return the launch of a kernel that sets every ``out[i]`` to ``value``."""
         body = ["  for (size_t i = FIRST; i < n; i += STEP)", f"    out[i] = {value};"]
-        return self._launch(name, does, parameters, body, count, arguments)
+        return self._launch(name, comment, parameters, body, count, arguments)
 
     def repeated(self, out: str, count: int, value: float, dtype: DType) -> list[str]:
-        parameters = [f"{_wide(dtype)} value", f"{CUDA_TYPES[dtype]} *out"]
+        parameters = [f"{_constant_type(dtype)} value", f"{CUDA_TYPES[dtype]} *out"]
         stored = self.elements.store("value", dtype) if dtype in AS_BITS else "value"
         arguments = [number_text(value, dtype), out]
         return self._map(f"fill_{dtype}", "out = value", parameters, stored, count, arguments)
@@ -153,28 +153,28 @@ class CudaText(LocalSteps):
         factors: list[str] = []
         if factor is not None:
             factors = [factor]
-            parameters.append(f"{_wide(dtype)} factor")
+            parameters.append(f"{_constant_type(dtype)} factor")
             names.append("factor")
             terms.append("factor")
         parameters.append(f"{CUDA_TYPES[dtype]} *out")
         sign = f" {operator} "
-        does, value = f"out = {sign.join(names)}", self.elements.store(sign.join(terms), dtype)
+        comment, value = f"out = {sign.join(names)}", self.elements.store(sign.join(terms), dtype)
         arguments = [*s.operands, *factors, s.out]
-        return self._map(f"{name}_{dtype}", does, parameters, value, s.elements, arguments)
+        return self._map(f"{name}_{dtype}", comment, parameters, value, s.elements, arguments)
 
     def cast(self, s: Local) -> list[str]:
         source, target = s.x.dtype, s.y.dtype
         parameters = [f"const {CUDA_TYPES[source]} *a", f"{CUDA_TYPES[target]} *out"]
         value = self.elements.converted("a[i]", source, target)
-        name, does = f"cast_{source}_to_{target}", f"out = a as {target}"
-        return self._map(name, does, parameters, value, s.elements, [s.operand, s.out])
+        name, comment = f"cast_{source}_to_{target}", f"out = a as {target}"
+        return self._map(name, comment, parameters, value, s.elements, [s.operand, s.out])
 
     def either(self, s: Local, condition: str, first: str, second: Sequence[str]) -> list[str]:
         rest = [f"  {line}" for line in second]
         return [f"if ({condition}) {{", f"  {first}", "} else {", *rest, "}"]
 
     def transposed(self, s: Local, shape: Sequence[int], order: Sequence[int]) -> list[str]:
-        """Return the statements that launch a kernel for the shape."""
+        """Return the statements that launch a kernel for this shape and order, or a plain copy."""
         dtype, count = s.y.dtype, math.prod(shape)
         if order == sorted(order):
             return [self.copy(s.out, s.operand, self.size(count * dtype.bytes))]
@@ -184,29 +184,32 @@ class CudaText(LocalSteps):
             f"_to_{'_'.join(map(str, order))}"
         )
         sizes = ", ".join(map(str, shape))
-        does = f"out = a[{sizes}] with its dimensions in the order {order}"
+        comment = f"out = a[{sizes}] with its dimensions in the order {order}"
         parameters = [f"const {CUDA_TYPES[dtype]} *a", f"{CUDA_TYPES[dtype]} *out"]
         arguments = [s.operand, s.out]
         if wide:
             parameters.append("size_t width")
             arguments.append("width")
         body = _transposing(shape, order, wide)
-        return self._launch(name, does, parameters, body, count, arguments)
+        return self._launch(name, comment, parameters, body, count, arguments)
 
 
 def _transposing(shape: Sequence[int], order: Sequence[int], wide: bool) -> list[str]:
-    """Return the body of a kernel that reorders dimensions of elements, or of rows of ``width``."""
+    """Return the body of a kernel that reorders the dimensions of an array.
+
+    The array is of elements; if ``wide``, it is of rows of ``width`` elements.
+    """
     body = ["  for (size_t i = FIRST; i < n; i += STEP) {"]
-    place = "(i / width)" if wide else "i"
-    stride = 1  # of the dimension in the result
-    for number, d in reversed(list(enumerate(order))):
-        digit = f"{place} / {size_text(stride)}" if stride > 1 else place
-        wrap = f" % {size_text(shape[d])}" if number else ""
-        body.append(f"    size_t i{d} = {digit}{wrap};")
+    position = "(i / width)" if wide else "i"
+    stride = 1  # of dimension d in the result
+    for result_dim, d in reversed(list(enumerate(order))):
+        quotient = f"{position} / {size_text(stride)}" if stride > 1 else position
+        wrap = f" % {size_text(shape[d])}" if result_dim else ""
+        body.append(f"    size_t i{d} = {quotient}{wrap};")
         stride *= shape[d]
     terms: list[str] = []
     for d in range(len(shape)):
-        stride = math.prod(shape[d + 1 :])
+        stride = math.prod(shape[d + 1 :])  # of dimension d in the operand
         terms.append(f"i{d} * {size_text(stride)}" if stride > 1 else f"i{d}")
     index = " + ".join(terms)
     return [*body, f"    out[i] = a[{f'({index}) * width + i % width' if wide else index}];", "  }"]
