@@ -215,13 +215,13 @@ def networks(draw: st.DrawFn) -> tuple[Network, list[Node]]:
     return network, nodes[: draw(st.integers(2, len(nodes)))]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=24, deadline=None)
 @given(trees())
 def test_on_trees_nothing_is_missed(each: tuple[Network, list[Node]]) -> None:
     check(*each, exact=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=24, deadline=None)
 @given(networks())
 def test_on_networks_no_cut_is_missed(each: tuple[Network, list[Node]]) -> None:
     check(*each, exact=False)

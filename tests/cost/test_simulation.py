@@ -105,7 +105,7 @@ def random_program(rng: random.Random) -> ModuleOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=45, deadline=None)
 def test_programs_take_what_they_cost(rng: random.Random) -> None:
     """If the memory of a device has no bandwidth, local steps take no time in either."""
     module = random_program(rng)
@@ -126,7 +126,7 @@ def test_programs_take_what_they_cost(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=45, deadline=None)
 def test_the_critical_path_is_all_of_the_time(rng: random.Random) -> None:
     module = random_program(rng)
     try:
@@ -143,7 +143,7 @@ def test_the_critical_path_is_all_of_the_time(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_what_is_in_use_adds_up_to_what_is_busy(rng: random.Random) -> None:
     try:
         (simulation,) = simulate(random_program(rng), rng.choice(MODELS))
@@ -161,7 +161,7 @@ def test_what_is_in_use_adds_up_to_what_is_busy(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_what_helps_is_no_worse_and_a_byte_costs_no_more_in_larger_buffers(
     rng: random.Random,
 ) -> None:

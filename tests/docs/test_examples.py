@@ -52,7 +52,7 @@ def test_examples_run(path: Path, passes: str, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize(
     ("path", "ranks"),
-    some([(path, n) for path in EXAMPLES for n in sorted(ranks_of(path)) if n <= 16], 5),
+    some([(path, n) for path in EXAMPLES for n in sorted(ranks_of(path)) if n <= 16], 3),
     ids=lambda value: value.stem if isinstance(value, Path) else str(value),
 )
 def test_examples_run_on_mpi(path: Path, ranks: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def test_what_was_only_tried_is_gone(
 
 
 @given(rng=RANDOM)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_it_never_costs_more_and_again_does_nothing(rng: random.Random) -> None:
     module = chain(rng)
     model = rng.choice(["alpha-beta", "p2", "nccl"])

@@ -202,7 +202,7 @@ def test_it_never_costs_more(made: Callable[[random.Random], ModuleOp], rng: ran
 @pytest.mark.slow
 @pytest.mark.parametrize("made", MADE)
 @given(rng=RANDOM)
-@settings(max_examples=175, deadline=None)
+@settings(max_examples=105, deadline=None)
 def test_it_never_costs_more_on_a_thousand_programs(
     made: Callable[[random.Random], ModuleOp], rng: random.Random
 ) -> None:

@@ -177,7 +177,7 @@ def agrees_on_folds(problem: Problem[Any], options: Options) -> None:
 
 
 KINDS = st.integers(0, 8)
-HERE = settings(max_examples=200, deadline=None)
+HERE = settings(max_examples=120, deadline=None)
 AWAY = settings(
     max_examples=30,
     deadline=None,
@@ -230,7 +230,7 @@ def test_a_pool_of_processes_agrees_on_random_trees(
     agrees(problem, kind, options)
 
 
-@settings(HERE, max_examples=75)
+@settings(HERE, max_examples=45)
 @given(trees(most=14), KINDS, SEEDS, plans())
 def test_workers_lost_by_chance_change_no_answer(
     problem: Tree, kind: int, seed: int, options: Options
@@ -263,7 +263,7 @@ def cliques(draw: st.DrawFn) -> MaxClique:
 APPLICATIONS = st.one_of(knapsacks(), cliques(), st.builds(Queens, st.integers(1, 5)))
 
 
-@settings(HERE, max_examples=100)
+@settings(HERE, max_examples=60)
 @given(APPLICATIONS, KINDS, here(), plans())
 def test_workers_in_turn_agree_on_applications(
     problem: Problem[Any], kind: int, engine: Engine, options: Options
@@ -272,7 +272,7 @@ def test_workers_in_turn_agree_on_applications(
     agrees(problem, kind, options)
 
 
-@settings(AWAY, max_examples=40)
+@settings(AWAY, max_examples=24)
 @given(APPLICATIONS, KINDS, plans())
 def test_processes_agree_on_applications(
     pool: Pool, problem: Problem[Any], kind: int, options: Options
@@ -338,7 +338,7 @@ def ordered(problem: Tree, depth: int, engine: Engine, step: int | None) -> None
 DEPTHS = st.sampled_from([0, 1, 2, 3, 50])
 
 
-@settings(HERE, max_examples=100)
+@settings(HERE, max_examples=60)
 @given(trees(), DEPTHS, here(), st.sampled_from([1, None]))
 def test_ordered_returns_the_node_of_the_sequential_search(
     problem: Tree, depth: int, engine: Engine, step: int | None
@@ -346,7 +346,7 @@ def test_ordered_returns_the_node_of_the_sequential_search(
     ordered(problem, depth, engine, step)
 
 
-@settings(HERE, max_examples=50)
+@settings(HERE, max_examples=30)
 @given(trees(most=14), DEPTHS, SEEDS)
 def test_ordered_returns_the_same_node_when_workers_are_lost(
     problem: Tree, depth: int, seed: int

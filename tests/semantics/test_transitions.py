@@ -18,7 +18,7 @@ from programs import (
     module_of,
     permutes,
 )
-from seeds import fresh, fresh_numbers, some
+from seeds import fresh, some
 
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
@@ -73,6 +73,7 @@ def test_every_step_from_every_layout_in_two_dimensions(sizes: tuple[int, ...]) 
     assert _transitions(sizes, 2, Reduction.SUM) > 0
 
 
+@pytest.mark.slow
 def test_there_are_thousands_of_transitions() -> None:
     assert _transitions((2, 2, 2), 2, Reduction.SUM) > 2000
 
@@ -95,7 +96,7 @@ def test_permute_from_every_layout_to_every_layout(sizes: tuple[int, ...]) -> No
     assert count > 0
 
 
-@pytest.mark.parametrize("reduction", list(Reduction))
+@pytest.mark.parametrize("reduction", some(list(Reduction), 3))
 @pytest.mark.parametrize("sizes", [(3,), (2, 2)], ids=str)
 def test_local_operations_from_every_layout(sizes: tuple[int, ...], reduction: Reduction) -> None:
     mesh = mesh_of_sizes(sizes)
@@ -115,7 +116,7 @@ def test_local_operations_from_every_layout(sizes: tuple[int, ...], reduction: R
     assert expected | {OPERATIONS["cast"], OPERATIONS["scale"]} <= kinds
 
 
-@pytest.mark.parametrize("dtype", [DType.I8, DType.I32, DType.BF16, DType.F16])
+@pytest.mark.parametrize("dtype", some([DType.I8, DType.I32, DType.BF16, DType.F16], 2))
 def test_casts_and_scales_of_partial_values_in_every_dtype(dtype: DType) -> None:
     mesh = mesh_of_sizes((2, 2))
     rng = fresh(1)
@@ -161,7 +162,7 @@ def _meaning_after(op: type[DistOp], x: DistType, y: DistType, move: Move, mesh:
     builder.block.add_op(forced)
     function = builder.function([forced.result])
     module = module_of([mesh], [function])
-    rng = fresh_numbers(0)
+    rng = np.random.default_rng(0)
     tensor = random_tensor(x, rng)
     (after,) = execute(module, function, [distribute(mesh, tensor, x, rng)])
     alone_module, alone = meaning(function)

@@ -131,7 +131,7 @@ def without_computations(module: ModuleOp) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=36, deadline=None)
 def test_expressions_are_what_is_executed(rng: random.Random) -> None:
     module = random_module(rng, functions=1)
     without_computations(module)
@@ -187,7 +187,7 @@ def random_index(rng: random.Random, known: list[tuple[Index, Callable[[Point], 
 
 
 @given(rng=RANDOM)
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=45, deadline=None)
 def test_indices_are_what_they_say(rng: random.Random) -> None:
     variables = [Var("index", k, rng.choice([2, 3, 4, 6, 8, 10, 12])) for k in range(3)]
     sizes = [(variable(var), var.size) for var in variables]

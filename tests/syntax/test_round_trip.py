@@ -26,7 +26,7 @@ def mlir(module: ModuleOp, *, generic: bool) -> str:
 
 
 @given(module=modules)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_coll_is_a_fixed_point(module: ModuleOp) -> None:
     text = write(module)
     again = read(text)

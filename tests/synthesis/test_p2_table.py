@@ -92,6 +92,7 @@ def test_three_placements_are_fitted_to_and_the_others_predicted() -> None:
             assert all(BENCHMARK._right(pairs, kind, algorithm))
 
 
+@pytest.mark.slow
 def test_choices_of_three_are_what_a_fit_to_them_gives() -> None:
     """Check fits to three placements that are enough to determine a bandwidth."""
     collectives = [BENCHMARK.collective(row.measured) for row in predictions()]

@@ -153,7 +153,7 @@ def assert_waits(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_code_waits_for_what_it_uses(rng: random.Random) -> None:
     """No buffer is touched while a collective writes it, or freed while one reads it."""
     assert_waits(rng)
@@ -364,7 +364,7 @@ def assert_round_trips(module: ModuleOp) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=24, deadline=None)
 def test_nothing_is_lost_in_text(rng: random.Random) -> None:
     module = random_module(rng, functions=3, steps=rng.randint(1, 8))
     make_async(functions_of(module), rng, 0.6)
@@ -424,7 +424,7 @@ def test_equal_ones_become_one_and_others_do_not() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=24, deadline=None)
 def test_the_meaning_is_that_of_the_program_without(rng: random.Random) -> None:
     module = random_module(rng, functions=2, steps=6)
     changed = module.clone()

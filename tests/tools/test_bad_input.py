@@ -9,6 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from seeds import some
 
 from collir.ir.diagnostics import MAX_MESSAGE
 from collir.tools import collopt
@@ -69,7 +70,7 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.parametrize("suffix", [".coll", ".mlir"])
+@pytest.mark.parametrize("suffix", some([".coll", ".mlir"], 1))
 def test_ten_megabytes_of_garbage_end_soon(tmp_path: Path, suffix: str) -> None:
     """In a process of their own, since a mistake may crash it."""
     paths = [tmp_path / f"{kind}{suffix}" for kind in GARBAGE]

@@ -87,7 +87,7 @@ def test_the_k_best(capsys: pytest.CaptureFixture[str]) -> None:
         "--workers 3 --engine local --coordination stack-stealing",
         "--workers 2 --engine local --coordination depth-bounded=1",
         "--workers 2 --engine local --coordination ordered",
-        "--coordination sequential --check",
+        pytest.param("--coordination sequential --check", marks=pytest.mark.slow),
         "--time-limit 1h --memory-limit 100GB --node-limit 1000000",
     ],
 )
