@@ -24,7 +24,12 @@ class Mutant:
     tests: tuple[str, ...]
 
 
-RULES = ("tests/layout", "tests/filecheck/dialects", "tests/semantics/test_transitions.py")
+RULES = (
+    "tests/layout",
+    "tests/filecheck/dialects",
+    "tests/semantics/test_transitions.py",
+    "tests/errors",
+)
 EXECUTOR = ("tests/semantics/test_collectives.py", "tests/semantics", "tests/filecheck/dialects")
 PROOFS = ("tests/semantics",)
 COSTS = ("tests/cost", "tests/filecheck/targets")
@@ -236,7 +241,7 @@ MUTANTS = [
         "parts of an average are the average",
         "collir/semantics/reference/buffers.py",
         "(up - down + up_too - down_too)",
-        "(up - down + up_too - up_too)",
+        "(up - down + up_too + down_too)",
         ("tests/semantics",),
     ),
     # --- proofs -------------------------------------------------------------------------------

@@ -183,3 +183,16 @@ def test_checking_looks_at_sub_axes_only_however_many_devices_there_are() -> Non
         y = rules.reduce_scatter(m, x, (GPU,), 0)
         y = rules.all_reduce(m, y, (NODE,))
         assert rules.all_gather(m, y, (GPU,), 0) == tensor(131_072 * 8)
+
+
+def test_the_local_part_of_a_dimension_divides_into_blocks() -> None:
+    x = tensor((64, (MODEL, NODE)), partial=(GPU,))
+    assert rules.reduce_scatter(M, x, (GPU,), 0) == tensor((64, (MODEL, NODE, GPU)))
+    with pytest.raises(LayoutError, match="which 2 does not divide"):
+        rules.reduce_scatter(M, tensor((32, (MODEL, NODE)), partial=(GPU,)), (GPU,), 0)
+
+
+def test_a_redistribute_keeps_the_reduction() -> None:
+    x = tensor(64, partial=(NODE,))
+    with pytest.raises(LayoutError, match="no step leads from one to the other"):
+        rules.redistribute(M, x, tensor(64, partial=(NODE,), op=Reduction.PROD))
