@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
+from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
@@ -233,6 +234,12 @@ def _read(mesh: Mesh, x: DistType, data: Sequence[bytes], at: list[int]) -> Buff
     return buffers
 
 
+def casts_an_average(function: FuncOp) -> bool:
+    """Return whether a cast may turn the last bit of an average, which NCCL rounds, into more."""
+    casts = any(isinstance(op, OPERATIONS["cast"]) for op in function.body.ops)
+    return casts and averages_round(function)
+
+
 def differences(
     module: ModuleOp,
     functions: Sequence[FuncOp],
@@ -243,12 +250,14 @@ def differences(
     """Return the places where ranks hold other results than the numpy executor computes.
 
     They are written as 'function: result, rank'. If the steps of a function or averages round, the
-    last bits may differ.
+    last bits may differ; functions that cast such averages run, but are not compared.
     """
     arguments = [arguments_of(function) for function in functions]
     on_fake = results_on_fake(module, functions, arguments, folder, target, sanitize)
     wrong: list[str] = []
     for function, inputs, results in zip(functions, arguments, on_fake, strict=True):
+        if casts_an_average(function):
+            continue
         expected = execute(module, function, inputs)
         epsilons = 0 if exact(function) else roundings(function)
         if averages_round(function):

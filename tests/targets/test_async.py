@@ -36,7 +36,6 @@ from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.targets.code.mpi_harness import emit_harness
-from collir.targets.code.nccl_main import averages_round
 from collir.tools.api import context, run_passes
 from collir.tools.mpi_run import compile_c, mpiexec
 
@@ -48,14 +47,7 @@ def wrong(module: ModuleOp, functions: Sequence[FuncOp], target: str, folder: Pa
     """Return the differences between the results of ranks and of the numpy executor."""
     if target == "mpi":
         return on_ranks.differences(module, functions, folder)
-    compared = [function for function in functions if not casts_an_average(function)]
-    return on_fake_nccl.differences(module, compared, folder, target)
-
-
-def casts_an_average(function: FuncOp) -> bool:
-    """Return whether the rounding of NCCL's averages may grow beyond the last bit, as in casts."""
-    casts = any(isinstance(op, OPERATIONS["cast"]) for op in function.body.ops)
-    return casts and averages_round(function)
+    return on_fake_nccl.differences(module, functions, folder, target)
 
 
 # --- one collective -----------------------------------------------------------------------------
