@@ -60,7 +60,7 @@ class SplitLevelPass(ModulePass):
         machines = _machines_with(op, self.level)
         split = {m.sym_name.data: _split_machine(m, self.level, self.into) for m in machines}
         meshes = [
-            (mesh, *_split_mesh(mesh, split[machine], self.level, self.into))
+            (mesh, mesh.value(), *_split_mesh(mesh, split[machine], self.level, self.into))
             for mesh in meshes_of(op)
             if (machine := mesh.machine.root_reference.data) in split
         ]
@@ -69,8 +69,8 @@ class SplitLevelPass(ModulePass):
             machine.levels = ArrayAttr([LevelAttr.of(level) for level in levels])
             machine.properties.pop("reference", None)
             machine.properties.pop("parameters", None)
-        for mesh, new, names in meshes:
-            change(mesh, new, names)
+        for mesh, old, new, names in meshes:
+            change(mesh, old, new, names)
 
 
 def _machines_with(module: ModuleOp, name: str) -> list[MachineOp]:

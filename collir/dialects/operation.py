@@ -26,8 +26,8 @@ from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import NumberAttr, mesh_of
-from collir.dialects.tensor import AxesAttr, DistTensorType, SizesAttr, dist_type
-from collir.layout import DistType, LayoutError, Mesh, MeshError, check_type
+from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr, dist_type
+from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
 from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.machine import MachineError
 
@@ -119,6 +119,12 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         assert isinstance(value, IntegerAttr)
         return value.value.data
 
+    def place(self, name: str) -> Place:
+        """Return an argument that is a place."""
+        value = self.properties[name]
+        assert isinstance(value, PlaceAttr)
+        return value.data
+
     def number(self, name: str) -> float:
         """Return an argument that is a number."""
         value = self.properties[name]
@@ -208,7 +214,9 @@ def is_placeholder(op: object) -> TypeGuard[DistOp]:
 
 _ATTRIBUTES: dict[ArgumentKind, Any] = {
     ArgumentKind.AXES: AxesAttr,
+    ArgumentKind.PLACE: PlaceAttr,
     ArgumentKind.INTEGER: IntegerAttr[I64],
+    ArgumentKind.COORDINATE: IntegerAttr[I64],
     ArgumentKind.SIZES: SizesAttr,
     ArgumentKind.NUMBER: NumberAttr,
     ArgumentKind.NAME: StringAttr,
@@ -220,7 +228,7 @@ _ATTRIBUTES: dict[ArgumentKind, Any] = {
 
 def attribute_of(kind: ArgumentKind, value: Argument) -> Attribute:
     """Return the attribute that holds an argument."""
-    if kind is ArgumentKind.INTEGER:
+    if kind in (ArgumentKind.INTEGER, ArgumentKind.COORDINATE):
         assert isinstance(value, int)
         return IntegerAttr(value, i64)
     if kind is ArgumentKind.NUMBER:
@@ -239,7 +247,9 @@ def _argument(attribute: Attribute) -> Argument:
     match attribute:
         case IntegerAttr():
             return attribute.value.data
-        case AxesAttr() | SizesAttr() | NumberAttr() | StringAttr() | DistTensorType():
+        case (
+            AxesAttr() | PlaceAttr() | SizesAttr() | NumberAttr() | StringAttr() | DistTensorType()
+        ):
             return attribute.data
         case UnitAttr():
             return True

@@ -6,7 +6,8 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from collir.layout import Dim, DistType, DType, Reduction
+from collir.layout import Dim, DistType, DType, Reduction, place_at
+from collir.layout.types import Place, place_words
 
 
 def _parse_axis_set(parser: AttrParser) -> frozenset[str]:
@@ -16,6 +17,19 @@ def _parse_axis_set(parser: AttrParser) -> frozenset[str]:
     if len(set(names)) != len(names):
         parser.raise_error("a sub-axis is named twice")
     return frozenset(names)
+
+
+def _parse_place(parser: AttrParser, place: dict[str, int]) -> dict[str, int]:
+    """Return a place with the coordinates that are listed: ``pipe.node = 1, pipe.gpu = 0``."""
+    place = dict(place)
+    while True:
+        axis = parser.parse_identifier()
+        parser.parse_punctuation("=")
+        if axis in place:
+            parser.raise_error("a sub-axis is named twice")
+        place[axis] = parser.parse_integer(allow_boolean=False, allow_negative=False)
+        if not parser.parse_optional_punctuation(","):
+            return place
 
 
 @irdl_attr_definition
@@ -35,8 +49,8 @@ class DistTensorType(Data[DistType], TypeAttribute):
             dims = parser.parse_comma_separated_list(
                 parser.Delimiter.SQUARE, lambda: cls._parse_dim(parser)
             )
-            partial = root = frozenset[str]()
-            reduction = None
+            partial = frozenset[str]()
+            reduction, place = None, dict[str, int]()
             if parser.parse_optional_keyword("partial"):
                 parser.parse_punctuation("(")
                 reduction = Reduction(parser.parse_keyword_in(list(Reduction)))
@@ -45,9 +59,13 @@ class DistTensorType(Data[DistType], TypeAttribute):
                 parser.parse_punctuation(")")
             if parser.parse_optional_keyword("root"):
                 parser.parse_punctuation("(")
-                root = _parse_axis_set(parser)
+                place = dict.fromkeys(_parse_axis_set(parser), 0)
                 parser.parse_punctuation(")")
-            return DistType(dtype, tuple(dims), partial, reduction, root)
+            if parser.parse_optional_keyword("at"):
+                parser.parse_punctuation("(")
+                place = _parse_place(parser, place)
+                parser.parse_punctuation(")")
+            return DistType(dtype, tuple(dims), partial, reduction, place_at(place))
 
     @staticmethod
     def _parse_dim(parser: AttrParser) -> Dim:
@@ -63,8 +81,7 @@ class DistTensorType(Data[DistType], TypeAttribute):
         text = f"{x.dtype}[{dims}]"
         if x.partial:
             text += f" partial({x.reduction}: {', '.join(sorted(x.partial))})"
-        if x.root:
-            text += f" root({', '.join(sorted(x.root))})"
+        text = " ".join([text, *place_words(x.place)])
         with printer.in_angle_brackets():
             printer.print_string(text)
 
@@ -84,6 +101,22 @@ class AxesAttr(Data[tuple[str, ...]]):
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
             printer.print_string(", ".join(self.data))
+
+
+@irdl_attr_definition
+class PlaceAttr(Data[Place]):
+    """A coordinate on each of some sub-axes: ``<pipe.gpu = 0, pipe.node = 1>``."""
+
+    name = "coll.place"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Place:
+        with parser.in_angle_brackets():
+            return place_at(_parse_place(parser, {}))
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(", ".join(f"{axis} = {n}" for axis, n in self.data))
 
 
 @irdl_attr_definition

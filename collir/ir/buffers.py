@@ -96,7 +96,7 @@ def _can_hold(value: SSAValue, owner: SSAValue, result: SSAValue, mesh: Mesh) ->
     """
     return (
         isinstance(owner.owner, Operation)
-        and dist_type(owner).root == dist_type(result).root
+        and dist_type(owner).place == dist_type(result).place
         and _size(owner, mesh) == _size(value, mesh)
     )
 

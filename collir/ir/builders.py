@@ -1,6 +1,6 @@
 """Builders of programs from Python values: modules of machines and meshes, and functions."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -20,8 +20,9 @@ from collir.dialects.machine import (
 from collir.dialects.operation import attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType
-from collir.layout import DistType, LayoutError, Mesh, check_type
+from collir.layout import DistType, LayoutError, Mesh, Place, check_type, place_at
 from collir.layout.steps import Argument, ArgumentKind, Parameter, StepKind
+from collir.layout.types import check_coordinate, digits_over
 from collir.machine import Machine
 
 
@@ -58,8 +59,9 @@ class FunctionBuilder:
     It has a method for each operation of the language, with operands first, and arguments named as
     in ``.coll``: ``f.reduce_scatter(g, over="data.gpu", dim=0)``. An argument whose name is a
     keyword of Python has a ``_`` behind it (``async_=True``). ``over`` takes a sub-axis, an axis,
-    or a list of these. A method returns the result of its operation, whose type is inferred.
-    ``name`` is the name of the result in ``.coll``.
+    or a list of these; a place (``at``) is a dictionary of coordinates by axis. A method returns
+    the result of its operation, whose type is inferred. ``name`` is the name of the result in
+    ``.coll``.
 
     Raises:
         KeyError: the module has no such mesh.
@@ -88,6 +90,22 @@ class FunctionBuilder:
                 raise ValueError(f"mesh @{self.mesh.name} has no axis {name} (there are {known})")
             axes += subs
         return tuple(axes)
+
+    def place(self, coordinates: Mapping[str, int]) -> Place:
+        """Return a place by the coordinates on axes or sub-axes.
+
+        Raises:
+            ValueError: the mesh has no such axis or coordinate.
+        """
+        digits: dict[str, int] = {}
+        for name, index in coordinates.items():
+            axes = self.axes(name)
+            try:
+                check_coordinate(self.mesh, axes, index)
+            except LayoutError as error:
+                raise ValueError(error.text(())) from error
+            digits |= digits_over(self.mesh, axes, index)
+        return place_at(digits)
 
     def argument(self, name: str, x: DistType) -> SSAValue:
         """Add an argument, and return it.
@@ -156,7 +174,9 @@ class FunctionBuilder:
                 return tuple(cast("Sequence[int]", value))
             case ArgumentKind.NAME, str():
                 return str(value)
-            case ArgumentKind.INTEGER | ArgumentKind.NUMBER, int():
+            case ArgumentKind.PLACE, dict():
+                return self.place(cast("dict[str, int]", value))
+            case ArgumentKind.INTEGER | ArgumentKind.COORDINATE | ArgumentKind.NUMBER, int():
                 return value
             case ArgumentKind.NUMBER, float():
                 return value

@@ -14,13 +14,14 @@ from collir.layout.steps import ALL_TO_ALL, PERMUTE, step_between
 def _state(x: DistType, axis: str) -> str:
     if axis in x.partial:
         return f"partial({x.reduction})"
-    if axis in x.root:
-        return "at root"
+    if axis in x.placed:
+        coordinate = x.coordinate(axis)
+        return f"at {coordinate}" if coordinate else "at root"
     return "replicated" if x.dim_of(axis) is None else "sharded"
 
 
 def _preposition(state: str) -> str:
-    return "on" if state == "at root" else "over"
+    return "on" if state.startswith("at ") else "over"
 
 
 def origin_notes(

@@ -6,8 +6,9 @@ from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, SSAValue
 
-from collir.dialects.tensor import AxesAttr, DistTensorType
-from collir.layout import Dim, DistType
+from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr
+from collir.layout import Dim, DistType, Mesh, Place, place_at
+from collir.layout.types import digits_over, index_over
 
 Renaming = Mapping[str, tuple[str, ...]]
 """The sub-axes that replace a sub-axis, major to minor; a sub-axis without an entry stays."""
@@ -35,29 +36,45 @@ def map_attributes(function: FuncOp, mapped: Callable[[Attribute], Attribute]) -
             set_type(value, mapped(value.type))
 
 
-def rename_sub_axes(function: FuncOp, renaming: Renaming) -> None:
-    """Rename the sub-axes in all types and attributes of a function."""
-    map_attributes(function, lambda attribute: _renamed(attribute, renaming))
+def rename_sub_axes(function: FuncOp, renaming: Renaming, old: Mesh, new: Mesh) -> None:
+    """Rename the sub-axes of the old mesh to those of the new one, in all types and attributes."""
+    map_attributes(function, lambda attribute: _renamed(attribute, renaming, old, new))
 
 
-def renamed_type(x: DistType, renaming: Renaming) -> DistType:
-    """Return a type with its sub-axes renamed."""
+def renamed_type(x: DistType, renaming: Renaming, old: Mesh, new: Mesh) -> DistType:
+    """Return a type with its sub-axes renamed from those of the old mesh to those of the new."""
     partial = frozenset(_renamed_axes(x.partial, renaming))
     return DistType(
         x.dtype,
         tuple(Dim(dim.size, _renamed_axes(dim.axes, renaming)) for dim in x.dims),
         partial,
         x.reduction if partial else None,
-        frozenset(_renamed_axes(x.root, renaming)),
+        _renamed_place(x.place, renaming, old, new),
     )
 
 
-def _renamed(attribute: Attribute, renaming: Renaming) -> Attribute:
+def _renamed_place(place: Place, renaming: Renaming, old: Mesh, new: Mesh) -> Place:
+    """Return a place with its coordinates on other sub-axes; the index along an axis stays."""
+    coordinate, renamed = dict(place), dict[str, int]()
+    for axis, subs in old.of_axis.items():
+        if subs and all(sub in coordinate for sub in subs):
+            index = index_over(old, subs, coordinate)
+            renamed |= digits_over(new, new.of_axis[axis], index)
+            continue
+        for sub in subs:
+            if sub in coordinate:
+                renamed |= digits_over(new, _renamed_axes([sub], renaming), coordinate[sub])
+    return place_at(renamed)
+
+
+def _renamed(attribute: Attribute, renaming: Renaming, old: Mesh, new: Mesh) -> Attribute:
     match attribute:
         case AxesAttr():
             return AxesAttr(_renamed_axes(attribute.data, renaming))
         case DistTensorType():
-            return DistTensorType(renamed_type(attribute.data, renaming))
+            return DistTensorType(renamed_type(attribute.data, renaming, old, new))
+        case PlaceAttr():
+            return PlaceAttr(_renamed_place(attribute.data, renaming, old, new))
         case _:
             return attribute
 

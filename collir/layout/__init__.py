@@ -1,14 +1,14 @@
 """Meshes, layouts and the typing rules between layouts, as plain frozen values.
 
 A value is distributed over the sub-axes of a mesh; on each sub-axis it is replicated, sharded,
-partial or at root. The rules in ``rules`` say which collective leads from which layout to which:
-they are the result-type inference and the verifier of the dialect.
+partial or held at one coordinate. The rules in ``rules`` say which collective leads from which
+layout to which: they are the result-type inference and the verifier of the dialect.
 """
 
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Axis, Factor, Mesh, MeshError, SubAxis, unplaced_message
-from collir.layout.types import Dim, DistType, check_type
+from collir.layout.types import Dim, DistType, Place, at_root, check_type, place_at
 
 __all__ = [
     "Axis",
@@ -19,8 +19,11 @@ __all__ = [
     "LayoutError",
     "Mesh",
     "MeshError",
+    "Place",
     "Reduction",
     "SubAxis",
+    "at_root",
     "check_type",
+    "place_at",
     "unplaced_message",
 ]

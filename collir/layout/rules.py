@@ -18,7 +18,18 @@ from dataclasses import replace
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
-from collir.layout.types import MAX_DIMS, Dim, DistType, check_type, unknown_axis_message
+from collir.layout.types import (
+    MAX_DIMS,
+    Dim,
+    DistType,
+    Place,
+    at_root,
+    check_coordinate,
+    check_type,
+    index_over,
+    place_text,
+    unknown_axis_message,
+)
 
 Axes = tuple[str, ...]
 
@@ -54,15 +65,13 @@ _INSTEAD = {
     ("slice", "root"): "scatter it instead",
     ("keep_root", "partial"): "reduce it instead",
     ("keep_root", "sharded"): "gather it instead",
+    ("keep", "partial"): "all_reduce it first, or reduce it and send the result",
+    ("keep", "sharded"): "all_gather it first, or take its part there",
+    ("keep", "root"): "it is held at one coordinate already: send it there",
 }
 """Advice, by step and state of its operand, where one other step does the whole job."""
 
-_STATES = {
-    "partial": "partial over",
-    "sharded": "sharded over",
-    "root": "at root on",
-    "replicated": "replicated over",
-}
+_STATES = {"partial": "partial over", "sharded": "sharded over", "replicated": "replicated over"}
 
 
 def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, state: str) -> None:
@@ -78,12 +87,19 @@ def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, state: str) -> None:
         wrong = tuple(axis for axis in axes if x.state_of(axis) == actual)
         if wrong and actual != state:
             wish = "it at root there" if state == "root" else f"it {state}"
+            found = _held_at(mesh, x, wrong) if actual == "root" else _STATES[actual]
             raise LayoutError(
-                f"{{0}} is {_STATES[actual]} {_listed(mesh, wrong)} here; {op} needs {wish}: "
+                f"{{0}} is {found} {_listed(mesh, wrong)} here; {op} needs {wish}: "
                 f"{_INSTEAD.get((op, actual), _ADVICE[state, actual])}",
                 operand=0,
                 axes=wrong,
             )
+
+
+def _held_at(mesh: Mesh, x: DistType, axes: Axes) -> str:
+    """Return where a value is that is held at one coordinate of sub-axes, as a message says it."""
+    coordinate = index_over(mesh, axes, dict(x.place))
+    return f"at {coordinate} on" if coordinate else "at root on"
 
 
 def _listed(mesh: Mesh, axes: Sequence[str]) -> str:
@@ -219,6 +235,7 @@ def _require_same(
             f"{op} needs one shape: {{0}} is {list(x.shape)} and {{{index}}} is {list(y.shape)}",
             operand=index,
         )
+    _require_one_place(op, mesh, x, y, index)
     if x != y:
         differing = [
             axis
@@ -235,6 +252,36 @@ def _require_same(
         )
 
 
+def _require_one_place(op: str, mesh: Mesh, x: DistType, y: DistType, index: int) -> None:
+    """Check that two operands are at one place, where one is at another coordinate than 0."""
+    differing = {axis for axis, _ in {*x.place} ^ {*y.place}}
+    if not any(coordinate for axis, coordinate in (*x.place, *y.place) if axis in differing):
+        return
+    both = mesh.ordered(differing & x.placed & y.placed)
+    if both:
+        start, end = (index_over(mesh, both, dict(z.place)) for z in (y, x))
+        advice = f"send {{{index}}} over {_listed(mesh, both)} from {start} to {end}"
+    else:
+        ahead = differing <= x.placed
+        there, other = (0, index) if ahead else (index, 0)
+        axes = differing & (x if ahead else y).placed
+        place = (item for item in (x if ahead else y).place if item[0] in axes)
+        advice = f"keep {{{other}}} at {place_text(tuple(place), mesh)}"
+        if any((y if ahead else x).state_of(axis) != "replicated" for axis in axes):
+            advice = f"broadcast {{{there}}} over {_listed(mesh, mesh.ordered(axes))}"
+    raise LayoutError(
+        f"{op} runs where its operands are: {{0}} is {_place_shown(mesh, x)} and {{{index}}} is "
+        f"{_place_shown(mesh, y)}: {advice} first",
+        operand=index,
+        axes=mesh.ordered(differing),
+    )
+
+
+def _place_shown(mesh: Mesh, x: DistType) -> str:
+    """Return the place of a value as a message says it."""
+    return f"at {place_text(x.place, mesh)}" if x.place else "at no one place"
+
+
 # ---------------------------------------------------------------------------------------------
 # Building results
 # ---------------------------------------------------------------------------------------------
@@ -246,11 +293,11 @@ def _without_partial(x: DistType, axes: Axes) -> DistType:
 
 
 def _without_root(x: DistType, axes: Axes) -> DistType:
-    return replace(x, root=x.root - frozenset(axes))
+    return x.without_place(axes)
 
 
 def _with_root(x: DistType, axes: Axes) -> DistType:
-    return replace(x, root=x.root | frozenset(axes))
+    return x.with_place(at_root(axes))
 
 
 def _with_dim(x: DistType, index: int, *dims: Dim) -> DistType:
@@ -339,13 +386,15 @@ def permute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
     """Any replicated/sharded layout -> another with equal shard counts in every dimension."""
     check_type(mesh, to)
     _require_shape(x, to, "permute moves blocks and changes nothing else")
-    if (x.partial, x.reduction, x.root) != (to.partial, to.reduction, to.root):
+    if (x.partial, x.reduction, x.place) != (to.partial, to.reduction, to.place):
         raise LayoutError(
             "permute changes sharded and replicated sub-axes only: what is partial or at root "
             f"stays, but {{0}} is {x.text(mesh)} and the target is {to.text(mesh)}",
             operand=0,
             parameter="to",
-            axes=mesh.ordered(x.partial ^ to.partial | x.root ^ to.root),
+            axes=mesh.ordered(
+                x.partial ^ to.partial | {axis for axis, _ in {*x.place} ^ {*to.place}}
+            ),
         )
     for index, (dim, want) in enumerate(zip(x.dims, to.dims, strict=True)):
         have, need = mesh.group_size(dim.axes), mesh.group_size(want.axes)
@@ -374,6 +423,8 @@ def redistribute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
             "mask makes partial(sum) or partial(prod) only",
             parameter="to",
         )
+    if away := unreached(x, to):
+        _refuse_place(mesh, x, to, mesh.ordered(away))
     kept = mesh.ordered(x.partial & to.partial)
     if kept and x.reduction != to.reduction:
         raise LayoutError(
@@ -385,6 +436,34 @@ def redistribute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
             parameter="to",
         )
     return to
+
+
+def unreached(x: DistType, to: DistType) -> list[str]:
+    """Return the sub-axes on which the target is at a coordinate that no redistribution leads to.
+
+    Steps that search find end at the coordinate where the value was, or at coordinate 0.
+    """
+    at = dict(x.place)
+    return [axis for axis, coordinate in to.place if at.get(axis, 0) != coordinate]
+
+
+def _refuse_place(mesh: Mesh, x: DistType, to: DistType, axes: Axes) -> None:
+    """Refuse to redistribute to a place.
+
+    Raises:
+        LayoutError: always.
+    """
+    end = index_over(mesh, axes, dict(to.place))
+    held = all(axis in x.placed for axis in axes)
+    start = index_over(mesh, axes, dict(x.place)) if held else 0
+    raise LayoutError(
+        f"redistribute takes a value to coordinate {end} of {_listed(mesh, axes)} only if it is "
+        f"there before: redistribute it to {'the place where it is' if held else 'root'}, and send "
+        f"it over {_listed(mesh, axes)} from {start} to {end}",
+        operand=0,
+        axes=axes,
+        parameter="to",
+    )
 
 
 # ---------------------------------------------------------------------------------------------
@@ -403,6 +482,14 @@ def keep_root(mesh: Mesh, x: DistType, axes: Axes) -> DistType:
     """replicated -> root."""
     _require("keep_root", mesh, x, axes, "replicated")
     return _with_root(x, axes)
+
+
+def keep(mesh: Mesh, x: DistType, place: Place) -> DistType:
+    """replicated -> root, at any coordinate."""
+    _require("keep", mesh, x, mesh.ordered(dict(place)) or tuple(dict(place)), "replicated")
+    for axis, coordinate in place:
+        check_coordinate(mesh, (axis,), coordinate, "place")
+    return x.with_place(place)
 
 
 def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:
@@ -687,7 +774,19 @@ def cast(mesh: Mesh, x: DistType, dtype: str) -> DistType:
 
 
 def compute(mesh: Mesh, operands: Sequence[DistType], flops: float) -> DistType:
-    """Return the first operand, after ``flops`` operations on each device."""
+    """Return the first operand, after ``flops`` operations on each device that holds it."""
+    first = operands[0]
+    for index, x in enumerate(operands):
+        away = mesh.ordered(axis for axis, n in x.place if dict(first.place).get(axis, n) != n)
+        if away:
+            start, end = (index_over(mesh, away, dict(z.place)) for z in (x, first))
+            raise LayoutError(
+                f"compute runs where its operands are: {{0}} is {_place_shown(mesh, first)} and "
+                f"{{{index}}} is {_place_shown(mesh, x)}: send {{{index}}} over "
+                f"{_listed(mesh, away)} from {start} to {end} first",
+                operand=index,
+                axes=away,
+            )
     if not 0 <= flops < math.inf:
         raise LayoutError("flops is a number of operations, 0 or more", parameter="flops")
     return operands[0]

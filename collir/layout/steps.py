@@ -14,7 +14,7 @@ from enum import Enum, auto
 from collir.layout import rules
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
-from collir.layout.types import DistType, State
+from collir.layout.types import DistType, Place, State
 
 # ---------------------------------------------------------------------------------------------
 # How a step is written
@@ -26,7 +26,11 @@ class ArgumentKind(Enum):
 
     AXES = auto()
     """Sub-axes in order: a tuple of names."""
+    PLACE = auto()
+    """A coordinate on each of some sub-axes: a ``Place``."""
     INTEGER = auto()
+    COORDINATE = auto()
+    """An integer that counts coordinates of sub-axes, and is no dimension."""
     SIZES = auto()
     """Integers in order: a tuple."""
     NUMBER = auto()
@@ -37,7 +41,7 @@ class ArgumentKind(Enum):
     """The type of a tensor: a ``DistType``."""
 
 
-Argument = tuple[str, ...] | int | tuple[int, ...] | float | str | DistType
+Argument = tuple[str, ...] | Place | int | tuple[int, ...] | float | str | DistType
 """The value of an argument; its Python type depends on its ``ArgumentKind``."""
 
 Arguments = Mapping[str, Argument]
@@ -69,6 +73,7 @@ class Parameter:
 OVER = Parameter("over", "axes", ArgumentKind.AXES)
 DIM = Parameter("dim", "dim", ArgumentKind.INTEGER)
 TO = Parameter("to", "to", ArgumentKind.TYPE)
+AT = Parameter("at", "place", ArgumentKind.PLACE)
 USING = Parameter("using", "algorithm", ArgumentKind.NAME, hint=True)
 ASYNC = Parameter("async", "async", ArgumentKind.FLAG, hint=True)
 
@@ -476,6 +481,16 @@ KEEP_ROOT = row(
         name="keep_root",
         rule=rules.keep_root,
         parameters=(OVER,),
+        before="replicated",
+        after="root",
+        is_view=True,
+    )
+)
+KEEP = row(
+    StepKind(
+        name="keep",
+        rule=rules.keep,
+        parameters=(AT,),
         before="replicated",
         after="root",
         is_view=True,

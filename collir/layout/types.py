@@ -1,8 +1,9 @@
 """The type of a distributed tensor: its global shape, and its state on every sub-axis."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from collir.layout.dtypes import DType, Reduction
@@ -10,7 +11,22 @@ from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
 
 State = Literal["partial", "root", "sharded", "replicated"]
-"""The state of a value on a sub-axis."""
+"""The state of a value on a sub-axis; ``root`` is the name for all values held at one coordinate,
+which need not be coordinate 0."""
+
+Place = tuple[tuple[str, int], ...]
+"""Sub-axes, each with the one coordinate that holds the data; sorted by name."""
+
+
+def place_at(coordinates: Mapping[str, int] | Iterable[tuple[str, int]]) -> Place:
+    """Return the place with these coordinates."""
+    return tuple(sorted(dict(coordinates).items()))
+
+
+def at_root(axes: Iterable[str]) -> Place:
+    """Return the place at coordinate 0 of sub-axes."""
+    return tuple((axis, 0) for axis in sorted(axes))
+
 
 MAX_DIMS = 32
 """Largest number of dimensions of a tensor, as in older versions of numpy."""
@@ -35,14 +51,14 @@ class DistType:
         dims: the global shape, and the sub-axes that shard each dimension.
         partial: the sub-axes over whose coordinates the true value is the ``reduction``.
         reduction: the one reduction of the value; None if and only if ``partial`` is empty.
-        root: the sub-axes of which only coordinate 0 holds data.
+        place: the sub-axes of which only one coordinate holds data, with this coordinate.
     """
 
     dtype: DType
     dims: tuple[Dim, ...]
     partial: frozenset[str] = field(default=frozenset())
     reduction: Reduction | None = None
-    root: frozenset[str] = field(default=frozenset())
+    place: Place = ()
 
     @staticmethod
     def make(
@@ -52,12 +68,17 @@ class DistType:
         partial: Iterable[str] = (),
         reduction: Reduction | None = None,
         root: Iterable[str] = (),
+        at: Mapping[str, int] | None = None,
     ) -> "DistType":
-        """Return the type of an unsharded tensor; without partial sub-axes it has no reduction."""
+        """Return the type of an unsharded tensor; without partial sub-axes it has no reduction.
+
+        Args:
+            root: the sub-axes of which only coordinate 0 holds data.
+            at: the sub-axes of which only another coordinate holds data, with this coordinate.
+        """
         axes = frozenset(partial)
-        return DistType(
-            dtype, tuple(map(Dim, shape)), axes, reduction if axes else None, frozenset(root)
-        )
+        place = place_at({**dict.fromkeys(root, 0), **(at or {})})
+        return DistType(dtype, tuple(map(Dim, shape)), axes, reduction if axes else None, place)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,15 +106,33 @@ class DistType:
         """Return the state of the value on a sub-axis."""
         if axis in self.partial:
             return "partial"
-        if axis in self.root:
+        if axis in self.placed:
             return "root"
         return "replicated" if self.dim_of(axis) is None else "sharded"
+
+    @cached_property
+    def placed(self) -> frozenset[str]:
+        """The sub-axes of which only one coordinate holds data."""
+        return frozenset(axis for axis, _ in self.place)
+
+    def coordinate(self, axis: str) -> int:
+        """Return the coordinate that holds the data, of a sub-axis that is placed."""
+        return dict(self.place)[axis]
+
+    def with_place(self, coordinates: Mapping[str, int] | Place) -> "DistType":
+        """Return the type at these coordinates too; other sub-axes stay as they are."""
+        return replace(self, place=place_at({**dict(self.place), **dict(coordinates)}))
+
+    def without_place(self, axes: Iterable[str]) -> "DistType":
+        """Return the type with sub-axes replicated on which it is placed."""
+        gone = frozenset(axes)
+        return replace(self, place=tuple(item for item in self.place if item[0] not in gone))
 
     @property
     def axes(self) -> list[str]:
         """The sub-axes on which the value is not replicated."""
         sharded = [axis for dim in self.dims for axis in dim.axes]
-        return sharded + sorted(self.partial) + sorted(self.root)
+        return sharded + sorted(self.partial) + [axis for axis, _ in self.place]
 
     def __str__(self) -> str:
         return self.text()
@@ -116,9 +155,57 @@ class DistType:
         text = f"{self.dtype}[{', '.join(map(dim_text, self.dims))}]"
         if self.partial:
             text += f" partial({self.reduction}: {set_text(self.partial)})"
-        if self.root:
-            text += f" root({set_text(self.root)})"
-        return text
+        return " ".join([text, *place_words(self.place, mesh)])
+
+
+def place_words(place: Place, mesh: Mesh | None = None) -> list[str]:
+    """Return a place as in a type of ``.coll``: ``root(data)`` and ``at(pipe = 2)``, or one of
+    these."""
+    entries = place_entries(place, mesh)
+    root = ", ".join(name for name, index in entries.items() if not index)
+    rest = ", ".join(f"{name} = {index}" for name, index in entries.items() if index)
+    return [f"root({root})"] * bool(root) + [f"at({rest})"] * bool(rest)
+
+
+def place_text(place: Place, mesh: Mesh | None = None) -> str:
+    """Return a place as it is written behind ``at``."""
+    entries = place_entries(place, mesh)
+    return ", ".join(f"{name} = {index}" for name, index in entries.items())
+
+
+def place_entries(place: Place, mesh: Mesh | None) -> dict[str, int]:
+    """Return the coordinate on each placed sub-axis.
+
+    With a mesh, the digits on all sub-axes of an axis become one coordinate on the axis.
+    """
+    coordinate = dict(place)
+    if mesh is None:
+        return coordinate
+    entries: dict[str, int] = {}
+    for axis in mesh.ordered(coordinate):
+        name = mesh.by_name[axis].axis
+        parts = mesh.of_axis[name]
+        if all(part in coordinate for part in parts):
+            entries[name] = index_over(mesh, parts, coordinate)
+        else:
+            entries[axis] = coordinate[axis]
+    return entries
+
+
+def index_over(mesh: Mesh, axes: Iterable[str], coordinate: Mapping[str, int]) -> int:
+    """Return the mixed-radix index of a coordinate over sub-axes, the first most significant."""
+    index = 0
+    for axis in axes:
+        index = index * mesh.by_name[axis].size + coordinate[axis]
+    return index
+
+
+def digits_over(mesh: Mesh, axes: Sequence[str], index: int) -> dict[str, int]:
+    """Return the coordinates on sub-axes that have this mixed-radix index over them."""
+    digits: dict[str, int] = {}
+    for axis in reversed(axes):
+        index, digits[axis] = divmod(index, mesh.by_name[axis].size)
+    return {axis: digits[axis] for axis in axes}
 
 
 def check_type(mesh: Mesh, tensor: DistType) -> None:
@@ -126,8 +213,8 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
 
     Raises:
         LayoutError: too many dimensions, a sub-axis the mesh does not have or that is used twice,
-            a dimension that its shards do not divide, a size below 1, an average of integers, too
-            many bytes.
+            a coordinate that is not there, a dimension that its shards do not divide, a size below
+            1, an average of integers, too many bytes.
     """
     if len(tensor.dims) > MAX_DIMS:
         raise LayoutError(
@@ -142,6 +229,8 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
                 f"sub-axis {axis} is used twice: a value has one state on each sub-axis",
                 axes=(axis,),
             )
+    for axis, coordinate in tensor.place:
+        check_coordinate(mesh, (axis,), coordinate)
     for index, dim in enumerate(tensor.dims):
         if dim.size < 1:
             raise LayoutError(
@@ -160,6 +249,22 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
     if tensor.reduction is Reduction.AVG and not tensor.dtype.is_float:
         raise LayoutError(
             f"an average of {tensor.dtype} is not an integer: use sum, or cast to a float first"
+        )
+
+
+def check_coordinate(mesh: Mesh, axes: Sequence[str], index: int, parameter: str = "") -> None:
+    """Check that sub-axes have a coordinate, which is a mixed-radix index over them.
+
+    Raises:
+        LayoutError: they do not.
+    """
+    size = mesh.group_size(axes)
+    if not 0 <= index < size:
+        raise LayoutError(
+            f"{', '.join(mesh.short(axes))} has no coordinate {index}: "
+            f"its coordinates are 0 to {size - 1}",
+            axes=axes,
+            parameter=parameter,
         )
 
 

@@ -17,9 +17,9 @@ from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.names import set_name
 from collir.ir.origins import origin_notes, return_mismatch
-from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
+from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type, place_at
 from collir.layout.steps import Argument, ArgumentKind, StepKind
-from collir.layout.types import unknown_axis_message
+from collir.layout.types import check_coordinate, digits_over, unknown_axis_message
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import SyntaxTree
@@ -143,7 +143,8 @@ class FunctionLowering(Lowering):
         dims: list[Dim] = []
         sizes: list[Token] = []
         axes: list[Token] = []
-        partial = root = frozenset[str]()
+        partial = frozenset[str]()
+        coordinates: dict[str, int] = {}
         reduction: Reduction | None = None
         for part in rest:
             if part is None:
@@ -163,12 +164,16 @@ class FunctionLowering(Lowering):
                 else:
                     hint = self.suggest(op, list(Reduction))
                     self.error(op, f"'{op}' is not a reduction: use {', '.join(Reduction)}{hint}")
-            else:
-                root = self.axis_set(part.children[0])
+            elif part.data == "root":
+                coordinates = dict.fromkeys(self.axis_set(part.children[0]), 0)
                 axes += part.children[0].children
+            else:
+                self.place(part.children[0], coordinates)
+                axes += [entry.children[0] for entry in part.children[0].children]
         if len(self.errors) > errors_before:
             return None
-        x = DistType(DType(str(name)), tuple(dims), partial, reduction, root)
+        at = place_at(coordinates)
+        x = DistType(DType(str(name)), tuple(dims), partial, reduction, at)
         try:
             check_type(self.mesh, x)
         except LayoutError as error:
@@ -180,6 +185,22 @@ class FunctionLowering(Lowering):
             self.error(place, error.text(()))
             return None
         return x
+
+    def place(self, tree: SyntaxTree, coordinates: dict[str, int]) -> None:
+        """Add the coordinates that a tree names; those on a whole axis become its digits."""
+        for entry in tree.children:
+            token, number = entry.children
+            axes, index = self.axes([token]), self.integer(number)
+            if twice := next((axis for axis in axes if axis in coordinates), None):
+                self.error(token, f"sub-axis {twice} is named twice")
+            if not axes or index is None:
+                continue
+            try:
+                check_coordinate(self.mesh, axes, index)
+            except LayoutError as error:
+                self.error(number, error.text(()))
+                continue
+            coordinates.update(digits_over(self.mesh, axes, index))
 
     def axis_set(self, names: SyntaxTree) -> frozenset[str]:
         axes: set[str] = set()
@@ -303,7 +324,11 @@ class FunctionLowering(Lowering):
             case ArgumentKind.AXES, Tree(data="names"):
                 axes = self.axes(children)
                 return axes if len(self.errors) == errors_before else None
-            case ArgumentKind.INTEGER, Token(type="NUMBER"):
+            case ArgumentKind.PLACE, Tree(data="place"):
+                coordinates: dict[str, int] = {}
+                self.place(argument, coordinates)
+                return place_at(coordinates) if len(self.errors) == errors_before else None
+            case ArgumentKind.INTEGER | ArgumentKind.COORDINATE, Token(type="NUMBER"):
                 return self.integer(argument)
             case ArgumentKind.NUMBER, Token(type="NUMBER"):
                 return self.number(argument)

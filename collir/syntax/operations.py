@@ -8,7 +8,9 @@ from collir.layout.steps import ArgumentKind, StepKind
 
 SHOWN = {
     ArgumentKind.AXES: ("AXES", "axes"),
+    ArgumentKind.PLACE: ("AXIS = N, ...", "axes with a coordinate each"),
     ArgumentKind.INTEGER: ("N", "an integer"),
+    ArgumentKind.COORDINATE: ("N", "an integer"),
     ArgumentKind.SIZES: ("[N, ...]", "sizes in []"),
     ArgumentKind.NUMBER: ("NUMBER", "a number"),
     ArgumentKind.NAME: ("NAME", "a name"),

@@ -39,11 +39,17 @@ def decode(data: bytes, file: str) -> str:
         raise DiagnosticError(Diagnostic(message, position)) from None
 
 
+_OWN_TERMINALS = (ArgumentKind.AXES, ArgumentKind.PLACE, ArgumentKind.FLAG)
+"""The kinds of arguments whose keywords have a terminal of their own."""
+
 CLAUSES = {
     "AXES_KEYWORD": keywords(ArgumentKind.AXES),
-    "KEYWORD": keywords(
-        *(kind for kind in ArgumentKind if kind not in (ArgumentKind.AXES, ArgumentKind.FLAG))
-    ),
+    "PLACE_KEYWORD": keywords(ArgumentKind.PLACE),
+    "KEYWORD": [
+        word
+        for word in keywords(*(kind for kind in ArgumentKind if kind not in _OWN_TERMINALS))
+        if word not in keywords(ArgumentKind.PLACE)
+    ],
     "FLAG": keywords(ArgumentKind.FLAG),
 }
 """The keywords of clauses by terminal of the grammar; terminals differ in the argument behind."""
@@ -82,6 +88,8 @@ _TERMINALS = {
     "STRING": 'a file name in ""',
     "KEYWORD": f"a clause ({', '.join(CLAUSES['KEYWORD'])})",
     "AXES_KEYWORD": ", ".join(f"`{word}`" for word in CLAUSES["AXES_KEYWORD"]),
+    "PLACE_KEYWORD": ", ".join(f"`{word}`" for word in CLAUSES["PLACE_KEYWORD"]),
+    "_AT": "`at(`",
     "FLAG": ", ".join(f"`{word}`" for word in CLAUSES["FLAG"]),
     "RETURN": "`return`",
     "MEMORY": "`memory`",

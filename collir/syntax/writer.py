@@ -23,8 +23,9 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import place_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import IDENTIFIER, set_name, unique_names
-from collir.layout import DistType, Mesh
+from collir.layout import DistType, Mesh, place_at
 from collir.layout.steps import Argument, ArgumentKind
+from collir.layout.types import place_text
 from collir.machine import LinkKind
 from collir.syntax.units import Quantity, plain
 
@@ -237,6 +238,8 @@ def _argument(kind: ArgumentKind, value: Argument, mesh: Mesh) -> str:
     match value:
         case DistType():
             return value.text(mesh)
+        case tuple() if kind is ArgumentKind.PLACE:
+            return place_text(place_at(pair for pair in value if isinstance(pair, tuple)), mesh)
         case tuple() if kind is ArgumentKind.AXES:
             return ", ".join(mesh.short([str(axis) for axis in value]))
         case tuple():

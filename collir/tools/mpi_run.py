@@ -158,7 +158,7 @@ def _read_results(function: FuncOp, files: Sequence[IO[bytes]]) -> list[Buffers]
         x = dist_type(value)
         buffers: Buffers = []
         for rank, file in enumerate(files):
-            if any(coordinate(mesh, rank, axis) for axis in x.root):
+            if any(coordinate(mesh, rank, axis) != at for axis, at in x.place):
                 buffers.append(None)
                 continue
             data = np.frombuffer(file.read(x.local_bytes(mesh)), NUMPY[x.dtype])

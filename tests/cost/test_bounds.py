@@ -19,6 +19,7 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, algorithm_estimate, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh
+from collir.layout import at_root as at_zero
 from collir.machine import Level, LinkKind, Machine
 
 KINDS = [(kind, name) for kind, names in ALGORITHMS.items() for name in names]
@@ -61,7 +62,7 @@ def permutes(draw: st.DrawFn) -> Collective:
         DistType(
             DType.F32,
             tuple(Dim(mesh.devices, axes) for axes in layout),
-            root=at_root,
+            place=at_zero(at_root),
         )
         for layout in (held, target)
     )

@@ -26,7 +26,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
 from collir.ir.names import unique_names
-from collir.layout import Mesh
+from collir.layout import Mesh, Place
 from collir.machine import Device
 
 Instant = tuple[float, int, int]
@@ -91,8 +91,8 @@ class Lives:
         same = self._roots(x) == self._roots(y)
         return same and self.bytes_of(x) == self.bytes_of(y)
 
-    def _roots(self, value: SSAValue) -> frozenset[str]:
-        return dist_type(value).root
+    def _roots(self, value: SSAValue) -> Place:
+        return dist_type(value).place
 
     def _in_one_piece(self, value: SSAValue, dim: int) -> bool:
         """Return whether blocks along a dimension are contiguous in memory."""

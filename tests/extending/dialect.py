@@ -42,7 +42,7 @@ MEANINGS["negate"] = Meaning(
 )
 GRIDS["negate"] = lambda op, mesh, operands: operands[0]
 execution.RULES["negate"] = lambda run, op, xs: execution.Value(
-    xs[0].shape, xs[0].roots, scaled(xs[0].expr, Fraction(-1))
+    xs[0].shape, xs[0].place, scaled(xs[0].expr, Fraction(-1))
 )
 HOPS["negate"] = Hop(
     lambda x, arguments, ahead: x.reduction in (None, Reduction.SUM),

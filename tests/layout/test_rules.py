@@ -11,6 +11,7 @@ from collir.layout import (
     LayoutError,
     Mesh,
     Reduction,
+    at_root,
     check_type,
     rules,
 )
@@ -35,7 +36,7 @@ def tensor(
     dtype: DType = DType.F32,
 ) -> DistType:
     built = tuple(Dim(d) if isinstance(d, int) else Dim(*d) for d in dims)
-    return DistType(dtype, built, frozenset(partial), op if partial else None, frozenset(root))
+    return DistType(dtype, built, frozenset(partial), op if partial else None, at_root(root))
 
 
 def test_reduce_scatter_appends_minor_most_in_the_written_order() -> None:

@@ -59,7 +59,7 @@ def state_of(mesh: Mesh, x: DistType) -> ChunkState:
     state = np.zeros((k, k, k), dtype=np.bool_)
     rows = k // mesh.group_size(x.dims[0].axes)
     for rank in range(k):
-        if any(coordinate(mesh, rank, axis) for axis in x.root):
+        if any(coordinate(mesh, rank, axis) != at for axis, at in x.place):
             continue
         block = index_in(mesh, rank, x.dims[0].axes)
         summed = [
@@ -123,7 +123,7 @@ def kind_of_refusal(mesh: Mesh, x: DistType, op: str, axes: tuple[str, ...]) -> 
         return "gathered in another order: chunks have no place in memory, buffers do"
     if op == "all_gather" and set(axes) <= set(sharding):
         return "gathered from the middle: the result is chunks that are no block of the buffer"
-    if op == "broadcast" and set(axes) & x.root:
+    if op == "broadcast" and set(axes) & x.placed:
         return "broadcast to some who have it already: the smaller broadcast does the same"
     return "unknown"
 

@@ -87,7 +87,7 @@ def differences_at(
         for index, value in enumerate(plan_buffers(function).returned):
             x = dist_type(value)
             for rank, file in enumerate(files):
-                if any(coordinate(mesh, rank, axis) for axis in x.root):
+                if any(coordinate(mesh, rank, axis) != at for axis, at in x.place):
                     continue
                 data = file.read(width * x.local_bytes(mesh))
                 flat = np.frombuffer(data, NUMPY[x.dtype])

@@ -173,7 +173,7 @@ def harness(module: ModuleOp, functions: Sequence[FuncOp], target: str) -> str:
         name, mesh = function.sym_name.data, mesh_of(function).name
         sizes: list[str] = []
         for x in types:
-            holds = names[mesh].at_zero(x.root)
+            holds = names[mesh].at_place(x.place)
             size = f"(size_t){x.local_bytes(names[mesh].mesh)}"
             sizes.append(f"{holds} ? {size} : 0" if holds else size)
         inputs = len(function.args)
@@ -224,7 +224,7 @@ def _read(mesh: Mesh, x: DistType, data: Sequence[bytes], at: list[int]) -> Buff
     """Read the buffers of one result at positions ``at`` of the ranks' files, and advance these."""
     buffers: Buffers = []
     for rank in range(mesh.devices):
-        if any(coordinate(mesh, rank, axis) for axis in x.root):
+        if any(coordinate(mesh, rank, axis) != at for axis, at in x.place):
             buffers.append(None)
             continue
         end = at[rank] + x.local_bytes(mesh)

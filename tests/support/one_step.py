@@ -16,7 +16,7 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr, DistTensorType
-from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction
+from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction, at_root
 from collir.machine import Level, Machine
 
 # --- meshes -------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def operand(rng: random.Random, kind: Kind, place: Place, other: int) -> DistTyp
         for d, names in enumerate(sharded)
     ]
     reduction = kind.reduction or rng.choice(reductions(kind.dtype))
-    return DistType(kind.dtype, tuple(dims), partial, reduction if partial else None, root)
+    return DistType(kind.dtype, tuple(dims), partial, reduction if partial else None, at_root(root))
 
 
 def collective(rng: random.Random, kind: Kind, place: Place, name: str) -> FuncOp:
@@ -269,9 +269,9 @@ def joins(rng: random.Random, mesh: Mesh, dtype: DType) -> Iterator[FuncOp]:
     first = frozenset(names[:1])
     shape = (Dim(2), Dim(mesh.group_size(names[1:]), tuple(names[1:])), Dim(3))
     whole = DistType(dtype, shape)
-    at_root = DistType(dtype, shape, root=first)
+    rooted = DistType(dtype, shape, place=at_root(first))
     parts = {r: DistType(dtype, shape, first, r) for r in reductions(dtype)} if names else {}
-    terms = [(whole, whole), (at_root, at_root)]
+    terms = [(whole, whole), (rooted, rooted)]
     terms += [(parts[r], parts[r]) for r in parts if r.linear]
     terms += [(parts[r], whole) for r in parts if r not in (Reduction.SUM, Reduction.PROD)]
     for index, (x, y) in enumerate(terms):
@@ -279,7 +279,7 @@ def joins(rng: random.Random, mesh: Mesh, dtype: DType) -> Iterator[FuncOp]:
         made = builder.try_op(OPERATIONS["add"], rng.sample(builder.values, 2), {})
         assert made is not None
         yield builder.function([made])
-    joined = itertools.product(range(3), [whole, at_root, *parts.values()])
+    joined = itertools.product(range(3), [whole, rooted, *parts.values()])
     for index, (dim, x) in enumerate(joined):
         count = rng.randint(1, 3)
         builder = FunctionBuilder(mesh, [x] * count, f"concat_{index}_{dtype}")

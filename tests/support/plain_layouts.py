@@ -95,7 +95,7 @@ class Ordered:
 
     def _rearranged(self, x: DistType) -> Iterator[DistType]:
         """Yield all layouts that a permute may lead to: those with other shards."""
-        free = [axis for axis in self.mesh.by_name if axis not in x.partial | x.root]
+        free = [axis for axis in self.mesh.by_name if axis not in x.partial | x.placed]
         rank = len(x.dims)
         for places in itertools.product(range(rank + 1), repeat=len(free)):
             lists = [
@@ -117,7 +117,7 @@ class Ordered:
         if move.kind in FREE:
             return 0.0
         size = float(before if move.kind == "all_to_all" else max(before, after))
-        root = x.root - frozenset(move.axes)
+        root = x.placed - frozenset(move.axes)
         layouts = (x, y) if move.kind == "permute" else None
         try:
             return step_cost(
@@ -153,15 +153,15 @@ class Ordered:
                     axis for dim in x.dims for axis in dim.axes
                 }
                 first = move.kind in LOCAL and axes <= idle and not begun
-                cuttable = sharded | self.target.root | (set[str]() if begun else idle)
+                cuttable = sharded | self.target.placed | (set[str]() if begun else idle)
                 allowed = {
                     "mask": False,
                     "slice": axes <= cuttable,
                     "permute": new <= sharded,
                     "keep_root": axes <= cuttable,
-                    "gather": axes <= self.target.root,
-                    "broadcast": not axes & self.target.root,
-                    "scatter": not axes & self.target.root,
+                    "gather": axes <= self.target.placed,
+                    "broadcast": not axes & self.target.placed,
+                    "scatter": not axes & self.target.placed,
                 }.get(move.kind, not axes & self.target.partial)
                 if allowed:
                     yield time, (move.after, begun or not first)

@@ -19,7 +19,7 @@ from collir.cost.model import StepCost, step_cost
 from collir.cost.network.loads import Resource
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
-from collir.layout import Dim, DistType, DType, Mesh, Reduction
+from collir.layout import Dim, DistType, DType, Mesh, Reduction, at_root
 from collir.machine import Level, Machine
 from collir.synthesis.programs.states import StatePaths
 from collir.synthesis.programs.steps import Step
@@ -135,13 +135,13 @@ def states(rng: random.Random, mesh: Mesh, shape: Sequence[int], dtype: DType) -
                 dims[place] = Dim(dims[place].size, axes)
     reductions = [op for op in Reduction if dtype.is_float or op is not Reduction.AVG]
     reduction = rng.choice(reductions) if partial else None
-    return DistType(dtype, tuple(dims), frozenset(partial), reduction, frozenset(root))
+    return DistType(dtype, tuple(dims), frozenset(partial), reduction, at_root(root))
 
 
 def further(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
     """Return a random layout that programs reach from x without changing the order of shards."""
     dims = [list(dim.axes) for dim in x.dims]
-    partial, root = set(x.partial), set(x.root)
+    partial, root = set(x.partial), set(x.placed)
     idle = set(mesh.by_name) - set(x.axes)
 
     def shard(axis: str) -> bool:
@@ -156,8 +156,8 @@ def further(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
         dims[rng.choice(divisible)].append(axis)
         return True
 
-    for axis in [*sorted(x.partial), *sorted(x.root), *sorted(idle)]:
-        to = rng.choice("RRSM" if axis in x.partial | x.root else "RRRSM")
+    for axis in [*sorted(x.partial), *sorted(x.placed), *sorted(idle)]:
+        to = rng.choice("RRSM" if axis in x.partial | x.placed else "RRRSM")
         if rng.random() < 0.2:
             continue
         if (to == "S" and shard(axis)) or to in "RM":
@@ -184,7 +184,7 @@ def further(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
                     dims[rng.choice(divisible)].append(axis)
     new_dims = tuple(Dim(d.size, tuple(axes)) for d, axes in zip(x.dims, dims, strict=True))
     reduction = x.reduction if partial else None
-    return DistType(x.dtype, new_dims, frozenset(partial), reduction, frozenset(root))
+    return DistType(x.dtype, new_dims, frozenset(partial), reduction, at_root(root))
 
 
 def random_shape(rng: random.Random, most: int = 2048) -> tuple[int, ...]:

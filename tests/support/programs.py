@@ -24,7 +24,7 @@ from collir.dialects.machine import (
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr, DistTensorType, SizesAttr, dist_type
 from collir.ir.builders import machine_op, mesh_op
-from collir.layout import Axis, Dim, DistType, DType, Factor, LayoutError, Mesh, Reduction
+from collir.layout import Axis, Dim, DistType, DType, Factor, LayoutError, Mesh, Reduction, at_root
 from collir.machine import Device, Fabric, Level, Machine
 
 T = TypeVar("T")
@@ -131,7 +131,7 @@ def layouts(
             dims = tuple(
                 Dim(mesh.devices * (multiple + d), tuple(axes)) for d, axes in enumerate(orders)
             )
-            yield DistType(dtype, dims, partial, reduction if partial else None, root)
+            yield DistType(dtype, dims, partial, reduction if partial else None, at_root(root))
 
 
 @dataclass(frozen=True)
@@ -229,13 +229,13 @@ def _random_shape(elements: int, rng: random.Random) -> tuple[int, ...]:
 
 def permutes(mesh: Mesh, x: DistType) -> Iterator[Move]:
     """Yield permutes to every layout that differs only in replicated and sharded sub-axes."""
-    free = [a for a in mesh.by_name if a not in x.partial | x.root]
+    free = [a for a in mesh.by_name if a not in x.partial | x.placed]
     rank = len(x.dims)
     for chosen in itertools.product(["R", *range(rank)], repeat=len(free)):
         sharded = [[a for a, s in zip(free, chosen, strict=True) if s == d] for d in range(rank)]
         for orders in itertools.product(*(itertools.permutations(axes) for axes in sharded)):
             dims = tuple(Dim(d.size, tuple(o)) for d, o in zip(x.dims, orders, strict=True))
-            to = DistType(x.dtype, dims, x.partial, x.reduction, x.root)
+            to = DistType(x.dtype, dims, x.partial, x.reduction, x.place)
             yield Move(OPERATIONS["permute"], {"to": DistTensorType(to)})
 
 
@@ -312,7 +312,7 @@ def random_layout(rng: random.Random, mesh: Mesh, dtype: DType | None = None) ->
         dims.append(Dim(mesh.group_size(over) * max(1, more) * rng.randint(1, 2), tuple(over)))
     reductions = [r for r in Reduction if dtype.is_float or r is not Reduction.AVG]
     reduction = rng.choice(reductions) if partial else None
-    return DistType(dtype, tuple(dims), frozenset(partial), reduction, frozenset(root))
+    return DistType(dtype, tuple(dims), frozenset(partial), reduction, at_root(root))
 
 
 def random_function(

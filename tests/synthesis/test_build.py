@@ -33,7 +33,7 @@ from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError, Sources
 from collir.ir.verification import verify
-from collir.layout import Dim, DistType, DType, Mesh, Reduction
+from collir.layout import Dim, DistType, DType, Mesh, Reduction, at_root
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute
 from collir.syntax.mlir import read_mlir
@@ -76,7 +76,7 @@ def other_layout(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
     partial = frozenset(sets["P"])
     kept = x.reduction if partial & x.partial else None
     reduction = (kept or rng.choice([Reduction.SUM, Reduction.PROD])) if partial else None
-    return DistType(x.dtype, tuple(dims), partial, reduction, frozenset(sets["M"]))
+    return DistType(x.dtype, tuple(dims), partial, reduction, at_root(sets["M"]))
 
 
 def redistribution(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:

@@ -12,7 +12,7 @@ from programs import RANDOM, random_mesh
 from seeds import fresh
 
 from collir.cost.model import CostModel
-from collir.layout import Dim, DistType, DType, Mesh, Reduction
+from collir.layout import Dim, DistType, DType, Mesh, Reduction, at_root
 from collir.synthesis.programs.cheapest import Synthesis, synthesise
 from collir.synthesis.programs.states import StatePaths
 
@@ -86,7 +86,7 @@ def random_case(
             Dim(rng.choice([1, 3, 5]) if odd and not end else ends[0].dims[2].size if end else 1),
         )
         reduction = Reduction.SUM if partial else None
-        ends.append(DistType(DType.F32, dims, partial, reduction, root))
+        ends.append(DistType(DType.F32, dims, partial, reduction, at_root(root)))
     start, goal = ("".join(change[end] for change in changed.values()) for end in (0, 1))
     return Case(mesh, ends[0], ends[1], start, goal, rng.choice(MODELS))
 

@@ -201,7 +201,7 @@ def collective_between(
         mesh,
         axes,
         float(size),
-        at_root=x.root - frozenset(axes),
+        at_root=x.placed - frozenset(axes),
         replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
         algorithm=algorithm,
         moves=moves,

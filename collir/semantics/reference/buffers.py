@@ -50,7 +50,7 @@ def distribute(mesh: Mesh, tensor: Array, x: DistType, rng: np.random.Generator)
     parts = dict(zip(coordinates, _parts(tensor, len(coordinates), x.reduction, rng), strict=True))
     buffers: Buffers = []
     for rank in range(mesh.devices):
-        if any(coordinate(mesh, rank, axis) for axis in x.root):
+        if any(coordinate(mesh, rank, axis) != at for axis, at in x.place):
             buffers.append(None)
             continue
         part = parts[tuple(coordinate(mesh, rank, axis) for axis in partial)]
@@ -116,9 +116,9 @@ def assemble(mesh: Mesh, xs: Buffers, x: DistType) -> Array:
     held: dict[tuple[tuple[int, ...], tuple[int, ...]], Array] = {}
     slices: dict[tuple[int, ...], tuple[slice, ...]] = {}
     for rank, buffer in enumerate(xs):
-        if any(coordinate(mesh, rank, axis) for axis in x.root):
+        if any(coordinate(mesh, rank, axis) != at for axis, at in x.place):
             if buffer is not None:
-                raise InconsistentError(f"rank {rank} is not a root, but holds data")
+                raise InconsistentError(f"rank {rank} is not at its place, but holds data")
             continue
         if buffer is None or buffer.shape != x.local_shape(mesh):
             shape = None if buffer is None else buffer.shape

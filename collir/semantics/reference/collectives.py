@@ -4,7 +4,7 @@ A value is a list with one entry per rank: an array, or None if the device holds
 which no device holds data does not take part. A group in which only some devices do is an error.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,16 +59,21 @@ def _each_group(
 
 
 def _from_root(
-    mesh: Mesh, xs: Buffers, axes: Sequence[str], step: Callable[[Array, int], list[Array | None]]
+    mesh: Mesh,
+    xs: Buffers,
+    axes: Sequence[str],
+    root: int,
+    step: Callable[[Array, int], list[Array | None]],
 ) -> Buffers:
     """Apply ``step`` to every group: it maps the root's buffer and the group's size to buffers."""
     out: Buffers = [None] * len(xs)
     for group in groups(mesh, axes):
-        if any(xs[rank] is not None for rank in group[1:]):
-            raise ExecutionError(f"ranks {group[1:]} are not roots, but hold data")
-        root = xs[group[0]]
-        if root is not None:
-            for rank, new in zip(group, step(root, len(group)), strict=True):
+        others = [rank for index, rank in enumerate(group) if index != root]
+        if any(xs[rank] is not None for rank in others):
+            raise ExecutionError(f"ranks {others} are not roots, but hold data")
+        buffer = xs[group[root]]
+        if buffer is not None:
+            for rank, new in zip(group, step(buffer, len(group)), strict=True):
                 out[rank] = new
     return out
 
@@ -109,14 +114,14 @@ def gather(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
     )
 
 
-def broadcast(mesh: Mesh, xs: Buffers, axes: Sequence[str]) -> Buffers:
-    """Return the buffer of the first device of the group on every device."""
-    return _from_root(mesh, xs, axes, lambda root, size: [root] * size)
+def broadcast(mesh: Mesh, xs: Buffers, axes: Sequence[str], root: int = 0) -> Buffers:
+    """Return the buffer of the device of number ``root`` of the group on every device."""
+    return _from_root(mesh, xs, axes, root, lambda x, size: [x] * size)
 
 
-def scatter(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
-    """Return the i-th block of the first device's buffer on the i-th device of the group."""
-    return _from_root(mesh, xs, axes, lambda root, size: blocks(root, size, dim))
+def scatter(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int, root: int = 0) -> Buffers:
+    """Return the i-th block of the buffer of device ``root`` on the i-th device of the group."""
+    return _from_root(mesh, xs, axes, root, lambda x, size: blocks(x, size, dim))
 
 
 def all_to_all(mesh: Mesh, xs: Buffers, axes: Sequence[str], source: int, target: int) -> Buffers:
@@ -135,9 +140,9 @@ def all_to_all(mesh: Mesh, xs: Buffers, axes: Sequence[str], source: int, target
 def permute(mesh: Mesh, xs: Buffers, source: DistType, target: DistType) -> Buffers:
     """Return the block that ``target`` assigns to each device, copied from a device that holds it.
 
-    Data does not cross sub-axes on which the value is partial or at root.
+    Data does not cross sub-axes on which the value is partial or held at one coordinate.
     """
-    fixed = sorted(source.partial | source.root)
+    fixed = sorted(source.partial | source.placed)
 
     def key(rank: int, x: DistType) -> tuple[tuple[int, ...], tuple[int, ...]]:
         return block_of(mesh, rank, x.dims), tuple(coordinate(mesh, rank, a) for a in fixed)
@@ -159,7 +164,7 @@ def redistribute(mesh: Mesh, xs: Buffers, source: DistType, target: DistType) ->
             tensors |= dict.fromkeys(ranks, tensor)
     out: Buffers = [None] * len(xs)
     for rank, tensor in tensors.items():
-        if any(coordinate(mesh, rank, axis) for axis in target.root):
+        if any(coordinate(mesh, rank, axis) != at for axis, at in target.place):
             continue
         block = block_of(mesh, rank, target.dims)
         out[rank] = tensor[slices_of_block(block, target.local_shape(mesh))].copy()
@@ -204,6 +209,14 @@ def keep_root(mesh: Mesh, xs: Buffers, axes: Sequence[str]) -> Buffers:
     """Return the buffers of the first devices of all groups, and nothing elsewhere."""
     roots = {group[0] for group in groups(mesh, axes)}
     return [x if rank in roots else None for rank, x in enumerate(xs)]
+
+
+def keep(mesh: Mesh, xs: Buffers, at: Mapping[str, int]) -> Buffers:
+    """Return the buffers of the devices with these coordinates, and nothing elsewhere."""
+    return [
+        x if all(coordinate(mesh, rank, axis) == n for axis, n in at.items()) else None
+        for rank, x in enumerate(xs)
+    ]
 
 
 def mask(mesh: Mesh, xs: Buffers, axes: Sequence[str], reduction: Reduction) -> Buffers:

@@ -26,7 +26,7 @@ _MESH = "collir_one_device_mesh"
 def undistributed(x: DistType) -> DistType:
     """Return the type of the same tensor on one device."""
     dims = tuple(Dim(size) for size in x.shape)
-    return replace(x, dims=dims, partial=frozenset(), reduction=None, root=frozenset())
+    return replace(x, dims=dims, partial=frozenset(), reduction=None, place=())
 
 
 def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:

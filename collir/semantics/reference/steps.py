@@ -50,6 +50,15 @@ def _reduction(value: SSAValue) -> Reduction:
     return reduction
 
 
+def _root(op: DistOp) -> int:
+    """Return the number in a group over the sub-axes of the device that holds the operand."""
+    mesh, at = mesh_of(op), dict(dist_type(op.input).place)
+    index = 0
+    for axis in op.over:
+        index = index * mesh.by_name[axis].size + at[axis]
+    return index
+
+
 def _local(xs: Buffers, function: Callable[[Array], Array]) -> Buffers:
     """Return the buffers with a function applied on every device that holds an array."""
     return [None if x is None else function(x) for x in xs]
@@ -95,7 +104,7 @@ def _reduce(op: DistOp, args: Args) -> Buffers:
 
 
 def _broadcast(op: DistOp, args: Args) -> Buffers:
-    return collectives.broadcast(mesh_of(op), args[0], op.over)
+    return collectives.broadcast(mesh_of(op), args[0], op.over, _root(op))
 
 
 def _reduce_scatter(op: DistOp, args: Args) -> Buffers:
@@ -108,7 +117,7 @@ def _all_gather(op: DistOp, args: Args) -> Buffers:
 
 
 def _scatter(op: DistOp, args: Args) -> Buffers:
-    return collectives.scatter(mesh_of(op), args[0], op.over, op.integer("dim"))
+    return collectives.scatter(mesh_of(op), args[0], op.over, op.integer("dim"), _root(op))
 
 
 def _gather(op: DistOp, args: Args) -> Buffers:
@@ -139,6 +148,10 @@ def _slice(op: DistOp, args: Args) -> Buffers:
 
 def _keep_root(op: DistOp, args: Args) -> Buffers:
     return collectives.keep_root(mesh_of(op), args[0], op.over)
+
+
+def _keep(op: DistOp, args: Args) -> Buffers:
+    return collectives.keep(mesh_of(op), args[0], dict(op.place("place")))
 
 
 def _mask(op: DistOp, args: Args) -> Buffers:
@@ -187,6 +200,7 @@ MEANINGS: dict[str, Meaning] = {
     "redistribute": Meaning(_redistribute),
     "slice": Meaning(_slice),
     "keep_root": Meaning(_keep_root),
+    "keep": Meaning(_keep),
     "mask": Meaning(_mask),
     "compute": Meaning(_compute),
     "split": Meaning(_as_shape, Effect.ORDER),

@@ -27,7 +27,7 @@ from xdsl.ir import SSAValue
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.layout import DistType, DType, Mesh, Reduction
+from collir.layout import DistType, DType, Mesh, Place, Reduction, at_root, place_at
 from collir.semantics.symbolic.algebra import (
     added,
     cast_expr,
@@ -54,6 +54,7 @@ from collir.semantics.symbolic.indices import (
     Index,
     Values,
     Var,
+    constant,
     digit_of,
     mixed_radix,
     shifted,
@@ -78,13 +79,22 @@ class Value:
 
     Attributes:
         shape: the shape of the buffer of a device.
-        roots: the sub-axes on which only coordinate 0 holds a buffer.
+        place: the sub-axes on which only one coordinate holds a buffer, with that coordinate.
         expr: the element at each position.
     """
 
     shape: tuple[int, ...]
-    roots: frozenset[str]
+    place: Place
     expr: Expr
+
+    @property
+    def placed(self) -> frozenset[str]:
+        """The sub-axes on which only one coordinate holds a buffer."""
+        return frozenset(axis for axis, _ in self.place)
+
+    def without(self, axes: Axes) -> Place:
+        """Return the place without sub-axes."""
+        return tuple(item for item in self.place if item[0] not in axes)
 
 
 @dataclass(frozen=True)
@@ -132,7 +142,7 @@ class Computations:
 
 def comparable(a: Computation, b: Computation) -> bool:
     """Return whether two computations have the same cost and operands of the same shapes."""
-    shapes = [[(x.shape, x.roots) for x in side.operands] for side in (a, b)]
+    shapes = [[(x.shape, x.place) for x in side.operands] for side in (a, b)]
     return (a.flops, a.partial) == (b.flops, b.partial) and shapes[0] == shapes[1]
 
 
@@ -218,7 +228,7 @@ class _Run:
         at += [
             variable(coordinate_variable(self.mesh, axis)) for axis in self.mesh.ordered(x.partial)
         ]
-        return Value(shape, x.root, term_expr(Input(index, tuple(at), x.dtype)))
+        return Value(shape, x.place, term_expr(Input(index, tuple(at), x.dtype)))
 
     def _block(self, axes: Axes) -> tuple[Index, int]:
         """Return the block of a device, of a dimension sharded over sub-axes, and their number."""
@@ -232,7 +242,7 @@ class _Run:
             UnprovenError: the operation has no symbolic meaning.
         """
         x = operands[0]
-        if op.mnemonic != "compute" and any(y.roots != x.roots for y in operands):
+        if op.mnemonic != "compute" and any(y.place != x.place for y in operands):
             raise ImpossibleError(op, "some devices hold only some of its operands")
         rule = RULES.get(op.mnemonic)
         if rule is None:
@@ -246,7 +256,7 @@ class _Run:
         if reduction is None:
             raise ImpossibleError(op, "there is nothing partial to reduce")
         self._all_hold(op, x, axes)
-        return Value(x.shape, x.roots, self.over(x.expr, axes, reduction))
+        return Value(x.shape, x.place, self.over(x.expr, axes, reduction))
 
     def over(self, expr: Expr, axes: Axes, reduction: Reduction) -> Expr:
         """Return the reduction over all coordinates of sub-axes."""
@@ -263,18 +273,18 @@ class _Run:
         at = variable(position_variable(dim, size))
         values: dict[Var, Index] = {position_variable(dim, local): digit_of(at, 1, local)}
         values |= coordinates(self.mesh, axes, digit_of(at, local, self.mesh.group_size(axes)))
-        return Value(_with(x.shape, dim, size), x.roots, substituted(x.expr, values))
+        return Value(_with(x.shape, dim, size), x.place, substituted(x.expr, values))
 
     def broadcast(self, op: DistOp, x: Value, axes: Axes) -> Value:
-        if not x.roots.issuperset(axes):
-            raise ImpossibleError(op, "devices that are not roots hold data")
-        return Value(x.shape, x.roots - frozenset(axes), x.expr)
+        if not x.placed.issuperset(axes):
+            raise ImpossibleError(op, "several devices of a group hold data")
+        return Value(x.shape, x.without(axes), x.expr)
 
     def permute(self, op: DistOp, x: Value, source: DistType, to: DistType) -> Value:
         """Return the blocks that ``to`` assigns to each device, read from the first holder."""
         if source.local_shape(self.mesh) != to.local_shape(self.mesh):
             raise ImpossibleError(op, "its blocks have another shape")
-        named = {axis for dim in source.dims for axis in dim.axes} | source.partial | source.root
+        named = {axis for dim in source.dims for axis in dim.axes} | source.partial | source.placed
         values: dict[Var, Index] = {
             coordinate_variable(self.mesh, axis): ZERO_INDEX
             for axis in self.mesh.by_name
@@ -282,7 +292,7 @@ class _Run:
         }
         for have, want in zip(source.dims, to.dims, strict=True):
             values |= coordinates(self.mesh, have.axes, rank_in_group(self.mesh, want.axes))
-        return Value(x.shape, x.roots, substituted(x.expr, values))
+        return Value(x.shape, x.place, substituted(x.expr, values))
 
     def redistribute(self, op: DistOp, x: Value, source: DistType, to: DistType) -> Value:
         """Return the elements that ``to`` assigns to each device, read from the first holder.
@@ -304,14 +314,14 @@ class _Run:
             values[position_variable(dim, local)] = digit_of(at, 1, local)
             rank = digit_of(at, local, self.mesh.group_size(have.axes))
             values |= coordinates(self.mesh, have.axes, rank)
-        y = Value(shape, frozenset(), substituted(expr, values))
+        y = Value(shape, (), substituted(expr, values))
         new = self.mesh.ordered(to.partial - source.partial)
         if new and to.reduction is not None:
             y = self.mask(y, new, to.reduction)
-        return self.keep_root(y, self.mesh.ordered(to.root))
+        return self.keep(op, y, to.place)
 
     def _all_hold(self, op: DistOp, x: Value, axes: Axes) -> None:
-        if x.roots.intersection(axes):
+        if x.placed.intersection(axes):
             raise ImpossibleError(op, "only some of the devices hold data")
 
     def meant(self, x: DistType, value: Value) -> Value:
@@ -319,7 +329,7 @@ class _Run:
         if x.reduction is None:
             return value
         expr = self.over(value.expr, self.mesh.ordered(x.partial), x.reduction)
-        return Value(value.shape, value.roots, expr)
+        return Value(value.shape, value.place, expr)
 
     # --- local steps --------------------------------------------------------------------------
 
@@ -330,12 +340,17 @@ class _Run:
         local = x.shape[dim] // group
         at = mixed_radix([self._block(axes), _position(dim, local)])
         expr = substituted(x.expr, {position_variable(dim, x.shape[dim]): at})
-        return Value(_with(x.shape, dim, local), x.roots, expr)
+        return Value(_with(x.shape, dim, local), x.place, expr)
 
-    def keep_root(self, x: Value, axes: Axes) -> Value:
+    def keep(self, op: DistOp, x: Value, place: Place) -> Value:
+        """Return the value at coordinates of sub-axes."""
+        self._all_hold(op, x, [axis for axis, _ in place])
+        values: Values = {coordinate_variable(self.mesh, axis): constant(n) for axis, n in place}
+        return Value(x.shape, place_at([*x.place, *place]), substituted(x.expr, values))
+
+    def keep_root(self, op: DistOp, x: Value, axes: Axes) -> Value:
         """Return the value at coordinate 0 of sub-axes."""
-        values: Values = {coordinate_variable(self.mesh, axis): ZERO_INDEX for axis in axes}
-        return Value(x.shape, x.roots | frozenset(axes), substituted(x.expr, values))
+        return self.keep(op, x, at_root(axes))
 
     def mask(self, x: Value, axes: Axes, reduction: Reduction) -> Value:
         """Return the value at coordinate 0 of sub-axes, and the reduction's identity elsewhere."""
@@ -350,7 +365,7 @@ class _Run:
                 (size - 1, interval_variable(at, 1, size - 1), identity),
             ]
             expr = selection(at, pieces)
-        return Value(x.shape, x.roots, expr)
+        return Value(x.shape, x.place, expr)
 
     def viewed(self, op: DistOp, x: Value, shape: tuple[int, ...]) -> Value:
         """Return the same elements, in row-major order, under another shape."""
@@ -363,7 +378,7 @@ class _Run:
             size = x.shape[dim]
             values[position_variable(dim, size)] = digit_of(flat, stride, size)
             stride *= size
-        return Value(shape, x.roots, substituted(x.expr, values))
+        return Value(shape, x.place, substituted(x.expr, values))
 
     def pad(self, x: Value, dim: int, low: int, high: int, fill: float) -> Value:
         local = x.shape[dim]
@@ -384,7 +399,7 @@ class _Run:
                 )
                 pieces.append((size, var, value))
                 start += size
-        return Value(shape, x.roots, selection(at, pieces))
+        return Value(shape, x.place, selection(at, pieces))
 
     def concat(self, operands: Sequence[Value], dim: int) -> Value:
         total = sum(x.shape[dim] for x in operands)
@@ -399,7 +414,7 @@ class _Run:
             )
             start += size
         x = operands[0]
-        return Value(_with(x.shape, dim, total), x.roots, selection(at, pieces))
+        return Value(_with(x.shape, dim, total), x.place, selection(at, pieces))
 
     def cast(self, x: Value, dtype: DType, source: DType) -> Value:
         cuts = not dtype.is_float or (dtype.short_range and source.is_float)
@@ -407,13 +422,13 @@ class _Run:
             expr = cast_expr(x.expr, dtype, source)
         else:
             expr = mapped(x.expr, lambda leaf: constant_cast(leaf, dtype))
-        return Value(x.shape, x.roots, expr)
+        return Value(x.shape, x.place, expr)
 
     def scale(self, x: Value, factor: Fraction, dtype: DType) -> Value:
         expr = scaled(x.expr, factor)
         if self.casts is Casts.UNDERFLOW and dtype.short_range and abs(factor) < 1:
             expr = mapped(expr, lambda leaf: term_expr(Cast(dtype, leaf)) if leaf.terms else leaf)
-        return Value(x.shape, x.roots, expr)
+        return Value(x.shape, x.place, expr)
 
     def compute(self, op: DistOp, operands: Sequence[Value]) -> Value:
         """Return elements of an unknown function of the operands.
@@ -432,7 +447,7 @@ class _Run:
         name = f"%{hint}" if (hint := op.result.name_hint) else "a computation"
         number = self.computations.number_of(computation, name, [*positions, *devices])
         at = tuple(variable(var) for var in (*positions, *devices))
-        return Value(x.shape, x.roots, term_expr(Opaque(number, at, dist_type(op.result).dtype)))
+        return Value(x.shape, x.place, term_expr(Opaque(number, at, dist_type(op.result).dtype)))
 
 
 def _position(dim: int, size: int) -> tuple[Index, int]:
@@ -455,14 +470,14 @@ def _transpose(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
         position_variable(dim, x.shape[dim]): variable(position_variable(new, x.shape[dim]))
         for new, dim in enumerate(order)
     }
-    return Value(tuple(x.shape[dim] for dim in order), x.roots, substituted(x.expr, values))
+    return Value(tuple(x.shape[dim] for dim in order), x.place, substituted(x.expr, values))
 
 
 def _add(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
     x, y = operands
     if y.shape != x.shape:
         raise ImpossibleError(op, "its operands have different shapes")
-    return Value(x.shape, x.roots, added(x.expr, y.expr))
+    return Value(x.shape, x.place, added(x.expr, y.expr))
 
 
 def _pad(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
@@ -476,13 +491,13 @@ def _view(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
 
 RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
     "all_reduce": lambda run, op, xs: run.reduce(op, xs[0], op.over),
-    "reduce": lambda run, op, xs: run.keep_root(run.reduce(op, xs[0], op.over), op.over),
+    "reduce": lambda run, op, xs: run.keep_root(op, run.reduce(op, xs[0], op.over), op.over),
     "reduce_scatter": lambda run, op, xs: run.slice(
         op, run.reduce(op, xs[0], op.over), op.over, op.integer("dim")
     ),
     "all_gather": lambda run, op, xs: run.gather(op, xs[0], op.over, op.integer("dim")),
     "gather": lambda run, op, xs: run.keep_root(
-        run.gather(op, xs[0], op.over, op.integer("dim")), op.over
+        op, run.gather(op, xs[0], op.over, op.integer("dim")), op.over
     ),
     "broadcast": lambda run, op, xs: run.broadcast(op, xs[0], op.over),
     "scatter": lambda run, op, xs: run.slice(
@@ -496,7 +511,8 @@ RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
         op, xs[0], dist_type(op.input), op.layout("to")
     ),
     "slice": lambda run, op, xs: run.slice(op, xs[0], op.over, op.integer("dim")),
-    "keep_root": lambda run, op, xs: run.keep_root(xs[0], op.over),
+    "keep_root": lambda run, op, xs: run.keep_root(op, xs[0], op.over),
+    "keep": lambda run, op, xs: run.keep(op, xs[0], op.place("place")),
     "mask": lambda run, op, xs: run.mask(xs[0], op.over, Reduction(op.word("reduction"))),
     "split": _view,
     "merge": _view,

@@ -36,7 +36,7 @@ from collir.semantics.symbolic.expressions import (
     UnprovenError,
     forget_interval_variables,
 )
-from collir.semantics.symbolic.indices import ZERO_INDEX
+from collir.semantics.symbolic.indices import constant
 from collir.semantics.symbolic.provenance import Difference, expressions_equal, first_difference
 from collir.semantics.validation.verdict import Outcome, Verdict
 
@@ -80,7 +80,7 @@ def _results_compared(
     unknown: Verdict | None = None
     types = [type_of_attribute(output) for output in before.function_type.outputs]
     for index, (x, old, new) in enumerate(zip(types, *sides, strict=True)):
-        if (old.shape, old.roots) != (new.shape, new.roots):
+        if (old.shape, old.place) != (new.shape, new.place):
             return Verdict(Outcome.DIFFERENT, "proof", _held(mesh, old, new), index)
         tolerance = min(4 * Fraction(x.dtype.epsilon or 0), _FACTOR_TOLERANCE)
         if expressions_equal(logical_value(mesh, x, old), logical_value(mesh, x, new), tolerance):
@@ -88,7 +88,7 @@ def _results_compared(
         if erased is None:
             erased = [symbolic_results(f, computations, Casts.ERASED) for f in (before, after)]
         pair = [logical_value(mesh, x, side[index]) for side in erased]
-        axes = [axis for axis in mesh.by_name if axis not in x.partial | old.roots]
+        axes = [axis for axis in mesh.by_name if axis not in x.partial | old.placed]
         free = [coordinate_variable(mesh, axis) for axis in axes]
         free += [position_variable(dim, size) for dim, size in enumerate(old.shape) if size > 1]
         difference = first_difference(pair[0], pair[1], free, tolerance)
@@ -125,10 +125,9 @@ _FACTOR_TOLERANCE = Fraction(1, 2**21)
 
 
 def logical_value(mesh: Mesh, x: DistType, value: Value) -> Expr:
-    """Return the logical value of a result: reduced if partial, coordinate 0 if at root."""
-    expr = substituted(
-        value.expr, {coordinate_variable(mesh, axis): ZERO_INDEX for axis in value.roots}
-    )
+    """Return the logical value of a result: reduced if partial."""
+    at = {coordinate_variable(mesh, axis): constant(n) for axis, n in value.place}
+    expr = substituted(value.expr, at)
     for axis in mesh.ordered(x.partial):
         assert x.reduction is not None
         expr = reduced(expr, coordinate_variable(mesh, axis), x.reduction)
@@ -137,7 +136,13 @@ def logical_value(mesh: Mesh, x: DistType, value: Value) -> Expr:
 
 def _held(mesh: Mesh, old: Value, new: Value) -> str:
     def text(x: Value) -> str:
-        where = f" at coordinate 0 of {', '.join(mesh.ordered(x.roots))}" if x.roots else ""
+        by_coordinate: dict[int, list[str]] = {}
+        for axis, coordinate in x.place:
+            by_coordinate.setdefault(coordinate, []).append(axis)
+        where = " and".join(
+            f" at coordinate {coordinate} of {', '.join(mesh.ordered(axes))}"
+            for coordinate, axes in sorted(by_coordinate.items())
+        )
         return f"{list(x.shape)} per device{where or ' everywhere'}"
 
     return f"it is {text(new)} where it should be {text(old)}"

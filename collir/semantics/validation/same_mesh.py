@@ -40,11 +40,11 @@ def moved_to_mesh(
     function: FuncOp, reference: FuncOp, renaming: Renaming
 ) -> tuple[ModuleOp, FuncOp]:
     """Return a copy of a function on the mesh of ``reference``, and the new module it is in."""
-    mesh = mesh_of(reference).name
+    mesh = mesh_of(reference)
     copy = function.clone()
     copy.attributes[MESH_ATTRIBUTE] = reference.attributes[MESH_ATTRIBUTE]
-    rename_sub_axes(copy, renaming)
+    rename_sub_axes(copy, renaming, mesh_of(function), mesh)
     module = reference.parent_op()
     assert isinstance(module, ModuleOp)
-    meshes = [op for op in meshes_of(module) if op.sym_name.data == mesh]
+    meshes = [op for op in meshes_of(module) if op.sym_name.data == mesh.name]
     return ModuleOp([op.clone() for op in (*machines_of(module), *meshes)] + [copy]), copy

@@ -65,20 +65,25 @@ def place(op: MeshOp, mesh: Mesh) -> None:
     """
     module = op.parent_op()
     assert isinstance(module, ModuleOp)
-    if mesh.machine != op.value().machine:
+    old = op.value()
+    if mesh.machine != old.machine:
         name = unused_symbol(module, mesh.machine.name)
         machine = machine_op(replace(mesh.machine, name=name))
         assert op.parent is not None
         op.parent.insert_op_before(machine, op)
         op.machine = SymbolRefAttr(name)
-    change(op, mesh, {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes})
+    change(op, old, mesh, {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes})
 
 
-def change(op: MeshOp, mesh: Mesh, renaming: Renaming) -> None:
-    """Gives a mesh the axes of another, and renames the sub-axes of all programs on it."""
+def change(op: MeshOp, old: Mesh, mesh: Mesh, renaming: Renaming) -> None:
+    """Give a mesh the axes of another, and rename the sub-axes of all programs on it.
+
+    Args:
+        old: the mesh before; its machine may have other levels now.
+    """
     module = op.parent_op()
     assert isinstance(module, ModuleOp)
     for function in functions_of(module):
         if function.attributes[MESH_ATTRIBUTE] == SymbolRefAttr(op.sym_name.data):
-            rename_sub_axes(function, renaming)
+            rename_sub_axes(function, renaming, old, mesh)
     op.axes = ArrayAttr([AxisAttr.of(axis) for axis in mesh.axes])

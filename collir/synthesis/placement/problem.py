@@ -301,7 +301,7 @@ class PlacementProblem(Problem[PartialMatrix]):
         over = _over(bounds, mesh)
         if over == () or bounds.placeholder:
             return 0.0
-        step = collective_between(bounds.name, mesh, *_types(bounds, mesh), over)
+        step = collective_between(bounds.name, mesh, *_types(bounds, self.mesh, mesh), over)
         try:
             return step_cost(step, self._model).shared_bound
         except CostError:
@@ -322,7 +322,7 @@ class PlacementProblem(Problem[PartialMatrix]):
 
         The padding of a value may be less in a program that scatters over fewer devices.
         """
-        source, target = _types(bounds, mesh)
+        source, target = _types(bounds, self.mesh, mesh)
         try:
             paths = StatePaths(mesh, source, target, self._model)
         except CostError:  # the search for a program raises it again
@@ -334,7 +334,7 @@ class PlacementProblem(Problem[PartialMatrix]):
 
         The seconds are infinite if the operation has no cost on the mesh.
         """
-        source, target = _types(bounds, mesh)
+        source, target = _types(bounds, self.mesh, mesh)
         try:
             if bounds.searched:
                 return self._searched_time(mesh, source, target)
@@ -366,10 +366,11 @@ def _over(bounds: PlacementBounds, mesh: Mesh) -> tuple[str, ...] | None:
     return tuple(sub for axis in bounds.over for sub in mesh.of_axis[axis])
 
 
-def _types(bounds: PlacementBounds, mesh: Mesh) -> tuple[DistType, DistType]:
-    """Return the types of operand and result on a placement."""
+def _types(bounds: PlacementBounds, old: Mesh, mesh: Mesh) -> tuple[DistType, DistType]:
+    """Return the types of operand and result on a placement of a mesh."""
     names = {axis.name: mesh.of_axis[axis.name] for axis in mesh.axes}
-    return renamed_type(bounds.source, names), renamed_type(bounds.target, names)
+    source = renamed_type(bounds.source, names, old, mesh)
+    return source, renamed_type(bounds.target, names, old, mesh)
 
 
 def _parts(levels: tuple[Level, ...], devices: int) -> Iterator[tuple[int, ...]]:

@@ -12,7 +12,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 
 from collir.dialects.machine import MeshOp
-from collir.dialects.tensor import AxesAttr, DistTensorType
+from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr
 from collir.ir.functions import meshes_of
 from collir.layout import Axis, Mesh
 from collir.synthesis.placement.meshes import change, functions_on
@@ -41,7 +41,8 @@ def unplace(module: ModuleOp, op: MeshOp) -> FuncOp | None:
     names: dict[str, tuple[str, ...]] = {}
     for axis, subs in mesh.of_axis.items():
         names |= {sub: (axis,) if sub == subs[0] else () for sub in subs}
-    change(op, replace(mesh, axes=tuple(Axis(axis.name, axis.size) for axis in mesh.axes)), names)
+    unplaced = replace(mesh, axes=tuple(Axis(axis.name, axis.size) for axis in mesh.axes))
+    change(op, mesh, unplaced, names)
     return None
 
 
@@ -58,10 +59,12 @@ def _axis_lists_in(attribute: Attribute, mesh: Mesh) -> Iterator[tuple[str, ...]
     """Yield the lists of sub-axes in an attribute; sets become lists in the order of the mesh."""
     if isinstance(attribute, AxesAttr):
         yield attribute.data
+    elif isinstance(attribute, PlaceAttr):
+        yield mesh.ordered(dict(attribute.data))
     elif isinstance(attribute, DistTensorType):
         x = attribute.data
         yield from (dim.axes for dim in x.dims)
-        yield from (mesh.ordered(axes) for axes in (x.partial, x.root))
+        yield from (mesh.ordered(axes) for axes in (x.partial, x.placed))
 
 
 def _is_whole(axes: tuple[str, ...], mesh: Mesh) -> bool:

@@ -49,11 +49,14 @@ class SearchOptions:
 def needs_search(op: Operation) -> bool:
     """Return whether other programs may take the place of an operation.
 
-    They may replace a redistribution, and a collective that does not say which algorithm it uses.
+    They may replace a redistribution, a permute, and a collective that searches know and that does
+    not say which algorithm it uses.
     """
     if is_placeholder(op):
         return True
-    return is_collective(op) and "algorithm" not in op.properties
+    if not is_collective(op) or "algorithm" in op.properties:
+        return False
+    return op.kind.is_searched or (op.kind.before is None and op.kind.layout_only)
 
 
 def placed_mesh(op: DistOp) -> Mesh:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from collir.cost.model import CostModel, StepCost, step_cost
-from collir.layout import Dim, DistType, Mesh, rules
+from collir.layout import Dim, DistType, Mesh, at_root, rules
 from collir.layout.steps import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -133,7 +133,7 @@ class LayoutPaths(Paths[Held]):
         size = max(before_bytes, after_bytes)
         group = ports.mask(step.axes)
         copies = ports.all & ~group & ~ports.mask(x.axes)
-        root = ports.mask(x.root) & ~group
+        root = ports.mask(x.placed) & ~group
         moves = (x, after) if step.to is not None else None
         return Edge(
             Held(after, True), (), step.kind, group, root, copies, float(size), memory, step, moves
@@ -150,7 +150,7 @@ class LayoutPaths(Paths[Held]):
 
         if axes := self._hardware(list(x.partial - goal.partial)):
             x = then(Step(ALL_REDUCE.name, axes), rules.all_reduce(mesh, x, axes))
-        if axes := self._hardware(list(x.root - goal.root)):
+        if axes := self._hardware(list(x.placed - goal.placed)):
             x = then(Step(BROADCAST.name, axes), rules.broadcast(mesh, x, axes))
         pairs = zip(x.dims, goal.dims, strict=True)
         ends = [(dim, *_apart(have.axes, want.axes)) for dim, (have, want) in enumerate(pairs)]
@@ -160,7 +160,7 @@ class LayoutPaths(Paths[Held]):
         for dim, _, axes in ends:
             if axes:
                 x = then(Step(SLICE.name, axes, dim), rules.slice(mesh, x, axes, dim))
-        if axes := self._hardware(list(goal.root - x.root)):
+        if axes := self._hardware(list(goal.placed - x.placed)):
             then(Step(KEEP_ROOT.name, axes), rules.keep_root(mesh, x, axes))
         return self._candidate(steps)
 
@@ -194,8 +194,8 @@ class LayoutPaths(Paths[Held]):
             rest = x.partial - frozenset(axes)
             reduced = replace(x, partial=rest, reduction=x.reduction if rest else None)
             yield from self._leaving("partial", reduced, axes)
-        for axes in _subsets(self._mesh.ordered(x.root - target.root)):
-            spread = replace(x, root=x.root - frozenset(axes))
+        for axes in _subsets(self._mesh.ordered(x.placed - target.placed)):
+            spread = x.without_place(axes)
             yield from self._leaving("root", spread, axes)
         yield from self._gathers(x)
         yield from self._local(state)
@@ -233,7 +233,7 @@ class LayoutPaths(Paths[Held]):
                     if to != dim and self._divides(bare, axes, to):
                         moved = _with(bare, to, bare.dims[to].axes + axes)
                         yield Step(kind.name, axes, dim, to), moved
-            elif kind.after != "root" or self._goal.root.issuperset(axes):
+            elif kind.after != "root" or self._goal.placed.issuperset(axes):
                 yield Step(kind.name, axes, dim), _led(kind, bare, axes)
 
     def _local(self, state: Held) -> Iterator[tuple[Step, DistType]]:
@@ -243,7 +243,7 @@ class LayoutPaths(Paths[Held]):
             axis
             for axis in replicated
             if axis in self._sharded
-            or axis in self._goal.root
+            or axis in self._goal.placed
             or (not state.begun and axis in self._idle)
         ]
         for axes in _subsets(cut):
@@ -355,24 +355,28 @@ class LayoutPaths(Paths[Held]):
         roots = np.ones([mesh.by_name[axis].size for axis in outer])
         needed = np.ones_like(roots)
         for axis in outer:
-            first = np.zeros(mesh.by_name[axis].size)
-            first[0] = 1
             shape = [-1 if a == axis else 1 for a in outer]
-            if axis in target.root:
-                needed = needed * first.reshape(shape)
-            if axis in x.root:
-                roots = roots * first.reshape(shape)
+            if axis in target.placed:
+                needed = needed * self._one(axis, target).reshape(shape)
+            if axis in x.placed:
+                roots = roots * self._one(axis, x).reshape(shape)
         shards = math.prod(
             mesh.by_name[axis].size for dim in target.dims for axis in dim.axes if axis in index
         )
         held = reduce(np.multiply, tables, roots * needed)
-        idle = mesh.group_size(axis for axis in outer if axis in x.root & target.root)
+        idle = mesh.group_size(axis for axis in outer if axis in x.placed & target.placed)
         mean = float((needed / shards - held).sum()) * idle / roots.size
         if mean < 1e-12:
             return 0.0
         distinct = ports.inner(ports.mask(x.partial & target.partial))[place]
         carried = mean * x.elements * x.dtype.bytes * self.scale * distinct
         return ports.latency[place] + carried * ports.per_byte[place]
+
+    def _one(self, axis: str, x: DistType) -> Any:
+        """Return 1 for the coordinate that holds a value, and 0 for the others."""
+        one = np.zeros(self._mesh.by_name[axis].size)
+        one[x.coordinate(axis)] = 1
+        return one
 
     def _overlap(self, have: Axes, want: Axes, index: dict[str, int]) -> Any:
         """Return the share of a dimension that children of each coordinate hold and need.
@@ -429,7 +433,7 @@ def _led(kind: StepKind, bare: DistType, axes: Axes) -> DistType:
 
     ``bare`` is the value replicated on its sub-axes.
     """
-    return replace(bare, root=bare.root | frozenset(axes)) if kind.after == "root" else bare
+    return bare.with_place(at_root(axes)) if kind.after == "root" else bare
 
 
 def _with(x: DistType, dim: int, axes: Axes) -> DistType:

@@ -16,7 +16,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.steps import PlannedStep, PlannedValue
 from collir.layout import Mesh
-from collir.layout.steps import Argument
+from collir.layout.steps import Argument, ArgumentKind
 from collir.synthesis.programs.build import Chain, built
 
 
@@ -43,7 +43,8 @@ def kind_of(op: DistOp, mesh: Mesh) -> Hashable:
     # An all_to_all from a later to an earlier dimension has its blocks in another order.
     backwards = op.kind.exchanges and op.integer("source") > op.integer("target")
     axes = op.properties["axes"]
-    return op.name, axes, x.dtype, x.partial, x.reduction, x.root, front, backwards
+    ends = tuple(_coordinates(op).values())
+    return op.name, axes, ends, x.dtype, x.partial, x.reduction, x.place, front, backwards
 
 
 def packed(mesh: Mesh, ops: Sequence[DistOp]) -> tuple[list[DistOp], DistOp, list["Unpacking"]]:
@@ -145,7 +146,7 @@ def _flatten(chain: Chain, op: DistOp) -> None:
 
 def _arguments(op: DistOp, mesh: Mesh) -> dict[str, Argument]:
     """Return the arguments of a collective on a buffer."""
-    arguments: dict[str, Argument] = {"axes": op.over}
+    arguments: dict[str, Argument] = {"axes": op.over, **_coordinates(op)}
     front = _front(_parts(op, mesh), mesh)
     blocks = [index for index, part in enumerate(front) if part.blocks]
     if op.kind.gathers or op.kind.shards:
@@ -157,6 +158,12 @@ def _arguments(op: DistOp, mesh: Mesh) -> dict[str, Argument]:
         arguments["source"] = blocks[dims.index(source)]
         arguments["target"] = blocks[1 - dims.index(source)]
     return arguments
+
+
+def _coordinates(op: DistOp) -> dict[str, Argument]:
+    """Return the arguments of a collective that are coordinates, which packing does not change."""
+    names = [p.name for p in op.kind.parameters if p.kind is ArgumentKind.COORDINATE]
+    return {name: op.arguments[name] for name in names}
 
 
 def _reshape(chain: Chain, sizes: Sequence[int]) -> None:

@@ -17,6 +17,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, plan_buffers
 from collir.layout import DistType, Mesh
 from collir.layout.steps import PAD
+from collir.layout.types import index_over
 from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (
     AS_TYPED,
@@ -33,7 +34,7 @@ from collir.targets.code.c_text import (
     size_text,
     variables,
 )
-from collir.targets.code.emitters import StepEmitter, taking_part, written_step
+from collir.targets.code.emitters import StepEmitter, root_place, taking_part, written_step
 from collir.targets.code.names import Definition, check_definitions
 from collir.targets.code.ranks import OverList, axes_text
 
@@ -195,7 +196,7 @@ class CFunction(StepEmitter):
 
     def holds(self, x: DistType) -> str:
         """Return the condition that this rank holds a value of a type; empty if all ranks do."""
-        return self.names.at_zero(x.root)
+        return self.names.at_place(x.place)
 
     def bytes_of(self, x: DistType) -> str:
         """Return the bytes that a rank holds of a value."""
@@ -247,7 +248,7 @@ class CFunction(StepEmitter):
 
         def described(value: SSAValue, name: str) -> str:
             x = dist_type(value)
-            where = f", at {self.holds(x)}" if x.root else ""
+            where = f", at {self.holds(x)}" if x.place else ""
             count = element_count(x, self.mesh)
             size = self.size(count) if self.size.by_width else count
             return f"{name}[{size}] is {comment(x.text(self.mesh))}{where}"
@@ -268,7 +269,7 @@ class CFunction(StepEmitter):
         if self.plan.is_view(op) and not op.kind.computes:
             return [self.shown(op)] if op.kind is PAD else []
         lines = self.heading(op)
-        condition = self.names.at_zero(taking_part(op))
+        condition = self.names.at_place(taking_part(op))
         statements = [*self.allocation(op), *self.statements(op)]
         if op.kind.computes:
             lines += [f"  {only_if(condition, statement)}" for statement in statements]
@@ -289,7 +290,8 @@ class CFunction(StepEmitter):
             return []
         y = dist_type(op.result)
         statement = self.new(self.variable[op.result], y)
-        return [only_if(self.names.at_zero(y.root - taking_part(op)), s) for s in statement]
+        more = self.names.at_place(y.without_place(dict(taking_part(op))).place)
+        return [only_if(more, s) for s in statement]
 
     @abstractmethod
     def new(self, name: str, y: DistType) -> list[str]:
@@ -341,6 +343,12 @@ class CFunction(StepEmitter):
     def communicator(self, op: DistOp) -> str:
         """Return the communicator of the sub-axes that an operation is over."""
         return f"{self.names.variable}.{self.names.communicators[op.over]}"
+
+    def root(self, op: DistOp) -> int:
+        """Return the rank of the root of a collective in its communicator."""
+        if "root" not in (op.kind.before, op.kind.after):
+            return 0
+        return index_over(self.mesh, op.over, dict(root_place(op)))
 
     def partners(self, op: DistOp) -> list[str]:
         """Return the variables ``to`` and ``from`` of a permute: the ranks that this rank's block

@@ -416,7 +416,7 @@ class CheckedRun(ABC):
         if epsilons := self.epsilons():
             epsilon = x.dtype.epsilon or DType.BF16.epsilon  # an integer may be a rounded float
             off = f"differ({value}, {right}, {epsilon * epsilons!r})"
-        holds = self.names.at_zero(x.root)
+        holds = self.names.at_place(x.place)
         return [
             f"if ({holds}) {{" if holds else "{",
             f"  {self._layout(x)}",

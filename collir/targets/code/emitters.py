@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.layout import Mesh
+from collir.layout import Mesh, Place, at_root
 from collir.syntax.writer import step_text
 
 Seen = TypeVar("Seen")
@@ -18,11 +18,18 @@ Emitters = dict[str, Callable[[Any, Seen], list[str]]]
 """The methods of a class that print the statements of steps, by the names of the steps."""
 
 
-def taking_part(op: DistOp) -> frozenset[str]:
-    """Return the sub-axes on which only coordinate 0 carries out a step."""
+def taking_part(op: DistOp) -> Place:
+    """Return the place of the ranks that carry out a step."""
     if op.kind.sends:
-        return dist_type(op.operands[0]).root - frozenset(op.over)
-    return dist_type(op.result).root
+        return dist_type(op.operands[0]).without_place(op.over).place
+    return dist_type(op.result).place
+
+
+def root_place(op: DistOp) -> Place:
+    """Return the place of the root of a collective in each group over its sub-axes."""
+    if op.kind.before != "root":
+        return at_root(op.over)
+    return tuple(item for item in dist_type(op.operands[0]).place if item[0] in op.over)
 
 
 def written_step(op: DistOp, mesh: Mesh, names: Mapping[SSAValue, str]) -> str:

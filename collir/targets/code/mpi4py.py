@@ -9,7 +9,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
 from collir.layout import DistType, DType, Reduction
-from collir.targets.code.emitters import Emitters
+from collir.layout.types import index_over
+from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_text import (
     FunctionText,
     MeshText,
@@ -119,7 +120,7 @@ class Mpi4pyFunction(FunctionText):
     def _broadcast(self, s: Sent) -> list[str]:
         made = f"{s.out} = {self.copied(s.operand)}"
         lines = [f"if {s.root}:", f"    {made}", "else:", f"    {s.new}"]
-        return [*lines, *self.send(s, "Bcast", [s.out])]
+        return [*lines, *self.send(s, "Bcast", [s.out], *self._from(s))]
 
     def _reduce_scatter(self, s: Sent) -> list[str]:
         cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.group)
@@ -129,7 +130,7 @@ class Mpi4pyFunction(FunctionText):
     def _scatter(self, s: Sent) -> list[str]:
         cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.group)
         cut = self._where(s.root, ["sent = None"], cut) if cut else []
-        return [*cut, s.new, *self._send_at_root(s, "Scatter", blocks, s.out)]
+        return [*cut, s.new, *self._send_at_root(s, "Scatter", blocks, s.out, *self._from(s))]
 
     def _all_gather(self, s: Sent) -> list[str]:
         dim, sent = s.op.integer("dim"), self.send(s, "Allgather", [s.operand, s.out])
@@ -164,6 +165,11 @@ class Mpi4pyFunction(FunctionText):
             bits = ".view(np.uint16)"
         names = ["None" if array is None else f"{array}{bits}" for array in arrays]
         return call(f"self.{self.names.groups[s.axes]}.{method}", [*names, *rest])
+
+    def _from(self, s: Sent) -> list[str]:
+        """Return the argument that names the root, if that is not the first rank."""
+        root = index_over(self.mesh, s.axes, dict(root_place(s.op)))
+        return [f"root={root}"] if root else []
 
     def _at_root(self, made: str, out: str, root: str) -> list[str]:
         line = f"{made} if {root} else None"
@@ -222,7 +228,7 @@ class Mpi4pyFunction(FunctionText):
 
     def _permute(self, s: Sent) -> list[str]:
         x, y, operand, out = s.x, s.y, s.operand, s.out
-        indent = 12 if x.root else 8
+        indent = 12 if x.place else 8
         names = [operand, out]
         if x.dtype in _AS_BITS:
             self.needs.add("np")

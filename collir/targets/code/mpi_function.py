@@ -46,7 +46,7 @@ from collir.targets.code.c_text import (
     only_if,
     size_text,
 )
-from collir.targets.code.emitters import taking_part
+from collir.targets.code.emitters import root_place, taking_part
 from collir.targets.code.ranks import needed_ranks, outermost
 
 MPI_TYPES = {
@@ -95,12 +95,12 @@ class Start:
 STARTS = {
     "all_reduce": Start("MPI_Iallreduce({x}, {y}, {n}, {type}, {op}, {comm}, {request})"),
     "reduce": Start("MPI_Ireduce({x}, {y}, {n}, {type}, {op}, 0, {comm}, {request})"),
-    "broadcast": Start("MPI_Ibcast({y}, {n}, {type}, 0, {comm}, {request})", in_place=True),
+    "broadcast": Start("MPI_Ibcast({y}, {n}, {type}, {root}, {comm}, {request})", in_place=True),
     "reduce_scatter": Start(
         "MPI_Ireduce_scatter_block({x}, {y}, {n}, {type}, {op}, {comm}, {request})"
     ),
     "all_gather": Start("MPI_Iallgather({x}, {n}, {type}, {y}, {n}, {type}, {comm}, {request})"),
-    "scatter": Start("MPI_Iscatter({x}, {n}, {type}, {y}, {n}, {type}, 0, {comm}, {request})"),
+    "scatter": Start("MPI_Iscatter({x}, {n}, {type}, {y}, {n}, {type}, {root}, {comm}, {request})"),
     "gather": Start("MPI_Igather({x}, {n}, {type}, {y}, {n}, {type}, 0, {comm}, {request})"),
     "all_to_all": Start("MPI_Ialltoall({x}, {n}, {type}, {y}, {n}, {type}, {comm}, {request})"),
 }
@@ -300,7 +300,7 @@ class MpiFunction(CFunction):
         lines: list[str] = []
         if STARTS[op.mnemonic].in_place:
             copy = self.local.copy(out, operand, self.bytes_of(dist_type(op.operands[0])))
-            lines.append(only_if(self.names.at_zero(op.over), copy))
+            lines.append(only_if(self.names.at_place(root_place(op)), copy))
         start = self._start(op, operand, out)
         if not self.size.by_width:
             return [*lines, start]
@@ -325,6 +325,7 @@ class MpiFunction(CFunction):
                 type=MPI_TYPES[x.dtype],
                 op=self._operator(x) if op.kind.reduces else "",
                 comm=self.communicator(op),
+                root=self.root(op),
                 request=f"&pending[{number}]",
             )
         )
@@ -394,7 +395,7 @@ class MpiFunction(CFunction):
                 request = f"&pending[{self.started[op]}]"
                 lines.append(f"  {self.attempt(f'MPI_Wait({request}, MPI_STATUS_IGNORE)')}")
                 averaged = self._average(op, self.variable[op.result])
-                if averaged and (condition := self.names.at_zero(taking_part(op))):
+                if averaged and (condition := self.names.at_place(taking_part(op))):
                     averaged = [f"if ({condition}) {{", *(f"  {line}" for line in averaged), "}"]
                 lines += [*(f"  {line}" for line in averaged), *self.release(op)]
         return lines
@@ -407,6 +408,9 @@ class MpiFunction(CFunction):
         if any(row > 1 for row in rows):
             name += "_rows"
             arguments += map(size_text, rows)
+        if root := self.root(op):
+            name += "_from"
+            arguments.insert(1, str(root))
         arguments.append(MPI_TYPES[x.dtype])
         if op.kind.reduces:
             arguments.append(self._operator(x))

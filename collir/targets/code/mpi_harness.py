@@ -160,5 +160,5 @@ def _run_text(function: FuncOp, buffers: Sequence[DistType], names: MeshNames) -
 def _bytes_held(x: DistType, names: MeshNames) -> str:
     """Return the bytes that a rank holds of a value as a C expression."""
     size = size_text(x.local_bytes(names.mesh))
-    holds = names.at_zero(x.root)
+    holds = names.at_place(x.place)
     return f"{holds} ? {size} : 0" if holds else size

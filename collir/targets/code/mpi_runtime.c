@@ -115,6 +115,21 @@ static int broadcast(const void *in, void *out, size_t n, MPI_Datatype type, MPI
   return err;
 }
 
+//: broadcast_from needs least, size_of
+/* From rank `root`. */
+static int broadcast_from(const void *in, int root, void *out, size_t n, MPI_Datatype type,
+                          MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = MPI_SUCCESS, rank;
+  MPI_Comm_rank(comm, &rank);
+  if (rank == root) memcpy(out, in, n * size);
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    c = least(n - i);
+    err = MPI_Bcast((char *)out + i * size, (int)c, type, root, comm);
+  }
+  return err;
+}
+
 //: reduce_scatter needs least, size_of, copy_rows
 /* n elements for each rank; a buffer in pieces is packed, as reductions take no strided types. */
 static int reduce_scatter(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
@@ -182,6 +197,26 @@ static int scatter(const void *in, void *out, size_t n, MPI_Datatype type, MPI_C
     if ((err = strided(type, c, n, size, &piece)) != MPI_SUCCESS) break;
     err = MPI_Scatter(rank ? NULL : (const char *)in + i * size, 1, piece, (char *)out + i * size,
                       (int)c, type, 0, comm);
+    MPI_Type_free(&piece);
+  }
+  return err;
+}
+
+//: scatter_from needs least, size_of, strided
+/* n elements for each rank, from rank `root`. */
+static int scatter_from(const void *in, int root, void *out, size_t n, MPI_Datatype type,
+                        MPI_Comm comm) {
+  size_t size = size_of(type), c = least(n);
+  int err = MPI_SUCCESS, rank;
+  MPI_Comm_rank(comm, &rank);
+  if (c == n)
+    return MPI_Scatter(rank == root ? in : NULL, (int)n, type, out, (int)n, type, root, comm);
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    MPI_Datatype piece;
+    c = least(n - i);
+    if ((err = strided(type, c, n, size, &piece)) != MPI_SUCCESS) break;
+    err = MPI_Scatter(rank == root ? (const char *)in + i * size : NULL, 1, piece,
+                      (char *)out + i * size, (int)c, type, root, comm);
     MPI_Type_free(&piece);
   }
   return err;
@@ -265,6 +300,24 @@ static int scatter_rows(const void *in, void *out, size_t n, size_t rows, MPI_Da
     swap_blocks(packed, in, rows, (size_t)p, n / rows * size);
   }
   err = scatter(packed, out, n, type, comm);
+  free(packed);
+  return err;
+}
+
+//: scatter_rows_from needs scatter_from, swap_blocks
+/* Every rank's n elements lie in `rows` pieces, between those of the others, on rank `root`. */
+static int scatter_rows_from(const void *in, int root, void *out, size_t n, size_t rows,
+                             MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type);
+  int err, p, rank;
+  char *packed = NULL;
+  MPI_Comm_size(comm, &p);
+  MPI_Comm_rank(comm, &rank);
+  if (rank == root) {
+    if (!(packed = malloc((size_t)p * n * size))) return MPI_ERR_NO_MEM;
+    swap_blocks(packed, in, rows, (size_t)p, n / rows * size);
+  }
+  err = scatter_from(packed, root, out, n, type, comm);
   free(packed);
   return err;
 }

@@ -38,7 +38,7 @@ from collir.targets.code.c_text import (
     only_if,
     size_text,
 )
-from collir.targets.code.emitters import Emitters
+from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.nccl_mesh import (
     FUNCTIONS,
     SYMMETRIC_FUNCTIONS,
@@ -235,7 +235,7 @@ class FunctionText(CFunction):
         x, y = dist_type(op.input), dist_type(op.result)
         comm = "" if op.kind is PERMUTE else self.communicator(op)
         operand, out = self.variable[op.input], self.variable[op.result]
-        at_root = self.names.at_zero(op.over)
+        at_root = self.names.at_place(root_place(op))
         sent = Sent(op, operand, out, x, y, NCCL_TYPES[x.dtype], comm, at_root)
         return self.COLLECTIVES[op.mnemonic](self, sent)
 
@@ -248,7 +248,7 @@ class FunctionText(CFunction):
         return [self.call("ncclReduce", s, self.elements(s.y), operator(s.x), "0")]
 
     def _broadcast(self, s: Sent) -> list[str]:
-        return [self.call("ncclBroadcast", s, self.elements(s.y), "0")]
+        return [self.call("ncclBroadcast", s, self.elements(s.y), str(self.root(s.op)))]
 
     def _reduce_scatter(self, s: Sent) -> list[str]:
         block = s.y.local_shape(self.mesh)
@@ -260,10 +260,13 @@ class FunctionText(CFunction):
         ]
 
     def _scatter(self, s: Sent) -> list[str]:
-        self.cuda.needs.add("scatter")
+        root = self.root(s.op)
+        name, tail = ("scatter_from", [str(root)]) if root else ("scatter", [])
+        self.cuda.needs.add(name)
         block = s.y.local_shape(self.mesh)
         before, packed = self._packed(s, s.op.integer("dim"), block, s.at_root)
-        return [*before, self.call("scatter", replace(s, operand=packed), self.elements(s.y))]
+        sent = replace(s, operand=packed)
+        return [*before, self.call(name, sent, self.elements(s.y), *tail)]
 
     def _all_gather(self, s: Sent) -> list[str]:
         block = s.x.local_shape(self.mesh)

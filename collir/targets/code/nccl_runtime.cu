@@ -120,6 +120,23 @@ static ncclResult_t scatter(const void *in, void *out, size_t n, ncclDataType_t 
   return err != ncclSuccess ? err : end;
 }
 
+//: scatter_from needs size_of
+/* n elements for each rank from rank `root`, in one group: they have to progress together. */
+static ncclResult_t scatter_from(const void *in, void *out, size_t n, ncclDataType_t type,
+                                 int root, ncclComm_t comm, cudaStream_t stream)
+{
+  int rank = 0, p = 0;
+  ncclResult_t err = ncclCommUserRank(comm, &rank), end;
+  if (err == ncclSuccess) err = ncclCommCount(comm, &p);
+  if (err == ncclSuccess) err = ncclGroupStart();
+  if (err != ncclSuccess) return err;
+  for (int i = 0; rank == root && i < p && err == ncclSuccess; ++i)
+    err = ncclSend((const char *)in + i * n * size_of(type), n, type, i, comm, stream);
+  if (err == ncclSuccess) err = ncclRecv(out, n, type, root, comm, stream);
+  end = ncclGroupEnd();
+  return err != ncclSuccess ? err : end;
+}
+
 //: all_to_all needs size_of
 /* n elements for and from each rank, in one group: they have to progress together. */
 static ncclResult_t all_to_all(const void *in, void *out, size_t n, ncclDataType_t type,

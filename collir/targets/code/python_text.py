@@ -27,7 +27,13 @@ from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.steps import MASK, PERMUTE
 from collir.semantics.reference.buffers import NUMPY
-from collir.targets.code.emitters import Emitters, StepEmitter, taking_part, written_step
+from collir.targets.code.emitters import (
+    Emitters,
+    StepEmitter,
+    root_place,
+    taking_part,
+    written_step,
+)
 from collir.targets.code.names import Definition, check_definitions, distinct
 from collir.targets.code.ranks import OverList, RankText, axes_text
 
@@ -415,8 +421,9 @@ class FunctionText(StepEmitter):
         x = dist_type(value)
         shape = tuple_text(x.local_shape(self.mesh))
         text = f"{comment(x.text(self.mesh))}, on each rank {self.array} of shape {shape}"
-        if x.root:
-            where = " and ".join(f"{axis} = 0" for axis in self.mesh.ordered(x.root))
+        if x.place:
+            at = dict(x.place)
+            where = " and ".join(f"{axis} = {at[axis]}" for axis in self.mesh.ordered(at))
             text += f" where {comment(where)}, else None"
         return f"{text}."
 
@@ -425,7 +432,7 @@ class FunctionText(StepEmitter):
         shape = tuple_text(x.local_shape(self.mesh))
         self.needs.add("argument")
         checked = call(f"{name} = self._argument", [f'"{name}"', name, self.dtype(x.dtype), shape])
-        return self._where(self.names.at_zero(x.root), [], checked)
+        return self._where(self.names.at_place(x.place), [], checked)
 
     def _where(self, condition: str, before: list[str], lines: list[str]) -> list[str]:
         """Return statements for the ranks of a condition only, behind statements for all."""
@@ -435,7 +442,7 @@ class FunctionText(StepEmitter):
 
     def _step(self, op: DistOp) -> list[str]:
         """Return the lines of an operation: its comment, and its statements."""
-        out, condition = self.variable[op.result], self.names.at_zero(taking_part(op))
+        out, condition = self.variable[op.result], self.names.at_place(taking_part(op))
         statements = self.statements(op)
         heading = f"# {comment(written_step(op, self.mesh, self.shown))}"
         if condition and len(statements) == 1 and isinstance(statements[0], Assignment):
@@ -448,7 +455,7 @@ class FunctionText(StepEmitter):
         x, y, axes = dist_type(op.input), dist_type(op.result), op.over
         operand, out = self.variable[op.input], self.variable[op.result]
         before, after = x.local_shape(self.mesh), y.local_shape(self.mesh)
-        root, group = self.names.at_zero(axes), self.mesh.group_size(axes)
+        root, group = self.names.at_place(root_place(op)), self.mesh.group_size(axes)
         new = f"{out} = {self.full(after, y.dtype, None)}"
         sent = Sent(op, operand, out, x, y, axes, root, group, before, after, new)
         return self.COLLECTIVES[op.mnemonic](self, sent)
@@ -474,7 +481,7 @@ class FunctionText(StepEmitter):
         for value in self.returned:
             name = self.variable[value]
             if memory[value] in taken:
-                root = self.names.at_zero(dist_type(value).root)
+                root = self.names.at_place(dist_type(value).place)
                 name = self.copied(name) + (f" if {root} else None" if root else "")
             taken.add(memory[value])
             results.append(name)
@@ -487,7 +494,7 @@ class FunctionText(StepEmitter):
 
     # --- operations that send nothing -------------------------------------------------------
 
-    def _keep_root(self, s: Local) -> list[str]:
+    def _keep(self, s: Local) -> list[str]:
         return [Assignment.of(s.out, s.operand)]
 
     def _compute(self, s: Local) -> list[str]:
@@ -557,7 +564,8 @@ class FunctionText(StepEmitter):
         return [f"{out} = {made}", f"{place if place != out else f'{out}[...]'} = {kept}"]
 
     LOCAL: ClassVar[Emitters[Local]] = {
-        "keep_root": _keep_root,
+        "keep_root": _keep,
+        "keep": _keep,
         "compute": _compute,
         "split": _view,
         "merge": _view,

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from collir.dialects.operation import DistOp
-from collir.layout import DistType, Mesh
+from collir.layout import DistType, Mesh, Place, at_root
 
 OverList = tuple[str, ...]
 """An ordered list of sub-axes."""
@@ -69,7 +69,12 @@ class RankText(ABC):
     def at_zero(self, axes: Iterable[str]) -> str:
         """Return the condition that this rank is at coordinate 0 of all the sub-axes; empty for no
         sub-axes."""
-        conditions = (f"{self.coordinate(axis)} == 0" for axis in self.mesh.ordered(axes))
+        return self.at_place(at_root(axes))
+
+    def at_place(self, place: Place) -> str:
+        """Return the condition that this rank is at a place; empty if all ranks are."""
+        at = dict(place)
+        conditions = (f"{self.coordinate(axis)} == {at[axis]}" for axis in self.mesh.ordered(at))
         return f" {self.AND} ".join(conditions)
 
     def to_partner(self, x: DistType, y: DistType) -> list[str]:

@@ -12,7 +12,8 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
 from collir.layout.steps import CAST, PAD, SLICE, TRANSPOSE
-from collir.targets.code.emitters import Emitters
+from collir.layout.types import index_over
+from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_text import (
     FunctionText,
     MeshText,
@@ -109,7 +110,7 @@ class TorchFunction(FunctionText):
     def _broadcast(self, s: Sent) -> list[str]:
         made = f"{s.out} = {s.operand}.clone()"
         lines = [f"if {s.root}:", f"    {made}", "else:", f"    {s.new}"]
-        return [*lines, *self.send(s, "broadcast", [s.out, "group_src=0"])]
+        return [*lines, *self.send(s, "broadcast", [s.out, self._source(s)])]
 
     def _reduce_scatter(self, s: Sent) -> list[str]:
         cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.axes, stacked=False)
@@ -125,7 +126,7 @@ class TorchFunction(FunctionText):
             f"if {s.root}:",
             *(f"    {line}" for line in cut),
             "    sent = list(sent)",
-            *self.send(s, "scatter", [s.out, "sent", "group_src=0"]),
+            *self.send(s, "scatter", [s.out, "sent", self._source(s)]),
         ]
 
     def _all_gather(self, s: Sent) -> list[str]:
@@ -156,6 +157,12 @@ class TorchFunction(FunctionText):
         sent = self.send(s, "all_to_all_single", [s.out, blocks])
         join = self._join(s.out, tuple(piece), s.after, source, s.axes, stacked=True)
         return [*cut, made, *sent, *join]
+
+    def _source(self, s: Sent) -> str:
+        """Return the argument that names the root by its rank in the group."""
+        return (
+            f"group_src={index_over(self.mesh, by_rank(self.mesh, s.axes), dict(root_place(s.op)))}"
+        )
 
     def send(self, s: Sent, name: str, arguments: list[str]) -> list[str]:
         """Return a call of torch.distributed."""
@@ -231,7 +238,7 @@ class TorchFunction(FunctionText):
 
     def _permute(self, s: Sent) -> list[str]:
         x, y, operand, out = s.x, s.y, s.operand, s.out
-        indent = 12 if x.root else 8
+        indent = 12 if x.place else 8
         pair = [f"dist.P2POp(dist.isend, {operand}, to)", f"dist.P2POp(dist.irecv, {out}, from_)"]
         return [
             *self.names.partner("to", x, y, indent),
