@@ -275,7 +275,8 @@ def test_the_c_has_the_same_temporaries_at_every_step(rng: random.Random) -> Non
         held = sum(map(lives.bytes_of, lives.function.args))
         held += sum(lives.bytes_of(x) for x in lives.direct if lives.first(x) <= number)
         said = 0.0
-        for buffer in simulation.buffers:
+        [buffers] = simulation.buffers
+        for buffer in buffers:
             begun = buffer.first is None or 0 <= buffer.first <= number
             if begun and (buffer.until is None or number <= max(buffer.until)):
                 said += buffer.size

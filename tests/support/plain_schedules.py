@@ -17,7 +17,9 @@ def even_phase(time: float, loads: Sequence[float], rate: float = 1.0) -> Phase:
         rate: bytes per second of a message.
     """
     uses = tuple(
-        ((n, ResourceKind.PORT), min(1.0, load / time)) for n, load in enumerate(loads) if load
+        (Resource(n, ResourceKind.PORT), min(1.0, load / time))
+        for n, load in enumerate(loads)
+        if load
     )
     return Phase(transfer=time, uses=uses, rate=rate)
 

@@ -112,7 +112,7 @@ def _shape(group: Group) -> _Shape:
     inner = [index for index in crossed if index >= networks]
     outer = [index for index in crossed if index < networks]
     inside = between = 0.0
-    for (level, _), seconds in resource_seconds(group, Ring().loads(group)):
+    for (level, *_), seconds in resource_seconds(group, Ring().loads(group)):
         if level < networks:
             between = max(between, seconds)
         else:

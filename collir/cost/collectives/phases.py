@@ -119,8 +119,8 @@ def single_phase(group: Group, time: float, port_bytes: Sequence[float]) -> tupl
         plain = level.kind is LinkKind.SWITCH and level.taper == 1
         if size and time:
             uses.append(
-                ((index, ResourceKind.PORT), min(1.0, size / port / time) if plain else 1.0)
+                (Resource(index, ResourceKind.PORT), min(1.0, size / port / time) if plain else 1.0)
             )
-    outermost = uses[0][0][0] if uses else None
+    outermost = uses[0][0].level if uses else None
     rate = max(port_bytes) / time if time and max(port_bytes) else 1.0
     return (Phase(transfer=time, uses=tuple(uses), rate=rate, level=outermost),) if time else ()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,8 +58,19 @@ class ResourceKind(StrEnum):
     """The busiest link between children that have links of their own."""
 
 
-Resource = tuple[int, ResourceKind]
-"""A level (0 is outermost) and a kind of resource of that level."""
+class Resource(NamedTuple):
+    """A resource of a machine.
+
+    Attributes:
+        level: its level (0 is outermost).
+        kind: its kind on that level.
+        where: its place, where a simulation tells devices at several places apart; else empty.
+    """
+
+    level: int
+    kind: ResourceKind
+    where: str = ""
+
 
 Pairs = Iterable[tuple[int, int, float]]
 """(child, child, messages) under one parent."""
@@ -163,12 +175,15 @@ def resource_seconds(group: Group, loads: Sequence[Load]) -> Iterable[tuple[Reso
         uneven = group.each_port[index]
         if uneven and load.every_port is not None:
             children = load.every_port.reshape(2, -1, len(uneven))
-            yield (index, ResourceKind.PORT), float(np.max(children / np.array(uneven)))
+            yield Resource(index, ResourceKind.PORT), float(np.max(children / np.array(uneven)))
         else:
-            yield (index, ResourceKind.PORT), load.port / port
+            yield Resource(index, ResourceKind.PORT), load.port / port
         if level.taper > 1:
-            yield (index, ResourceKind.CORE), load.inside * level.taper / (level.size * level.port)
+            yield (
+                Resource(index, ResourceKind.CORE),
+                load.inside * level.taper / (level.size * level.port),
+            )
         if level.kind is LinkKind.BUS:
-            yield (index, ResourceKind.CORE), load.through / level.port
+            yield Resource(index, ResourceKind.CORE), load.through / level.port
         elif load.links is not None:
-            yield (index, ResourceKind.LINK), load.busiest_link * level.wires / level.port
+            yield Resource(index, ResourceKind.LINK), load.busiest_link * level.wires / level.port

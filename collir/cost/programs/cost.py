@@ -17,13 +17,14 @@ from xdsl.ir import Operation
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError, Group
+from collir.cost.programs.classes import Instance, classes_of
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.steps import PlannedStep, steps_of
+from collir.ir.steps import PlannedStep
 from collir.layout import DistType, Mesh
 from collir.layout.steps import OVER
 
@@ -46,13 +47,19 @@ class FunctionCost:
     @property
     def overlaps(self) -> bool:
         """True if steps may run at the same time."""
-        return not all(slot.waited for slot in self.slots)
+        return not all(slot.waited and slot.instance.sites is None for slot in self.slots)
 
     @cached_property
     def tasks(self) -> tuple[StepTask, ...]:
         """The steps, to be scheduled."""
         return tuple(
-            StepTask(step.phases, stream_of(step.collective), slot.after, slot.waited)
+            StepTask(
+                slot.instance.located(step.phases),
+                stream_of(step.collective),
+                slot.after,
+                slot.waited,
+                slot.instance.on,
+            )
             for step, slot in zip(self.steps, self.slots, strict=True)
         )
 
@@ -98,10 +105,12 @@ class Slot:
     """The place of a collective in a program.
 
     Attributes:
+        instance: the classes of devices that run it, and the ports that they use.
         after: the numbers of the collectives whose results it needs.
         waited: True if later steps wait for it, as it is not ``async``.
     """
 
+    instance: Instance
     after: tuple[int, ...]
     waited: bool
 
@@ -140,16 +149,22 @@ def program_cost(
     steps: list[StepCost] = []
     slots: list[Slot] = []
     number_of: dict[int, int] = {}  # of each collective among all steps, its number among them
-    computed_on: set[int] = set()
-    for place, (op, predecessors) in enumerate(steps_of(ops, mesh)):
-        needed = {number_of[step] for step in predecessors if step in number_of}
+    listed = list(ops)
+    classes = classes_of(listed, mesh)
+    computed_on: list[set[int]] = [set() for _ in classes.places]
+    for place, instance in enumerate(classes.instances(listed)):
+        op = instance.step
+        needed = {number_of[step] for step in instance.after if step in number_of}
         if op.kind.sends:
             number_of[place] = len(steps)
             steps.append(_step_cost(op, mesh, model))
-            slots.append(Slot(tuple(sorted(needed | computed_on)), not op.is_async))
-            computed_on.clear()  # later steps start behind this one, and so behind these
+            after = needed.union(*(computed_on[device_class] for device_class in instance.on))
+            slots.append(Slot(instance, tuple(sorted(after)), not op.is_async))
+            for device_class in instance.on:
+                computed_on[device_class] = set()  # later steps start behind this one
         else:  # a local step waits for its operands, and so does all that follows it
-            computed_on |= needed
+            for device_class in instance.on:
+                computed_on[device_class] |= needed
     return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))
 
 

@@ -101,7 +101,7 @@ def _causes(
 ) -> Iterator[tuple[str, Resource | None, float]]:
     """Yield the parts of a time that a phase spends on each cause, with the resource."""
     done = speed / phase.time
-    level = None if phase.level is None else (phase.level, ResourceKind.PORT)
+    level = None if phase.level is None else Resource(phase.level, ResourceKind.PORT)
     yield "latency", level, done * phase.latency
     yield "transfer", phase.narrowest, done * phase.transfer
     yield "local" if local else "reduction", None, done * phase.work

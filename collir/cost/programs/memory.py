@@ -1,6 +1,6 @@
 """The memory that a device needs for a function, and the steps between which it needs it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -32,24 +32,29 @@ class Buffer:
 
 
 def buffers_of(
-    function: FuncOp, mesh: Mesh, where: BufferPlan, number_of: Mapping[Operation, int]
+    function: FuncOp,
+    mesh: Mesh,
+    where: BufferPlan,
+    number_of: Mapping[Operation, int],
+    is_held: Callable[[SSAValue], bool],
 ) -> Iterator[Buffer]:
-    """Yield the buffers that a device holds.
+    """Yield the buffers that a device of one class holds.
 
     It holds arguments throughout, results from the step that first writes them, and all other
     values until the steps that read them have ended. Results that lie in other buffers are copied
     at the end.
 
     Args:
-        number_of: the number of every step of the function.
+        number_of: the number of every step of the function that the class runs.
+        is_held: a function that returns whether the class holds a value.
     """
 
     def bytes_of(value: SSAValue) -> int:
         return dist_type(value).local_bytes(mesh)
 
-    for argument in function.args:
+    for argument in filter(is_held, function.args):
         yield Buffer(bytes_of(argument), None, None)
-    for value in copied_results(where):
+    for value in filter(is_held, copied_results(where)):
         yield Buffer(bytes_of(value), AT_END, None)
     kept = {where.owner[value] for value in where.returned}
     written: dict[SSAValue, int] = {}
@@ -61,7 +66,7 @@ def buffers_of(
             buffer, _ = where.part_of.get(owner, (owner, 0))
             written.setdefault(buffer, number)
     for value, first in written.items():
-        if not isinstance(value, BlockArgument):
+        if not isinstance(value, BlockArgument) and is_held(value):
             until = None if value in kept else (first, *read.get(value, ()))
             yield Buffer(bytes_of(value), first, until)
 

@@ -4,7 +4,9 @@ Steps are issued in program order: each one once its operands are ready and once
 that is waited for has ended. An issued step joins the queue of its stream, and starts when all
 steps issued before it on that stream have ended; meanwhile later steps may be issued. There is a
 stream for each level of the machine, and one for the work of devices themselves; a collective runs
-on the stream of the outermost level it goes through.
+on the stream of the outermost level it goes through. Each class of devices (``classes``) has
+streams and an order of issue of its own. A step that several classes take part in starts when it is
+first on the streams of all of them.
 
 Steps that run at the same time share ports and links. If a port is full, all messages that it slows
 down are equally fast (max-min fairness). Nothing changes between two events, so a simulation costs
@@ -13,7 +15,7 @@ time in proportion to its events, not to the simulated time or the number of dev
 
 import heapq
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,13 +32,20 @@ class StepTask:
         phases: the phases of the step, in order.
         stream: the number of its stream; the tasks of one stream run one after the other.
         after: the numbers of the earlier tasks whose results it needs.
-        waited: True if all later tasks wait for its end.
+        waited: True if all later tasks of its classes wait for its end.
+        on: the numbers of the classes of devices that take part in it.
     """
 
     phases: tuple[Phase, ...]
     stream: int
     after: tuple[int, ...] = ()
     waited: bool = True
+    on: tuple[int, ...] = (0,)
+
+    @property
+    def streams(self) -> "list[Stream]":
+        """The streams of its classes."""
+        return [(device_class, self.stream) for device_class in self.on]
 
     @cached_property
     def time(self) -> float:
@@ -55,10 +64,13 @@ class StepTask:
     def loads(self, levels: int) -> tuple[float, ...]:
         """Return the seconds that it keeps the busiest resource of each level busy."""
         busiest = [0.0] * levels
-        for (level, _), time in self.busy.items():
-            busiest[level] = max(busiest[level], time)
+        for resource, time in self.busy.items():
+            busiest[resource.level] = max(busiest[resource.level], time)
         return tuple(busiest)
 
+
+Stream = tuple[int, int]
+"""A class of devices, and the number of one of its streams."""
 
 TimeSpan = tuple[float, float]
 """The start and the end of a task, in seconds from the first start."""
@@ -168,17 +180,35 @@ def schedule(
 def longest_chain(tasks: Sequence[StepTask], times: Sequence[float]) -> float:
     """Return the seconds of the longest chain of tasks, if they took the seconds in ``times``.
 
-    A task follows its operands, the earlier tasks that are waited for, and those of its stream.
+    A task follows its operands, and on each class of devices the earlier tasks that are waited for
+    and those of its stream.
     """
-    waited = 0.0
-    streams: dict[int, float] = {}
+    waited: dict[int, float] = {}
+    streams: dict[Stream, float] = {}
     ends: list[float] = []
     for task, time in zip(tasks, times, strict=True):
-        starts = (waited, streams.get(task.stream, 0.0), *(ends[number] for number in task.after))
+        starts = [ends[number] for number in task.after]
+        starts += [waited.get(device_class, 0.0) for device_class in task.on]
+        starts += [streams.get(stream, 0.0) for stream in task.streams]
         ends.append(max(starts) + time)
-        streams[task.stream] = ends[-1]
-        waited = ends[-1] if task.waited else waited
+        streams |= dict.fromkeys(task.streams, ends[-1])
+        waited |= dict.fromkeys(task.on, ends[-1]) if task.waited else {}
     return max(ends, default=0.0)
+
+
+class _Issue:
+    """The tasks of a class of devices, in the order in which it issues them.
+
+    Attributes:
+        tasks: their numbers.
+        issued: how many have been issued.
+        awaited: the last task issued, if it is waited for.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: list[int] = []
+        self.issued = 0
+        self.awaited: int | None = None
 
 
 class _Written:
@@ -186,29 +216,40 @@ class _Written:
 
     def __init__(self, tasks: Sequence[StepTask], spans: Sequence[TimeSpan]):
         self.tasks, self.spans = tasks, spans
-        self.issued = self.started = 0
-        self.awaited: int | None = None
-        self.queues: dict[int, deque[int]] = {}
+        self.started = 0
+        self.queues: dict[Stream, deque[int]] = {}
+        self.classes: dict[int, _Issue] = {}
+        for number, task in enumerate(tasks):
+            for device_class in task.on:
+                self.classes.setdefault(device_class, _Issue()).tasks.append(number)
 
     def __bool__(self) -> bool:
         return self.started < len(self.tasks)
 
     def start(self, running: Iterable[int], now: float) -> list[int]:
         """Start the tasks that can start now, and return them."""
-        while self.issued < len(self.tasks) and self._can_be_issued(now):
-            task = self.tasks[self.issued]
-            self.queues.setdefault(task.stream, deque()).append(self.issued)
-            self.awaited = self.issued if task.waited else None
-            self.issued += 1
-        busy = {self.tasks[number].stream for number in running}
-        started = [q.popleft() for stream, q in self.queues.items() if q and stream not in busy]
+        for device_class, issue in self.classes.items():
+            self._issue(device_class, issue, now)
+        busy = {stream for number in running for stream in self.tasks[number].streams}
+        heads = [queue[0] for stream, queue in self.queues.items() if queue and stream not in busy]
+        started = [n for n, count in Counter(heads).items() if count == len(self.tasks[n].on)]
+        for number in started:
+            for stream in self.tasks[number].streams:
+                self.queues[stream].popleft()
         self.started += len(started)
         return started
 
-    def _can_be_issued(self, now: float) -> bool:
-        if self.awaited is not None and self.spans[self.awaited][1] > now:
-            return False
-        return all(self.spans[needed][1] <= now for needed in self.tasks[self.issued].after)
+    def _issue(self, device_class: int, issue: _Issue, now: float) -> None:
+        """Issue the tasks that a class can issue now."""
+        while issue.issued < len(issue.tasks):
+            number = issue.tasks[issue.issued]
+            task = self.tasks[number]
+            awaited = task.after if issue.awaited is None else (issue.awaited, *task.after)
+            if any(self.spans[needed][1] > now for needed in awaited):
+                return
+            self.queues.setdefault((device_class, task.stream), deque()).append(number)
+            issue.awaited = number if task.waited else None
+            issue.issued += 1
 
 
 class _Ready:
@@ -220,7 +261,7 @@ class _Ready:
         self.under_way: list[int] = []
         self.missing = [len(task.after) for task in tasks]
         self.users: dict[int, list[int]] = {}
-        self.ready: dict[int, list[int]] = {}  # a heap of task numbers for each stream
+        self.ready: dict[tuple[Stream, ...], list[int]] = {}  # heaps of numbers, by streams
         for number, task in enumerate(tasks):
             for needed in task.after:
                 self.users.setdefault(needed, []).append(number)
@@ -231,7 +272,7 @@ class _Ready:
         return self.left > 0
 
     def _add_ready(self, number: int) -> None:
-        heapq.heappush(self.ready.setdefault(self.tasks[number].stream, []), number)
+        heapq.heappush(self.ready.setdefault(tuple(self.tasks[number].streams), []), number)
 
     def start(self, running: Iterable[int], now: float) -> list[int]:
         """Start the tasks that can start now, and return them."""
@@ -241,15 +282,15 @@ class _Ready:
                 self.missing[user] -= 1
                 if not self.missing[user]:
                     self._add_ready(user)
-        busy = {self.tasks[number].stream for number in running}
+        busy = {stream for number in running for stream in self.tasks[number].streams}
+        waiting = {c for n in running if self.tasks[n].waited for c in self.tasks[n].on}
         started: list[int] = []
-        if any(self.tasks[number].waited for number in running):
-            return started
-        heaps = [heap for stream, heap in self.ready.items() if heap and stream not in busy]
-        for heap in sorted(heaps):
-            started.append(heapq.heappop(heap))
-            if self.tasks[started[-1]].waited:
-                break
+        for heap in sorted(heap for heap in self.ready.values() if heap):
+            task = self.tasks[heap[0]]
+            if busy.isdisjoint(task.streams) and waiting.isdisjoint(task.on):
+                started.append(heapq.heappop(heap))
+                busy.update(task.streams)
+                waiting.update(task.on if task.waited else ())
         self.under_way += started
         self.left -= len(started)
         return started

@@ -1,24 +1,27 @@
 """Simulations of functions: the times of their steps, the resources in use, the memory of a device.
 
-All groups of a step are alike, and so are all devices that take part in it, so one of them is
-simulated: a program on 10^5 devices costs what it does on 16. Collectives have the phases of their
-algorithms. Local steps run on a stream of their own. They take the time to read and write their
-bytes, if the machine says how fast the memory of a device is, else no time. So do collectives that
-send nothing, which copy, and the copies at the end of results that lie in other buffers.
+All groups of a step are alike, and so are all devices at one place, so one device of each class is
+simulated (``classes``): a program on 10^5 devices costs what it does on 16. Collectives have the
+phases of their algorithms. Local steps run on a stream of their own. They take the time to read and
+write their bytes, if the machine says how fast the memory of a device is, else no time. So do
+collectives that send nothing, which copy, and the copies at the end of results that lie in other
+buffers.
 ``compute`` takes the time of its operations at the rate of the device. The memory is that of the
-device at coordinate 0 of all sub-axes, which takes part in all steps.
+class of devices that needs most; of one class, that of the device at coordinate 0 of all sub-axes,
+which takes part in all steps.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.loads import Resource
+from collir.cost.programs.classes import Classes, Sites, classes_of
 from collir.cost.programs.compute import compute_seconds, step_seconds
 from collir.cost.programs.cost import op_cost, stream_of
 from collir.cost.programs.memory import Buffer, buffers_of, memory_use
@@ -28,7 +31,6 @@ from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.steps import steps_of
 from collir.layout import Mesh
 from collir.machine import Device, Machine
 
@@ -61,11 +63,15 @@ class SimulatedStep:
         result: the name of its result in the program.
         does: the cost of a collective that runs alone, or a local step.
         task: its scheduler task.
+        at: the place of the devices that run it, where places are told apart; else empty.
+        sites: the ports that it uses there.
     """
 
     result: str
     does: StepCost | LocalStep
     task: StepTask
+    at: str = ""
+    sites: Sites | None = None
 
     @property
     def kind(self) -> str:
@@ -97,14 +103,14 @@ class Simulation:
     """A function simulated under a model; all times are in seconds.
 
     Attributes:
-        buffers: the buffers that a device holds.
+        buffers: the buffers that a device of each class holds.
     """
 
     name: str
     mesh: Mesh
     model: CostModel
     steps: tuple[SimulatedStep, ...]
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[tuple[Buffer, ...], ...]
 
     @cached_property
     def _schedule(self) -> tuple[list[TimeSpan], list[Interval]]:
@@ -151,8 +157,12 @@ class Simulation:
 
     @cached_property
     def memory(self) -> list[tuple[float, float]]:
-        """The bytes that a device holds from each time on; see ``memory_use``."""
-        return memory_use(self.buffers, self.spans)
+        """The bytes that a device holds from each time on; see ``memory_use``.
+
+        It is a device of the class that holds most at any time.
+        """
+        uses = (memory_use(buffers, self.spans) for buffers in self.buffers)
+        return max(uses, key=lambda use: max((size for _, size in use), default=0.0))
 
     @cached_property
     def peak(self) -> float:
@@ -192,7 +202,10 @@ class Simulation:
             CostError: see ``step_cost``.
         """
         steps = tuple(self._changed(step, self.mesh, factor) for step in self.steps)
-        buffers = tuple(replace(buffer, size=buffer.size * factor) for buffer in self.buffers)
+        buffers = tuple(
+            tuple(replace(buffer, size=buffer.size * factor) for buffer in held)
+            for held in self.buffers
+        )
         return replace(self, steps=steps, buffers=buffers)
 
     def _changed(self, step: SimulatedStep, mesh: Mesh, factor: float) -> SimulatedStep:
@@ -204,7 +217,9 @@ class Simulation:
             return replace(step, does=local, task=replace(step.task, phases=phases))
         collective = replace(step.does.collective.scaled(factor), mesh=mesh)
         does = step_cost(collective, self.model)
-        return replace(step, does=does, task=replace(step.task, phases=sent_phases(does)))
+        phases = sent_phases(does)
+        located = step.sites.located(phases) if step.sites else phases
+        return replace(step, does=does, task=replace(step.task, phases=located))
 
 
 def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:
@@ -248,25 +263,51 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     """
     mesh, where = mesh_of(function), plan_buffers(function)
     steps: list[SimulatedStep] = []
-    number_of: dict[Operation, int] = {}
-    for op, after in steps_of(function.body.ops, mesh):
+    classes = classes_of(function.body.ops, mesh)
+    number_of: list[dict[Operation, int]] = [{} for _ in classes.places]
+    for instance in classes.instances(function.body.ops):
+        op, after = instance.step, instance.after
+        assert isinstance(op, DistOp)
         if is_collective(op):
             does = op_cost(op, mesh, model)
-            waited = not op.is_async
-            task = StepTask(sent_phases(does), stream_of(does.collective), after, waited)
+            phases = instance.located(sent_phases(does))
+            stream, waited = stream_of(does.collective), not op.is_async
         else:
             does = local_step(op, mesh, where)
             phases = local_phases(does, mesh.machine.device)
-            task = StepTask(phases, len(mesh.machine.levels), after)
-        number_of[op] = len(steps)
-        steps.append(SimulatedStep(where.names[op.result], does, task))
+            stream, waited = len(mesh.machine.levels), True
+        for device_class in instance.on:
+            number_of[device_class][op] = len(steps)
+        task = StepTask(phases, stream, after, waited, instance.on)
+        name = where.names[op.result]
+        steps.append(SimulatedStep(name, does, task, instance.at, instance.sites))
+    steps += _copies(where, mesh, classes, len(steps))
+    buffers = tuple(
+        tuple(buffers_of(function, mesh, where, numbers, partial(_is_held, classes, device_class)))
+        for device_class, numbers in enumerate(number_of)
+    )
+    return Simulation(function.sym_name.data, mesh, model, tuple(steps), buffers)
+
+
+def _is_held(classes: Classes, device_class: int, value: SSAValue) -> bool:
+    return device_class in classes.holding(dist_type(value))
+
+
+def _copies(where: BufferPlan, mesh: Mesh, classes: Classes, before: int) -> list[SimulatedStep]:
+    """Return the copies at the end, of results that lie in other buffers.
+
+    Args:
+        before: the number of steps before them.
+    """
+    copies: list[SimulatedStep] = []
     for value in copied_results(where):
         does = LocalStep(COPY, 2 * dist_type(value).local_bytes(mesh))
+        on = tuple(classes.holding(dist_type(value)))
         if phases := local_phases(does, mesh.machine.device):
-            task = StepTask(phases, len(mesh.machine.levels), tuple(range(len(steps))))
-            steps.append(SimulatedStep(where.names[value], does, task))
-    buffers = buffers_of(function, mesh, where, number_of)
-    return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
+            after = tuple(range(before + len(copies)))
+            task = StepTask(phases, len(mesh.machine.levels), after, on=on)
+            copies.append(SimulatedStep(where.names[value], does, task))
+    return copies
 
 
 def local_step(op: DistOp, mesh: Mesh, where: BufferPlan) -> LocalStep:

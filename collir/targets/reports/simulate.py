@@ -59,13 +59,14 @@ def stream_name(simulation: Simulation, stream: int) -> str:
 
 def resource_name(simulation: Simulation, resource: Resource) -> str:
     """Return the name of a resource, such as ``port of node``."""
-    level, part = resource
+    level, kind, where = resource
     words = {
         ResourceKind.PORT: "port",
         ResourceKind.CORE: "interconnect",
         ResourceKind.LINK: "links",
     }
-    return f"{words[part]} of {simulation.mesh.machine.levels[level].name}"
+    name = f"{words[kind]} of {simulation.mesh.machine.levels[level].name}"
+    return f"{name} ({where})" if where else name
 
 
 def simulation_table(simulation: Simulation) -> list[str]:
@@ -119,6 +120,9 @@ def _row(simulation: Simulation, number: int, critical: bool) -> list[str]:
     ]
 
 
+_ORDER = {kind: number for number, kind in enumerate(ResourceKind)}
+
+
 def simulation_json(simulation: Simulation) -> dict[str, Any]:
     """Return a simulation as plain values: seconds and bytes."""
     path = {link.number for link in critical_path(simulation)}
@@ -127,10 +131,16 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "time_s": simulation.time,
         "bound_s": simulation.bound,
         "busy_s": [
-            {"level": level, "part": str(part), "time_s": simulation.busy[index, part]}
-            for index, level in enumerate(level.name for level in simulation.mesh.machine.levels)
-            for part in ResourceKind
-            if (index, part) in simulation.busy
+            {
+                "level": simulation.mesh.machine.levels[resource.level].name,
+                "part": str(resource.kind),
+                **({"at": resource.where} if resource.where else {}),
+                "time_s": time,
+            }
+            for resource, time in sorted(
+                simulation.busy.items(),
+                key=lambda item: (item[0].level, _ORDER[item[0].kind], item[0].where),
+            )
         ],
         "memory": {
             "peak_bytes": simulation.peak,
