@@ -32,7 +32,10 @@ from collir.machine import Device
 Instant = tuple[float, int, int]
 """Seconds, then the order of events at that time: ends of earlier steps, then steps in order."""
 
-VIEWS = tuple(OPERATIONS[name] for name in ("split", "merge", "reshape", "keep_root", "compute"))
+VIEWS = tuple(
+    OPERATIONS[name]
+    for name in ("split", "merge", "reshape", "keep_root", "keep", "part", "compute")
+)
 
 
 @dataclass
@@ -56,6 +59,12 @@ class Lives:
         self.inside: dict[SSAValue, SSAValue] = {}
         for result in self.direct:
             op = result.owner
+            if isinstance(op, OPERATIONS["assemble"]):
+                for piece in op.operands:
+                    home = self.home(piece)
+                    used = home in self.direct or home in self.inside
+                    if not isinstance(home.owner, Block) and not used and self.alike(home, piece):
+                        self.inside[home] = result
             if isinstance(op, OPERATIONS["concat"]) and self._in_one_piece(
                 result, op.integer("dim")
             ):

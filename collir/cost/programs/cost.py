@@ -25,7 +25,9 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.steps import PlannedStep, steps_of
 from collir.layout import DistType, Mesh
-from collir.layout.steps import OVER
+from collir.layout.steps import OVER, Arguments
+
+_NO_ARGUMENTS: Arguments = {}
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,9 @@ class FunctionCost:
 
 def stream_of(collective: Collective) -> int:
     """Return the stream of a collective: the outermost level that it goes through."""
-    digits = Group.of(collective.mesh, collective.axes, collective.at_root).digits
+    digits = Group.of(
+        collective.mesh, collective.axes, collective.at_root, base=collective.base
+    ).digits
     return min((digit.level for digit in digits), default=0)
 
 
@@ -176,10 +180,9 @@ def collective_of(step: DistOp | PlannedStep, mesh: Mesh) -> Collective:
     axes = step.over if OVER in step.kind.parameters else None
     if isinstance(step, PlannedStep):
         x, y = step.operands[0].type, step.result.type
-        return collective_between(step.kind.name, mesh, x, y, axes)
+        return collective_between(step.kind.name, mesh, x, y, axes, step.arguments)
     x, y = dist_type(step.operands[0]), dist_type(step.result)
-    name = step.word("algorithm") if "algorithm" in step.properties else None
-    return collective_between(step.mnemonic, mesh, x, y, axes, name)
+    return collective_between(step.mnemonic, mesh, x, y, axes, step.arguments)
 
 
 def collective_between(
@@ -188,9 +191,12 @@ def collective_between(
     x: DistType,
     y: DistType,
     axes: tuple[str, ...] | None,
-    algorithm: str | None = None,
+    arguments: Arguments = _NO_ARGUMENTS,
 ) -> Collective:
     """Return the collective from one layout to another; ``axes`` is None for a permute."""
+    algorithm = arguments.get("algorithm")
+    sender, receiver = arguments.get("sender"), arguments.get("receiver")
+    distance = arguments.get("distance")
     size = max(x.local_bytes(mesh), y.local_bytes(mesh))
     moves = None
     if axes is None:
@@ -203,6 +209,9 @@ def collective_between(
         float(size),
         at_root=x.placed - frozenset(axes),
         replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
-        algorithm=algorithm,
+        algorithm=algorithm if isinstance(algorithm, str) else None,
         moves=moves,
+        route=(sender, receiver) if isinstance(sender, int) and isinstance(receiver, int) else None,
+        shift=(distance, "open" in arguments) if isinstance(distance, int) else None,
+        base=sum(n * mesh.by_name[axis].stride for axis, n in x.place if axis not in axes),
     )

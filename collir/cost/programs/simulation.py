@@ -286,6 +286,11 @@ def _moved(op: DistOp, mesh: Mesh, where: BufferPlan) -> float:
     """Return the bytes that a local step reads and writes, without operands already in place."""
     if where.is_view(op):
         return 0
+    if op.kind.assembles and all(
+        where.part_of.get(where.owner[operand], (None, 0))[0] is op.result
+        for operand in op.operands
+    ):
+        return 0
     moved = list(op.operands)
     if op.kind.packs:  # a value that is an operand twice is in place only once
         in_place = {v for v, (buffer, _) in where.part_of.items() if buffer is op.result}
