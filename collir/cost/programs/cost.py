@@ -5,25 +5,26 @@ Operations that send nothing are free here; so is packing the blocks of a dimens
 first.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError, Group
+from collir.cost.programs.devices import DeviceClasses, Devices
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.steps import PlannedStep, steps_of
+from collir.ir.steps import PlannedStep, PlannedValue, steps_of
 from collir.layout import DistType, Mesh
 from collir.layout.steps import OVER, Arguments
 
@@ -48,13 +49,13 @@ class FunctionCost:
     @property
     def overlaps(self) -> bool:
         """True if steps may run at the same time."""
-        return not all(slot.waited for slot in self.slots)
+        return not all(slot.waited and slot.devices is None for slot in self.slots)
 
     @cached_property
     def tasks(self) -> tuple[StepTask, ...]:
         """The steps, to be scheduled."""
         return tuple(
-            StepTask(step.phases, stream_of(step.collective), slot.after, slot.waited)
+            StepTask(step.phases, stream_of(step.collective), slot.after, slot.waited, slot.devices)
             for step, slot in zip(self.steps, self.slots, strict=True)
         )
 
@@ -104,10 +105,12 @@ class Slot:
     Attributes:
         after: the numbers of the collectives whose results it needs.
         waited: True if later steps wait for it, as it is not ``async``.
+        devices: the classes of devices that take part in it; None for all of them.
     """
 
     after: tuple[int, ...]
     waited: bool
+    devices: Devices = None
 
 
 def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]:
@@ -144,17 +147,34 @@ def program_cost(
     steps: list[StepCost] = []
     slots: list[Slot] = []
     number_of: dict[int, int] = {}  # of each collective among all steps, its number among them
-    computed_on: set[int] = set()
-    for place, (op, predecessors) in enumerate(steps_of(ops, mesh)):
+    computed_on: dict[int, set[int]] = {}  # by class of devices
+    program = list(steps_of(ops, mesh))
+    types = [dist_type(x) if isinstance(x, SSAValue) else x.type for x in _values(program)]
+    classes = DeviceClasses.of(types)
+    for place, (op, predecessors) in enumerate(program):
         needed = {number_of[step] for step in predecessors if step in number_of}
+        devices = classes.of_step(op)
+        own = [computed_on.setdefault(number, set()) for number in devices or (0,)]
         if op.kind.sends:
             number_of[place] = len(steps)
             steps.append(_step_cost(op, mesh, model))
-            slots.append(Slot(tuple(sorted(needed | computed_on)), not op.is_async))
-            computed_on.clear()  # later steps start behind this one, and so behind these
+            after = needed.union(*own)
+            slots.append(Slot(tuple(sorted(after)), not op.is_async, devices))
+            for computed in own:  # later steps start behind this one, and so behind these
+                computed.clear()
         else:  # a local step waits for its operands, and so does all that follows it
-            computed_on |= needed
+            for computed in own:
+                computed |= needed
     return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))
+
+
+def _values(
+    program: Iterable[tuple[DistOp | PlannedStep, object]],
+) -> Iterator[SSAValue | PlannedValue]:
+    """Yield the operands and results of steps."""
+    for step, _ in program:
+        yield from step.operands
+        yield step.result
 
 
 def _step_cost(step: DistOp | PlannedStep, mesh: Mesh, model: CostModel) -> StepCost:

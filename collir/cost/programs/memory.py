@@ -7,6 +7,7 @@ from itertools import groupby
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from collir.cost.programs.devices import DeviceClasses, Devices
 from collir.cost.programs.schedule import TimeSpan
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results
@@ -24,15 +25,25 @@ class Buffer:
         size: bytes.
         first: the step from whose start it is needed, or ``AT_END``; None if from the beginning.
         until: the steps after whose ends it is free; None if it is never free.
+        devices: the classes of devices that hold it; None for all of them.
     """
 
     size: float
     first: int | None
     until: tuple[int, ...] | None
+    devices: Devices = None
+
+    def is_on(self, number: int) -> bool:
+        """Return whether a class of devices holds it."""
+        return self.devices is None or number in self.devices
 
 
 def buffers_of(
-    function: FuncOp, mesh: Mesh, where: BufferPlan, number_of: Mapping[Operation, int]
+    function: FuncOp,
+    mesh: Mesh,
+    where: BufferPlan,
+    number_of: Mapping[Operation, int],
+    classes: DeviceClasses,
 ) -> Iterator[Buffer]:
     """Yield the buffers that a device holds.
 
@@ -42,15 +53,19 @@ def buffers_of(
 
     Args:
         number_of: the number of every step of the function.
+        classes: the classes of devices that differ in what they hold.
     """
 
     def bytes_of(value: SSAValue) -> int:
         return dist_type(value).local_bytes(mesh)
 
+    def devices(value: SSAValue) -> Devices:
+        return classes.at(dist_type(value).place)
+
     for argument in function.args:
-        yield Buffer(bytes_of(argument), None, None)
+        yield Buffer(bytes_of(argument), None, None, devices(argument))
     for value in copied_results(where):
-        yield Buffer(bytes_of(value), AT_END, None)
+        yield Buffer(bytes_of(value), AT_END, None, devices(value))
     kept = {where.owner[value] for value in where.returned}
     written: dict[SSAValue, int] = {}
     read: dict[SSAValue, list[int]] = {}
@@ -63,7 +78,7 @@ def buffers_of(
     for value, first in written.items():
         if not isinstance(value, BlockArgument):
             until = None if value in kept else (first, *read.get(value, ()))
-            yield Buffer(bytes_of(value), first, until)
+            yield Buffer(bytes_of(value), first, until, devices(value))
 
 
 def memory_use(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> list[tuple[float, float]]:

@@ -6,6 +6,11 @@ steps issued before it on that stream have ended; meanwhile later steps may be i
 stream for each level of the machine, and one for the work of devices themselves; a collective runs
 on the stream of the outermost level it goes through.
 
+Where values are at places, devices of different classes issue different steps: each class issues
+those in which it takes part, in program order, and has streams of its own. A step starts when all
+of its classes have issued it. All classes share ports and links, as if they were on the same
+devices.
+
 Steps that run at the same time share ports and links. If a port is full, all messages that it slows
 down are equally fast (max-min fairness). Nothing changes between two events, so a simulation costs
 time in proportion to its events, not to the simulated time or the number of devices.
@@ -31,12 +36,20 @@ class StepTask:
         stream: the number of its stream; the tasks of one stream run one after the other.
         after: the numbers of the earlier tasks whose results it needs.
         waited: True if all later tasks wait for its end.
+        devices: the classes of devices that take part in it; None for all of them.
     """
 
     phases: tuple[Phase, ...]
     stream: int
     after: tuple[int, ...] = ()
     waited: bool = True
+    devices: frozenset[int] | None = None
+
+    def meets(self, other: "StepTask") -> bool:
+        """Return whether a device takes part in both tasks."""
+        if self.devices is None or other.devices is None:
+            return True
+        return not self.devices.isdisjoint(other.devices)
 
     @cached_property
     def time(self) -> float:
@@ -140,7 +153,8 @@ def schedule(
     """
     spans: list[TimeSpan] = [(math.inf, math.inf)] * len(tasks)
     running: dict[int, _Running] = {}
-    waiting = (_Written if as_written else _Ready)(tasks, spans)
+    apart = as_written and any(task.devices is not None for task in tasks)
+    waiting = (_Apart if apart else _Written if as_written else _Ready)(tasks, spans)
     now = 0.0
     while waiting or running:
         started = waiting.start(running, now)
@@ -168,17 +182,26 @@ def schedule(
 def longest_chain(tasks: Sequence[StepTask], times: Sequence[float]) -> float:
     """Return the seconds of the longest chain of tasks, if they took the seconds in ``times``.
 
-    A task follows its operands, the earlier tasks that are waited for, and those of its stream.
+    A task follows its operands, the earlier tasks that are waited for, and those of its stream;
+    only tasks in which the same devices take part wait for each other.
     """
-    waited = 0.0
-    streams: dict[int, float] = {}
+    classes = _classes(tasks)
+    waited = dict.fromkeys(classes, 0.0)
+    streams: dict[tuple[int, int], float] = {}
     ends: list[float] = []
     for task, time in zip(tasks, times, strict=True):
-        starts = (waited, streams.get(task.stream, 0.0), *(ends[number] for number in task.after))
-        ends.append(max(starts) + time)
-        streams[task.stream] = ends[-1]
-        waited = ends[-1] if task.waited else waited
+        own = [(number, task.stream) for number in task.devices or classes]
+        starts = [max(waited[key[0]], streams.get(key, 0.0)) for key in own]
+        ends.append(max([*starts, *(ends[number] for number in task.after)]) + time)
+        for key in own:
+            streams[key] = ends[-1]
+            waited[key[0]] = ends[-1] if task.waited else waited[key[0]]
     return max(ends, default=0.0)
+
+
+def _classes(tasks: Iterable[StepTask]) -> list[int]:
+    """Return the classes of devices that take part in tasks; one, if all take part in all."""
+    return sorted({number for task in tasks for number in task.devices or ()}) or [0]
 
 
 class _Written:
@@ -209,6 +232,65 @@ class _Written:
         if self.awaited is not None and self.spans[self.awaited][1] > now:
             return False
         return all(self.spans[needed][1] <= now for needed in self.tasks[self.issued].after)
+
+
+class _Apart:
+    """The tasks not yet started, which each class of devices issues in program order.
+
+    A class issues a task once its own operands of the task are ready: a device that receives does
+    not wait for what the sender computes. The task joins the queue of its stream on each class.
+    """
+
+    def __init__(self, tasks: Sequence[StepTask], spans: Sequence[TimeSpan]):
+        self.tasks, self.spans = tasks, spans
+        classes = _classes(tasks)
+        self.on = [classes if task.devices is None else sorted(task.devices) for task in tasks]
+        self.left: dict[int, deque[int]] = {one: deque() for one in classes}
+        for number, own in enumerate(self.on):
+            for one in own:
+                self.left[one].append(number)
+        self.awaited: dict[int, int | None] = dict.fromkeys(classes)
+        self.queues: dict[tuple[int, int], deque[int]] = {}
+        self.started = 0
+
+    def __bool__(self) -> bool:
+        return self.started < len(self.tasks)
+
+    def start(self, running: Iterable[int], now: float) -> list[int]:
+        """Start the tasks that can start now, and return them."""
+        for one, left in self.left.items():
+            while left and self._can_be_issued(left[0], one, now):
+                number = left.popleft()
+                self.queues.setdefault((one, self.tasks[number].stream), deque()).append(number)
+                self.awaited[one] = number if self.tasks[number].waited else None
+        busy = {key for number in running for key in self._keys(number)}
+        heads = {queue[0] for key, queue in self.queues.items() if queue and key not in busy}
+        started = [number for number in sorted(heads) if self._can_start(number, busy, now)]
+        for number in started:
+            for key in self._keys(number):
+                self.queues[key].popleft()
+        self.started += len(started)
+        return started
+
+    def _keys(self, number: int) -> list[tuple[int, int]]:
+        """Return the streams of a task, each of a class."""
+        return [(one, self.tasks[number].stream) for one in self.on[number]]
+
+    def _can_be_issued(self, number: int, one: int, now: float) -> bool:
+        """Return whether a class of devices can issue a task now."""
+        awaited = self.awaited[one]
+        if awaited is not None and self.spans[awaited][1] > now:
+            return False
+        needed = (task for task in self.tasks[number].after if one in self.on[task])
+        return all(self.spans[task][1] <= now for task in needed)
+
+    def _can_start(self, number: int, busy: set[tuple[int, int]], now: float) -> bool:
+        """Return whether a task is the next on all of its streams, and all it needs is there."""
+        for key in self._keys(number):
+            queue = self.queues.get(key)
+            if key in busy or not queue or queue[0] != number:
+                return False
+        return all(self.spans[task][1] <= now for task in self.tasks[number].after)
 
 
 class _Ready:

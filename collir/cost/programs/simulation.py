@@ -6,7 +6,9 @@ algorithms. Local steps run on a stream of their own. They take the time to read
 bytes, if the machine says how fast the memory of a device is, else no time. So do collectives that
 send nothing, which copy, and the copies at the end of results that lie in other buffers.
 ``compute`` takes the time of its operations at the rate of the device. The memory is that of the
-device at coordinate 0 of all sub-axes, which takes part in all steps.
+device at coordinate 0 of all sub-axes, which takes part in all steps; where values are at other
+places, that of the device that holds most. There each class of devices issues its own steps
+(devices.py).
 """
 
 from dataclasses import dataclass, replace
@@ -21,6 +23,7 @@ from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.loads import Resource
 from collir.cost.programs.compute import compute_seconds, step_seconds
 from collir.cost.programs.cost import op_cost, stream_of
+from collir.cost.programs.devices import DeviceClasses
 from collir.cost.programs.memory import Buffer, buffers_of, memory_use
 from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
@@ -151,8 +154,16 @@ class Simulation:
 
     @cached_property
     def memory(self) -> list[tuple[float, float]]:
-        """The bytes that a device holds from each time on; see ``memory_use``."""
-        return memory_use(self.buffers, self.spans)
+        """The bytes that a device holds from each time on; see ``memory_use``.
+
+        Of several classes of devices it is the one that holds most at any time.
+        """
+        numbers = {number for buffer in self.buffers for number in buffer.devices or ()}
+        uses = [
+            memory_use([buffer for buffer in self.buffers if buffer.is_on(number)], self.spans)
+            for number in sorted(numbers) or [0]
+        ]
+        return max(uses, key=lambda use: max((size for _, size in use), default=0.0))
 
     @cached_property
     def peak(self) -> float:
@@ -247,25 +258,31 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
         DiagnosticError: see ``simulate``.
     """
     mesh, where = mesh_of(function), plan_buffers(function)
+    classes = DeviceClasses.of(map(dist_type, where.owner))
     steps: list[SimulatedStep] = []
     number_of: dict[Operation, int] = {}
     for op, after in steps_of(function.body.ops, mesh):
         if is_collective(op):
             does = op_cost(op, mesh, model)
             waited = not op.is_async
-            task = StepTask(sent_phases(does), stream_of(does.collective), after, waited)
+            stream, devices = stream_of(does.collective), classes.of_step(op)
+            task = StepTask(sent_phases(does), stream, after, waited, devices)
         else:
             does = local_step(op, mesh, where)
             phases = local_phases(does, mesh.machine.device)
-            task = StepTask(phases, len(mesh.machine.levels), after)
+            devices = classes.of_step(op)
+            task = StepTask(phases, len(mesh.machine.levels), after, devices=devices)
         number_of[op] = len(steps)
         steps.append(SimulatedStep(where.names[op.result], does, task))
     for value in copied_results(where):
         does = LocalStep(COPY, 2 * dist_type(value).local_bytes(mesh))
         if phases := local_phases(does, mesh.machine.device):
-            task = StepTask(phases, len(mesh.machine.levels), tuple(range(len(steps))))
+            devices = classes.at(dist_type(value).place)
+            task = StepTask(
+                phases, len(mesh.machine.levels), tuple(range(len(steps))), devices=devices
+            )
             steps.append(SimulatedStep(where.names[value], does, task))
-    buffers = buffers_of(function, mesh, where, number_of)
+    buffers = buffers_of(function, mesh, where, number_of, classes)
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
 
 

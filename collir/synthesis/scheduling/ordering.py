@@ -15,17 +15,19 @@ written one are compared by a schedule in which tasks share the machine.
 import heapq
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.cost import op_cost, stream_of
+from collir.cost.programs.devices import DeviceClasses
 from collir.cost.programs.schedule import StepTask, schedule
 from collir.cost.programs.simulation import local_phases, local_step, sent_phases
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.steps import steps_of
 from collir.layout import Mesh
@@ -66,9 +68,7 @@ class Work:
         """Return the seconds of all tasks issued in an order."""
         place = {number: index for index, number in enumerate(order)}
         tasks = [
-            StepTask(
-                task.phases, task.stream, tuple(place[number] for number in task.after), task.waited
-            )
+            replace(task, after=tuple(place[number] for number in task.after))
             for task in (self.tasks[number] for number in order)
         ]
         return max((end for _, end in schedule(tasks)), default=0.0)
@@ -89,6 +89,7 @@ def work_of(
     ops: list[Operation] = []
     tasks: list[StepTask] = []
     last: list[tuple[int, ...]] = []
+    classes = DeviceClasses.of(map(dist_type, where.owner))
     steps = steps or _as_written(mesh, model)
     for op, predecessors in steps_of(function.body.ops, mesh):
         after = tuple(sorted({number for step in predecessors for number in last[step]}))
@@ -96,13 +97,15 @@ def work_of(
             waited = not op.kind.may_be_async
             for step in steps(op):
                 ops.append(op)
-                tasks.append(StepTask(sent_phases(step), stream_of(step.collective), after, waited))
+                stream, devices = stream_of(step.collective), classes.of_step(op)
+                tasks.append(StepTask(sent_phases(step), stream, after, waited, devices))
                 after = (len(ops) - 1,)
             last.append(after)  # what it needs itself, if no step of it takes time
         else:
             does = local_phases(local_step(op, mesh, where), mesh.machine.device)
             ops.append(op)
-            tasks.append(StepTask(does, len(mesh.machine.levels), after))
+            devices = classes.of_step(op)
+            tasks.append(StepTask(does, len(mesh.machine.levels), after, devices=devices))
             last.append((len(ops) - 1,))
     return Work(tuple(ops), tuple(tasks))
 
