@@ -42,6 +42,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
+from collir.cost.programs.classes import runs_apart
 from collir.cost.programs.simulation import Simulation, simulate_function
 from collir.dialects.machine import meshes_remembered
 from collir.dialects.operation import DistOp
@@ -85,7 +86,13 @@ class OverlapPass(ModulePass):
                 self._overlap(function, simulation)
 
     def _overlap(self, function: FuncOp, before: Simulation) -> None:
-        """Reorder a function if that is faster, or remark that the order does not fit in memory."""
+        """Reorder a function if that is faster, or remark why it stays as it is."""
+        if runs_apart(function):
+            remark(
+                function,
+                f"{self.name} keeps @{function.sym_name.data}: its stages issue steps of their own",
+            )
+            return
         work = work_of(function, before.model)
         time, order = work.best()
         if time >= before.time_before_copies * (1 - TIE):

@@ -45,9 +45,12 @@ def collective_bound(collective: Collective) -> Bound:
     Raises:
         CostError: the mesh is not placed on levels.
     """
-    group = Group.of(collective.mesh, collective.axes, collective.at_root)
+    group = Group.of(collective.mesh, collective.axes, collective.at_root, base=collective.base)
     distinct = Group.of(
-        collective.mesh, collective.axes, collective.at_root | collective.replicated
+        collective.mesh,
+        collective.axes,
+        collective.at_root | collective.replicated,
+        base=collective.base,
     )
     return Bound(_latency(collective, group), _bandwidth(collective, group, distinct))
 

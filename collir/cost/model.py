@@ -18,7 +18,7 @@ from collir.cost.bounds import Bound, collective_bound
 from collir.cost.collectives import nccl
 from collir.cost.collectives.algorithms import Algorithm, Estimate, Meter
 from collir.cost.collectives.collective import Collective
-from collir.cost.collectives.permutation import permute_pattern
+from collir.cost.collectives.permutation import pattern_of
 from collir.cost.collectives.phases import Phase, phases_of, single_phase
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import CostError, Group
@@ -154,7 +154,7 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
     if model.model == "alpha-beta":
         own, shared = (lower_bound.time for lower_bound in _bounds(collective))
     else:  # the other models count only ports, and have latencies of their own
-        group = Group.of(collective.mesh, collective.axes, collective.at_root)
+        group = Group.of(collective.mesh, collective.axes, collective.at_root, base=collective.base)
         plain = replace(collective, mesh=_switched(collective.mesh, nccl.switch_advantage(group)))
         own, shared = (lower_bound.bandwidth for lower_bound in _bounds(plain))
     phases = step_phases(collective, model, estimate)
@@ -165,7 +165,9 @@ def step_phases(collective: Collective, model: CostModel, estimate: Estimate) ->
     """Return the phases of a collective, from a model's estimate."""
     model = model.on(collective.mesh.machine, collective.algorithm)
     order = "written" if collective.listed else model.order
-    group = Group.of(collective.mesh, collective.axes, collective.at_root, order)
+    group = Group.of(
+        collective.mesh, collective.axes, collective.at_root, order, base=collective.base
+    )
     if model.model == "alpha-beta":
         return phases_of(group, estimate.rounds)
     return single_phase(group, estimate.time, estimate.port_bytes)
@@ -226,10 +228,14 @@ def metered_estimate(group: Group, algorithm: Algorithm, size: float) -> Estimat
 
 def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     if collective.listed:  # its messages are listed in the written order of ranks
-        meter = Meter(Group.of(collective.mesh, collective.axes, collective.at_root))
-        meter.add_rounds(permute_pattern(collective), collective.size)
+        meter = Meter(
+            Group.of(collective.mesh, collective.axes, collective.at_root, base=collective.base)
+        )
+        meter.add_rounds(pattern_of(collective), collective.size)
         return "direct", meter.estimate
-    group = Group.of(collective.mesh, collective.axes, collective.at_root, model.order)
+    group = Group.of(
+        collective.mesh, collective.axes, collective.at_root, model.order, base=collective.base
+    )
     entry = COSTS[collective.kind]
     known = entry.algorithms
     chosen = collective.algorithm or (model.algorithm if model.algorithm in known else None)
@@ -258,9 +264,13 @@ def _p2(collective: Collective) -> tuple[str, Estimate]:
     that P² lacks."""
     if collective.listed:
         name, estimate = _alpha_beta(collective, _PLAIN)
-        group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
+        group = Group.of(
+            collective.mesh, collective.axes, collective.at_root, "hardware", base=collective.base
+        )
         return name, _without_latency(group, estimate)
-    group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
+    group = Group.of(
+        collective.mesh, collective.axes, collective.at_root, "hardware", base=collective.base
+    )
     name, algorithm = COSTS[collective.kind].p2
     return name, _without_latency(group, metered_estimate(group, algorithm, collective.size))
 
@@ -272,7 +282,9 @@ def _without_latency(group: Group, estimate: Estimate) -> Estimate:
 
 
 def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
-    group = Group.of(collective.mesh, collective.axes, collective.at_root, "hardware")
+    group = Group.of(
+        collective.mesh, collective.axes, collective.at_root, "hardware", base=collective.base
+    )
     if collective.listed:
         _, estimate = _alpha_beta(collective, _PLAIN)
     elif not isinstance(known := COSTS[collective.kind].nccl, NcclKind):
@@ -284,10 +296,16 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
             chosen = model.algorithm if has else None
         choice = nccl.estimate(collective.kind, group, collective.size, chosen)
         if not choice.algorithm.startswith(nccl.RING):
-            switched = Group.of(_switched(collective.mesh), collective.axes, collective.at_root)
+            switched = Group.of(
+                _switched(collective.mesh),
+                collective.axes,
+                collective.at_root,
+                base=collective.base,
+            )
             ports = algorithm_estimate(collective, switched, "double_binary_tree").port_bytes
         else:
             ports = _p2(collective)[1].port_bytes
         return choice.algorithm, Estimate(choice.time, ports)
-    time = nccl.send_latency(group) + _without_latency(group, estimate).time
+    crossed = estimate.port_bytes if collective.route else None
+    time = nccl.send_latency(group, crossed) + _without_latency(group, estimate).time
     return "send/recv", Estimate(time, estimate.port_bytes)

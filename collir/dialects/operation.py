@@ -280,10 +280,11 @@ def operation(dialect: str, kind: StepKind) -> type[DistOp]:
     fields |= {name: define(DistTensorType) for name in names}
     clauses: list[str] = []
     for parameter in kind.parameters:
-        name, define = parameter.name, opt_prop_def if parameter.hint else prop_def
+        optional = parameter.hint or parameter.kind is ArgumentKind.FLAG
+        name, define = parameter.name, opt_prop_def if optional else prop_def
         fields[f"{name}_attribute"] = define(_ATTRIBUTES[parameter.kind], prop_name=name)
         clause = f"`{parameter.keyword}` ${name}"
-        clauses.append(f"({clause}^)?" if parameter.hint else clause)
+        clauses.append(f"({clause}^)?" if optional else clause)
     fields["assembly_format"] = " ".join(
         [
             " `,` ".join(f"${name}" for name in names),

@@ -29,8 +29,8 @@ class BufferPlan:
         last_use: for every owner, the last operation that reads it.
         result_of: for an owner, the index of the result whose memory it is written to directly.
             Results that are arguments, or share memory with an earlier result, have to be copied.
-        part_of: for an owner that is a part of a concat, the result whose memory it is written to
-            directly, and its start there, in elements.
+        part_of: for an owner that is a part of a concat or an assemble, the result whose memory it
+            is written to directly, and its start there, in elements.
         returned: the returned values.
     """
 
@@ -82,7 +82,8 @@ def plan_buffers(function: FuncOp) -> BufferPlan:
         for value, start in _parts(result, mesh):
             root = owner[value]
             free = root not in result_of and root not in part_of
-            if free and _can_hold(value, root, result, mesh):
+            place = value if _assembles(result) else result
+            if free and _can_hold(value, root, place, mesh):
                 part_of[root] = (result, start)
     names = unique_names(function)
     return BufferPlan(names, owner, offset, last_use, result_of, part_of, returned)
@@ -117,9 +118,15 @@ def _computes(op: Operation) -> bool:
     return isinstance(op, DistOp) and op.kind.computes
 
 
+def _assembles(result: SSAValue) -> bool:
+    return isinstance(result.owner, DistOp) and result.owner.kind.assembles
+
+
 def _parts(result: SSAValue, mesh: Mesh) -> list[tuple[SSAValue, int]]:
     """Return the values that are packed one behind the other into a result, and their starts."""
     op = result.owner
+    if isinstance(op, DistOp) and op.kind.assembles:  # each is on devices of its own
+        return [(operand, 0) for operand in op.operands]
     if not isinstance(op, DistOp) or not op.kind.packs:
         return []
     if math.prod(dist_type(result).local_shape(mesh)[: op.integer("dim")]) > 1:

@@ -9,6 +9,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, Position, note
 from collir.layout import DistType, Mesh, Reduction
 from collir.layout.steps import ALL_TO_ALL, PERMUTE, step_between
+from collir.layout.types import index_over, place_text
 
 
 def _state(x: DistType, axis: str) -> str:
@@ -43,9 +44,37 @@ def origin_notes(
         return ()
     state = states[0]
     layout = f"{state} {_preposition(state)} {', '.join(mesh.short(axes))}"
-    if len(set(states)) > 1:
+    x = dist_type(value)
+    if x.placed.issuperset(axes):  # the coordinates are digits
+        index = index_over(mesh, axes, dict(x.place))
+        layout = f"at {index or 'root'} on {', '.join(mesh.short(axes))}"
+    elif len(set(states)) > 1:
         layout = f"distributed like this over {', '.join(mesh.short(axes))}"
     return (note(f"{value_text(source, name)} is {layout} from here", position),)
+
+
+def _move(actual: DistType, promised: DistType, mesh: Mesh) -> tuple[str, tuple[str, ...]] | None:
+    """Return the step that brings a value to the place where it is promised, and its sub-axes.
+
+    None if the value is there, or is promised at coordinate 0 of sub-axes where it is everywhere.
+    """
+
+    def digits(changed: list[str], placed: frozenset[str]) -> tuple[str, ...]:
+        """Return changed sub-axes with the other digits of their axes."""
+        names = {mesh.by_name[axis].axis for axis in changed}
+        return mesh.ordered(axis for axis in placed if mesh.by_name[axis].axis in names)
+
+    both = actual.placed & promised.placed
+    if changed := [a for a in both if actual.coordinate(a) != promised.coordinate(a)]:
+        axes = digits(changed, both)
+        start, end = (index_over(mesh, axes, dict(x.place)) for x in (actual, promised))
+        return f"send it over {', '.join(mesh.short(axes))} from {start} to {end}", axes
+    everywhere = [a for a in promised.placed if actual.state_of(a) == "replicated"]
+    if changed := [a for a in everywhere if promised.coordinate(a)]:
+        axes = digits(changed, frozenset(everywhere))
+        place = tuple(item for item in promised.place if item[0] in axes)
+        return f"keep it at {place_text(place, mesh)}", axes
+    return None
 
 
 def return_mismatch(
@@ -66,6 +95,8 @@ def return_mismatch(
         counts = [[mesh.group_size(dim.axes) for dim in x.dims] for x in (actual, promised)]
         step = PERMUTE if counts[0] == counts[1] else ALL_TO_ALL
         return f"{text}: {step.name} it before returning", ()
+    if (move := _move(actual, promised, mesh)) is not None:
+        return f"{text}: {move[0]} before returning", move[1]
     axes = tuple(axis for axis in differing if states[axis] == states[differing[0]])
     target = promised.state_of(axes[0])
     step = step_between(actual.state_of(axes[0]), target)

@@ -26,7 +26,9 @@ from collir.layout.types import (
     at_root,
     check_coordinate,
     check_type,
+    digits_over,
     index_over,
+    place_at,
     place_text,
     unknown_axis_message,
 )
@@ -63,6 +65,12 @@ _INSTEAD = {
     ("broadcast", "replicated"): "every device holds the whole already: drop this step",
     ("slice", "partial"): "reduce_scatter it instead",
     ("slice", "root"): "scatter it instead",
+    ("send", "partial"): "reduce it first",
+    ("send", "sharded"): "take its part at one coordinate, or gather it first",
+    ("send", "replicated"): "every coordinate holds it already: drop this step",
+    ("shift", "replicated"): "every device holds the whole already: slice it first",
+    ("part", "replicated"): "every device holds the whole already: slice it, or keep it there",
+    ("assemble", "replicated"): "every coordinate holds the whole of it: keep it at one",
     ("keep_root", "partial"): "reduce it instead",
     ("keep_root", "sharded"): "gather it instead",
     ("keep", "partial"): "all_reduce it first, or reduce it and send the result",
@@ -70,6 +78,9 @@ _INSTEAD = {
     ("keep", "root"): "it is held at one coordinate already: send it there",
 }
 """Advice, by step and state of its operand, where one other step does the whole job."""
+
+_WISHES: dict[str, str] = dict.fromkeys(("send", "assemble"), "it at one coordinate there")
+"""The words for the state root where it is not that of a collective."""
 
 _STATES = {"partial": "partial over", "sharded": "sharded over", "replicated": "replicated over"}
 
@@ -86,7 +97,7 @@ def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, state: str) -> None:
     for actual in ("partial", "sharded", "root", "replicated"):
         wrong = tuple(axis for axis in axes if x.state_of(axis) == actual)
         if wrong and actual != state:
-            wish = "it at root there" if state == "root" else f"it {state}"
+            wish = _WISHES.get(op, "it at root there") if state == "root" else f"it {state}"
             found = _held_at(mesh, x, wrong) if actual == "root" else _STATES[actual]
             raise LayoutError(
                 f"{{0}} is {found} {_listed(mesh, wrong)} here; {op} needs {wish}: "
@@ -382,6 +393,59 @@ def all_to_all(mesh: Mesh, x: DistType, axes: Axes, source: int, target: int) ->
     return _append(_drop(x, axes, source), axes, target)
 
 
+def send(mesh: Mesh, x: DistType, axes: Axes, sender: int, receiver: int) -> DistType:
+    """root, at one coordinate -> root, at another."""
+    _require("send", mesh, x, axes, "root")
+    check_coordinate(mesh, axes, sender, "sender")
+    check_coordinate(mesh, axes, receiver, "receiver")
+    here = index_over(mesh, axes, dict(x.place))
+    if here != sender:
+        raise LayoutError(
+            f"{{0}} is at {here} on {_listed(mesh, axes)} here, not at {sender}: "
+            f"write `from {here}`",
+            operand=0,
+            axes=axes,
+            parameter="sender",
+        )
+    if receiver == sender:
+        raise LayoutError(
+            f"{{0}} is at {receiver} on {_listed(mesh, axes)} already: drop this step, or send it "
+            "to another coordinate",
+            operand=0,
+            axes=axes,
+            parameter="receiver",
+        )
+    return x.with_place(digits_over(mesh, axes, receiver))
+
+
+def shift(mesh: Mesh, x: DistType, axes: Axes, distance: int, is_open: bool) -> DistType:
+    """Move the blocks of a sharded dimension along a ring: coordinate i gets that of i - distance.
+
+    With ``is_open`` the ring does not close, and coordinates that get nothing hold zeros. A zero
+    on every device is a zero, whatever the reduction of a partial value is.
+    """
+    _require("shift", mesh, x, axes, "sharded")
+    dims = [dim for axis in axes if (dim := x.dim_of(axis)) is not None]
+    if len(set(dims)) > 1:
+        raise LayoutError(
+            f"{{0}} is sharded over {axes[0]} on dimension {dims[0]} and over "
+            f"{axes[dims.index(next(dim for dim in dims if dim != dims[0]))]} on another: shift "
+            "moves the blocks of one dimension",
+            operand=0,
+            axes=axes,
+            parameter="axes",
+        )
+    _require_suffix("shift", mesh, x, axes, dims[0], "axes")
+    size = mesh.group_size(axes)
+    if distance == 0 or (is_open and abs(distance) >= size):
+        left = "every block stays where it is" if distance == 0 else "no block is left"
+        raise LayoutError(
+            f"shift by {distance} over the {size} coordinates of {_listed(mesh, axes)}: {left}",
+            parameter="distance",
+        )
+    return x
+
+
 def permute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
     """Any replicated/sharded layout -> another with equal shard counts in every dimension."""
     check_type(mesh, to)
@@ -453,6 +517,8 @@ def _refuse_place(mesh: Mesh, x: DistType, to: DistType, axes: Axes) -> None:
     Raises:
         LayoutError: always.
     """
+    names = {mesh.by_name[axis].axis for axis in axes}
+    axes = mesh.ordered(axis for axis in to.placed if mesh.by_name[axis].axis in names)
     end = index_over(mesh, axes, dict(to.place))
     held = all(axis in x.placed for axis in axes)
     start = index_over(mesh, axes, dict(x.place)) if held else 0
@@ -490,6 +556,54 @@ def keep(mesh: Mesh, x: DistType, place: Place) -> DistType:
     for axis, coordinate in place:
         check_coordinate(mesh, (axis,), coordinate, "place")
     return x.with_place(place)
+
+
+def part(mesh: Mesh, x: DistType, axes: Axes, coordinate: int, dim: int) -> DistType:
+    """Return the piece of a sharded dimension that one coordinate of its sub-axes holds.
+
+    The sub-axes are the exact minor-most suffix of the dimension; the piece is at the coordinate.
+    """
+    _require_suffix("part", mesh, x, axes, dim)
+    check_coordinate(mesh, axes, coordinate, "coordinate")
+    piece = Dim(x.dims[dim].size // mesh.group_size(axes), x.dims[dim].axes[: -len(axes)])
+    return _with_dim(x, dim, piece).with_place(digits_over(mesh, axes, coordinate))
+
+
+def assemble(mesh: Mesh, pieces: Sequence[DistType], axes: Axes, dim: int) -> DistType:
+    """Return the dimension whose pieces are at the coordinates of sub-axes, in order.
+
+    It is sharded over the sub-axes, minor-most in the written order.
+    """
+    _require("assemble", mesh, pieces[0], axes, "root")
+    size = mesh.group_size(axes)
+    if len(pieces) != size:
+        raise LayoutError(
+            f"assemble over {_listed(mesh, axes)} takes the pieces of all {size} coordinates, in "
+            f"order; there are {len(pieces)}",
+            parameter="axes",
+        )
+    first = pieces[0].without_place(axes)
+    _require_dim("assemble", first, dim)
+    for index, piece in enumerate(pieces):
+        here = index_over(mesh, axes, dict(piece.place)) if piece.placed.issuperset(axes) else None
+        if here != index:
+            place = f"at {here} on" if here is not None else "at no one coordinate of"
+            advice = (
+                f"keep it at {place_text(place_at(digits_over(mesh, axes, index)), mesh)}"
+                if here is None
+                else f"send it over {_listed(mesh, axes)} from {here} to {index}"
+            )
+            raise LayoutError(
+                f"{{{index}}} is {place} {_listed(mesh, axes)} here; assemble takes the pieces in "
+                f"the order of their coordinates, and this is number {index}: {advice} first, or "
+                "give the operands in order",
+                operand=index,
+                axes=axes,
+            )
+        whole = piece.without_place(axes)
+        _require_same("assemble", mesh, first, whole, index, shown=(pieces[0], piece))
+    whole = Dim(first.dims[dim].size * size, first.dims[dim].axes + axes)
+    return _checked(mesh, _with_dim(first, dim, whole))
 
 
 def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:

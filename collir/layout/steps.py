@@ -67,7 +67,7 @@ class Parameter:
     @property
     def required(self) -> bool:
         """True if it must be written."""
-        return self.default is None and not self.hint
+        return self.default is None and not self.hint and self.kind is not ArgumentKind.FLAG
 
 
 OVER = Parameter("over", "axes", ArgumentKind.AXES)
@@ -117,8 +117,11 @@ class StepKind:
         placeholder: True if a search has to replace it by other steps.
         computes: True if it is a computation that takes time and that all later steps wait for.
         algorithms: the names that ``using`` accepts.
+        by_layout: True if what it does to the tensor depends on the layout of its operand, so that
+            no other step of its value may change places with it.
         is_view: True if the result is the memory of the first operand, whatever their shapes.
         packs: True if the result is the concatenation of the operands along argument ``dim``.
+        assembles: True if the result is, on each device, the one operand that the device holds.
         place: a function of the operand's local shape and the arguments. It returns the offset of
             the result in the operand's memory, in elements, or None if the result has memory of
             its own. Without the function, only a view has no memory of its own.
@@ -138,8 +141,10 @@ class StepKind:
     placeholder: bool = False
     computes: bool = False
     algorithms: tuple[str, ...] = ()
+    by_layout: bool = False
     is_view: bool = False
     packs: bool = False
+    assembles: bool = False
     place: Callable[[Shape, Arguments], int | None] | None = None
     moved: Callable[[Sequence[int], int], int] = reads_all
     identity: Callable[[DistType, DistType, Arguments], bool] | None = None
@@ -155,7 +160,13 @@ class StepKind:
         if self.operands is None and not operands:
             raise LayoutError(f"{self.name} needs at least one operand")
         operand_types = [operands] if self.operands is None else operands
-        needed = [arguments[parameter.name] for parameter in self.parameters if not parameter.hint]
+        needed = [
+            parameter.name in arguments
+            if parameter.kind is ArgumentKind.FLAG
+            else arguments[parameter.name]
+            for parameter in self.parameters
+            if not parameter.hint
+        ]
         result = self.rule(mesh, *operand_types, *needed)
         algorithm = arguments.get(USING.name)
         if algorithm is not None and algorithm not in self.algorithms:
@@ -189,7 +200,7 @@ class StepKind:
     @property
     def layout_only(self) -> bool:
         """True if it changes the layout of the tensor and not its values or shape."""
-        return not self.local or self.before is not None
+        return not self.by_layout and (not self.local or self.before is not None)
 
     @property
     def reduces(self) -> bool:
@@ -210,6 +221,11 @@ class StepKind:
     def exchanges(self) -> bool:
         """True if it moves shards from one dimension to another."""
         return self.before == self.after == "sharded"
+
+    @property
+    def pairs(self) -> bool:
+        """True if a device sends to at most one other device, and receives from one."""
+        return self.sends and self.before == self.after != "sharded"
 
     @property
     def ordered(self) -> bool:
@@ -241,12 +257,13 @@ class StepKind:
     @property
     def joins(self) -> bool:
         """True if it makes one tensor of several."""
-        return self.operands != 1 and not self.computes
+        return self.operands != 1 and not self.computes and not self.by_layout
 
     @property
     def maps(self) -> bool:
         """True for a local step on one tensor that changes more than its layout."""
-        return self.local and self.operands == 1 and not self.layout_only
+        alone = self.local and self.operands == 1 and not self.by_layout
+        return alone and not self.layout_only
 
 
 _SEARCHED: set[tuple[State | None, State | None]] = {
@@ -454,6 +471,35 @@ ALL_TO_ALL = row(
         algorithms=("pairwise", "bruck", "direct"),
     )
 )
+SEND = row(
+    StepKind(
+        name="send",
+        rule=rules.send,
+        parameters=(
+            OVER,
+            Parameter("from", "sender", ArgumentKind.COORDINATE),
+            Parameter("to", "receiver", ArgumentKind.COORDINATE),
+            ASYNC,
+        ),
+        before="root",
+        after="root",
+        sends=True,
+    )
+)
+SHIFT = row(
+    StepKind(
+        name="shift",
+        rule=rules.shift,
+        parameters=(
+            OVER,
+            Parameter("by", "distance", ArgumentKind.COORDINATE),
+            Parameter("open", "open", ArgumentKind.FLAG),
+            ASYNC,
+        ),
+        sends=True,
+        by_layout=True,
+    )
+)
 PERMUTE = row(
     StepKind(name="permute", rule=rules.permute, parameters=(TO,), sends=True, identity=_same_type)
 )
@@ -494,6 +540,26 @@ KEEP = row(
         before="replicated",
         after="root",
         is_view=True,
+    )
+)
+PART = row(
+    StepKind(
+        name="part",
+        rule=rules.part,
+        parameters=(OVER, Parameter("at", "coordinate", ArgumentKind.COORDINATE), DIM),
+        by_layout=True,
+        is_view=True,
+    )
+)
+ASSEMBLE = row(
+    StepKind(
+        name="assemble",
+        rule=rules.assemble,
+        parameters=(OVER, DIM),
+        operands=None,
+        by_layout=True,
+        assembles=True,
+        moved=lambda operands, written: 2 * written,
     )
 )
 MASK = row(

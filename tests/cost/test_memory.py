@@ -32,7 +32,10 @@ from collir.machine import Device
 Instant = tuple[float, int, int]
 """Seconds, then the order of events at that time: ends of earlier steps, then steps in order."""
 
-VIEWS = tuple(OPERATIONS[name] for name in ("split", "merge", "reshape", "keep_root", "compute"))
+VIEWS = tuple(
+    OPERATIONS[name]
+    for name in ("split", "merge", "reshape", "keep_root", "keep", "part", "compute")
+)
 
 
 @dataclass
@@ -56,6 +59,12 @@ class Lives:
         self.inside: dict[SSAValue, SSAValue] = {}
         for result in self.direct:
             op = result.owner
+            if isinstance(op, OPERATIONS["assemble"]):
+                for piece in op.operands:
+                    home = self.home(piece)
+                    used = home in self.direct or home in self.inside
+                    if not isinstance(home.owner, Block) and not used and self.alike(home, piece):
+                        self.inside[home] = result
             if isinstance(op, OPERATIONS["concat"]) and self._in_one_piece(
                 result, op.integer("dim")
             ):
@@ -176,11 +185,16 @@ def random_program(rng: random.Random, asynchronous: bool, copies_take_time: boo
 
 
 def simulation_of(module: ModuleOp) -> tuple[Simulation, Lives] | None:
-    """Return the simulation and the memory of a program's one function; None if it has no cost."""
+    """Return the simulation and the memory of a program's one function.
+
+    None if it has no cost, or if devices at several places hold different values.
+    """
     (function,) = functions_of(module)
     try:
         (simulation,) = simulate(module)
     except collir.DiagnosticError:  # a tree on a ring, and the like
+        return None
+    if len(simulation.buffers) > 1:  # ``Lives`` is of a device that takes part in all steps
         return None
     lives = Lives(function, mesh_of(function))
     assert len(lives.steps) == sum(step.kind != COPY for step in simulation.steps)

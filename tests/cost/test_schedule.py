@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_schedules import even_phase, shares, simulated, use_of
+from programs import RANDOM
 from seeds import fresh
 
 from collir.cost.collectives.phases import Phase
-from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, schedule
+from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain, schedule
 
 TIMES = st.one_of(st.integers(1, 6).map(float), st.floats(1e-6, 10.0))
 RATES = st.sampled_from([1.0, 1.0, 2.0, 1 / 3, 1e9])
@@ -308,3 +309,55 @@ def test_ten_times_as_many_chunks_are_ten_times_the_work() -> None:
         schedule(listed, as_written=False)
         accesses.append(listed.looked)
     assert accesses[1] < 12 * accesses[0]
+
+
+# --- classes of devices -------------------------------------------------------------------------
+
+
+def tasks_of_classes(rng: random.Random, count: int, classes: int) -> list[StepTask]:
+    """Return tasks that share no resources, each on some classes of devices."""
+    tasks: list[StepTask] = []
+    for task in random_tasks(rng, count, waited=0.5):
+        phases = tuple(Phase(work=rng.choice([1.0, 2.0, 0.5])) for _ in task.phases)
+        on = sorted(rng.sample(range(classes), rng.randint(1, classes)))
+        tasks.append(replace(task, phases=phases, on=tuple(on)))
+    return tasks
+
+
+@given(tasks=task_lists(nothing=True))
+def test_one_class_of_devices_is_all_devices(tasks: list[StepTask]) -> None:
+    alike = [replace(task, on=(3,)) for task in tasks]
+    assert same(schedule(alike), schedule(tasks))
+
+
+@given(rng=RANDOM)
+@settings(max_examples=60, deadline=None)
+def test_each_class_of_devices_issues_its_own_tasks_in_order(rng: random.Random) -> None:
+    count = rng.randint(2, 4)
+    tasks = tasks_of_classes(rng, rng.randint(1, 12), count)
+    tasks = [StepTask((), 0, on=tuple(range(count))), *tasks[1:]]
+    issued = [0.0] * count  # by class, when its last task was
+    spans: list[TimeSpan] = []
+    for number, task in enumerate(tasks):
+        for device_class in task.on:
+            own = [n for n in range(number) if device_class in tasks[n].on]
+            waits = [n for n in own if tasks[n].waited or n in task.after]
+            issued[device_class] = max([issued[device_class], *(spans[n][1] for n in waits)])
+        before = [n for n in range(number) if not {*tasks[n].on}.isdisjoint(task.on)]
+        queue = [spans[n][1] for n in before if tasks[n].stream == task.stream]
+        ready = [*(issued[c] for c in task.on), *(spans[n][1] for n in task.after)]
+        start = max([*ready, *queue])
+        spans.append((start, start + task.time))
+    assert same(schedule(tasks), spans)
+    times = [task.time * rng.random() for task in tasks]
+    assert longest_chain(tasks, times) <= makespan(spans) * (1 + 1e-9)
+
+
+def test_stages_compute_at_the_same_time() -> None:
+    work = Phase(work=1.0)
+    stages = [
+        StepTask((work,), 1, tuple(after), on=(stage,))
+        for stage, after in ((0, []), (0, []), (1, [0]), (0, []), (1, [1]), (1, [3]))
+    ]
+    assert makespan(schedule(stages)) == 4.0
+    assert makespan(schedule([replace(task, on=(0,)) for task in stages])) == 6.0

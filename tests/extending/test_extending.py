@@ -131,7 +131,7 @@ SUBJECTS = {
 }
 """The files that are about particular collectives, with the reason."""
 
-TELLING = SENDING - {"reduce", "scatter", "gather", "permute"}
+TELLING = SENDING - {"reduce", "scatter", "gather", "permute", "send", "shift"}
 """The names that have no other meaning in Python or English."""
 
 

@@ -174,7 +174,7 @@ def hazards(
 
 _START = re.compile(r"(MPI_I[a-z_]+)\((.*), &pending\[(\d+)\]\)")
 _BUFFERS = {
-    "MPI_Ibcast": (0,),
+    "MPI_Ibcast": (None, 0),
     "MPI_Iallreduce": (0, 1),
     "MPI_Ireduce": (0, 1),
     "MPI_Ireduce_scatter_block": (0, 1),
@@ -182,6 +182,8 @@ _BUFFERS = {
     "MPI_Iscatter": (0, 3),
     "MPI_Igather": (0, 3),
     "MPI_Ialltoall": (0, 3),
+    "MPI_Isend": (0, None),
+    "MPI_Irecv": (None, 0),
 }
 """The positions of the operand, if it is only read, and of the result among the arguments."""
 
@@ -197,7 +199,7 @@ def _in_mpi(function: FuncOp, parameters: list[str], lines: list[str]) -> Iterat
     memory = Memory(function, parameters)
     reads: dict[str, Piece] = {}
     writes: dict[str, Piece] = {}
-    started: list[str] = []
+    started: list[tuple[str, str]] = []
     for line in lines:
         if line.startswith("done:"):
             break
@@ -210,9 +212,9 @@ def _in_mpi(function: FuncOp, parameters: list[str], lines: list[str]) -> Iterat
             if any(piece.name == name for piece in (*reads.values(), *writes.values())):
                 yield f"{name} is still in use: {line}"
         elif wait := _WAIT.search(line):
-            if writes.pop(wait.group(1), None) is None:
+            ended = writes.pop(wait.group(1), None), reads.pop(wait.group(1), None)
+            if ended == (None, None):
                 yield f"nothing to wait for: {line}"
-            reads.pop(wait.group(1), None)
         else:
             pieces = memory.touched(line)
             late = [result for result in writes.values() if any(map(result.meets, pieces))]
@@ -222,16 +224,18 @@ def _in_mpi(function: FuncOp, parameters: list[str], lines: list[str]) -> Iterat
                 yield f"{assigned.group(1)} is still sent: {line}"
             if start := _START.search(line):
                 kind, arguments, number = start.groups()
-                yield from [f"pending[{number}] is started twice"] * (number in started)
-                started.append(number)
+                # A rank that sends does not receive: they share a request.
+                yield from [f"pending[{number}] is started twice"] * ((kind, number) in started)
+                started.append((kind, number))
                 words = arguments.split(", ")
-                *operands, result = [_piece(pieces, words[place]) for place in _BUFFERS[kind]]
-                writes[number] = result
-                if operands:
-                    (reads[number],) = operands
-                    if any(p.meets(result) for key, p in reads.items() if key != number):
-                        yield f"{result} is still sent: {line}"
-    yield from (f"pending[{number}] is never waited for" for number in writes)
+                operand, result = _BUFFERS[kind]
+                if operand is not None:
+                    reads[number] = _piece(pieces, words[operand])
+                if result is not None:
+                    writes[number] = _piece(pieces, words[result])
+                    if any(p.meets(writes[number]) for key, p in reads.items() if key != number):
+                        yield f"{writes[number]} is still sent: {line}"
+    yield from (f"pending[{number}] is never waited for" for number in {**reads, **writes})
 
 
 def _piece(pieces: Iterable[Piece], text: str) -> Piece:

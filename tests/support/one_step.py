@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from programs import FunctionBuilder, Move, integer, local_moves, permutes, random_layout
-from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 
@@ -15,8 +15,9 @@ from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import AxesAttr, DistTensorType
-from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction, at_root
+from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr
+from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction, at_root, place_at
+from collir.layout.types import digits_over, index_over
 from collir.machine import Level, Machine
 
 # --- meshes -------------------------------------------------------------------------------------
@@ -132,7 +133,7 @@ def places_of(devices: int) -> list[Place]:
 def operand(rng: random.Random, kind: Kind, place: Place, other: int) -> DistType:
     """Return a random operand of a collective; ``other`` is the target of an all_to_all.
 
-    On other sub-axes, the operand is replicated, at root, sharded or partial.
+    On other sub-axes, the operand is replicated, at one coordinate, sharded or partial.
     """
     mesh, axes = place.mesh, place.axes
     sharded: list[tuple[str, ...]] = [(), (), ()]
@@ -147,7 +148,7 @@ def operand(rng: random.Random, kind: Kind, place: Place, other: int) -> DistTyp
             partial |= {axis}
     if kind.op.KIND.reduces:
         partial |= set(axes)
-    elif kind.op in (OPERATIONS["broadcast"], OPERATIONS["scatter"]):
+    elif kind.op.KIND.before == "root":
         root |= set(axes)
     else:
         sharded[place.dim] += axes
@@ -161,16 +162,25 @@ def operand(rng: random.Random, kind: Kind, place: Place, other: int) -> DistTyp
         for d, names in enumerate(sharded)
     ]
     reduction = kind.reduction or rng.choice(reductions(kind.dtype))
-    return DistType(kind.dtype, tuple(dims), partial, reduction if partial else None, at_root(root))
+    at = place_at((axis, rng.randrange(mesh.by_name[axis].size)) for axis in sorted(root))
+    return DistType(kind.dtype, tuple(dims), partial, reduction if partial else None, at)
 
 
 def collective(rng: random.Random, kind: Kind, place: Place, name: str) -> FuncOp:
     """Return a function of one collective."""
     other = rng.choice([d for d in range(3) if d != place.dim])
-    x = operand(rng, kind, place, other)
+    x, count = operand(rng, kind, place, other), place.mesh.group_size(place.axes)
     properties: dict[str, Attribute] = {"axes": AxesAttr(place.axes)}
     if kind.op is OPERATIONS["all_to_all"]:
         properties |= {"source": integer(place.dim), "target": integer(other)}
+    elif kind.op is OPERATIONS["send"]:
+        sender = index_over(place.mesh, place.axes, dict(x.place))
+        ahead = rng.randrange(1, count)
+        properties |= {"sender": integer(sender), "receiver": integer((sender + ahead) % count)}
+    elif kind.op is OPERATIONS["shift"]:
+        is_open = rng.random() < 0.5
+        distance = rng.choice([-1, 1]) * rng.randrange(1, count + (not is_open))
+        properties |= {"distance": integer(distance), **({"open": UnitAttr()} if is_open else {})}
     elif kind.op not in (
         OPERATIONS["all_reduce"],
         OPERATIONS["reduce"],
@@ -220,6 +230,11 @@ def local_steps(rng: random.Random, mesh: Mesh, x: DistType) -> Iterator[tuple[s
     if lists := over_lists(mesh):
         over = AxesAttr(rng.choice(lists))
         yield "keep_root", Move(OPERATIONS["keep_root"], {"axes": over})
+        axis = over.data[0]
+        at = integer(rng.randrange(mesh.by_name[axis].size))
+        yield "keep", Move(OPERATIONS["keep"], {"place": PlaceAttr(((axis, at.value.data),))})
+        part: dict[str, Attribute] = {"axes": AxesAttr((axis,)), "coordinate": at, "dim": dim}
+        yield "part", Move(OPERATIONS["part"], part)
         yield "slice", Move(OPERATIONS["slice"], {"axes": over, "dim": dim})
         for reduction in (Reduction.SUM, Reduction.PROD):
             kept: dict[str, Attribute] = {"axes": over, "reduction": StringAttr(reduction)}
@@ -244,7 +259,8 @@ def local_operations(devices: int) -> Iterator[FuncOp]:
     """Yield every kind of local operation on every dtype, on random layouts."""
     rng = random.Random(devices)
     for dtype in DType:
-        missing = {"keep_root", "slice", "mask_sum", "mask_prod"} if devices > 1 else set[str]()
+        missing = {"keep_root", "keep", "part", "slice", "mask_sum", "mask_prod"}
+        missing = missing if devices > 1 else set[str]()
         missing |= {"split", "merge", "reshape", "transpose"}
         missing |= {f"pad_{i}" for i in range(len(PADS))}
         missing |= {f"scale_{i}" for i in range(len(FACTORS + FRACTIONS * dtype.is_float))}
@@ -260,7 +276,35 @@ def local_operations(devices: int) -> Iterator[FuncOp]:
                 if (made := builder.try_move(builder.values[0], move)) and name in missing:
                     missing.remove(name)
                     yield builder.function([made])
+        if devices > 1:
+            yield assembly(rng, rng.choice(meshes_of(devices)), dtype)
         yield from joins(rng, rng.choice(meshes_of(devices)), dtype)
+
+
+def assembly(rng: random.Random, mesh: Mesh, dtype: DType) -> FuncOp:
+    """Return a function that assembles a dimension from its pieces, which it is given or cuts."""
+    axes, dim = rng.choice(over_lists(mesh)), rng.randrange(3)
+    count = mesh.group_size(axes)
+    others = tuple(axis for axis in mesh.by_name if axis not in axes)
+    shape = [Dim(2), Dim(3 * mesh.group_size(others), others), Dim(5)]
+    at = [place_at(digits_over(mesh, axes, index)) for index in range(count)]
+    arguments = [DistType(dtype, tuple(shape), place=place) for place in at]
+    whole = shape[dim]
+    shape[dim] = Dim(whole.size * count, whole.axes + axes)
+    builder = FunctionBuilder(
+        mesh, [*arguments, DistType(dtype, tuple(shape))], f"assemble_{dtype}"
+    )
+    *pieces, sharded = builder.values
+    over: dict[str, Attribute] = {"axes": AxesAttr(axes), "dim": integer(dim)}
+    for index in range(count):
+        if rng.random() < 0.5:
+            cut = {**over, "coordinate": integer(index)}
+            pieces[index] = builder.try_op(OPERATIONS["part"], [sharded], cut) or pieces[index]
+    made = [builder.try_op(OPERATIONS["assemble"], pieces, over)]
+    double: dict[str, Attribute] = {"factor": NumberAttr(-1.0)}
+    scaled = [builder.try_op(OPERATIONS["scale"], [piece], double) or piece for piece in pieces]
+    made.append(builder.try_op(OPERATIONS["assemble"], scaled, over))
+    return builder.function([value for value in made if value is not None])
 
 
 def joins(rng: random.Random, mesh: Mesh, dtype: DType) -> Iterator[FuncOp]:

@@ -217,7 +217,7 @@ def redistribution(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> F
 
 def collective(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:
     """Return a function of one collective; all kinds are equally likely."""
-    kind = rng.choice([op for op in coll.COLLECTIVES if op is not OPERATIONS["permute"]])
+    kind = rng.choice([op for op in coll.COLLECTIVES if op.KIND.is_searched])
     while True:
         x = states(rng, mesh, random_shape(rng), dtype)
         if rng.random() < 0.3:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from hypothesis import strategies as st
 from topologies import kinds_of, some_level
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, SymbolRefAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, SymbolRefAttr, UnitAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
@@ -22,9 +22,21 @@ from collir.dialects.machine import (
     NumberAttr,
 )
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import AxesAttr, DistTensorType, SizesAttr, dist_type
+from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr, dist_type
 from collir.ir.builders import machine_op, mesh_op
-from collir.layout import Axis, Dim, DistType, DType, Factor, LayoutError, Mesh, Reduction, at_root
+from collir.layout import (
+    Axis,
+    Dim,
+    DistType,
+    DType,
+    Factor,
+    LayoutError,
+    Mesh,
+    Reduction,
+    at_root,
+    place_at,
+)
+from collir.layout.types import index_over
 from collir.machine import Device, Fabric, Level, Machine
 
 T = TypeVar("T")
@@ -239,6 +251,72 @@ def permutes(mesh: Mesh, x: DistType) -> Iterator[Move]:
             yield Move(OPERATIONS["permute"], {"to": DistTensorType(to)})
 
 
+def place_moves(mesh: Mesh, x: DistType, rng: random.Random) -> Iterator[Move]:
+    """Yield steps that keep, send, shift or take a part of a tensor, most of them well typed."""
+    names = list(mesh.by_name)
+    for axis in names:
+        coordinate = rng.randrange(mesh.by_name[axis].size)
+        yield Move(OPERATIONS["keep"], {"place": PlaceAttr(((axis, coordinate),))})
+    placed = rng.sample(sorted(x.placed), len(x.placed))
+    for count in range(1, len(placed) + 1):
+        over = tuple(placed[:count])
+        ends: dict[str, Attribute] = {"axes": AxesAttr(over)}
+        ends["sender"] = integer(index_over(mesh, over, dict(x.place)))
+        ends["receiver"] = integer(rng.randrange(mesh.group_size(over)))
+        yield Move(OPERATIONS["send"], ends)
+    for dim, entry in enumerate(x.dims):
+        for count in range(1, len(entry.axes) + 1):
+            over = entry.axes[-count:]
+            size = mesh.group_size(over)
+            yield Move(
+                OPERATIONS["part"],
+                {
+                    "axes": AxesAttr(over),
+                    "coordinate": integer(rng.randrange(size)),
+                    "dim": integer(dim),
+                },
+            )
+            moved: dict[str, Attribute] = {"axes": AxesAttr(over)}
+            moved["distance"] = integer(rng.randint(-size, size))
+            moved |= {"open": UnitAttr()} if rng.random() < 0.5 else {}
+            yield Move(OPERATIONS["shift"], moved)
+
+
+def reassembled(builder: "FunctionBuilder", value: SSAValue, rng: random.Random) -> SSAValue | None:
+    """Add the parts of a sharded value, some steps on them, and the value assembled from them."""
+    x, mesh = dist_type(value), builder.mesh
+    dims = [dim for dim, entry in enumerate(x.dims) if entry.axes]
+    if not dims:
+        return None
+    dim = rng.choice(dims)
+    over = x.dims[dim].axes[-rng.randint(1, len(x.dims[dim].axes)) :]
+    axes, count = AxesAttr(over), mesh.group_size(over)
+    pieces: list[SSAValue] = []
+    moved = rng.randrange(count) if rng.random() < 0.5 else 0
+    for index in range(count):
+        source = (index + moved) % count
+        cut: dict[str, Attribute] = {
+            "axes": axes,
+            "coordinate": integer(source),
+            "dim": integer(dim),
+        }
+        piece = builder.try_op(OPERATIONS["part"], [value], cut)
+        if piece is not None and moved:
+            ends: dict[str, Attribute] = {
+                "axes": axes,
+                "sender": integer(source),
+                "receiver": integer(index),
+            }
+            piece = builder.try_op(OPERATIONS["send"], [piece], ends)
+        if piece is not None and rng.random() < 0.3:
+            factor: dict[str, Attribute] = {"factor": NumberAttr(2.0)}
+            piece = builder.try_op(OPERATIONS["scale"], [piece], factor) or piece
+        if piece is None:
+            return None
+        pieces.append(piece)
+    return builder.try_op(OPERATIONS["assemble"], pieces, {"axes": axes, "dim": integer(dim)})
+
+
 # --- modules ------------------------------------------------------------------------------------
 
 
@@ -259,6 +337,11 @@ class FunctionBuilder:
     def try_move(self, value: SSAValue, move: Move) -> SSAValue | None:
         """Add a step and return its result, or None if it is not well typed."""
         return self.try_op(move.op, [value], move.properties)
+
+    def try_first(self, value: SSAValue, moves: Iterable[Move]) -> SSAValue | None:
+        """Add the first step that is well typed and return its result, or None if none is."""
+        tried = (self.try_move(value, move) for move in moves)
+        return next((result for result in tried if result is not None), None)
 
     def try_op(
         self, op: type[DistOp], operands: Sequence[SSAValue], properties: dict[str, Attribute]
@@ -288,8 +371,13 @@ def module_of(meshes: Iterable[Mesh], functions: Iterable[FuncOp]) -> ModuleOp:
     return ModuleOp([*(op for mesh in meshes for op in mesh_ops(mesh)), *functions])
 
 
-def random_layout(rng: random.Random, mesh: Mesh, dtype: DType | None = None) -> DistType:
-    """Return a random type on a mesh, of rank 0 to 3; most dimensions can be divided further."""
+def random_layout(
+    rng: random.Random, mesh: Mesh, dtype: DType | None = None, places: bool = False
+) -> DistType:
+    """Return a random type on a mesh, of rank 0 to 3; most dimensions can be divided further.
+
+    With ``places``, values are held at other coordinates than 0, too.
+    """
     dtype = dtype or rng.choice(list(DType))
     rank = rng.choice([0, 1, 1, 2, 2, 3])
     axes: list[list[str]] = [[] for _ in range(rank)]
@@ -312,14 +400,17 @@ def random_layout(rng: random.Random, mesh: Mesh, dtype: DType | None = None) ->
         dims.append(Dim(mesh.group_size(over) * max(1, more) * rng.randint(1, 2), tuple(over)))
     reductions = [r for r in Reduction if dtype.is_float or r is not Reduction.AVG]
     reduction = rng.choice(reductions) if partial else None
-    return DistType(dtype, tuple(dims), frozenset(partial), reduction, at_root(root))
+    place = at_root(root)
+    if places:
+        place = place_at((axis, rng.randrange(mesh.by_name[axis].size)) for axis in root)
+    return DistType(dtype, tuple(dims), frozenset(partial), reduction, place)
 
 
 def random_function(
     rng: random.Random, mesh: Mesh, steps: int = 6, name: str = "f", dtype: DType | None = None
 ) -> FuncOp:
     """Return a well-typed function of up to ``steps`` steps on one or two arguments."""
-    first = random_layout(rng, mesh, dtype)
+    first = random_layout(rng, mesh, dtype, places=rng.random() < 0.5)
     arguments = [first] + ([first] if rng.random() < 0.3 else [])
     builder = FunctionBuilder(mesh, arguments, name)
     for value, hint in zip(builder.values, ("x", "y"), strict=False):
@@ -339,15 +430,18 @@ def random_function(
             dim = rng.randrange(len(x.dims))
             builder.try_op(OPERATIONS["concat"], [value, value], {"dim": integer(dim)})
         if rng.random() < 0.1:
+            reassembled(builder, value, rng)
+        if rng.random() < 0.2:
+            places = list(place_moves(mesh, x, rng))
+            builder.try_first(value, rng.sample(places, len(places)))
+        if rng.random() < 0.1:
             builder.try_op(
                 OPERATIONS["compute"], [value, rng.choice(builder.values)], _flops(mesh, x)
             )
         # Collectives are rare among the well-typed moves, so they are often tried first.
         first_collectives = rng.random() < 0.7
         collectives = [m for m in moves if m.op in coll.COLLECTIVES]
-        for move in (collectives if first_collectives else []) + moves:
-            if builder.try_move(value, move) is not None:
-                break
+        builder.try_first(value, (collectives if first_collectives else []) + moves)
     count = rng.choice([1, 1, 2])
     results = builder.values[-count:]
     if rng.random() < 0.1:

@@ -92,7 +92,11 @@ def redistribution(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> F
 
 def collective(rng: random.Random, mesh: Mesh, name: str, dtype: DType) -> FuncOp:
     """Return a function of one collective of any kind; its shape seldom divides further."""
-    kinds = list(coll.COLLECTIVES)
+    kinds = [
+        op
+        for op in coll.COLLECTIVES
+        if op.KIND.is_searched or (op.KIND.layout_only and op.KIND.before is None)
+    ]
     while True:
         x = random_layout(rng, mesh, dtype)
         if x.elements > 4096:

@@ -40,9 +40,9 @@ def test_there_is_a_mesh_for_every_number_of_ranks() -> None:
 def test_kinds_are_all_collectives_with_all_reductions_on_all_dtypes() -> None:
     reducing = {(kind.op, kind.dtype, kind.reduction) for kind in KINDS if kind.reduction}
     averages_of_integers = 3
-    assert len(coll.COLLECTIVES) == 9
+    assert len(coll.COLLECTIVES) == 11
     assert len(reducing) == 3 * (len(DType) * len(Reduction) - averages_of_integers)
-    assert len(KINDS) - len(reducing) == 6 * len(DType)
+    assert len(KINDS) - len(reducing) == 8 * len(DType)
 
 
 @pytest.mark.parametrize("ranks", RANKS)

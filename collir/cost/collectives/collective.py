@@ -17,10 +17,14 @@ class Collective:
             reduce it is the buffer of one rank; for an all_gather or reduce_scatter, the buffers of
             a group together; for a gather or scatter, the buffer of the root; for an all_to_all or
             permute, the bytes that one rank sends.
-        at_root: the other sub-axes on which only coordinate 0 takes part.
+        at_root: the other sub-axes on which only one coordinate takes part.
         replicated: the other sub-axes on which all coordinates hold copies.
         algorithm: the algorithm that the program asks for, if any.
         moves: the layouts of operand and result of a permute; None for other collectives.
+        route: the ranks in a group that send and receive, of a send; None for other collectives.
+        shift: the distance in ranks of a shift, and whether its ring is open; None for others.
+        base: the first rank that takes part, where the sub-axes of ``at_root`` are at another
+            coordinate than 0.
     """
 
     kind: str
@@ -31,6 +35,9 @@ class Collective:
     replicated: frozenset[str] = frozenset()
     algorithm: str | None = None
     moves: tuple[DistType, DistType] | None = None
+    route: tuple[int, int] | None = None
+    shift: tuple[int, bool] | None = None
+    base: int = 0
 
     @property
     def ranks(self) -> int:
@@ -39,7 +46,7 @@ class Collective:
 
     @property
     def listed(self) -> bool:
-        """True for a permute: its layouts say who sends what, so its messages are listed."""
+        """True if its layouts or arguments say who sends what, so that its messages are listed."""
         return COSTS[self.kind].listed
 
     def scaled(self, factor: float) -> "Collective":

@@ -15,7 +15,7 @@ busiest port.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -267,8 +267,17 @@ def least_latency(kind: str, group: Group) -> float:
     )
 
 
-def send_latency(group: Group) -> float:
-    """Return the latency of a send and receive: the base latency and the longest hop."""
-    crossed = [level for index, level in enumerate(group.levels) if group.spread(index) > 1]
+def send_latency(group: Group, port_bytes: Sequence[float] | None = None) -> float:
+    """Return the latency of a send and receive: the base latency and the longest hop.
+
+    Args:
+        port_bytes: the bytes through the ports of each level, if not all levels are crossed over
+            which the group extends.
+    """
+    crossed = [
+        level
+        for index, level in enumerate(group.levels)
+        if (group.spread(index) > 1 if port_bytes is None else port_bytes[index])
+    ]
     hop = max((level.latency for level in crossed), default=0.0)
     return _BASE[RING][-1] * _US + hop

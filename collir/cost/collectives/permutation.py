@@ -1,4 +1,7 @@
-"""The messages of a permute, listed rank by rank: blocks may move between any ranks."""
+"""The messages of a permute, a send or a shift, listed rank by rank.
+
+The layouts and arguments of these steps say which rank sends to which.
+"""
 
 from functools import lru_cache
 from typing import cast
@@ -8,7 +11,7 @@ import numpy as np
 from collir.cost.collectives.collective import Collective
 from collir.cost.network.group import CostError, Group
 from collir.cost.network.loads import Array
-from collir.cost.network.traffic import MAX_LISTED, Listed
+from collir.cost.network.traffic import MAX_LISTED, Listed, Pattern, Shift
 from collir.layout import DistType, Mesh
 
 
@@ -25,7 +28,8 @@ def _listed(collective: Collective) -> tuple[dict[str, Array], int]:
     mesh, count = collective.mesh, collective.ranks
     if count > MAX_LISTED:
         raise CostError(
-            f"a permute over {count} devices is too large to list: at most {MAX_LISTED} devices"
+            f"a {collective.kind} over {count} devices is too large to list: at most {MAX_LISTED} "
+            "devices"
         )
     coordinates: dict[str, Array] = {}
     rest = cast(Array, np.arange(count))
@@ -67,12 +71,61 @@ def permute_pattern(collective: Collective) -> Listed:
 
 
 @lru_cache(maxsize=64)
+def pattern_of(collective: Collective) -> Pattern:
+    """Return the messages of a collective whose layouts or arguments say who sends what.
+
+    Raises:
+        CostError: too many devices to list.
+    """
+    if collective.moves is not None:
+        return permute_pattern(collective)
+    if collective.route is not None:
+        sender, receiver = collective.route
+        return Listed(np.array([sender]), np.array([receiver]))
+    assert collective.shift is not None
+    distance, is_open = collective.shift
+    if not is_open:
+        return Shift(distance % collective.ranks)
+    return Listed(*_shifted(collective))
+
+
+def _shifted(collective: Collective) -> tuple[Array, Array]:
+    """Return the ranks that send in a shift, and the ranks that they send to.
+
+    Raises:
+        CostError: too many devices to list.
+    """
+    assert collective.shift is not None
+    distance, is_open = collective.shift
+    _, count = _listed(collective)
+    sources = cast(Array, np.arange(count))
+    targets = sources + distance
+    if is_open:
+        inside = (targets >= 0) & (targets < count)
+        return sources[inside], targets[inside]
+    return sources, targets % count
+
+
+def _ends(
+    collective: Collective, coordinates: dict[str, Array], count: int
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Return the ranks that hold blocks with the blocks, and the ranks that need them."""
+    ranks = cast(Array, np.arange(count))
+    if collective.moves is not None:
+        held, needed = (_blocks(collective.mesh, x, coordinates, count) for x in collective.moves)
+        return (ranks, held), (ranks, needed)
+    if collective.route is not None:
+        sender, receiver = (np.array([rank]) for rank in collective.route)
+        return (sender, np.array([0])), (receiver, np.array([0]))
+    sources, targets = _shifted(collective)
+    return (ranks, ranks), (targets, sources)
+
+
+@lru_cache(maxsize=64)
 def missing_blocks(collective: Collective, group: Group) -> tuple[int, ...]:
     """Return, for each level, the most blocks that one child needs and does not hold."""
-    assert collective.moves is not None
-    mesh = collective.mesh
     coordinates, count = _listed(collective)
-    held, needed = (_blocks(mesh, x, coordinates, count) for x in collective.moves)
+    (holders, held), (needing, needed) = _ends(collective, coordinates, count)
     blocks = int(max(held.max(), needed.max())) + 1
     children = np.zeros(count, dtype=np.int64)
     missing: list[int] = []
@@ -80,7 +133,8 @@ def missing_blocks(collective: Collective, group: Group) -> tuple[int, ...]:
         for axis, digit in zip(collective.axes, group.digits, strict=True):
             if digit.level == level:
                 children = children * digit.size + coordinates[axis]
-        pairs_held, pairs_needed = (children * blocks + numbers for numbers in (held, needed))
+        pairs_held = children[holders] * blocks + held
+        pairs_needed = children[needing] * blocks + needed
         lacking = np.setdiff1d(pairs_needed, pairs_held) // blocks
         missing.append(int(np.bincount(lacking).max()) if len(lacking) else 0)
     return tuple(missing)

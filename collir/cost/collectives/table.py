@@ -78,8 +78,8 @@ class CollectiveCost:
         p2: the algorithm whose bytes the model of P² counts, with its name.
         nccl: the parameters of NCCL's model, or the algorithm of a collective that NCCL runs by
             sends and receives.
-        listed: True if its messages depend on the layouts. They are then listed, and of the entry
-            only ``busbw`` is used.
+        listed: True if its messages depend on the layouts or arguments. They are then listed, and
+            of the entry only ``busbw`` is used.
     """
 
     algorithms: Mapping[str, Algorithm]
@@ -202,7 +202,23 @@ def _pass_around(meter: Meter, size: float) -> None:
 
 
 def _listed(*_: object) -> NoReturn:
-    raise AssertionError("the messages of a permute are listed")
+    raise AssertionError("its messages are listed")
+
+
+_MESSAGES = CollectiveCost(
+    algorithms={},
+    ways=1,
+    into=_listed,
+    between=_listed,
+    slowest=_listed,
+    links=_listed,
+    busbw=_algbw,
+    mpich=_listed,
+    p2=("direct", _listed),
+    nccl=_listed,
+    listed=True,
+)
+"""The entry of a collective whose messages are listed."""
 
 
 # ---------------------------------------------------------------------------------------------
@@ -351,18 +367,8 @@ COSTS: dict[str, CollectiveCost] = {
         p2=("direct", by.direct_rooted),
         nccl=by.direct_rooted,
     ),
-    "permute": CollectiveCost(
-        algorithms={},
-        ways=1,
-        into=_listed,
-        between=_listed,
-        slowest=_listed,
-        links=_listed,
-        busbw=_algbw,
-        mpich=_listed,
-        p2=("direct", _listed),
-        nccl=_listed,
-        listed=True,
-    ),
+    "permute": _MESSAGES,
+    "send": _MESSAGES,
+    "shift": _MESSAGES,
 }
 """The entries by the names of collectives."""

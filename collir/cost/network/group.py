@@ -1,7 +1,7 @@
 """The ranks that take part in a collective, in order, and their places on the machine.
 
 The groups of a step all run at the same time: there is one for every coordinate on the sub-axes
-outside the group, except that on sub-axes at root only coordinate 0 takes part. By symmetry one
+outside the group, except that on sub-axes at root only one coordinate takes part. By symmetry one
 group represents all of them; the other groups are a factor on the load of every port.
 """
 
@@ -43,17 +43,26 @@ class Group:
         digits: the digits of the group's own sub-axes in the order of its ranks, most significant
             first.
         others: the digits whose coordinates tell apart the groups that run at the same time.
+        base: the first rank of the first group.
     """
 
     machine: Machine
     digits: tuple[RankDigit, ...]
     others: tuple[RankDigit, ...] = ()
+    base: int = 0
 
     @staticmethod
     def of(
-        mesh: Mesh, axes: Sequence[str], at_root: frozenset[str] = frozenset(), order: str = ""
+        mesh: Mesh,
+        axes: Sequence[str],
+        at_root: frozenset[str] = frozenset(),
+        order: str = "",
+        base: int = 0,
     ) -> "Group":
         """Return the groups over ``axes``, with ranks in the written or the ``hardware`` order.
+
+        Args:
+            base: the first rank that takes part, if it is not 0.
 
         Raises:
             CostError: the mesh is not placed on levels.
@@ -66,6 +75,7 @@ class Group:
             machine,
             tuple(digits[axis] for axis in (ordered if order == "hardware" else axes)),
             tuple(digits[axis] for axis in beside),
+            base,
         )
 
     @cached_property
@@ -142,7 +152,7 @@ class Group:
         if level.ports is None:
             return None
         share = self._rails_used(index) / level.rails
-        offsets = self._children(self.others, index)
+        offsets = self.first_children(index)
         return tuple(
             min(level.ports[child + offset] for offset in offsets) * share
             for child in self._children(self.digits, index)
@@ -151,8 +161,14 @@ class Group:
     def reached(self, index: int) -> list[list[int]]:
         """Return, for each group, the children below one parent of a level that it extends over."""
         children = self._children(self.digits, index)
-        offsets = self._children(self.others, index)
+        offsets = self.first_children(index)
         return [[child + offset for child in children] for offset in offsets]
+
+    def first_children(self, index: int) -> list[int]:
+        """Return, for each group, the child of a level that its first rank is below."""
+        inside = math.prod(level.size for level in self.levels[index + 1 :])
+        base = self.base // inside % self.levels[index].size
+        return [base + child for child in self._children(self.others, index)]
 
     def _children(self, digits: Sequence[RankDigit], index: int) -> list[int]:
         """Return the children of a level that digits reach, the first digit most significant."""
@@ -175,7 +191,7 @@ class Group:
         if rails == 1 or math.prod(digit.size for digit in digits) == block * rails:
             return rails
         # A digit whose coordinates all stay in one block of neighbours reaches no other rail.
-        reached = {0}
+        reached = {self.base % (block * rails)}
         for digit in digits:
             aligned = block % (digit.stride * digit.size) == 0
             steps = range(1 if aligned else digit.size)

@@ -110,7 +110,7 @@ def group_link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
     table = np.array(listed, dtype=float).reshape(-1, 3)
     sources, targets = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)
     counts = table[:, 2] * group.beside[level]
-    offsets = [child for child, _ in reached_children(group.others, level)]
+    offsets = group.first_children(level)
     return wires.link_loads(
         group.levels[level],
         np.concatenate([sources + offset for offset in offsets]),

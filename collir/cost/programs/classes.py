@@ -1,9 +1,9 @@
 """The classes of devices that a program tells apart, and the steps that each class runs.
 
-Devices differ in what they do only by their coordinates on sub-axes on which values are placed. One
-device stands for each coordinate that a place names, and one for the others together. So a program
-has as many classes as distinct places, however many devices there are. A program whose values are
-everywhere or at root has one class: the device at coordinate 0 takes part in all of its steps.
+Devices differ in what they do only by their coordinates on sub-axes on which values are at places
+other than root. There is a class for each combination of these coordinates: a pipeline has as many
+classes as stages, however many devices a stage has. A program whose values are everywhere or at
+root has one class: the device at coordinate 0 takes part in all of its steps.
 
 A step runs once for each set of classes that take part in it together. An all_reduce over ``data``
 is one step for each stage of a pipeline, and stages do not wait for each other. A send is a step of
@@ -14,15 +14,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.network.loads import Resource, ResourceKind
+from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.steps import PlannedStep, steps_of
 from collir.layout import DistType, Mesh
-from collir.layout.types import place_at, place_text
+from collir.layout.types import Place, place_at, place_text
 
 Step = DistOp | PlannedStep
 
@@ -61,6 +63,7 @@ class Instance:
         step: the step.
         on: the numbers of the classes.
         after: the numbers of the earlier instances whose results it needs, ascending.
+        place: the coordinates of these classes on sub-axes along which others run it apart.
         at: the place, as a report shows it; empty if there is one class.
         sites: the ports and interconnects that it uses; None if there is one class.
     """
@@ -68,6 +71,7 @@ class Instance:
     step: Step
     on: tuple[int, ...]
     after: tuple[int, ...]
+    place: Place = ()
     at: str = ""
     sites: Sites | None = None
 
@@ -85,15 +89,11 @@ class Classes:
     """
 
     def __init__(self, mesh: Mesh, types: Iterable[DistType]):
-        named: dict[str, set[int]] = {}
-        for x in types:
-            for axis, coordinate in x.place:
-                named.setdefault(axis, set()).add(coordinate)
         self.mesh = mesh
-        self.axes = mesh.ordered(axis for axis, named_here in named.items() if any(named_here))
-        choices = [_standing(named[axis], mesh.by_name[axis].size) for axis in self.axes]
+        self.axes = mesh.ordered(axis for x in types for axis, coordinate in x.place if coordinate)
+        sizes = (range(mesh.by_name[axis].size) for axis in self.axes)
         self.places: list[Mapping[str, int]] = [
-            dict(zip(self.axes, coordinates, strict=True)) for coordinates in product(*choices)
+            dict(zip(self.axes, coordinates, strict=True)) for coordinates in product(*sizes)
         ]
 
     def holding(self, x: DistType) -> list[int]:
@@ -134,7 +134,9 @@ class Classes:
         if not self.axes:
             return Instance(step, on, after)
         (source, *_), target = types_of(step)
-        ends = _ends(source, target, _coupled(step, source, target))
+        over = _coupled(step, source, target)
+        ends = _ends(source, target, over)
+        place = {axis: n for axis, n in self.places[on[0]].items() if axis not in over}
         ports: list[tuple[str, ...]] = []
         inside: list[tuple[str, ...]] = []
         for level in range(len(self.mesh.machine.levels)):
@@ -145,7 +147,8 @@ class Classes:
                         names[f"{self._path(number, level + 1)}{direction}"] = None
             ports.append(tuple(names))
             inside.append(tuple(dict.fromkeys(self._path(n, level).rstrip(", ") for n in on)))
-        return Instance(step, on, after, self._text(on, ends), Sites(tuple(ports), tuple(inside)))
+        sites = Sites(tuple(ports), tuple(inside))
+        return Instance(step, on, after, place_at(place), self._text(on, ends), sites)
 
     def _path(self, number: int, levels: int) -> str:
         """Return the coordinates of a class on the outer levels, as the start of a text."""
@@ -177,10 +180,9 @@ def classes_of(ops: Iterable[Operation | PlannedStep], mesh: Mesh) -> Classes:
     return Classes(mesh, (x for step in steps for x in _all_types(step)))
 
 
-def _standing(named: set[int], size: int) -> list[int]:
-    """Return the coordinates that are named, and the first of those that are not."""
-    others = (coordinate for coordinate in range(size) if coordinate not in named)
-    return sorted({*named, *([other] if (other := next(others, None)) is not None else [])})
+def runs_apart(function: FuncOp) -> bool:
+    """Return whether devices of a function run different steps, as values are at several places."""
+    return bool(classes_of(function.body.ops, mesh_of(function)).axes)
 
 
 def types_of(step: Step) -> tuple[list[DistType], DistType]:

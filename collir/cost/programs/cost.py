@@ -25,8 +25,10 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.steps import PlannedStep
-from collir.layout import DistType, Mesh
-from collir.layout.steps import OVER
+from collir.layout import DistType, Mesh, Place
+from collir.layout.steps import OVER, Arguments
+
+_NO_ARGUMENTS: Arguments = {}
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,9 @@ class FunctionCost:
 
 def stream_of(collective: Collective) -> int:
     """Return the stream of a collective: the outermost level that it goes through."""
-    digits = Group.of(collective.mesh, collective.axes, collective.at_root).digits
+    digits = Group.of(
+        collective.mesh, collective.axes, collective.at_root, base=collective.base
+    ).digits
     return min((digit.level for digit in digits), default=0)
 
 
@@ -157,7 +161,7 @@ def program_cost(
         needed = {number_of[step] for step in instance.after if step in number_of}
         if op.kind.sends:
             number_of[place] = len(steps)
-            steps.append(_step_cost(op, mesh, model))
+            steps.append(_step_cost(op, mesh, model, instance.place))
             after = needed.union(*(computed_on[device_class] for device_class in instance.on))
             slots.append(Slot(instance, tuple(sorted(after)), not op.is_async))
             for device_class in instance.on:
@@ -168,22 +172,37 @@ def program_cost(
     return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))
 
 
-def _step_cost(step: DistOp | PlannedStep, mesh: Mesh, model: CostModel) -> StepCost:
+def _step_cost(step: DistOp | PlannedStep, mesh: Mesh, model: CostModel, place: Place) -> StepCost:
     if isinstance(step, DistOp):
-        return op_cost(step, mesh, model)
-    return step_cost(collective_of(step, mesh), model)
+        return op_cost(step, mesh, model, place)
+    return step_cost(_at(collective_of(step, mesh), place), model)
 
 
-def op_cost(op: DistOp, mesh: Mesh, model: CostModel) -> StepCost:
+def op_cost(op: DistOp, mesh: Mesh, model: CostModel, place: Place = ()) -> StepCost:
     """Return the cost of a collective operation.
+
+    Args:
+        place: the coordinates of the devices that run it apart from others.
 
     Raises:
         DiagnosticError: see ``cost``.
     """
     try:
-        return step_cost(collective_of(op, mesh), model)
+        return step_cost(_at(collective_of(op, mesh), place), model)
     except CostError as error:
         raise DiagnosticError.at(op, str(error)) from error
+
+
+def _at(collective: Collective, place: Place) -> Collective:
+    """Return a collective of the devices at a place alone."""
+    new = {axis: n for axis, n in place if axis not in collective.at_root}
+    strides = collective.mesh.by_name
+    return replace(
+        collective,
+        at_root=collective.at_root.union(new),
+        replicated=collective.replicated.difference(new),
+        base=collective.base + sum(n * strides[axis].stride for axis, n in new.items()),
+    )
 
 
 def collective_of(step: DistOp | PlannedStep, mesh: Mesh) -> Collective:
@@ -191,10 +210,9 @@ def collective_of(step: DistOp | PlannedStep, mesh: Mesh) -> Collective:
     axes = step.over if OVER in step.kind.parameters else None
     if isinstance(step, PlannedStep):
         x, y = step.operands[0].type, step.result.type
-        return collective_between(step.kind.name, mesh, x, y, axes)
+        return collective_between(step.kind.name, mesh, x, y, axes, step.arguments)
     x, y = dist_type(step.operands[0]), dist_type(step.result)
-    name = step.word("algorithm") if "algorithm" in step.properties else None
-    return collective_between(step.mnemonic, mesh, x, y, axes, name)
+    return collective_between(step.mnemonic, mesh, x, y, axes, step.arguments)
 
 
 def collective_between(
@@ -203,9 +221,12 @@ def collective_between(
     x: DistType,
     y: DistType,
     axes: tuple[str, ...] | None,
-    algorithm: str | None = None,
+    arguments: Arguments = _NO_ARGUMENTS,
 ) -> Collective:
     """Return the collective from one layout to another; ``axes`` is None for a permute."""
+    algorithm = arguments.get("algorithm")
+    sender, receiver = arguments.get("sender"), arguments.get("receiver")
+    distance = arguments.get("distance")
     size = max(x.local_bytes(mesh), y.local_bytes(mesh))
     moves = None
     if axes is None:
@@ -218,6 +239,9 @@ def collective_between(
         float(size),
         at_root=x.placed - frozenset(axes),
         replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
-        algorithm=algorithm,
+        algorithm=algorithm if isinstance(algorithm, str) else None,
         moves=moves,
+        route=(sender, receiver) if isinstance(sender, int) and isinstance(receiver, int) else None,
+        shift=(distance, "open" in arguments) if isinstance(distance, int) else None,
+        base=sum(n * mesh.by_name[axis].stride for axis, n in x.place if axis not in axes),
     )

@@ -53,7 +53,11 @@ def _critical_step(simulation: Simulation, number: int) -> CriticalStep:
     for earlier in range(number - 1, -1, -1):
         before = steps[earlier].task
         same_stream = before.stream == task.stream
-        if spans[earlier][1] == start and (before.waited or same_stream):
+        if (
+            spans[earlier][1] == start
+            and not {*before.on}.isdisjoint(task.on)
+            and (before.waited or same_stream)
+        ):
             return CriticalStep(number, earlier, "stream" if same_stream else "order")
     # It starts together with an earlier step, so it waits for the step that that one waits for.
     for earlier in range(number - 1, -1, -1):

@@ -6,7 +6,8 @@ steps issued before it on that stream have ended; meanwhile later steps may be i
 stream for each level of the machine, and one for the work of devices themselves; a collective runs
 on the stream of the outermost level it goes through. Each class of devices (``classes``) has
 streams and an order of issue of its own. A step that several classes take part in starts when it is
-first on the streams of all of them.
+first on the streams of all of them. A class issues a step once its own operands are ready: a device
+that receives does not wait for what the sender computes.
 
 Steps that run at the same time share ports and links. If a port is full, all messages that it slows
 down are equally fast (max-min fairness). Nothing changes between two events, so a simulation costs
@@ -232,7 +233,8 @@ class _Written:
             self._issue(device_class, issue, now)
         busy = {stream for number in running for stream in self.tasks[number].streams}
         heads = [queue[0] for stream, queue in self.queues.items() if queue and stream not in busy]
-        started = [n for n, count in Counter(heads).items() if count == len(self.tasks[n].on)]
+        first = [n for n, count in Counter(heads).items() if count == len(self.tasks[n].on)]
+        started = [n for n in first if all(self.spans[m][1] <= now for m in self.tasks[n].after)]
         for number in started:
             for stream in self.tasks[number].streams:
                 self.queues[stream].popleft()
@@ -244,7 +246,8 @@ class _Written:
         while issue.issued < len(issue.tasks):
             number = issue.tasks[issue.issued]
             task = self.tasks[number]
-            awaited = task.after if issue.awaited is None else (issue.awaited, *task.after)
+            awaited = [needed for needed in task.after if device_class in self.tasks[needed].on]
+            awaited += [] if issue.awaited is None else [issue.awaited]
             if any(self.spans[needed][1] > now for needed in awaited):
                 return
             self.queues.setdefault((device_class, task.stream), deque()).append(number)

@@ -269,7 +269,7 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
         op, after = instance.step, instance.after
         assert isinstance(op, DistOp)
         if is_collective(op):
-            does = op_cost(op, mesh, model)
+            does = op_cost(op, mesh, model, instance.place)
             phases = instance.located(sent_phases(does))
             stream, waited = stream_of(does.collective), not op.is_async
         else:
@@ -326,6 +326,11 @@ def local_step(op: DistOp, mesh: Mesh, where: BufferPlan) -> LocalStep:
 def _moved(op: DistOp, mesh: Mesh, where: BufferPlan) -> float:
     """Return the bytes that a local step reads and writes, without operands already in place."""
     if where.is_view(op):
+        return 0
+    if op.kind.assembles and all(
+        where.part_of.get(where.owner[operand], (None, 0))[0] is op.result
+        for operand in op.operands
+    ):
         return 0
     moved = list(op.operands)
     if op.kind.packs:  # a value that is an operand twice is in place only once

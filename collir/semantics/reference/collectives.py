@@ -11,7 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collir.layout import DistType, Mesh, Reduction
-from collir.semantics.reference.devices import block_of, coordinate, groups, slices_of_block
+from collir.semantics.reference.devices import (
+    block_of,
+    coordinate,
+    groups,
+    index_in,
+    slices_of_block,
+)
 
 Array = NDArray[Any]
 Buffers = list[Array | None]
@@ -137,6 +143,32 @@ def all_to_all(mesh: Mesh, xs: Buffers, axes: Sequence[str], source: int, target
     return _each_group(mesh, xs, axes, step)
 
 
+def send(mesh: Mesh, xs: Buffers, axes: Sequence[str], sender: int, receiver: int) -> Buffers:
+    """Return the buffer of device ``sender`` of each group on device ``receiver`` only."""
+
+    def step(x: Array, size: int) -> list[Array | None]:
+        return [x if index == receiver else None for index in range(size)]
+
+    return _from_root(mesh, xs, axes, sender, step)
+
+
+def shift(mesh: Mesh, xs: Buffers, axes: Sequence[str], distance: int, is_open: bool) -> Buffers:
+    """Return on the i-th device of each group the buffer of device ``i - distance``.
+
+    Devices are counted along a ring, or along a line that begins with zeros.
+    """
+
+    def step(parts: list[Array]) -> list[Array | None]:
+        count, moved = len(parts), list[Array | None]()
+        for index in range(count):
+            source = index - distance
+            lost = is_open and not 0 <= source < count
+            moved.append(np.zeros_like(parts[index]) if lost else parts[source % count].copy())
+        return moved
+
+    return _each_group(mesh, xs, axes, step)
+
+
 def permute(mesh: Mesh, xs: Buffers, source: DistType, target: DistType) -> Buffers:
     """Return the block that ``target`` assigns to each device, copied from a device that holds it.
 
@@ -217,6 +249,18 @@ def keep(mesh: Mesh, xs: Buffers, at: Mapping[str, int]) -> Buffers:
         x if all(coordinate(mesh, rank, axis) == n for axis, n in at.items()) else None
         for rank, x in enumerate(xs)
     ]
+
+
+def assemble(mesh: Mesh, operands: Sequence[Buffers], axes: Sequence[str]) -> Buffers:
+    """Return on the i-th device of each group its buffer of the i-th operand."""
+    out: Buffers = []
+    for rank in range(mesh.devices):
+        own = index_in(mesh, rank, axes)
+        for index, xs in enumerate(operands):
+            if index != own and xs[rank] is not None:
+                raise ExecutionError(f"rank {rank} holds piece {index}, not only piece {own}")
+        out.append(operands[own][rank])
+    return out
 
 
 def mask(mesh: Mesh, xs: Buffers, axes: Sequence[str], reduction: Reduction) -> Buffers:

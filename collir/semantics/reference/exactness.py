@@ -120,6 +120,7 @@ def _cast(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
 GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
     "add": _added,
     "concat": _joined,
+    "assemble": _joined,
     "scale": _scaled,
     "pad": _padded,
     "cast": _cast,

@@ -41,6 +41,11 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
         operands = [values[operand] for operand in op.operands]
         if isinstance(op, DistOp) and MEANINGS[op.mnemonic].effect is Effect.NOTHING:
             values[op.result] = operands[0]
+        elif isinstance(op, DistOp) and (alone := MEANINGS[op.mnemonic].alone):
+            made = alone(op, operands)
+            block.add_ops(made)
+            values[op.result] = made[-1].result
+            set_name(made[-1].result, op.result.name_hint)
         elif isinstance(op, DistOp):
             copy = type(op).create(
                 operands=operands, properties=op.properties, result_types=[_type(op.result)]

@@ -4,21 +4,25 @@ The effects are written from the definitions of the operations, without the typi
 table of steps.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
 import numpy as np
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import IntegerAttr, i64
+from xdsl.ir import Attribute, SSAValue
 
-from collir.dialects.machine import mesh_of
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.machine import NumberAttr, mesh_of
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import dist_type
-from collir.layout import DType, Reduction
+from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
+from collir.layout import Dim, DistType, DType, Reduction
 from collir.semantics.reference import collectives
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
+from collir.semantics.reference.devices import coordinates_of
 
 Args = tuple[Any, ...]
 """The operands, each a list with one array (or None) per rank."""
@@ -37,10 +41,16 @@ class Effect(Enum):
 
 @dataclass(frozen=True)
 class Meaning:
-    """The effect of a step on the buffers of all devices (``run``) and on the tensor."""
+    """The effect of a step on the buffers of all devices (``run``) and on the tensor.
+
+    Attributes:
+        alone: a function of a step and of whole tensors that returns the operations that do the
+            same to these, on one device. Without it the step itself does.
+    """
 
     run: Callable[[DistOp, Args], Buffers]
     effect: Effect = Effect.NOTHING
+    alone: Callable[[DistOp, Sequence[SSAValue]], list[DistOp]] | None = None
 
 
 def _reduction(value: SSAValue) -> Reduction:
@@ -129,12 +139,118 @@ def _all_to_all(op: DistOp, args: Args) -> Buffers:
     return collectives.all_to_all(mesh_of(op), args[0], op.over, source, target)
 
 
+def _send(op: DistOp, args: Args) -> Buffers:
+    sender, receiver = op.integer("sender"), op.integer("receiver")
+    return collectives.send(mesh_of(op), args[0], op.over, sender, receiver)
+
+
+def _shift(op: DistOp, args: Args) -> Buffers:
+    distance, is_open = op.integer("distance"), "open" in op.properties
+    return collectives.shift(mesh_of(op), args[0], op.over, distance, is_open)
+
+
 def _permute(op: DistOp, args: Args) -> Buffers:
     return collectives.permute(mesh_of(op), args[0], dist_type(op.input), op.layout("to"))
 
 
 def _redistribute(op: DistOp, args: Args) -> Buffers:
     return collectives.redistribute(mesh_of(op), args[0], dist_type(op.input), op.layout("to"))
+
+
+# ---------------------------------------------------------------------------------------------
+# On one device: what steps do that depend on the layout of their operand
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Alone:
+    """Operations on whole tensors on one device; blocks are along dimension 1.
+
+    Attributes:
+        ops: the operations so far.
+    """
+
+    ops: list[DistOp] = field(default_factory=list[DistOp])
+
+    def then(
+        self,
+        name: str,
+        shape: Sequence[int],
+        operands: Sequence[SSAValue],
+        properties: dict[str, Attribute],
+    ) -> SSAValue:
+        """Add an operation whose result has a shape, and return the result."""
+        result = DistTensorType(DistType(dist_type(operands[0]).dtype, tuple(map(Dim, shape))))
+        op = OPERATIONS[name].create(
+            operands=operands, properties=properties, result_types=[result]
+        )
+        self.ops.append(op)
+        return op.result
+
+    def cut(self, x: SSAValue, low: int, high: int) -> SSAValue:
+        """Return blocks without some in front and behind; negative numbers add blocks of zeros."""
+        if low == high == 0:
+            return x
+        front, count, rest = dist_type(x).shape
+        amounts = {"dim": 1, "low": -low, "high": -high}
+        properties: dict[str, Attribute] = {n: IntegerAttr(v, i64) for n, v in amounts.items()}
+        properties["value"] = NumberAttr(0.0)
+        return self.then("pad", (front, count - low - high, rest), [x], properties)
+
+    def join(self, blocks: Sequence[SSAValue]) -> SSAValue:
+        """Return blocks one behind the other."""
+        front, _, rest = dist_type(blocks[0]).shape
+        shape = front, sum(dist_type(block).shape[1] for block in blocks), rest
+        return self.then("concat", shape, blocks, {"dim": IntegerAttr(1, i64)})
+
+    def shaped(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """Return a tensor under another shape."""
+        return self.then("reshape", shape, [x], {"shape": SizesAttr(tuple(shape))})
+
+
+def _blocks_shape(op: DistOp, x: DistType, dim: int, count: int) -> tuple[int, int, int]:
+    """Return the shape with ``count`` blocks of a dimension in the middle.
+
+    In front are all other blocks of the dimension, and the dimensions before it.
+    """
+    major = tuple(axis for axis in x.dims[dim].axes if axis not in op.over)
+    front = math.prod(x.shape[:dim]) * mesh_of(op).group_size(major)
+    return front, count, x.elements // front // count
+
+
+def _shift_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
+    x, by = dist_type(op.input), op.integer("distance")
+    count = mesh_of(op).group_size(op.over)
+    dim = x.dim_of(op.over[0])
+    assert dim is not None
+    alone = _Alone()
+    blocks = alone.shaped(operands[0], _blocks_shape(op, x, dim, count))
+    if "open" in op.properties:
+        moved = alone.cut(blocks, -by, by)
+    elif by % count:
+        last = by % count
+        moved = alone.join([alone.cut(blocks, count - last, 0), alone.cut(blocks, 0, last)])
+    else:
+        moved = blocks
+    alone.shaped(moved, x.shape)
+    return alone.ops
+
+
+def _part_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
+    x, at = dist_type(op.input), op.integer("coordinate")
+    count = mesh_of(op).group_size(op.over)
+    alone = _Alone()
+    blocks = alone.shaped(operands[0], _blocks_shape(op, x, op.integer("dim"), count))
+    alone.shaped(alone.cut(blocks, at, count - 1 - at), dist_type(op.result).shape)
+    return alone.ops
+
+
+def _assemble_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
+    alone, dim = _Alone(), op.integer("dim")
+    shape = _blocks_shape(op, dist_type(op.input), dim, 1)
+    blocks = alone.join([alone.shaped(piece, shape) for piece in operands])
+    alone.shaped(blocks, dist_type(op.result).shape)
+    return alone.ops
 
 
 # ---------------------------------------------------------------------------------------------
@@ -152,6 +268,16 @@ def _keep_root(op: DistOp, args: Args) -> Buffers:
 
 def _keep(op: DistOp, args: Args) -> Buffers:
     return collectives.keep(mesh_of(op), args[0], dict(op.place("place")))
+
+
+def _part(op: DistOp, args: Args) -> Buffers:
+    mesh = mesh_of(op)
+    at = dict(coordinates_of(mesh, op.over, op.integer("coordinate")))
+    return collectives.keep(mesh, args[0], at)
+
+
+def _assemble(op: DistOp, args: Args) -> Buffers:
+    return collectives.assemble(mesh_of(op), args, op.over)
 
 
 def _mask(op: DistOp, args: Args) -> Buffers:
@@ -196,11 +322,15 @@ MEANINGS: dict[str, Meaning] = {
     "scatter": Meaning(_scatter),
     "gather": Meaning(_gather),
     "all_to_all": Meaning(_all_to_all),
+    "send": Meaning(_send),
+    "shift": Meaning(_shift, Effect.ORDER, alone=_shift_alone),
     "permute": Meaning(_permute),
     "redistribute": Meaning(_redistribute),
     "slice": Meaning(_slice),
     "keep_root": Meaning(_keep_root),
     "keep": Meaning(_keep),
+    "part": Meaning(_part, Effect.ORDER, alone=_part_alone),
+    "assemble": Meaning(_assemble, Effect.VALUES, alone=_assemble_alone),
     "mask": Meaning(_mask),
     "compute": Meaning(_compute),
     "split": Meaning(_as_shape, Effect.ORDER),

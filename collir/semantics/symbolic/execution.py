@@ -242,7 +242,7 @@ class _Run:
             UnprovenError: the operation has no symbolic meaning.
         """
         x = operands[0]
-        if op.mnemonic != "compute" and any(y.place != x.place for y in operands):
+        if op.mnemonic not in _ANYWHERE and any(y.place != x.place for y in operands):
             raise ImpossibleError(op, "some devices hold only some of its operands")
         rule = RULES.get(op.mnemonic)
         if rule is None:
@@ -279,6 +279,54 @@ class _Run:
         if not x.placed.issuperset(axes):
             raise ImpossibleError(op, "several devices of a group hold data")
         return Value(x.shape, x.without(axes), x.expr)
+
+    def place(self, axes: Axes, index: int) -> Place:
+        """Return the place at a rank in the group over sub-axes."""
+        digits = coordinates(self.mesh, axes, constant(index))
+        return place_at((str(var.name), digit.offset) for var, digit in digits.items())
+
+    def send(self, op: DistOp, x: Value) -> Value:
+        """Return the value at another coordinate; its expression does not depend on where it is."""
+        sender, receiver = (self.place(op.over, op.integer(n)) for n in ("sender", "receiver"))
+        if not set(sender) <= set(x.place):
+            raise ImpossibleError(op, "the sender does not hold it")
+        return Value(x.shape, place_at([*x.without(op.over), *receiver]), x.expr)
+
+    def shift(self, op: DistOp, x: Value) -> Value:
+        """Return the value of the device that is ``distance`` before, or zeros before the first."""
+        self._all_hold(op, x, op.over)
+        by, count = op.integer("distance"), self.mesh.group_size(op.over)
+        rank = rank_in_group(self.mesh, op.over)
+        if "open" not in op.properties:
+            source = digit_of(shifted(rank, -by % count), 1, count)
+            return Value(x.shape, x.place, self._read_from(x.expr, op.over, source))
+        zeros = abs(by)
+        sizes = [(zeros, False), (count - zeros, True)][:: 1 if by > 0 else -1]
+        pieces: list[tuple[int, Var, Expr]] = []
+        start = 0
+        for size, holds in sizes:
+            var = interval_variable(rank, start, size)
+            source = shifted(variable(var), max(-by, 0))
+            kept = self._read_from(x.expr, op.over, source) if holds else constant_expr(0)
+            pieces.append((size, var, kept))
+            start += size
+        return Value(x.shape, x.place, selection(rank, pieces))
+
+    def _read_from(self, expr: Expr, axes: Axes, rank: Index) -> Expr:
+        """Return the expression on the device with a rank in its group over sub-axes."""
+        return substituted(expr, coordinates(self.mesh, axes, rank))
+
+    def assemble(self, op: DistOp, operands: Sequence[Value]) -> Value:
+        """Return on each device of a group the value of the operand that is there."""
+        rank, first = rank_in_group(self.mesh, op.over), operands[0]
+        place = first.without(op.over)
+        pieces: list[tuple[int, Var, Expr]] = []
+        for index, x in enumerate(operands):
+            own = self.place(op.over, index)
+            if x.place != place_at([*place, *own]) or x.shape != first.shape:
+                raise ImpossibleError(op, f"piece {index} is not where it belongs")
+            pieces.append((1, interval_variable(rank, index, 1), x.expr))
+        return Value(first.shape, place, selection(rank, pieces))
 
     def permute(self, op: DistOp, x: Value, source: DistType, to: DistType) -> Value:
         """Return the blocks that ``to`` assigns to each device, read from the first holder."""
@@ -489,6 +537,9 @@ def _view(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
     return run.viewed(op, operands[0], dist_type(op.result).local_shape(run.mesh))
 
 
+_ANYWHERE = frozenset(["compute", "assemble"])
+"""The steps whose operands may be on other devices than the first."""
+
 RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
     "all_reduce": lambda run, op, xs: run.reduce(op, xs[0], op.over),
     "reduce": lambda run, op, xs: run.keep_root(op, run.reduce(op, xs[0], op.over), op.over),
@@ -506,6 +557,8 @@ RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
     "all_to_all": lambda run, op, xs: run.slice(
         op, run.gather(op, xs[0], op.over, op.integer("source")), op.over, op.integer("target")
     ),
+    "send": lambda run, op, xs: run.send(op, xs[0]),
+    "shift": lambda run, op, xs: run.shift(op, xs[0]),
     "permute": lambda run, op, xs: run.permute(op, xs[0], dist_type(op.input), op.layout("to")),
     "redistribute": lambda run, op, xs: run.redistribute(
         op, xs[0], dist_type(op.input), op.layout("to")
@@ -513,6 +566,8 @@ RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
     "slice": lambda run, op, xs: run.slice(op, xs[0], op.over, op.integer("dim")),
     "keep_root": lambda run, op, xs: run.keep_root(op, xs[0], op.over),
     "keep": lambda run, op, xs: run.keep(op, xs[0], op.place("place")),
+    "part": lambda run, op, xs: run.keep(op, xs[0], run.place(op.over, op.integer("coordinate"))),
+    "assemble": lambda run, op, xs: run.assemble(op, xs),
     "mask": lambda run, op, xs: run.mask(xs[0], op.over, Reduction(op.word("reduction"))),
     "split": _view,
     "merge": _view,

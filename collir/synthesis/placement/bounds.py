@@ -113,7 +113,7 @@ class PlacementBounds:
         over: axes that it names; None if it takes no axes.
         searched: whether a cheaper program may replace the operation.
         placeholder: whether the operation is no step, so that a program must replace it.
-        algorithm: the algorithm that it names, or "".
+        arguments: its arguments by name.
         changes: for every axis, its states before and after and whether its dimension changes.
         inert: axes that shard the value, or over which it is partial, both before and after. They
             matter only by the part of each level that the other axes leave to them.
@@ -126,7 +126,7 @@ class PlacementBounds:
         self.name, self.source, self.target, self.position = op.mnemonic, x, y, Position.of(op)
         self.over = op.over if OVER in op.kind.parameters else None
         self.searched, self.placeholder = needs_search(op), op.kind.placeholder
-        self.algorithm = op.word("algorithm") if "algorithm" in op.properties else ""
+        self.arguments = op.arguments
         self._unordered = is_unordered(x, y)
         self.ordered = not (self.searched and self._unordered)
         self.changes = {

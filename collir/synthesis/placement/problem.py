@@ -22,6 +22,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.renaming import renamed_type
 from collir.layout import DistType, Mesh
 from collir.layout.numbers import divisors
+from collir.layout.steps import USING
 from collir.machine import Level, LinkKind
 from collir.search import Problem
 from collir.synthesis.p2.matrices import Matrix, rows
@@ -301,7 +302,9 @@ class PlacementProblem(Problem[PartialMatrix]):
         over = _over(bounds, mesh)
         if over == () or bounds.placeholder:
             return 0.0
-        step = collective_between(bounds.name, mesh, *_types(bounds, self.mesh, mesh), over)
+        ends = _types(bounds, self.mesh, mesh)
+        arguments = {n: value for n, value in bounds.arguments.items() if n != USING.name}
+        step = collective_between(bounds.name, mesh, *ends, over, arguments)
         try:
             return step_cost(step, self._model).shared_bound
         except CostError:
@@ -341,7 +344,7 @@ class PlacementProblem(Problem[PartialMatrix]):
             over = _over(bounds, mesh)
             if not over:
                 return 0.0, True
-            step = collective_between(bounds.name, mesh, source, target, over, bounds.algorithm)
+            step = collective_between(bounds.name, mesh, source, target, over, bounds.arguments)
             return step_cost(step, self._model).time, True
         except CostError as error:
             refused = DiagnosticError(Diagnostic(str(error), bounds.position))

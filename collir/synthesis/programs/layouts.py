@@ -81,6 +81,7 @@ class LayoutPaths(Paths[Held]):
         scale: float = 1.0,
     ):
         super().__init__(ports_of(mesh, model), model, memory, scale)
+        self.at = dict(source.place)
         masked = mesh.ordered(target.partial - source.partial)
         self.masks = (Step(MASK.name, masked),) if masked else ()
         kept = target.partial - frozenset(masked)

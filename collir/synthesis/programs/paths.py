@@ -85,6 +85,7 @@ class Paths(Problem[Node[State]]):
         scale: the factor by which the size of the value is multiplied.
         tie: the penalty for each step, in seconds.
         masks: the steps that every program ends with.
+        at: the coordinates at which the source is held.
     """
 
     sense = "min"
@@ -97,6 +98,7 @@ class Paths(Problem[Node[State]]):
         self._paid: dict[Hashable, tuple[Step, Collective, float] | None] = {}
         self.tie = 0.0
         self.masks: tuple[Step, ...] = ()
+        self.at: dict[str, int] = {}
 
     @abstractmethod
     def start(self) -> State:
@@ -202,12 +204,21 @@ class Paths(Problem[Node[State]]):
             orders = [ports.axes(edge.group)] if ordered else ports.orders(edge.group)
             listed = [Step(edge.kind, over) for over in orders]
         root = frozenset(ports.axes(edge.at_root))
+        strides = {axis: sub.stride for axis, sub in ports.mesh.by_name.items()}
+        base = sum(n * strides[axis] for axis, n in self.at.items() if axis in root)
         copies = frozenset(ports.axes(edge.replicated))
         for step in filter(None, listed):
             yield (
                 step,
                 Collective(
-                    edge.kind, ports.mesh, step.axes, edge.size, root, copies, moves=edge.moves
+                    edge.kind,
+                    ports.mesh,
+                    step.axes,
+                    edge.size,
+                    root,
+                    copies,
+                    moves=edge.moves,
+                    base=base,
                 ),
             )
 

@@ -102,6 +102,7 @@ class StatePaths(Paths[int]):
     ):
         """``between``: the sub-axes that may shard the value on the way; None: all that can."""
         super().__init__(ports_of(mesh, model), model, memory, scale)
+        self.at = dict(source.place)
         before, after = _states(mesh, source), _states(mesh, target)
         for axis in mesh.by_name:
             if source.dim_of(axis) is not None and target.dim_of(axis) is not None:

@@ -181,7 +181,9 @@ class Prices:
             return Price(moved / self._speed, 0.0, moved, 1)
         attribute = form.properties.get("axes")
         axes = attribute.data if isinstance(attribute, AxesAttr) else None
-        step = collective_between(form.kind.name, self.mesh, operands[0], result, axes)
+        step = collective_between(
+            form.kind.name, self.mesh, operands[0], result, axes, form.arguments
+        )
         try:
             cost = step_cost(step, self.options.model)
         except CostError:

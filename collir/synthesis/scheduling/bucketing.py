@@ -28,6 +28,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from collir.cost.model import step_cost
+from collir.cost.programs.classes import runs_apart
 from collir.cost.programs.cost import collective_of
 from collir.cost.programs.simulation import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
@@ -180,8 +181,9 @@ def bucket_collectives(
     """
     with meshes_remembered():
         sending = [function for function in functions_of(module) if has_collectives(function)]
-        functions = [function for function in sending if not _has_placeholder(function)]
-        kept = [(function, _PLACEHOLDER) for function in sending if _has_placeholder(function)]
+        reasons = {function: reason for function in sending if (reason := _untouched(function))}
+        functions = [function for function in sending if function not in reasons]
+        kept = list(reasons.items())
         for function in functions:
             checked_simulation(function, options.model)
         for function in functions:
@@ -191,7 +193,13 @@ def bucket_collectives(
     return kept
 
 
-_PLACEHOLDER = "its redistribute has no cost before decompose"
+def _untouched(function: FuncOp) -> str:
+    """Return why no rule can change a function, or an empty text."""
+    if _has_placeholder(function):
+        return "its redistribute has no cost before decompose"
+    return "its stages issue steps of their own" if runs_apart(function) else ""
+
+
 _TOO_LARGE = "in the buckets of this rule it needs more memory than a device has"
 
 

@@ -15,9 +15,9 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, plan_buffers
-from collir.layout import DistType, Mesh
+from collir.layout import DistType, Mesh, place_at
 from collir.layout.steps import PAD
-from collir.layout.types import index_over
+from collir.layout.types import digits_over, index_over
 from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (
     AS_TYPED,
@@ -349,6 +349,31 @@ class CFunction(StepEmitter):
         if "root" not in (op.kind.before, op.kind.after):
             return 0
         return index_over(self.mesh, op.over, dict(root_place(op)))
+
+    def ends(self, op: DistOp) -> tuple[str, str]:
+        """Return the conditions that this rank sends, and that it receives, in a send."""
+        sender, receiver = (
+            self.names.at_place(place_at(digits_over(self.mesh, op.over, op.integer(name))))
+            for name in ("sender", "receiver")
+        )
+        return sender, receiver
+
+    def neighbours(self, op: DistOp, nobody: str) -> list[str]:
+        """Return the variables ``to`` and ``from`` of a shift: the ranks in the communicator that
+        this rank sends to and receives from.
+
+        Args:
+            nobody: the rank that stands for none, at the ends of an open ring.
+        """
+        self.scoped.add(op)
+        by = op.integer("distance")
+        lines: list[str] = []
+        for name, distance in (("to", by), ("from", -by)):
+            rank = self.names.next_index(op.over, distance)
+            if "open" in op.properties:
+                rank = f"{self.names.has_neighbour(op.over, distance)} ? {rank} : {nobody}"
+            lines.append(f"int {name} = {rank};")
+        return lines
 
     def partners(self, op: DistOp) -> list[str]:
         """Return the variables ``to`` and ``from`` of a permute: the ranks that this rank's block

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.layout import DistType, DType, Mesh, Reduction
+from collir.layout import DistType, DType, Mesh, Reduction, place_at
+from collir.layout.types import digits_over
 from collir.targets.code.c_text import (
     AS_BITS,
     AS_TYPED,
@@ -19,6 +20,7 @@ from collir.targets.code.c_text import (
     element_count,
     loop,
     number_text,
+    only_if,
     size_text,
 )
 from collir.targets.code.emitters import Emitters
@@ -191,6 +193,16 @@ class LocalSteps(ABC):
             offset += piece
         return lines
 
+    def _assemble(self, s: Local) -> list[str]:
+        copy_bytes = self.size(s.elements * s.y.dtype.bytes)
+        lines: list[str] = []
+        for index, (name, start) in enumerate(zip(s.operands, s.starts, strict=True)):
+            if start != 0:
+                place = place_at(digits_over(s.mesh, s.op.over, index))
+                copy = self.copy(s.out, name, copy_bytes)
+                lines.append(only_if(s.names.at_place(place), copy))
+        return lines
+
     def _pad(self, s: Local) -> list[str]:
         dim, low, high = (s.op.integer(name) for name in ("dim", "low", "high"))
         before, after = s.x.local_shape(s.mesh), s.y.local_shape(s.mesh)
@@ -217,6 +229,7 @@ class LocalSteps(ABC):
         "mask": _mask,
         "slice": _slice,
         "concat": _concat,
+        "assemble": _assemble,
         "pad": _pad,
         "transpose": _transpose,
     }

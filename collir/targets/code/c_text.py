@@ -45,7 +45,7 @@ USED = frozenset(
     done to from TRY NEW MOST_DIMS
     all_reduce reduce broadcast reduce_scatter all_gather gather scatter all_to_all permute
     reduce_scatter_rows all_gather_rows gather_rows scatter_rows all_to_all_rows
-    broadcast_from scatter_from scatter_rows_from
+    send_to receive_from shift broadcast_from scatter_from scatter_rows_from
     least size_of copy_rows swap_blocks strided compute_for wrong_size snprintf
     bf16_load bf16_store f16_load f16_store f16_of_double
     sum_of_f16 prod_of_f16 max_of_f16 min_of_f16 sum_of_bf16 prod_of_bf16 max_of_bf16 min_of_bf16

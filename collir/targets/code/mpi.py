@@ -17,9 +17,10 @@ class MpiTarget(Target):
 
     The communicator of an ordered list of sub-axes is an `MPI_Comm_split` of the mesh. Its colour
     is the index over all other sub-axes; its key is the mixed-radix index over the list, so the
-    ranks of a communicator are in the order of the sub-axes. Where a value is at root, only
-    coordinate 0 takes part. Blocks of a dimension other than the first are packed, so that every
-    block is contiguous.
+    ranks of a communicator are in the order of the sub-axes. Where a value is held at one
+    coordinate, only that one takes part. Blocks of a dimension other than the first are packed, so
+    that every block is contiguous. Messages between two ranks are posted in the order of the
+    program by both, and so match in order.
 
     An `async` collective is started, and waited for before its result is used. A collective that is
     packed or too large for one call is not started early. With `sized=true` functions are for

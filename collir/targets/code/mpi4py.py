@@ -242,6 +242,27 @@ class Mpi4pyFunction(FunctionText):
             ),
         ]
 
+    def _send(self, s: Sent) -> list[str]:
+        to, source = s.op.integer("receiver"), s.op.integer("sender")
+        send = self.send(s, "Send", [s.operand], f"dest={to}")
+        return self.exchange(s, send, self.send(s, "Recv", [s.out], f"source={source}"))
+
+    def _shift(self, s: Sent) -> list[str]:
+        by, is_open = s.op.integer("distance"), "open" in s.op.properties
+        lines = [f"{s.out} = {self.full(s.after, s.y.dtype, 0.0 if is_open else None)}"]
+        for name, distance in (("to", by), ("from_", -by)):
+            rank = self.names.next_index(s.axes, distance)
+            if is_open:
+                self.needs.add("MPI")
+                there = self.names.has_neighbour(s.axes, distance)
+                rank = f"{rank} if {there} else MPI.PROC_NULL"
+            lines.append(f"{name} = {rank}")
+        bits = ".view(np.uint16)" if s.x.dtype in _AS_BITS else ""
+        self.needs |= {"np"} if bits else set[str]()
+        ends = ["dest=to", f"recvbuf={s.out}{bits}", "source=from_"]
+        head = f"self.{self.names.groups[s.axes]}.Sendrecv"
+        return [*lines, *call(head, [f"{s.operand}{bits}", *ends])]
+
     COLLECTIVES: ClassVar[Emitters[Sent]] = {
         "all_reduce": _all_reduce,
         "reduce": _reduce,
@@ -251,6 +272,8 @@ class Mpi4pyFunction(FunctionText):
         "all_gather": _all_gather,
         "gather": _gather,
         "all_to_all": _all_to_all,
+        "send": _send,
+        "shift": _shift,
         "permute": _permute,
     }
 

@@ -2,9 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -19,7 +19,6 @@ from collir.ir.alternatives import alternatives
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
-from collir.layout.steps import PERMUTE
 from collir.targets.code import c_function
 from collir.targets.code.c_function import (
     DECLARATIONS,
@@ -86,10 +85,18 @@ class Start:
     Attributes:
         call: the call, with names for its arguments.
         in_place: whether the operand is sent from the buffer of the result.
+        receive: the call that receives, if that is another one.
     """
 
     call: str
     in_place: bool = False
+    receive: str = ""
+
+
+_MESSAGE = Start(
+    "MPI_Isend({x}, {n}, {type}, {to}, 0, {comm}, {request})",
+    receive="MPI_Irecv({y}, {n}, {type}, {source}, 0, {comm}, {request})",
+)
 
 
 STARTS = {
@@ -103,6 +110,8 @@ STARTS = {
     "scatter": Start("MPI_Iscatter({x}, {n}, {type}, {y}, {n}, {type}, {root}, {comm}, {request})"),
     "gather": Start("MPI_Igather({x}, {n}, {type}, {y}, {n}, {type}, 0, {comm}, {request})"),
     "all_to_all": Start("MPI_Ialltoall({x}, {n}, {type}, {y}, {n}, {type}, {comm}, {request})"),
+    "send": _MESSAGE,
+    "shift": _MESSAGE,
 }
 """The calls that start a collective.
 
@@ -187,7 +196,7 @@ class MpiFunction(CFunction):
     """One function in C for MPI.
 
     Attributes:
-        started: the number of the request of each collective that was started.
+        started: the numbers of the requests of each collective that was started.
         reading: the number of started collectives that read a buffer.
         passed: the operations whose statements are printed.
         ended: the started collectives that were waited for.
@@ -197,7 +206,7 @@ class MpiFunction(CFunction):
     success: ClassVar[str] = "MPI_SUCCESS"
     result: ClassVar[str] = "int"
 
-    started: dict[DistOp, int] = field(default_factory=dict[DistOp, int])
+    started: dict[DistOp, range] = field(default_factory=dict[DistOp, range])
     reading: Counter[SSAValue] = field(default_factory=Counter[SSAValue])
     passed: set[Operation] = field(default_factory=set[Operation])
     ended: set[DistOp] = field(default_factory=set[DistOp])
@@ -225,18 +234,17 @@ class MpiFunction(CFunction):
         body += self._wait(op.result for op in list(self.started))
         body += self.copied_results()
         lines = [self.comment(), self.signature(), "{", f"  int err = {self.success};"]
-        if self.started:
-            lines.append(f"  MPI_Request pending[{len(self.started)}];")
+        requests = sum(map(len, self.started.values()))
+        if requests:
+            lines.append(f"  MPI_Request pending[{requests}];")
         lines += [
             f"  {C_TYPES[dist_type(value).dtype]} *{self.variable[value]} = NULL;"
             for value in self.temporaries()
         ]
         lines += self.choice()
         lines += [f"  (void){name};" for name in self.unused()]
-        if self.started:
-            lines.append(
-                f"  for (int i = 0; i < {len(self.started)}; ++i) pending[i] = MPI_REQUEST_NULL;"
-            )
+        if requests:
+            lines.append(f"  for (int i = 0; i < {requests}; ++i) pending[i] = MPI_REQUEST_NULL;")
         lines += body
         if self.fallible:
             lines.append("done:")
@@ -293,8 +301,8 @@ class MpiFunction(CFunction):
 
     def collective(self, op: DistOp) -> list[str]:
         operand, out = self.variable[op.operands[0]], self.variable[op.result]
-        if op.kind is PERMUTE:
-            return self._permute(op, operand, out)
+        if op.kind.pairs:
+            return self.MESSAGES[op.mnemonic](self, op)
         if not self._is_started(op):
             return [self._call(op, operand, out), *self._average(op, out)]
         lines: list[str] = []
@@ -315,8 +323,7 @@ class MpiFunction(CFunction):
         """Return a call that does not wait."""
         x = dist_type(op.operands[0])
         count, _ = self._blocks(op)
-        self.reading[self.plan.owner[op.operands[0]]] += 1
-        number = self.started.setdefault(op, len(self.started))
+        number = self._requested(op, 1)[0]
         return self.attempt(
             STARTS[op.mnemonic].call.format(
                 x=operand,
@@ -329,6 +336,13 @@ class MpiFunction(CFunction):
                 request=f"&pending[{number}]",
             )
         )
+
+    def _requested(self, op: DistOp, count: int) -> range:
+        """Return the numbers of the requests of a collective that starts now."""
+        self.reading[self.plan.owner[op.operands[0]]] += 1
+        first = sum(map(len, self.started.values()))
+        self.started[op] = range(first, first + count)
+        return self.started[op]
 
     def _blocks(self, op: DistOp) -> tuple[int, list[int]]:
         """Return the count of elements in an MPI call, and for each dimension whose blocks move the
@@ -392,8 +406,9 @@ class MpiFunction(CFunction):
             if isinstance(op, DistOp) and self._runs(op):
                 self.ended.add(op)
                 self.reading[self.plan.owner[op.operands[0]]] -= 1
-                request = f"&pending[{self.started[op]}]"
-                lines.append(f"  {self.attempt(f'MPI_Wait({request}, MPI_STATUS_IGNORE)')}")
+                for number in self.started[op]:
+                    request = f"&pending[{number}]"
+                    lines.append(f"  {self.attempt(f'MPI_Wait({request}, MPI_STATUS_IGNORE)')}")
                 averaged = self._average(op, self.variable[op.result])
                 if averaged and (condition := self.names.at_place(taking_part(op))):
                     averaged = [f"if ({condition}) {{", *(f"  {line}" for line in averaged), "}"]
@@ -431,7 +446,73 @@ class MpiFunction(CFunction):
             return [f"if ({self.names.at_zero(op.over)})", f"  {division}"]
         return [division]
 
-    def _permute(self, op: DistOp, operand: str, out: str) -> list[str]:
+    def _message(self, op: DistOp, to: object, source: object) -> tuple[str, str]:
+        """Return the statements that start to send and to receive a message."""
+        x = dist_type(op.input)
+        count = element_count(x, self.mesh)
+        start, numbers = STARTS[op.mnemonic], self.started[op]
+        values = {
+            "x": self.variable[op.input],
+            "y": self.variable[op.result],
+            "n": f"(int)({self.size(count)})" if self.size.by_width else str(count),
+            "type": MPI_TYPES[x.dtype],
+            "comm": self.communicator(op),
+        }
+        send = start.call.format(**values, to=to, request=f"&pending[{numbers[0]}]")
+        receive = start.receive.format(**values, source=source, request=f"&pending[{numbers[-1]}]")
+        return self.attempt(send), self.attempt(receive)
+
+    def _either(self, op: DistOp, started: list[str], waiting: list[str]) -> list[str]:
+        """Return the statements that start a message, or those that wait where it is too large."""
+        if not self.size.by_width:
+            return started
+        count = self.size(element_count(dist_type(op.input), self.mesh))
+        return [
+            f"if ({count} <= INT_MAX) {{",
+            *(f"  {line}" for line in started),
+            "} else {",
+            *(f"  {line}" for line in waiting),
+            "}",
+        ]
+
+    def _send(self, op: DistOp) -> list[str]:
+        """Return the statements that send from one rank of each group to another."""
+        x, (sends, receives) = dist_type(op.input), self.ends(op)
+        count, comm = self.size(element_count(x, self.mesh)), self.communicator(op)
+        to, source = op.integer("receiver"), op.integer("sender")
+        kind = MPI_TYPES[x.dtype]
+        call = f"send_to({self.variable[op.input]}, {count}, {kind}, {to}, {comm})"
+        answer = f"receive_from({self.variable[op.result]}, {count}, {kind}, {source}, {comm})"
+        waiting = _at_ends(sends, self.attempt(call), receives, self.attempt(answer))
+        started: list[str] = []
+        if self._is_started(op):
+            self._requested(op, 1)  # a rank sends or receives
+            send, receive = self._message(op, to, source)
+            started = _at_ends(sends, send, receives, receive)
+        if not started or self.size.by_width:
+            self.needs.add("send")
+        return self._either(op, started, waiting) if started else waiting
+
+    def _shift(self, op: DistOp) -> list[str]:
+        """Return the statements that send to one neighbour and receive from the other."""
+        x, out = dist_type(op.input), self.variable[op.result]
+        count = element_count(x, self.mesh)
+        arguments = [self.variable[op.input], "to", out, "from", self.size(count)]
+        arguments += [MPI_TYPES[x.dtype], self.communicator(op)]
+        waiting = [self.attempt(f"shift({', '.join(arguments)})")]
+        started: list[str] = []
+        if self._is_started(op):
+            self._requested(op, 2)
+            if "open" in op.properties:
+                (filled,) = self.local.fill(out, count, 0.0, x.dtype)
+                started = [only_if("from == MPI_PROC_NULL", filled)]
+            started += self._message(op, "to", "from")
+        if not started or self.size.by_width:
+            self.needs.add("shift")
+        lines = self._either(op, started, waiting) if started else waiting
+        return [*self.neighbours(op, "MPI_PROC_NULL"), *lines]
+
+    def _permute(self, op: DistOp) -> list[str]:
         """Return the statements that send this rank's block to one rank and get one, in closed
         form.
 
@@ -441,9 +522,22 @@ class MpiFunction(CFunction):
         x = dist_type(op.input)
         count = self.size(element_count(x, self.mesh))
         self.needs.add("permute")
-        arguments = [operand, "to", out, "from", count, MPI_TYPES[x.dtype]]
+        ends = self.variable[op.input], self.variable[op.result]
+        arguments = [ends[0], "to", ends[1], "from", count, MPI_TYPES[x.dtype]]
         comm = f"{self.names.variable}.comm"
         return [*self.partners(op), self.attempt(f"permute({', '.join([*arguments, comm])})")]
+
+    MESSAGES: ClassVar[dict[str, Callable[[Any, DistOp], list[str]]]] = {
+        "send": _send,
+        "shift": _shift,
+        "permute": _permute,
+    }
+    """The statements of each collective in which ranks send to single ranks."""
+
+
+def _at_ends(sends: str, send: str, receives: str, receive: str) -> list[str]:
+    """Return the statements for the ranks that send, and for those that receive."""
+    return [f"if ({sends})", f"  {send}", f"if ({receives})", f"  {receive}"]
 
 
 # ---------------------------------------------------------------------------------------------

@@ -354,6 +354,35 @@ static int permute(const void *in, int to, void *out, int from, size_t n, MPI_Da
   return err;
 }
 
+//: shift needs permute
+/* As permute; where no block comes, zeros do. */
+static int shift(const void *in, int to, void *out, int from, size_t n, MPI_Datatype type,
+                 MPI_Comm comm) {
+  if (from == MPI_PROC_NULL) memset(out, 0, n * size_of(type));
+  return permute(in, to, out, from, n, type, comm);
+}
+
+//: send needs least, size_of
+/* n elements from one rank to another. */
+static int send_to(const void *in, size_t n, MPI_Datatype type, int to, MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = MPI_SUCCESS;
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    c = least(n - i);
+    err = MPI_Send((const char *)in + i * size, (int)c, type, to, 0, comm);
+  }
+  return err;
+}
+static int receive_from(void *out, size_t n, MPI_Datatype type, int from, MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = MPI_SUCCESS;
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    c = least(n - i);
+    err = MPI_Recv((char *)out + i * size, (int)c, type, from, 0, comm, MPI_STATUS_IGNORE);
+  }
+  return err;
+}
+
 //: bf16
 /* bfloat16 as its bits: the upper half of a float, rounded to nearest even. */
 static inline float bf16_load(uint16_t bits) {

@@ -17,9 +17,9 @@ class NcclTarget(Target):
 
     The communicator of an ordered list of sub-axes is an `ncclCommSplit` of the mesh. Its colour is
     the index over all other sub-axes; its key is the mixed-radix index over the list, so the ranks
-    of a communicator are in the order of the sub-axes. Where a value is at root, only coordinate 0
-    takes part. Blocks of a dimension other than the first are packed, so that every block is
-    contiguous. Sends and receives that have to progress together are in one group.
+    of a communicator are in the order of the sub-axes. Where a value is held at one coordinate,
+    only that one takes part. Blocks of a dimension other than the first are packed, so that every
+    block is contiguous. Sends and receives that have to progress together are in one group.
 
     An `async` collective runs on a stream of the outermost level that it goes through; events order
     these streams and the caller's. With `sized=true` functions are for values of any size. Steps

@@ -332,6 +332,27 @@ class FunctionText(CFunction):
         arguments = [s.operand, "to", s.out, "from", count, s.kind, f"{self.names.variable}.comm"]
         return [*self.partners(s.op), f"TRY(permute({', '.join([*arguments, CALLERS])}));"]
 
+    def _send(self, s: Sent) -> list[str]:
+        sends, receives = self.ends(s.op)
+        rest = [self.size(self.elements(s.x)), s.kind]
+        ends = [s.comm, self.cuda.stream]
+        send = [s.operand, *rest, str(s.op.integer("receiver")), *ends]
+        receive = [s.out, *rest, str(s.op.integer("sender")), *ends]
+        return [
+            only_if(sends, f"TRY(ncclSend({', '.join(send)}));"),
+            only_if(receives, f"TRY(ncclRecv({', '.join(receive)}));"),
+        ]
+
+    def _shift(self, s: Sent) -> list[str]:
+        self.cuda.needs.add("shift")
+        count = self.elements(s.x)
+        lines = self.neighbours(s.op, "-1")
+        if "open" in s.op.properties:
+            (filled,) = self.cuda.fill(s.out, count, 0.0, s.x.dtype)
+            lines.append(only_if("from < 0", filled))
+        arguments = [s.operand, "to", s.out, "from", self.size(count), s.kind, s.comm]
+        return [*lines, f"TRY(shift({', '.join([*arguments, self.cuda.stream])}));"]
+
     COLLECTIVES: ClassVar[Emitters[Sent]] = {
         "all_reduce": _all_reduce,
         "reduce": _reduce,
@@ -341,6 +362,8 @@ class FunctionText(CFunction):
         "all_gather": _all_gather,
         "gather": _gather,
         "all_to_all": _all_to_all,
+        "send": _send,
+        "shift": _shift,
         "permute": _permute,
     }
     """The statements of each collective, for the ranks that take part."""

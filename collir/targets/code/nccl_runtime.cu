@@ -168,6 +168,19 @@ static ncclResult_t permute(const void *in, int to, void *out, int from, size_t 
   return err != ncclSuccess ? err : end;
 }
 
+//: shift
+/* This rank's block goes to rank `to` while the one of rank `from` comes; -1 is no rank. */
+static ncclResult_t shift(const void *in, int to, void *out, int from, size_t n,
+                          ncclDataType_t type, ncclComm_t comm, cudaStream_t stream)
+{
+  ncclResult_t err = ncclGroupStart(), end;
+  if (err != ncclSuccess) return err;
+  if (to >= 0) err = ncclSend(in, n, type, to, comm, stream);
+  if (from >= 0 && err == ncclSuccess) err = ncclRecv(out, n, type, from, comm, stream);
+  end = ncclGroupEnd();
+  return err != ncclSuccess ? err : end;
+}
+
 //: symmetric needs check
 /* Memory of the same size on all ranks, registered with some communicators for their symmetric
  * kernels. Where those are not supported, NCCL gives no window and sends as ever. */

@@ -24,8 +24,9 @@ from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.functions import check_programs, functions_of
-from collir.layout import DistType, DType, Mesh, Reduction
-from collir.layout.steps import MASK, PERMUTE
+from collir.layout import DistType, DType, Mesh, Reduction, place_at
+from collir.layout.steps import MASK
+from collir.layout.types import digits_over
 from collir.semantics.reference.buffers import NUMPY
 from collir.targets.code.emitters import (
     Emitters,
@@ -469,6 +470,26 @@ class FunctionText(StepEmitter):
     def computation(self, op: DistOp) -> list[str]:
         return self.local_step(op)
 
+    def ends(self, op: DistOp) -> tuple[str, str]:
+        """Return the conditions that this rank sends, and that it receives, in a send."""
+        sender, receiver = (
+            self.names.at_place(place_at(digits_over(self.mesh, op.over, op.integer(name))))
+            for name in ("sender", "receiver")
+        )
+        return sender, receiver
+
+    def exchange(self, s: Sent, send: Sequence[str], received: Sequence[str]) -> list[str]:
+        """Return the statements of a send: those that send, and those that receive."""
+        sends, receives = self.ends(s.op)
+        return [
+            f"{s.out} = None",
+            f"if {sends}:",
+            *(f"    {line}" for line in send),
+            f"elif {receives}:",
+            f"    {s.new}",
+            *(f"    {line}" for line in received),
+        ]
+
     def _return(self) -> list[str]:
         """Return the return statement; a result that shares memory with an argument or another
         result is copied."""
@@ -496,6 +517,16 @@ class FunctionText(StepEmitter):
 
     def _keep(self, s: Local) -> list[str]:
         return [Assignment.of(s.out, s.operand)]
+
+    def _assemble(self, s: Local) -> list[str]:
+        lines: list[str] = []
+        for index, operand in enumerate(s.operands):
+            place = place_at(digits_over(self.mesh, s.op.over, index))
+            lines += [
+                f"{'el' * bool(index)}if {self.names.at_place(place)}:",
+                f"    {s.out} = {self.copied(operand)}",
+            ]
+        return lines
 
     def _compute(self, s: Local) -> list[str]:
         # The operands that it waits for are used so, too.
@@ -566,6 +597,8 @@ class FunctionText(StepEmitter):
     LOCAL: ClassVar[Emitters[Local]] = {
         "keep_root": _keep,
         "keep": _keep,
+        "part": _keep,
+        "assemble": _assemble,
         "compute": _compute,
         "split": _view,
         "merge": _view,
@@ -606,9 +639,10 @@ def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText
     for members in by_mesh.values():
         mesh = mesh_of(members[0])
         steps = [op for f in members for op in f.body.ops if is_collective(op)]
-        lists = [op.over for op in steps if op.over]
+        # In groups whose ranks ascend, pairs of ranks need no group: they send to any rank.
+        lists = [op.over for op in steps if op.over and (ordered or not op.kind.pairs)]
         groups = dict.fromkeys(lists if ordered else (by_rank(mesh, axes) for axes in lists))
-        sends = any(op.kind is PERMUTE for op in steps)
+        sends = any(op.kind.pairs and not (ordered and op.over) for op in steps)
         texts.append((MeshText.of(mesh, members, groups, sends), members))
     return texts
 

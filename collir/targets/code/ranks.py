@@ -77,6 +77,30 @@ class RankText(ABC):
         conditions = (f"{self.coordinate(axis)} == {at[axis]}" for axis in self.mesh.ordered(at))
         return f" {self.AND} ".join(conditions)
 
+    def next_index(self, axes: OverList, distance: int) -> str:
+        """Return the index over sub-axes that is a distance further along a ring."""
+        count = self.mesh.group_size(axes)
+        return f"({self.index_over(axes)} + {distance % count}) % {count}"
+
+    def has_neighbour(self, axes: OverList, distance: int) -> str:
+        """Return the condition that there is an index a distance further, along an open ring."""
+        index = self.index_over(axes)
+        if distance < 0:
+            return f"{index} >= {-distance}"
+        return f"{index} < {self.mesh.group_size(axes) - distance}"
+
+    def ring_partner(self, axes: OverList, distance: int) -> list[str]:
+        """Return the terms to add to this rank for the rank a distance further along a ring."""
+        terms: list[str] = []
+        for place, axis in enumerate(axes):
+            sub, minor = self.mesh.by_name[axis], self.mesh.group_size(axes[place + 1 :])
+            digit = self.next_index(axes, distance)
+            digit += f" {self.DIVIDE} {minor}" if minor > 1 else ""
+            digit += f" % {sub.size}" if place else ""
+            times = f" * {sub.stride}" if sub.stride > 1 else ""
+            terms.append(f"({digit} - {self.coordinate(axis)}){times}")
+        return terms
+
     def to_partner(self, x: DistType, y: DistType) -> list[str]:
         """Return the terms to add to this rank for its partner, the rank whose place in layout
         ``y`` is the place of this rank in layout ``x``.

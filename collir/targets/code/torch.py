@@ -12,7 +12,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
 from collir.layout.steps import CAST, PAD, SLICE, TRANSPOSE
-from collir.layout.types import index_over
+from collir.layout.types import digits_over, index_over
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_text import (
     FunctionText,
@@ -254,6 +254,32 @@ class TorchFunction(FunctionText):
             "        work.wait()",
         ]
 
+    def _send(self, s: Sent) -> list[str]:
+        places = [digits_over(self.mesh, s.axes, s.op.integer(n)) for n in ("sender", "receiver")]
+        ahead = sum((places[1][a] - places[0][a]) * self.mesh.by_name[a].stride for a in s.axes)
+        to, source = (f"self.rank {'+-'[n < 0]} {abs(n)}" for n in (ahead, -ahead))
+        send, receive = f"dist.send({s.operand}, {to})", f"dist.recv({s.out}, {source})"
+        return self.exchange(s, [send], [receive])
+
+    def _shift(self, s: Sent) -> list[str]:
+        by, is_open = s.op.integer("distance"), "open" in s.op.properties
+        if by % s.group == 0:
+            return [f"{s.out} = {s.operand}.clone()"]
+        lines = [
+            f"{s.out} = {self.full(s.after, s.y.dtype, 0.0 if is_open else None)}",
+            "sent = []",
+        ]
+        for verb, array, distance in (("isend", s.operand, by), ("irecv", s.out, -by)):
+            partner = " + ".join(["self.rank", *self.names.ring_partner(s.axes, distance)])
+            message = [
+                f"to = {partner}",
+                f"sent.append(dist.P2POp(dist.{verb}, {array}, to))",
+            ]
+            there = self.names.has_neighbour(s.axes, distance) if is_open else ""
+            lines += self._where(there, [], message)
+        wait = ["for work in dist.batch_isend_irecv(sent):", "    work.wait()"]
+        return [*lines, *self._where("sent" if is_open else "", [], wait)]
+
     COLLECTIVES: ClassVar[Emitters[Sent]] = {
         "all_reduce": _all_reduce,
         "reduce": _reduce,
@@ -263,6 +289,8 @@ class TorchFunction(FunctionText):
         "all_gather": _all_gather,
         "gather": _gather,
         "all_to_all": _all_to_all,
+        "send": _send,
+        "shift": _shift,
         "permute": _permute,
     }
 

@@ -74,9 +74,11 @@ def simulation_table(simulation: Simulation) -> list[str]:
     if not simulation.steps:
         return [title_of(simulation), "  no steps"]
     head = ["", "step", "over", "algorithm", "stream", "bytes", "start", "time", "alone", "bound"]
+    if apart := any(step.at for step in simulation.steps):
+        head.insert(2, "at")
     path = {link.number for link in critical_path(simulation)}
     rows = [
-        _row(simulation, number, number in path)
+        _row(simulation, number, number in path, apart)
         for number, step in enumerate(simulation.steps)
         if step.sent or step.size  # a step that moves nothing is a view
     ]
@@ -87,7 +89,7 @@ def simulation_table(simulation: Simulation) -> list[str]:
     ]
     return [
         title_of(simulation),
-        *(f"  {line}" for line in table([*head, ""], rows, left=5)),
+        *(f"  {line}" for line in table([*head, ""], rows, left=5 + apart)),
         *(f"  {line}" for line in busy),
         f"  {memory_text(simulation)}",
     ]
@@ -103,11 +105,12 @@ def memory_text(simulation: Simulation) -> str:
     return f"{text} of {bytes_text(device.memory)}{over}"
 
 
-def _row(simulation: Simulation, number: int, critical: bool) -> list[str]:
+def _row(simulation: Simulation, number: int, critical: bool, apart: bool) -> list[str]:
     step, (start, end) = simulation.steps[number], simulation.spans[number]
     return [
         "*" if critical else "",
         f"%{step.result} = {step.kind}",
+        *([step.at] if apart else []),
         step.over(simulation.mesh),
         step.sent.algorithm if step.sent else "",
         stream_name(simulation, step.task.stream),
@@ -161,6 +164,7 @@ def _step_json(simulation: Simulation, number: int, critical: bool) -> dict[str,
     return {
         "op": step.kind,
         "result": step.result,
+        **({"at": step.at} if step.at else {}),
         **sending,
         "bytes": step.size,
         "stream": stream_name(simulation, step.task.stream),
