@@ -14,6 +14,12 @@ from collir.tools.mpi_run import SHARING
 
 os.environ |= SHARING | os.environ  # most tests start more ranks than there are cores
 
+# Tests never assert times: the machine may have other work.
+hypothesis.settings.register_profile(
+    "collir", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("collir")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--update-golden`, which writes the .expect files of tests/errors anew; read the diff."""

@@ -278,52 +278,51 @@ TEXT = """\
 
 Written by `python benchmarks/search/scaling.py` (collir {version}); do not edit.
 
-Two cores do not show what thousands do. This page simulates: the coordinator and the workers are
-those of `collir.search`, and they really search these trees, with their bounds and solutions; only
-the time is simulated. Speed-ups are against one worker with no overhead, that visits the nodes of
-the sequential search.
+This page predicts the speed-up of searches on thousands of cores by simulation. The coordinator and
+the workers are those of `collir.search`, and they search real trees with real bounds and solutions;
+only the time is simulated. A speed-up compares with one worker that has no overhead and visits the
+nodes of the sequential search.
 
 ## What is assumed
 
 - The coordination is the default, `Budget()`. (The equal tasks are children of one root.)
-- A node takes {node}: the search of a larger tree whose lowest subtrees are a node each here, as a
-  kernel takes them. So the tree is searched in hours by one worker, and in seconds by thousands.
-- The coordinator takes the CPU seconds that its own code takes while it serves so many workers. It
-  is on the core of a worker: while both have something to do, each is half as fast ("own core": it
-  has one for itself, as rank 0 has on MPI).
-- What the coordinator writes into the board is seen at once; the nodes that are visited because a
-  bound is known too late, or that are not because somebody else was lucky, are those of the table.
-- Messages take {latency} on their way (an assumption; the networks of clusters take less, Ethernet
-  takes more). Packing and sending them, receiving and unpacking them, and what a worker does for a
-  task beside its nodes ({step}) take what was measured here:
+- Visiting a node takes {node}. A node here stands for a small subtree of a larger tree, which a
+  kernel would search as a whole. One worker needs hours for such a tree, thousands need seconds.
+- The coordinator takes the CPU seconds that its own code needs to serve that many workers. It
+  shares the core of a worker: while both are busy, each runs at half speed. In rows marked "own
+  core" it has a core for itself, as rank 0 has on MPI.
+- All workers see at once what the coordinator writes into the board.
+- A message arrives after {latency} (an assumption: the networks of clusters are faster, Ethernet is
+  slower). A worker spends {step} on a task beside its nodes. This time and the times to pack and
+  send, and to receive and unpack, were measured:
 
-  | messages | each | and for each in it |
+  | messages | per message | per task or report in it |
   | --- | --: | --: |
   | tasks, sent by the coordinator | {tasks_out} |
   | tasks, received by a worker | {tasks_in} |
   | reports, sent by a worker | {reports_out} |
   | reports, received by the coordinator | {reports_in} |
 
-- The searches make some ten thousand tasks each, as many as the default coordination thinks worth
-  it; the equal tasks, a million. `--size large` simulates searches of millions of nodes, in hours.
-- No worker is lost, no time is taken to start, and workers do not slow each other down.
+- The default coordination makes about ten thousand tasks of each search; there are a million equal
+  tasks. `--size large` simulates searches of millions of nodes, which takes hours.
+- No worker is lost, starting takes no time, and workers do not slow each other down.
 
 ## Searches
 
 {rows}
 
-Fewer nodes than one worker visits (less than 100%) are the luck of branch and bound: a worker comes
-early to a solution that prunes what the sequential search has to visit.
+Nodes below 100% are the luck of branch and bound: a worker finds a solution early that prunes nodes
+which the sequential search has to visit.
 
 ## Where one coordinator must become a tree
 
-All tasks go through the one coordinator. It keeps all workers at work as long as a task takes, in
-the mean, the number of workers divided by the tasks that it serves in a second:
+One coordinator serves all tasks. It keeps all workers busy if the mean time of a task is at least
+the number of workers divided by the tasks per second that it can serve:
 
 {grains}
 
-Below that, more workers do not help: a search that cannot be cut more coarsely needs a tree of
-coordinators, each for as many workers as it can serve. There is none in `collir.search`.
+With shorter tasks, more workers do not help. A search that cannot be cut into longer tasks would
+need a tree of coordinators, which `collir.search` does not have.
 """
 
 

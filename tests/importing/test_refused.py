@@ -270,7 +270,7 @@ LONG = {
 """Kind of text -> a function that makes a text of about ``MAX_BYTES``."""
 
 
-@pytest.mark.parametrize("kind", some(list(LONG), 5))
+@pytest.mark.parametrize("kind", some(list(LONG), 2))
 def test_long_texts_end_soon(kind: str) -> None:
     text = LONG[kind]()
     start = time.process_time()

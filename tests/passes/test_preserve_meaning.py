@@ -70,7 +70,7 @@ def assert_same_meaning(before: ModuleOp, passes: str) -> None:
     assert write(read(write(after))) == write(after)
 
 
-@pytest.mark.parametrize("passes", some(PASSES, 5))
+@pytest.mark.parametrize("passes", some(PASSES, 3))
 @given(rng=RANDOM)
 @settings(max_examples=30, deadline=None)
 def test_random_programs(passes: str, rng: random.Random) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from search_problems import Deadly, Heap, within
+from search_problems import Deadly, Heap, Marking, within
 
 from collir.search import (
     Budget,
@@ -147,12 +147,22 @@ def test_a_root_that_kills_every_worker_is_an_error_that_names_it() -> None:
 
 
 @contextmanager
-def killing(engine: Processes, times: int, pause: float) -> Generator[None]:
-    """Kill one worker after the other during a search."""
+def killing(
+    engine: Processes, times: int, pause: float, marks: Path | None = None
+) -> Generator[None]:
+    """Kill one worker after the other during a search.
+
+    Args:
+        pause: the seconds before each kill.
+        marks: the folder of ``Marking``: the seconds begin when the worker has left its file.
+    """
     done = threading.Event()
 
     def kill() -> None:
         for number in range(times):
+            while marks and not any((marks / str(pid)).exists() for pid in engine.pids):
+                if done.wait(0.01):
+                    return
             if done.wait(pause):
                 return
             pids = engine.pids
@@ -178,10 +188,12 @@ def test_every_node_is_counted_once_though_workers_are_killed_from_outside(
     assert outcome.total == outcome.statistics.nodes == 3000
 
 
-def test_a_long_task_that_goes_on_is_not_blamed_for_workers_killed_from_outside() -> None:
+def test_a_long_task_that_goes_on_is_not_blamed_for_workers_killed_from_outside(
+    tmp_path: Path,
+) -> None:
     """A task that gets further between losses is not blamed for them."""
-    problem = Heap(4000, seconds=0.0005)
-    with Processes(1) as engine, within(90), killing(engine, 3, 0.7):
+    problem = Marking(4000, 0.0005, tmp_path)
+    with Processes(1) as engine, within(90), killing(engine, 3, 0.7, tmp_path):
         outcome = enumerate(problem, Nodes(), engine=engine, coordination=Sequential())
     assert outcome.total == 4000
 

@@ -65,7 +65,7 @@ def compile_with_fake(
     source.write_text(without_launches(code), encoding="utf-8")
     program = folder / "program"
     fake = str(_fake(tuple(sanitize)))
-    _compile([str(source), fake, "-o", str(program)], ("-O1", *flags, *sanitize))
+    _compile([str(source), fake, "-o", str(program)], ("-O0", *flags, *sanitize))
     return str(program)
 
 

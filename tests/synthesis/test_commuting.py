@@ -7,6 +7,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from checks import functions_of
 from hypothesis import given, settings
 from programs import (
     RANDOM,
@@ -23,6 +24,7 @@ from seeds import fresh_numbers, some
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute
 
+import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.simulation import simulate
 from collir.dialects.coll import OPERATIONS
@@ -207,6 +209,39 @@ def test_what_may_not_would_compute_something_else(
     for pair in refused:
         assert not pair.exact(ahead)
         assert any(pair.differs(ahead, seed) for seed in range(20))
+
+
+PADDED = """\
+machine @c {{ level l0[5] {{ port = 1 GB/s, latency = 1 us }} }}
+mesh @m on @c {{ a = l0:5 }}
+func @ahead(%x: bf16[3, 16] partial(avg: a)) -> bf16[5, 16] on @m {{
+  %0 = pad %x dim 0 high 2 value {value}
+  %1 = all_reduce %0 over a
+  return %1
+}}
+func @behind(%x: bf16[3, 16] partial(avg: a)) -> bf16[5, 16] on @m {{
+  %0 = all_reduce %x over a
+  %1 = pad %0 dim 0 high 2 value {value}
+  return %1
+}}
+"""
+
+
+def test_an_average_of_equal_values_may_round() -> None:
+    """A pad with 0 may change places with an average; a pad with other values may not."""
+    mesh = mesh_of_sizes([5])
+    prices = prices_on(mesh)
+    reduction = prices.form(OPERATIONS["all_reduce"], {"axes": AXES})
+    x = partial(DType.BF16, Reduction.AVG)
+    changed: list[float] = []
+    for value in (0.0, 1.0, 7.0, 1.6171875, 1.71875):
+        module = collir.parse(PADDED.format(value=value))
+        zeros = [np.zeros((3, SIZE), NUMPY[DType.BF16])] * 5
+        ahead, behind = (execute(module, f, [zeros])[0][0] for f in functions_of(module))
+        changed += [value] if not np.array_equal(ahead, behind) else []
+        for is_ahead in (False, True):
+            assert exact(reduction, pad(0, 2, value), x, is_ahead) == (value == 0)
+    assert changed == [1.6171875, 1.71875]
 
 
 # --- the cheapest order ---------------------------------------------------------------------------

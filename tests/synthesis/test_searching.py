@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from seeds import some
 
 import collir
 from collir.cost.model import CostModel
@@ -150,7 +151,7 @@ def test_what_is_told_together_is_told_once() -> None:
     assert remark.message.startswith("2 searches for buckets were cut off by the limit of 5 s")
 
 
-@pytest.mark.parametrize("text", ["placement.coll", "redistribute.coll", "pipelined.coll"])
+@pytest.mark.parametrize("text", some(["placement.coll", "redistribute.coll", "pipelined.coll"], 1))
 def test_more_workers_find_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that workers change no result; processes are started at once, not after some time."""
     monkeypatch.setattr("collir.search.running.run.PAYS", 0.0)

@@ -20,7 +20,7 @@ def titles(text: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("before", ["", "place"])
-@pytest.mark.parametrize("example", some(EXAMPLES, 5), ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", some(EXAMPLES, 3), ids=lambda path: path.stem)
 def test_what_explain_prints_can_be_pasted_and_helps(
     example: Path, before: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,13 +48,17 @@ def assert_all_ok(module: ModuleOp, options: str, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "passes", "options"),
-    [
-        ("sync_gradients", "", "symmetric=true"),
-        ("train", "decompose", "processes=false"),
-        ("reshard", "decompose", "processes=true"),
-        pytest.param("hierarchical", "decompose", "processes=false symmetric=true", marks=SLOW),
-        pytest.param("broadcast_weights", "decompose", "symmetric=true", marks=SLOW),
-    ],
+    some(
+        [
+            ("sync_gradients", "", "symmetric=true"),
+            ("train", "decompose", "processes=false"),
+            ("reshard", "decompose", "processes=true"),
+            ("hierarchical", "decompose", "processes=false symmetric=true"),
+            ("broadcast_weights", "decompose", "symmetric=true"),
+        ],
+        2,
+        "examples",
+    ),
 )
 def test_examples_find_their_results_right(
     name: str, passes: str, options: str, tmp_path: Path

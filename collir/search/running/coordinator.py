@@ -89,7 +89,7 @@ class Coordinator:
         self.unkept: list[RankedSolution] = []
         """Solutions outside the state, because open tasks will find them again."""
         self.consistent = True
-        """Whether the state is consistent: not during a change, or after one that failed."""
+        """True while the state is consistent: not during a change, nor after one that failed."""
 
     # The open tasks.
 
