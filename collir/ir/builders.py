@@ -174,8 +174,8 @@ class FunctionBuilder:
                 return tuple(cast("Sequence[int]", value))
             case ArgumentKind.NAME, str():
                 return str(value)
-            case ArgumentKind.PLACE, dict():
-                return self.place(cast("dict[str, int]", value))
+            case ArgumentKind.PLACE, dict() | tuple():
+                return self.place(dict(cast("dict[str, int] | Place", value)))
             case ArgumentKind.INTEGER | ArgumentKind.COORDINATE | ArgumentKind.NUMBER, int():
                 return value
             case ArgumentKind.NUMBER, float():

@@ -47,6 +47,17 @@ def test_no_operation_is_hidden_by_a_method() -> None:
         assert name in dir(f)
 
 
+def test_a_place_is_named_by_axes() -> None:
+    module = collir.module_of(MESH)
+    f = FunctionBuilder(module, "m", "f")
+    x = f.keep(f.argument("x", DistType.make(DType.F32, [8])), at={"data": 5})
+    assert dist_type(x) == DistType.make(DType.F32, [8], at={"data.node": 1, "data.gpu": 1})
+    y = f.send(x, over="data", from_=5, to=4)
+    assert dist_type(y) == DistType.make(DType.F32, [8], root=["data.gpu"], at={"data.node": 1})
+    with pytest.raises(ValueError, match="data has no coordinate 8"):
+        f.keep(f.argument("y", DistType.make(DType.F32, [8])), at={"data": 8})
+
+
 def test_axes_may_be_lists_and_names_of_axes() -> None:
     module = collir.module_of(MESH)
     f = FunctionBuilder(module, "m", "f")

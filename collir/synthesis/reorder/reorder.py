@@ -228,7 +228,9 @@ class _Reordering:
         """
         changed = False
         for op in list(self.function.body.ops):
-            if is_collective(op) and layout_change(op) and len(op.over) > 1 and not op.kind.ordered:
+            if not is_collective(op) or layout_change(op) is None or len(op.over) < 2:
+                continue
+            if not op.kind.ordered and not op.kind.pairs:
                 form = self._ordered(op)
                 if form is not None:
                     step = form.put(op.operands, dist_type(op.result))

@@ -367,12 +367,13 @@ class CFunction(StepEmitter):
         """
         self.scoped.add(op)
         by = op.integer("distance")
-        lines: list[str] = []
-        for name, distance in (("to", by), ("from", -by)):
-            rank = self.names.next_index(op.over, distance)
-            if "open" in op.properties:
-                rank = f"{self.names.has_neighbour(op.over, distance)} ? {rank} : {nobody}"
-            lines.append(f"int {name} = {rank};")
+        ends = {"to": by, "from": -by}
+        if "open" not in op.properties:
+            return [f"int {end} = {self.names.next_index(op.over, n)};" for end, n in ends.items()]
+        lines = [f"int {end} = {self.names.index_on_line(op.over, n)};" for end, n in ends.items()]
+        for end, distance in ends.items():
+            beyond = self.names.beyond_line(op.over, distance, end)
+            lines.append(f"if ({beyond}) {end} = {nobody};")
         return lines
 
     def partners(self, op: DistOp) -> list[str]:

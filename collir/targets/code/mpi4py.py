@@ -251,12 +251,15 @@ class Mpi4pyFunction(FunctionText):
         by, is_open = s.op.integer("distance"), "open" in s.op.properties
         lines = [f"{s.out} = {self.full(s.after, s.y.dtype, 0.0 if is_open else None)}"]
         for name, distance in (("to", by), ("from_", -by)):
-            rank = self.names.next_index(s.axes, distance)
-            if is_open:
-                self.needs.add("MPI")
-                there = self.names.has_neighbour(s.axes, distance)
-                rank = f"{rank} if {there} else MPI.PROC_NULL"
-            lines.append(f"{name} = {rank}")
+            if not is_open:
+                lines.append(f"{name} = {self.names.next_index(s.axes, distance)}")
+                continue
+            self.needs.add("MPI")
+            lines += [
+                f"{name} = {self.names.index_on_line(s.axes, distance)}",
+                f"if {self.names.beyond_line(s.axes, distance, name)}:",
+                f"    {name} = MPI.PROC_NULL",
+            ]
         bits = ".view(np.uint16)" if s.x.dtype in _AS_BITS else ""
         self.needs |= {"np"} if bits else set[str]()
         ends = ["dest=to", f"recvbuf={s.out}{bits}", "source=from_"]

@@ -339,8 +339,10 @@ class FunctionText(CFunction):
         send = [s.operand, *rest, str(s.op.integer("receiver")), *ends]
         receive = [s.out, *rest, str(s.op.integer("sender")), *ends]
         return [
-            only_if(sends, f"TRY(ncclSend({', '.join(send)}));"),
-            only_if(receives, f"TRY(ncclRecv({', '.join(receive)}));"),
+            f"if ({sends})",
+            f"  TRY(ncclSend({', '.join(send)}));",
+            f"if ({receives})",
+            f"  TRY(ncclRecv({', '.join(receive)}));",
         ]
 
     def _shift(self, s: Sent) -> list[str]:

@@ -135,6 +135,14 @@ def call(head: str, arguments: Sequence[str], indent: int = 16) -> list[str]:
     return [f"{head}(", *(f"    {argument}," for argument in arguments), ")"]
 
 
+def summed(name: str, terms: Sequence[str], indent: int) -> list[str]:
+    """Return the lines that assign a sum to a variable, indented by a number of letters."""
+    line = f"{name} = {' + '.join(terms)}"
+    if indent + len(line) <= WIDTH:
+        return [line]
+    return [f"{name} = (", f"    {terms[0]}", *(f"    + {term}" for term in terms[1:]), ")"]
+
+
 def tuple_text(items: Sequence[object]) -> str:
     """Return a tuple as Python writes it."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(map(str, items))})"
@@ -206,11 +214,7 @@ class MeshText(RankText):
     def partner(self, name: str, x: DistType, y: DistType, indent: int) -> list[str]:
         """Return a variable for the rank whose place in layout ``y`` is this rank's in layout
         ``x``."""
-        terms = ["self.rank", *self.to_partner(x, y)]
-        line = f"{name} = {' + '.join(terms)}"
-        if indent + len(line) <= WIDTH:
-            return [line]
-        return [f"{name} = (", f"    {terms[0]}", *(f"    + {term}" for term in terms[1:]), ")"]
+        return summed(name, ["self.rank", *self.to_partner(x, y)], indent)
 
 
 # ---------------------------------------------------------------------------------------------

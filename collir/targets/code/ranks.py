@@ -82,6 +82,14 @@ class RankText(ABC):
         count = self.mesh.group_size(axes)
         return f"({self.index_over(axes)} + {distance % count}) % {count}"
 
+    def index_on_line(self, axes: OverList, distance: int) -> str:
+        """Return the index over sub-axes plus a distance, which may be that of no rank."""
+        return f"{self.index_over(axes)} {'+' if distance > 0 else '-'} {abs(distance)}"
+
+    def beyond_line(self, axes: OverList, distance: int, index: str) -> str:
+        """Return the condition that a variable with ``index_on_line`` is the index of no rank."""
+        return f"{index} >= {self.mesh.group_size(axes)}" if distance > 0 else f"{index} < 0"
+
     def has_neighbour(self, axes: OverList, distance: int) -> str:
         """Return the condition that there is an index a distance further, along an open ring."""
         index = self.index_over(axes)
@@ -89,13 +97,16 @@ class RankText(ABC):
             return f"{index} >= {-distance}"
         return f"{index} < {self.mesh.group_size(axes) - distance}"
 
-    def ring_partner(self, axes: OverList, distance: int) -> list[str]:
-        """Return the terms to add to this rank for the rank a distance further along a ring."""
+    def from_index(self, axes: OverList, index: str) -> list[str]:
+        """Return the terms to add to this rank for the rank with an index over sub-axes.
+
+        Args:
+            index: the variable that holds the index.
+        """
         terms: list[str] = []
         for place, axis in enumerate(axes):
             sub, minor = self.mesh.by_name[axis], self.mesh.group_size(axes[place + 1 :])
-            digit = self.next_index(axes, distance)
-            digit += f" {self.DIVIDE} {minor}" if minor > 1 else ""
+            digit = f"{index} {self.DIVIDE} {minor}" if minor > 1 else index
             digit += f" % {sub.size}" if place else ""
             times = f" * {sub.stride}" if sub.stride > 1 else ""
             terms.append(f"({digit} - {self.coordinate(axis)}){times}")

@@ -26,6 +26,7 @@ from collir.targets.code.python_text import (
     header,
     is_first,
     number_text,
+    summed,
     tuple_text,
 )
 from collir.targets.code.ranks import OverList, needed_ranks
@@ -270,9 +271,10 @@ class TorchFunction(FunctionText):
             "sent = []",
         ]
         for verb, array, distance in (("isend", s.operand, by), ("irecv", s.out, -by)):
-            partner = " + ".join(["self.rank", *self.names.ring_partner(s.axes, distance)])
+            partner = ["self.rank", *self.names.from_index(s.axes, "to")]
             message = [
-                f"to = {partner}",
+                f"to = {self.names.next_index(s.axes, distance)}",
+                *summed("to", partner, 16),
                 f"sent.append(dist.P2POp(dist.{verb}, {array}, to))",
             ]
             there = self.names.has_neighbour(s.axes, distance) if is_open else ""

@@ -43,3 +43,29 @@ func.func @string(%x: !coll.dist<f32[8]>) {
   %a = coll.all_reduce %x over <"data"> : !coll.dist<f32[8]> -> !coll.dist<f32[8]>
   func.return
 }
+
+// -----
+
+machine.machine @quad levels [#machine.level<"gpu", #builtin.int<4>, "", #machine.number<8.0e9>, #machine.number<3.0e-6>, "switch">]
+  machine.mesh @m on @quad axes [#machine.axis<"data", #builtin.int<2>, unit>, #machine.axis<"model", #builtin.int<2>, unit>]
+
+// A place is a coordinate on each sub-axis; coordinate 0 is root in a type.
+// CHECK: "coll.keep"(%x) <{place = #coll.place<data = 0, model = 1>}> : (!coll.dist<f32[8]>) -> !coll.dist<f32[8] root(data) at(model = 1)>
+// COLL-LABEL: func @kept(%x: f32[8]) -> f32[8] root(data) at(model = 1) on @m {
+// COLL-NEXT: %r = keep %x at data = 0, model = 1
+func.func @kept(%x: !coll.dist<f32[8]>) -> !coll.dist<f32[8] root(data) at(model = 1)> attributes {coll.mesh = @m} {
+  %r = coll.keep %x at <model = 1, data = 0> : !coll.dist<f32[8]> -> !coll.dist<f32[8] at(data = 0, model = 1)>
+  func.return %r : !coll.dist<f32[8] root(data) at(model = 1)>
+}
+
+// -----
+
+machine.machine @quad levels [#machine.level<"gpu", #builtin.int<4>, "", #machine.number<8.0e9>, #machine.number<3.0e-6>, "switch">]
+  machine.mesh @m on @quad axes [#machine.axis<"data", #builtin.int<2>, unit>, #machine.axis<"model", #builtin.int<2>, unit>]
+
+// A coordinate that is not there is no place.
+func.func @nowhere(%x: !coll.dist<f32[8]>) attributes {coll.mesh = @m} {
+  // expected-error@+1 {{model has no coordinate 2: its coordinates are 0 to 1}}
+  %r = coll.keep %x at <model = 2> : !coll.dist<f32[8]> -> !coll.dist<f32[8] at(model = 2)>
+  func.return
+}

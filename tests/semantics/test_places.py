@@ -1,0 +1,138 @@
+"""Steps between places, against blocks of the whole tensor in numpy, and against each other."""
+
+import random
+from typing import Any
+
+import numpy as np
+from checks import functions_of
+from hypothesis import given, settings
+from numpy.typing import NDArray
+from programs import RANDOM, FunctionBuilder, Move, integer, module_of, place_moves, random_mesh
+from xdsl.dialects.builtin import UnitAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute
+
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import AxesAttr, dist_type
+from collir.layout import Dim, DistType, DType, Mesh, place_at
+from collir.layout.types import digits_over
+from collir.semantics.reference.buffers import assemble, distribute, random_tensor
+from collir.semantics.reference.executor import execute
+from collir.semantics.validation.validate import compare
+from collir.semantics.validation.verdict import Outcome
+
+Array = NDArray[Any]
+
+
+def sharded_type(rng: random.Random, mesh: Mesh) -> tuple[DistType, int, tuple[str, ...]]:
+    """Return a type, one of its dimensions, and sub-axes that shard this dimension minor-most."""
+    names = rng.sample(list(mesh.by_name), len(mesh.by_name))
+    count = rng.randint(1, len(names))
+    dims = [Dim(rng.randint(1, 3)) for _ in range(rng.randint(1, 3))]
+    dim, axes = rng.randrange(len(dims)), tuple(names[:count])
+    dims[dim] = Dim(mesh.group_size(axes) * rng.randint(1, 3), axes)
+    place = place_at((a, rng.randrange(mesh.by_name[a].size)) for a in names[count:][:1])
+    over = axes[-rng.randint(1, count) :]
+    return DistType(DType.I32, tuple(dims), place=place), dim, over
+
+
+def mesh_with_axes(rng: random.Random) -> Mesh:
+    while not (mesh := random_mesh(rng)).sub_axes:
+        pass
+    return mesh
+
+
+def by_blocks(x: DistType, mesh: Mesh, tensor: Array, dim: int, over: tuple[str, ...]) -> Array:
+    """Return a tensor as [outer blocks, blocks over the sub-axes, elements of a block]."""
+    major = mesh.group_size(axis for axis in x.dims[dim].axes if axis not in over)
+    outer = int(np.prod(tensor.shape[:dim])) * major
+    return tensor.reshape(outer, mesh.group_size(over), -1)
+
+
+def result_of(mesh: Mesh, function: FuncOp, tensor: Array, seed: int) -> Array:
+    module = module_of([mesh], [function])
+    x, numbers = dist_type(function.args[0]), np.random.default_rng(seed)
+    (out,) = execute(module, function, [distribute(mesh, tensor, x, numbers)])
+    last = function.body.block.last_op
+    assert last is not None
+    return assemble(mesh, out, dist_type(last.operands[0]))
+
+
+@given(rng=RANDOM)
+@settings(max_examples=30, deadline=None)
+def test_a_shift_is_a_roll_of_blocks(rng: random.Random) -> None:
+    mesh = mesh_with_axes(rng)
+    x, dim, over = sharded_type(rng, mesh)
+    count, is_open = mesh.group_size(over), rng.random() < 0.5
+    distance = rng.choice([-1, 1]) * rng.randrange(1, count if is_open else 2 * count)
+    properties: dict[str, Attribute] = {"axes": AxesAttr(over), "distance": integer(distance)}
+    properties |= {"open": UnitAttr()} if is_open else {}
+    builder = FunctionBuilder(mesh, [x])
+    shifted = builder.try_op(OPERATIONS["shift"], builder.values, properties)
+    assert shifted is not None
+    tensor = random_tensor(x, np.random.default_rng(rng.randrange(2**32)))
+    blocks = by_blocks(x, mesh, tensor, dim, over)
+    expected = np.roll(blocks, distance, axis=1)
+    if is_open:
+        expected[:, : max(distance, 0)] = 0
+        expected[:, count + min(distance, 0) :] = 0
+    result = result_of(mesh, builder.function([shifted]), tensor, 0)
+    assert np.array_equal(result, expected.reshape(tensor.shape))
+
+
+@given(rng=RANDOM)
+@settings(max_examples=30, deadline=None)
+def test_a_part_is_a_block_and_parts_are_the_whole(rng: random.Random) -> None:
+    mesh = mesh_with_axes(rng)
+    x, dim, over = sharded_type(rng, mesh)
+    count = mesh.group_size(over)
+    tensor = random_tensor(x, np.random.default_rng(rng.randrange(2**32)))
+    at = rng.randrange(count)
+    axes: dict[str, Attribute] = {"axes": AxesAttr(over), "dim": integer(dim)}
+    builder = FunctionBuilder(mesh, [x])
+    part = builder.try_op(OPERATIONS["part"], builder.values, {**axes, "coordinate": integer(at)})
+    assert part is not None
+    place = digits_over(mesh, over, at)
+    assert dist_type(part).place == place_at({**dict(x.place), **place})
+    block = by_blocks(x, mesh, tensor, dim, over)[:, at]
+    result = result_of(mesh, builder.function([part]), tensor, 0)
+    assert np.array_equal(result, block.reshape(result.shape))
+    builder, same = FunctionBuilder(mesh, [x]), FunctionBuilder(mesh, [x])
+    parts = [
+        builder.try_op(OPERATIONS["part"], builder.values[:1], {**axes, "coordinate": integer(n)})
+        for n in range(count)
+    ]
+    whole = builder.try_op(OPERATIONS["assemble"], [p for p in parts if p is not None], axes)
+    assert whole is not None
+    functions = same.function(same.values), builder.function([whole])
+    modules = [module_of([mesh], [function]) for function in functions]
+    verdict = compare(functions[0], modules[0], functions[1], modules[1])
+    assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof")
+
+
+@given(rng=RANDOM)
+@settings(max_examples=30, deadline=None)
+def test_what_goes_and_comes_back_is_proven_the_same(rng: random.Random) -> None:
+    """Check that sends to another place and back, and shifts there and back, change nothing."""
+    mesh = mesh_with_axes(rng)
+    x, _, _ = sharded_type(rng, mesh)
+    moves = [m for m in place_moves(mesh, x, rng) if m.op.KIND.sends and "open" not in m.properties]
+    moved = FunctionBuilder(mesh, [x])
+    there = moved.try_first(moved.values[0], moves)
+    if there is None:
+        return
+    step = there.owner
+    assert isinstance(step, DistOp)
+    properties = dict(step.properties)
+    if step.kind.by_layout:
+        properties["distance"] = integer(-step.integer("distance"))
+    else:
+        properties |= {"sender": properties["receiver"], "receiver": properties["sender"]}
+    back = moved.try_move(there, Move(type(step), properties))
+    assert back is not None
+    same = FunctionBuilder(mesh, [x])
+    functions = same.function(same.values), moved.function([back])
+    modules = [module_of([mesh], [function]) for function in functions]
+    verdict = compare(functions[0], modules[0], functions[1], modules[1])
+    assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof"), functions_of(modules[1])
