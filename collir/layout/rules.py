@@ -15,10 +15,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from collir.layout.cuts import is_even, same_cut, units
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
-from collir.layout.types import MAX_DIMS, Dim, DistType, check_type, unknown_axis_message
+from collir.layout.types import (
+    MAX_DIMS,
+    Dim,
+    DistType,
+    check_cut,
+    check_type,
+    unknown_axis_message,
+)
 
 Axes = tuple[str, ...]
 
@@ -173,7 +181,10 @@ def _require_divides(
 ) -> None:
     """Check that the group divides the local part of ``dim`` into blocks, one for each rank."""
     _require_dim(op, x, dim, parameter)
-    local = x.dims[dim].size // mesh.group_size(x.dims[dim].axes)
+    if not mesh.uneven.keys().isdisjoint(x.dims[dim].axes + axes):
+        _require_units(op, mesh, x, axes, dim, parameter)
+        return
+    local = x.dims[dim].size // units(mesh, x.dims[dim].axes)
     group = mesh.group_size(axes)
     if local % group:
         part = "" if local == x.dims[dim].size else f" (the local part of {x.dims[dim].size})"
@@ -181,6 +192,21 @@ def _require_divides(
             f"{op} over {_listed(mesh, axes)} cuts dimension {dim} into {group} blocks, "
             f"but {{0}} has {local} there{part}, which {group} does not divide: "
             "pick another dimension, or pad this one",
+            operand=0,
+            parameter=parameter,
+        )
+
+
+def _require_units(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int, parameter: str) -> None:
+    """Check that the weights of ``axes`` cut ``dim``, as it is sharded, at integers."""
+    together = x.dims[dim].axes + axes
+    check_cut(mesh, together, dim)
+    size, parts = x.dims[dim].size, units(mesh, together)
+    if size % parts:
+        raise LayoutError(
+            f"{op} over {_listed(mesh, axes)} cuts dimension {dim} of {{0}} by weights into "
+            f"{parts} units of {_listed(mesh, together)}, but {{0}} has {size} there, which "
+            f"{parts} does not divide: pick another dimension, or pad this one",
             operand=0,
             parameter=parameter,
         )
@@ -357,6 +383,15 @@ def permute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
                 axes=dim.axes,
                 parameter="to",
             )
+        if not same_cut(mesh, dim.axes, want.axes):
+            raise LayoutError(
+                f"permute moves whole blocks: the weights cut dimension {index} of {{0}}, sharded "
+                f"over {_listed(mesh, dim.axes)}, into other blocks than the target over "
+                f"{_listed(mesh, want.axes)}: all_gather it and slice it instead",
+                operand=0,
+                axes=dim.axes,
+                parameter="to",
+            )
     return to
 
 
@@ -432,7 +467,8 @@ def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType
     """N on L1+L2 -> m on L1, k on L2: a view.
 
     Allowed iff L2 is empty and the shards of L1 divide m, or the shards of L1 are exactly m and
-    those of L2 divide k.
+    those of L2 divide k. Of an uneven cut the units count as its shards; m shards of one row are
+    even.
     """
     if len(sizes) != 2:
         raise LayoutError(
@@ -450,14 +486,15 @@ def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType
         )
     for cut in range(len(axes), -1, -1):
         major, minor = axes[:cut], axes[cut:]
-        shards = mesh.group_size(major)
-        fits = outer % shards == 0 if not minor else shards == outer
-        if fits and inner % mesh.group_size(minor) == 0:
+        shards = units(mesh, major)
+        fits = outer % shards == 0 if not minor else mesh.group_size(major) == shards == outer
+        if fits and inner % units(mesh, minor) == 0:
             return _checked(mesh, _with_dim(x, dim, Dim(outer, major), Dim(inner, minor)))
+    parts = "shards" if is_even(mesh, axes) else "units"
     raise LayoutError(
         f"dimension {dim} of {{0}} is sharded over {_listed(mesh, axes)} "
-        f"({mesh.group_size(axes)} shards); split into [{outer}, {inner}] would cut across its "
-        "blocks: let the first size be a multiple of the shards, or be exactly the shards of a "
+        f"({units(mesh, axes)} {parts}); split into [{outer}, {inner}] would cut across its "
+        f"blocks: let the first size be a multiple of the {parts}, or be exactly the shards of a "
         "major part of these sub-axes",
         operand=0,
         axes=axes,
@@ -475,7 +512,7 @@ def merge(mesh: Mesh, x: DistType, dim: int) -> DistType:
         )
     outer, inner = x.dims[dim], x.dims[dim + 1]
     shards = mesh.group_size(outer.axes)
-    if inner.axes and shards != outer.size:
+    if inner.axes and not shards == units(mesh, outer.axes) == outer.size:
         raise LayoutError(
             f"dimension {dim + 1} of {{0}} is sharded over {_listed(mesh, inner.axes)}, "
             f"so dimension {dim} must have exactly one row per shard to merge them, but it has "
@@ -582,7 +619,7 @@ def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) ->
     """
     _require_dim("pad", x, dim)
     if axes := x.dims[dim].axes:
-        shards = mesh.group_size(axes)
+        shards = units(mesh, axes)
         advice = (
             f"split it into [{shards}, {x.dims[dim].size // shards}] and pad the second part, or "
             "all_gather it first"

@@ -114,7 +114,7 @@ def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]
             levels, an algorithm that does not fit its group; with its position.
     """
     functions = functions_of(module)
-    check_programs(functions, "has no cost")
+    check_programs(functions, "has no cost", even=True)
     with meshes_remembered():
         return [function_cost(function, model or CostModel()) for function in functions]
 

@@ -8,7 +8,7 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.operation import value_text
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
-from collir.semantics.reference.devices import coordinates_of
+from collir.semantics.reference.devices import holder_of
 from collir.semantics.symbolic.execution import Computations, coordinate_variable, position_variable
 from collir.semantics.symbolic.expressions import Input
 from collir.semantics.symbolic.provenance import Atom, Difference, Miscount
@@ -88,8 +88,8 @@ class _Names:
         x = dist_type(arg)
         at, partial = numbers[: len(x.dims)], numbers[len(x.dims) :]
         of: list[str] = []
-        for dim, local, position in zip(x.dims, x.local_shape(self.mesh), at, strict=True):
-            coordinates = coordinates_of(self.mesh, dim.axes, position // local)
+        for dim, position in zip(x.dims, at, strict=True):
+            coordinates = holder_of(self.mesh, dim, position)
             of += [f"{axis}={coordinate}" for axis, coordinate in coordinates]
         partial_axes = self.mesh.ordered(x.partial)
         of += [f"{axis}={n}" for axis, n in zip(partial_axes, partial, strict=True)]

@@ -34,7 +34,7 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import functions_of, scratch_copy
+from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.layout import LayoutError, Mesh
 from collir.synthesis.programs.choices import TIE, SearchOptions, needs_search, search_programs
 from collir.synthesis.scheduling.memory import checked_simulation, fits_memory, has_collectives
@@ -179,7 +179,8 @@ def bucket_collectives(
             memory than a device has; no function is changed then.
     """
     with meshes_remembered():
-        sending = [function for function in functions_of(module) if has_collectives(function)]
+        even = without_weights(functions_of(module), "bucketed")
+        sending = [function for function in even if has_collectives(function)]
         functions = [function for function in sending if not _has_placeholder(function)]
         kept = [(function, _PLACEHOLDER) for function in sending if _has_placeholder(function)]
         for function in functions:

@@ -415,7 +415,7 @@ def emit_cpp(
     """
     hidden = set(static)
     functions = functions_of(module)
-    check_programs(functions, "has no form in NCCL")
+    check_programs(functions, "has no form in NCCL", even=True)
     cuda = CudaText(size=Sizes(sized))
     choices = alternatives(module) if sized else {}
     names = mesh_names(functions)

@@ -589,7 +589,7 @@ def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
     functions = functions_of(module)
-    check_programs(functions, f"has no form in {target}")
+    check_programs(functions, f"has no form in {target}", even=True)
     by_mesh: dict[str, list[FuncOp]] = {}
     for function in functions:
         by_mesh.setdefault(mesh_of(function).name, []).append(function)

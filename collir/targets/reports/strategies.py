@@ -115,7 +115,7 @@ class StrategiesBase(CostingTarget):
             DiagnosticError: a mesh is not placed, or an operation has no cost.
         """
         functions = functions_of(module)
-        check_programs(functions, "has no cost", redistributions=True)
+        check_programs(functions, "has no cost", redistributions=True, even=True)
         with meshes_remembered(), search_workers(self.workers):
             return [
                 self._strategies(function.sym_name.data, op)
