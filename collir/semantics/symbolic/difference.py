@@ -1,6 +1,6 @@
 """The text that explains a difference between two functions: element, device, contributions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from xdsl.dialects.func import FuncOp
@@ -17,14 +17,24 @@ _TIMES = {Fraction(1): "once", Fraction(2): "twice"}
 
 
 def explain_difference(
-    difference: Difference, function: FuncOp, mesh: Mesh, x: DistType, computations: Computations
+    difference: Difference,
+    function: FuncOp,
+    mesh: Mesh,
+    x: DistType,
+    computations: Computations,
+    shape: Sequence[int],
+    known: Mapping[str, int],
 ) -> str:
-    """Return a sentence on the wrong element of a result of type ``x``."""
+    """Return a sentence on the wrong element of a result of type ``x``.
+
+    Args:
+        shape: the shape of the device's buffer.
+        known: the coordinates of the device that are no variables.
+    """
     point = difference.point
-    shape = x.local_shape(mesh)
     at = [point.get(position_variable(dim, size), 0) for dim, size in enumerate(shape)]
     where = [
-        f"{axis}={point.get(coordinate_variable(mesh, axis), 0)}"
+        f"{axis}={known.get(axis, point.get(coordinate_variable(mesh, axis), 0))}"
         for axis in mesh.by_name
         if axis not in x.partial
     ]

@@ -16,10 +16,12 @@ typing rules are not used.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from fractions import Fraction
+from typing import Any, Generic, Protocol, TypeVar
 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import SSAValue
@@ -173,17 +175,7 @@ def symbolic_results(
         ImpossibleError: a step cannot be carried out, which does not happen in typed programs.
         UnprovenError: a step has no symbolic meaning.
     """
-    run = _Run(mesh_of(function), computations, casts)
-    values: dict[SSAValue, Value] = {
-        arg: run.argument(index, dist_type(arg)) for index, arg in enumerate(function.args)
-    }
-    for op in function.body.ops:
-        if isinstance(op, ReturnOp):
-            return [values[operand] for operand in op.operands]
-        if not isinstance(op, DistOp):
-            raise UnprovenError(f"{op.name} is not of the coll dialect")
-        values[op.result] = run.step(op, [values[operand] for operand in op.operands])
-    return []
+    return results_of(function, Run(mesh_of(function), computations, casts))
 
 
 def rank_in_group(mesh: Mesh, axes: Axes) -> Index:
@@ -203,11 +195,117 @@ def coordinates(mesh: Mesh, axes: Axes, rank: Index) -> dict[Var, Index]:
     return values
 
 
-class _Run:
-    """The execution of the steps of one function."""
+class Held(Protocol):
+    """The buffers of all devices, in some form; only coordinate 0 of ``roots`` holds one."""
+
+    @property
+    def roots(self) -> frozenset[str]: ...
+
+
+V = TypeVar("V", bound=Held)
+
+
+class AnyRun(ABC, Generic[V]):
+    """The execution of the steps of one function, on some form of values."""
 
     def __init__(self, mesh: Mesh, computations: Computations, casts: Casts):
         self.mesh, self.computations, self.casts = mesh, computations, casts
+
+    def step(self, op: DistOp, operands: Sequence[V]) -> V:
+        """Return the result of an operation.
+
+        Raises:
+            ImpossibleError: the operation cannot be carried out on these operands.
+            UnprovenError: the operation has no symbolic meaning.
+        """
+        x = operands[0]
+        if op.mnemonic != "compute" and any(y.roots != x.roots for y in operands):
+            raise ImpossibleError(op, "some devices hold only some of its operands")
+        rule = RULES.get(op.mnemonic)
+        if rule is None:
+            raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
+        return rule(self, op, operands)
+
+    def check_all_hold(self, op: DistOp, x: V, axes: Axes) -> None:
+        """Check that all devices of the groups over sub-axes hold data."""
+        if x.roots.intersection(axes):
+            raise ImpossibleError(op, "only some of the devices hold data")
+
+    @abstractmethod
+    def argument(self, index: int, x: DistType) -> V: ...
+
+    @abstractmethod
+    def reduce(self, op: DistOp, x: V, axes: Axes) -> V: ...
+
+    @abstractmethod
+    def gather(self, op: DistOp, x: V, axes: Axes, dim: int) -> V: ...
+
+    @abstractmethod
+    def broadcast(self, op: DistOp, x: V, axes: Axes) -> V: ...
+
+    @abstractmethod
+    def permute(self, op: DistOp, x: V, source: DistType, to: DistType) -> V: ...
+
+    @abstractmethod
+    def redistribute(self, op: DistOp, x: V, source: DistType, to: DistType) -> V: ...
+
+    @abstractmethod
+    def slice(self, op: DistOp, x: V, axes: Axes, dim: int) -> V: ...
+
+    @abstractmethod
+    def keep_root(self, x: V, axes: Axes) -> V: ...
+
+    @abstractmethod
+    def mask(self, x: V, axes: Axes, reduction: Reduction) -> V: ...
+
+    @abstractmethod
+    def compute(self, op: DistOp, operands: Sequence[V]) -> V: ...
+
+    @abstractmethod
+    def local(self, op: DistOp, operands: Sequence[V], step: "Callable[[LocalStep], Value]") -> V:
+        """Return the result of a step that every device carries out by itself."""
+
+
+def results_of(function: FuncOp, run: "AnyRun[V]") -> list[V]:
+    """Return the results of a function by a run of its steps.
+
+    Raises:
+        ImpossibleError, UnprovenError: see ``symbolic_results``.
+    """
+    values: dict[SSAValue, V] = {
+        arg: run.argument(index, dist_type(arg)) for index, arg in enumerate(function.args)
+    }
+    for op in function.body.ops:
+        if isinstance(op, ReturnOp):
+            return [values[operand] for operand in op.operands]
+        if not isinstance(op, DistOp):
+            raise UnprovenError(f"{op.name} is not of the coll dialect")
+        values[op.result] = run.step(op, [values[operand] for operand in op.operands])
+    return []
+
+
+@dataclass(frozen=True)
+class LocalStep:
+    """A step that devices with buffers of one shape carry out by themselves.
+
+    Attributes:
+        shape: the shape of the result in their memory.
+    """
+
+    run: "Run"
+    op: DistOp
+    operands: Sequence[Value]
+    shape: tuple[int, ...]
+
+
+class Run(AnyRun[Value]):
+    """The execution of the steps of one function, on buffers of one shape on all devices."""
+
+    def local(
+        self, op: DistOp, operands: Sequence[Value], step: Callable[[LocalStep], Value]
+    ) -> Value:
+        shape = dist_type(op.result).local_shape(self.mesh)
+        return step(LocalStep(self, op, operands, shape))
 
     def argument(self, index: int, x: DistType) -> Value:
         """Return the value of an argument, whose elements are those of an input."""
@@ -224,28 +322,13 @@ class _Run:
         """Return the block of a device, of a dimension sharded over sub-axes, and their number."""
         return rank_in_group(self.mesh, axes), self.mesh.group_size(axes)
 
-    def step(self, op: DistOp, operands: Sequence[Value]) -> Value:
-        """Return the result of an operation.
-
-        Raises:
-            ImpossibleError: the operation cannot be carried out on these operands.
-            UnprovenError: the operation has no symbolic meaning.
-        """
-        x = operands[0]
-        if op.mnemonic != "compute" and any(y.roots != x.roots for y in operands):
-            raise ImpossibleError(op, "some devices hold only some of its operands")
-        rule = RULES.get(op.mnemonic)
-        if rule is None:
-            raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
-        return rule(self, op, operands)
-
     # --- collectives --------------------------------------------------------------------------
 
     def reduce(self, op: DistOp, x: Value, axes: Axes) -> Value:
         reduction = dist_type(op.operands[0]).reduction
         if reduction is None:
             raise ImpossibleError(op, "there is nothing partial to reduce")
-        self._all_hold(op, x, axes)
+        self.check_all_hold(op, x, axes)
         return Value(x.shape, x.roots, self.over(x.expr, axes, reduction))
 
     def over(self, expr: Expr, axes: Axes, reduction: Reduction) -> Expr:
@@ -257,7 +340,11 @@ class _Run:
     def gather(self, op: DistOp, x: Value, axes: Axes, dim: int) -> Value:
         """Return the concatenation over sub-axes: position ``r * local + i`` is position i on the
         device with rank r in the group."""
-        self._all_hold(op, x, axes)
+        self.check_all_hold(op, x, axes)
+        return self.gathered(x, axes, dim)
+
+    def gathered(self, x: Value, axes: Axes, dim: int) -> Value:
+        """Return the concatenation over sub-axes of blocks that all devices hold."""
         local = x.shape[dim]
         size = local * self.mesh.group_size(axes)
         at = variable(position_variable(dim, size))
@@ -309,10 +396,6 @@ class _Run:
         if new and to.reduction is not None:
             y = self.mask(y, new, to.reduction)
         return self.keep_root(y, self.mesh.ordered(to.root))
-
-    def _all_hold(self, op: DistOp, x: Value, axes: Axes) -> None:
-        if x.roots.intersection(axes):
-            raise ImpossibleError(op, "only some of the devices hold data")
 
     def meant(self, x: DistType, value: Value) -> Value:
         """Return the value that a buffer stands for: partial values are reduced."""
@@ -449,8 +532,8 @@ def _with(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
 # ---------------------------------------------------------------------------------------------
 
 
-def _transpose(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
-    (x,), order = operands, op.sizes("order")
+def _transpose(s: LocalStep) -> Value:
+    (x,), order = s.operands, s.op.sizes("order")
     values = {
         position_variable(dim, x.shape[dim]): variable(position_variable(new, x.shape[dim]))
         for new, dim in enumerate(order)
@@ -458,23 +541,36 @@ def _transpose(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
     return Value(tuple(x.shape[dim] for dim in order), x.roots, substituted(x.expr, values))
 
 
-def _add(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
-    x, y = operands
+def _add(s: LocalStep) -> Value:
+    x, y = s.operands
     if y.shape != x.shape:
-        raise ImpossibleError(op, "its operands have different shapes")
+        raise ImpossibleError(s.op, "its operands have different shapes")
     return Value(x.shape, x.roots, added(x.expr, y.expr))
 
 
-def _pad(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
-    dim, low, high = (op.integer(name) for name in ("dim", "low", "high"))
-    return run.pad(operands[0], dim, low, high, op.number("value"))
+def _pad(s: LocalStep) -> Value:
+    dim, low, high = (s.op.integer(name) for name in ("dim", "low", "high"))
+    return s.run.pad(s.operands[0], dim, low, high, s.op.number("value"))
 
 
-def _view(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
-    return run.viewed(op, operands[0], dist_type(op.result).local_shape(run.mesh))
+def _view(s: LocalStep) -> Value:
+    return s.run.viewed(s.op, s.operands[0], s.shape)
 
 
-RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
+def _concat(s: LocalStep) -> Value:
+    return s.run.concat(s.operands, s.op.integer("dim"))
+
+
+def _scale(s: LocalStep) -> Value:
+    factor = Fraction(s.op.number("factor"))
+    return s.run.scale(s.operands[0], factor, dist_type(s.op.input).dtype)
+
+
+def _cast(s: LocalStep) -> Value:
+    return s.run.cast(s.operands[0], DType(s.op.word("dtype")), dist_type(s.op.input).dtype)
+
+
+RULES: dict[str, Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = {
     "all_reduce": lambda run, op, xs: run.reduce(op, xs[0], op.over),
     "reduce": lambda run, op, xs: run.keep_root(run.reduce(op, xs[0], op.over), op.over),
     "reduce_scatter": lambda run, op, xs: run.slice(
@@ -498,17 +594,15 @@ RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
     "slice": lambda run, op, xs: run.slice(op, xs[0], op.over, op.integer("dim")),
     "keep_root": lambda run, op, xs: run.keep_root(xs[0], op.over),
     "mask": lambda run, op, xs: run.mask(xs[0], op.over, Reduction(op.word("reduction"))),
-    "split": _view,
-    "merge": _view,
-    "reshape": _view,
-    "transpose": _transpose,
-    "pad": _pad,
-    "concat": lambda run, op, xs: run.concat(xs, op.integer("dim")),
-    "scale": lambda run, op, xs: run.scale(
-        xs[0], Fraction(op.number("factor")), dist_type(op.input).dtype
-    ),
-    "cast": lambda run, op, xs: run.cast(xs[0], DType(op.word("dtype")), dist_type(op.input).dtype),
-    "add": _add,
+    "split": lambda run, op, xs: run.local(op, xs, _view),
+    "merge": lambda run, op, xs: run.local(op, xs, _view),
+    "reshape": lambda run, op, xs: run.local(op, xs, _view),
+    "transpose": lambda run, op, xs: run.local(op, xs, _transpose),
+    "pad": lambda run, op, xs: run.local(op, xs, _pad),
+    "concat": lambda run, op, xs: run.local(op, xs, _concat),
+    "scale": lambda run, op, xs: run.local(op, xs, _scale),
+    "cast": lambda run, op, xs: run.local(op, xs, _cast),
+    "add": lambda run, op, xs: run.local(op, xs, _add),
     "compute": lambda run, op, xs: run.compute(op, xs),
 }
 """The symbolic meaning of every step, by its name."""
