@@ -84,7 +84,7 @@ class PassCosts:
 
     def _figure(self, function: FuncOp) -> Figure:
         try:
-            check_programs([function], "cannot be simulated", even=True)
+            check_programs([function], "cannot be simulated")
             return FunctionAt.of(simulate_function(function, self.model))
         except DiagnosticError as error:
             return error.diagnostics[0].message

@@ -91,9 +91,7 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_pairs_are_proven(name: str) -> None:
     head, before, after, outcome = PAIRS[name]
-    modules = [
-        read(f"{MACHINE}func @f{head} {{ {body}\n return %r }}") for body in (before, after)
-    ]
+    modules = [read(f"{MACHINE}func @f{head} {{ {body}\n return %r }}") for body in (before, after)]
     [old], [new] = (functions_of(module) for module in modules)
     verdict = proven(old, new)
     assert (verdict.outcome, verdict.how) == (outcome, "proof"), verdict.explanation

@@ -15,6 +15,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
@@ -114,7 +115,7 @@ def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]
             levels, an algorithm that does not fit its group; with its position.
     """
     functions = functions_of(module)
-    check_programs(functions, "has no cost", even=True)
+    check_programs(functions, "has no cost")
     with meshes_remembered():
         return [function_cost(function, model or CostModel()) for function in functions]
 
@@ -191,7 +192,8 @@ def collective_between(
     algorithm: str | None = None,
 ) -> Collective:
     """Return the collective from one layout to another; ``axes`` is None for a permute."""
-    size = max(x.local_bytes(mesh), y.local_bytes(mesh))
+    uneven = uneven_sizes(mesh, x, y, axes)
+    size = uneven.size if uneven else max(x.local_bytes(mesh), y.local_bytes(mesh))
     moves = None
     if axes is None:
         axes = mesh.ordered({axis for z in (x, y) for dim in z.dims for axis in dim.axes})
@@ -205,4 +207,5 @@ def collective_between(
         replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
         algorithm=algorithm,
         moves=moves,
+        uneven=uneven,
     )

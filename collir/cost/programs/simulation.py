@@ -235,7 +235,7 @@ def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulatio
             rate; with its position.
     """
     functions = functions_of(module)
-    check_programs(functions, "cannot be simulated", even=True)
+    check_programs(functions, "cannot be simulated")
     with meshes_remembered():
         return [simulate_function(function, model or CostModel()) for function in functions]
 
