@@ -6,13 +6,28 @@ weights. Every boundary is an integer: other types are refused.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from collir.layout.mesh import Mesh
 from collir.layout.weights import AxisWeights, SubAxes
 
 Coordinates = Mapping[str, int]
 """A coordinate for each sub-axis."""
+
+
+def share_token(over: SubAxes) -> str:
+    """Return the text that stands for a device's share of the cut by some sub-axes, until it is
+    known how a program names it (``with_shares``)."""
+    return f"⟨{','.join(over)}⟩"
+
+
+def with_shares(text: str, share: Callable[[SubAxes], str]) -> str:
+    """Return a text with the names of shares in place of tokens."""
+    if "⟨" not in text:
+        return text
+    return re.sub("⟨(.*?)⟩", lambda token: share(tuple(token[1].split(","))), text)
 
 
 class Extent(int):
@@ -80,7 +95,12 @@ class Extent(int):
             raise ArithmeticError(f"{self.formula()} does not divide by {other}")
         return self._with(self.units // other, int(self) // other, self.cuts)
 
-    def formula(self, share: Callable[[SubAxes], str] = ", ".join) -> str:
+    def without(self, cuts: Collection[SubAxes], largest: int) -> int:
+        """Return the extent divided by the device's shares of some cuts, ``largest`` at most."""
+        left = tuple(over for over in self.cuts if over not in cuts)
+        return self._with(self.units, int(self) // largest, left) if left else self.units
+
+    def formula(self, share: Callable[[SubAxes], str] = share_token) -> str:
         """Return the formula as text, with a text for the device's share of each cut."""
         units = [str(self.units)] if self.units != 1 else []
         return " * ".join([*units, *map(share, self.cuts)])
@@ -124,8 +144,7 @@ def same_cut(mesh: Mesh, axes: Sequence[str], other: Sequence[str]) -> bool:
         return True
     size = math.lcm(units(mesh, axes), units(mesh, other))
     blocks = [
-        [cuts(mesh, size, names, at) for at in _all_coordinates(mesh, names)]
-        for names in (axes, other)
+        [cuts(mesh, size, names, at) for at in places(mesh, names)] for names in (axes, other)
     ]
     return blocks[0] == blocks[1]
 
@@ -209,16 +228,16 @@ def group_shares(mesh: Mesh, held: Sequence[str], over: Sequence[str]) -> "Group
     rows = [
         tuple(
             math.prod(share(mesh, names, {**outer, **inner}) for _, names in cut)
-            for inner in _all_coordinates(mesh, over)
+            for inner in places(mesh, over)
         )
-        for outer in _all_coordinates(mesh, rest)
+        for outer in places(mesh, rest)
     ]
     if all(len(set(row)) == 1 for row in rows):
         return None
     return GroupShares(rest, tuple(rows), tuple(mesh.ordered(names) for _, names in cut))
 
 
-def _all_coordinates(mesh: Mesh, axes: Sequence[str]) -> list[dict[str, int]]:
+def places(mesh: Mesh, axes: Sequence[str]) -> list[dict[str, int]]:
     """Return all coordinates over sub-axes, the first most significant."""
     listed: list[dict[str, int]] = [{}]
     for name in axes:
@@ -227,6 +246,7 @@ def _all_coordinates(mesh: Mesh, axes: Sequence[str]) -> list[dict[str, int]]:
     return listed
 
 
+@dataclass(frozen=True)
 class GroupShares:
     """The shares of the ranks of groups in a dimension that is cut unevenly over their sub-axes.
 
@@ -236,5 +256,12 @@ class GroupShares:
         cuts: the cuts that these shares are the product of.
     """
 
-    def __init__(self, rest: SubAxes, rows: tuple[tuple[int, ...], ...], cuts: tuple[SubAxes, ...]):
-        self.rest, self.rows, self.cuts = rest, rows, cuts
+    rest: SubAxes
+    rows: tuple[tuple[int, ...], ...]
+    cuts: tuple[SubAxes, ...]
+
+    def unit(self, block: int) -> int:
+        """Return the elements per share, of the size of a rank's block of the dimension."""
+        if isinstance(block, Extent):
+            return block.without(self.cuts, max(map(max, self.rows)))
+        return block

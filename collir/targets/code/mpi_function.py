@@ -16,9 +16,11 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
+from collir.ir.blocks import shares_by_dim
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
+from collir.layout.cuts import GroupShares
 from collir.layout.steps import PERMUTE
 from collir.targets.code import c_function
 from collir.targets.code.c_function import (
@@ -45,6 +47,7 @@ from collir.targets.code.c_text import (
     number_text,
     only_if,
     size_text,
+    with_comments_kept,
 )
 from collir.targets.code.emitters import taking_part
 from collir.targets.code.ranks import needed_ranks, outermost
@@ -243,7 +246,8 @@ class MpiFunction(CFunction):
         if self.started:
             lines.append("  if (err != MPI_SUCCESS) return err; /* memory may still be in use */")
         lines += [f"  free({self.variable[value]});" for value in self.temporaries()]
-        return [*lines, "  return err;", "}", ""]
+        lines = [*lines, "  return err;", "}", ""]
+        return [with_comments_kept(line, self.names.resolved) for line in lines]
 
     def attempt(self, call: str) -> str:
         """Return the statement that goes to the label ``done`` if a call fails."""
@@ -347,7 +351,7 @@ class MpiFunction(CFunction):
     def _is_started(self, op: DistOp) -> bool:
         """Return whether a collective is started and waited for later; a collective that is packed
         or takes several calls is not."""
-        if not op.is_async:
+        if not op.is_async or shares_by_dim(op, self.mesh):
             return False
         count, rows = self._blocks(op)
         return count <= _MOST_STARTED and all(row == 1 for row in rows)
@@ -401,6 +405,8 @@ class MpiFunction(CFunction):
 
     def _call(self, op: DistOp, operand: str, out: str) -> str:
         """Return a call that waits; the blocks of a later dimension lie in several rows."""
+        if (shares := shares_by_dim(op, self.mesh)) is not None:
+            return self._call_uneven(op, operand, out, shares)
         x = dist_type(op.operands[0])
         count, rows = self._blocks(op)
         name, arguments = op.mnemonic, [operand, out, self.size(count)]
@@ -412,6 +418,33 @@ class MpiFunction(CFunction):
             arguments.append(self._operator(x))
         self.needs.add(name)
         return self.attempt(f"{name}({', '.join([*arguments, self.communicator(op)])})")
+
+    def _call_uneven(
+        self, op: DistOp, operand: str, out: str, shares: dict[int, GroupShares]
+    ) -> str:
+        """Return a call for blocks that differ in size.
+
+        For each dimension that is cut or joined it takes the units of the ranks, the elements of a
+        unit in a row, and the rows. Leaving blocks come before coming blocks.
+        """
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        dims = ["target", "source"] if op.kind.exchanges else ["dim"]
+        arguments = [operand, out]
+        for name in dims:
+            dim = op.integer(name)
+            # Blocks that come lie side by side in the result, blocks that leave in the operand.
+            comes = name == "source" or op.kind.gathers
+            block, whole = (z.local_shape(self.mesh) for z in ((x, y) if comes else (y, x)))
+            unit = shares[dim].unit(block[dim]) * math.prod(whole[dim + 1 :])
+            rows = math.prod(whole[:dim])
+            arguments.append(self.names.parts_of(op.over, shares[dim]))
+            arguments += [self.size(unit), size_text(rows)]
+        arguments.append(MPI_TYPES[x.dtype])
+        if op.kind.reduces:
+            arguments.append(self._operator(x))
+        function = f"{op.mnemonic}_blocks"
+        self.needs.add(function)
+        return self.attempt(f"{function}({', '.join([*arguments, self.communicator(op)])})")
 
     def _average(self, op: DistOp, out: str) -> list[str]:
         """Return the division at the end of an avg, for the ranks that have the sum."""
@@ -487,7 +520,9 @@ def emit_c(
     """
     hidden = set(static)
     functions = functions_of(module)
-    check_programs(functions, "has no form in MPI", even=True)
+    check_programs(functions, "has no form in MPI")
+    if sized:
+        check_programs(functions, "has no form in MPI for values of any size", even=True)
     # A mesh that is only for this file, of one device, needs no communicators.
     open_on = {mesh_of(function).name for function in functions if function not in hidden}
     meshes = mesh_names(functions)

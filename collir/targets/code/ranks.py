@@ -19,12 +19,12 @@ def outermost(mesh: Mesh, op: DistOp) -> str:
 
 def axes_text(mesh: Mesh) -> str:
     """Return the axes of a mesh with their factors, as declared."""
-    return ", ".join(
-        f"{axis.name} = {axis.size}"
-        if axis.factors is None
-        else f"{axis.name} = {' * '.join(f'{f.level}:{f.size}' for f in axis.factors)}"
-        for axis in mesh.axes
-    )
+    texts: list[str] = []
+    for axis in mesh.axes:
+        factors = " * ".join(f"{f.level}:{f.size}" for f in axis.factors or ())
+        weights = f" weights [{', '.join(map(str, axis.weights))}]" if axis.weights else ""
+        texts.append(f"{axis.name} = {factors or axis.size}{weights}")
+    return ", ".join(texts)
 
 
 def needed_ranks(mesh: Mesh) -> str:

@@ -1,0 +1,51 @@
+"""Blocks that differ in size: how the ranks of a group share the dimensions that a step cuts."""
+
+from collections.abc import Iterator
+
+from xdsl.dialects.func import FuncOp
+
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.layout import Mesh
+from collir.layout.cuts import Extent, GroupShares, group_shares
+from collir.layout.weights import SubAxes
+
+
+def shares_by_dim(op: DistOp, mesh: Mesh) -> dict[int, GroupShares] | None:
+    """Return the shares in each dimension that a step over sub-axes cuts or joins; None if all of
+    its blocks are equal.
+
+    Where only one of two dimensions is uneven, the shares in the other are 1.
+    """
+    if not mesh.uneven or not op.over or not op.kind.ordered:
+        return None
+    x, y = dist_type(op.operands[0]), dist_type(op.result)
+    changed = [
+        (dim, min((a.axes, b.axes), key=len))
+        for dim, (a, b) in enumerate(zip(x.dims, y.dims, strict=True))
+        if a.axes != b.axes
+    ]
+    shares = {dim: group_shares(mesh, held, op.over) for dim, held in changed}
+    if not any(shares.values()):
+        return None
+    equal = GroupShares((), ((1,) * mesh.group_size(op.over),), ())
+    return {dim: known or equal for dim, known in shares.items()}
+
+
+def cuts_in(function: FuncOp, mesh: Mesh) -> list[SubAxes]:
+    """Return the cuts by weights on which sizes of buffers in a function depend."""
+    found: dict[SubAxes, None] = {}
+    results = (result for op in function.body.walk() for result in op.results)
+    for value in (*function.args, *results) if mesh.uneven else ():
+        if isinstance(value.type, DistTensorType):
+            for size in value.type.data.local_shape(mesh):
+                found |= dict.fromkeys(size.cuts if isinstance(size, Extent) else ())
+    return list(found)
+
+
+def shares_in(function: FuncOp, mesh: Mesh) -> Iterator[tuple[SubAxes, GroupShares]]:
+    """Yield the sub-axes of every step whose blocks differ, with its shares in each dimension."""
+    for op in function.body.walk():
+        if isinstance(op, DistOp):
+            for shares in (shares_by_dim(op, mesh) or {}).values():
+                yield op.over, shares
