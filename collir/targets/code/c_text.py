@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from collir.layout import DistType, DType, Mesh, Reduction
-from collir.layout.cuts import Extent, GroupShares, with_shares
+from collir.layout.cuts import Extent, GroupShares
 from collir.semantics.reference.buffers import NUMPY
 from collir.targets.code.names import distinct
 from collir.targets.code.ranks import OverList, RankText
@@ -248,9 +248,6 @@ class MeshNames(RankText):
         members: the member for the coordinate on each sub-axis.
         communicators: the member for each ordered list of sub-axes that a program sends over.
         operators: the reductions that MPI does not know.
-        shares: the member for this rank's share of each cut by weights.
-        parts: the member for the shares of the ranks of a group, for each list of sub-axes and how
-            the groups over it share a dimension.
     """
 
     AND = "&&"
@@ -291,15 +288,10 @@ class MeshNames(RankText):
         return MeshNames(mesh, variable, coordinates, communicators, tuple(operators), shares, rows)
 
     def coordinate(self, axis: str) -> str:
-        return f"{self.variable}.{self.members[axis]}"
+        return self.member(self.members[axis])
 
-    def resolved(self, text: str) -> str:
-        """Return a text with this rank's shares in place of the tokens of sizes that differ."""
-        return with_shares(text, lambda over: f"{self.variable}.{self.shares[over]}")
-
-    def parts_of(self, over: OverList, shares: GroupShares) -> str:
-        """Return the array of the shares of the ranks of this rank's group."""
-        return f"{self.variable}.{self.parts[over, shares]}"
+    def member(self, name: str) -> str:
+        return f"{self.variable}.{name}"
 
 
 def loop(count: str, statement: str) -> str:
