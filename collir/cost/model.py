@@ -162,6 +162,11 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
     return StepCost(collective, name, estimate.time, estimate.port_bytes, own, shared, phases)
 
 
+def is_grouped(cost: StepCost) -> bool:
+    """Return whether a step is a group of collectives of NCCL, one for each block."""
+    return cost.algorithm.startswith(nccl.GROUPED)
+
+
 def _with_padding(collective: Collective, name: str) -> str:
     """Return the name of an algorithm for reports: whether blocks are priced as the largest."""
     exact = name in COSTS[collective.kind].around or name.startswith(nccl.GROUPED)

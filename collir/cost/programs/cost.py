@@ -16,7 +16,7 @@ from xdsl.ir import Operation
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.uneven import uneven_sizes
-from collir.cost.model import CostModel, StepCost, step_cost
+from collir.cost.model import CostModel, StepCost, is_grouped, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
@@ -170,6 +170,15 @@ def op_cost(op: DistOp, mesh: Mesh, model: CostModel) -> StepCost:
         return step_cost(collective_of(op, mesh), model)
     except CostError as error:
         raise DiagnosticError.at(op, str(error)) from error
+
+
+def runs_grouped(op: DistOp, mesh: Mesh) -> bool:
+    """Return whether NCCL runs a collective on blocks that differ in size as a group of others with
+    one root each, which is faster than padding, or is where no time is known."""
+    try:
+        return is_grouped(step_cost(collective_of(op, mesh), CostModel("nccl")))
+    except CostError:  # the mesh is on no levels
+        return True
 
 
 def collective_of(step: DistOp | PlannedStep, mesh: Mesh) -> Collective:

@@ -13,9 +13,9 @@ from collir.layout import DistType, DType, Reduction
 from collir.targets.code.emitters import Emitters
 from collir.targets.code.python_text import (
     Blocks,
+    CutDim,
     FunctionText,
     MeshText,
-    Part,
     Sent,
     call,
     classes,
@@ -164,18 +164,18 @@ class Mpi4pyFunction(FunctionText):
         """Return the statement that makes an array for blocks that come one behind the other."""
         return f"{s.out} = {self.full((math.prod(s.after),), s.x.dtype, None)}"
 
-    def _leaving(self, s: Sent, part: Part) -> str:
+    def _leaving(self, s: Sent, part: CutDim) -> str:
         """Return the statement that puts the blocks that leave one behind the other."""
         self.needs.add("cut_blocks")
         return f"sent = self._cut_blocks({s.operand}, {part.parts}, {part.dim})"
 
-    def _coming(self, s: Sent, part: Part) -> str:
+    def _coming(self, s: Sent, part: CutDim) -> str:
         """Return the statement that joins the blocks that came one behind the other."""
         self.needs.add("joined_blocks")
         arguments = [s.out, part.parts, str(part.dim), tuple_text(s.after)]
         return f"{s.out} = self._joined_blocks({', '.join(arguments)})"
 
-    def _counted(self, s: Sent, array: str, part: Part) -> str:
+    def _counted(self, s: Sent, array: str, part: CutDim) -> str:
         """Return an array with the elements of each rank, as an argument."""
         bits = ".view(np.uint16)" if s.x.dtype in _AS_BITS else ""
         return f"[{array}{bits}, {part.counts}]"

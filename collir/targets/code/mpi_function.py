@@ -16,11 +16,10 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
-from collir.ir.blocks import shares_by_dim
+from collir.ir.blocks import Part, parts_of
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
-from collir.layout.cuts import GroupShares
 from collir.layout.steps import PERMUTE
 from collir.targets.code import c_function
 from collir.targets.code.c_function import (
@@ -351,7 +350,7 @@ class MpiFunction(CFunction):
     def _is_started(self, op: DistOp) -> bool:
         """Return whether a collective is started and waited for later; a collective that is packed
         or takes several calls is not."""
-        if not op.is_async or shares_by_dim(op, self.mesh):
+        if not op.is_async or parts_of(op, self.mesh):
             return False
         count, rows = self._blocks(op)
         return count <= _MOST_STARTED and all(row == 1 for row in rows)
@@ -405,8 +404,8 @@ class MpiFunction(CFunction):
 
     def _call(self, op: DistOp, operand: str, out: str) -> str:
         """Return a call that waits; the blocks of a later dimension lie in several rows."""
-        if (shares := shares_by_dim(op, self.mesh)) is not None:
-            return self._call_uneven(op, operand, out, shares)
+        if parts := parts_of(op, self.mesh):
+            return self._call_uneven(op, operand, out, parts)
         x = dist_type(op.operands[0])
         count, rows = self._blocks(op)
         name, arguments = op.mnemonic, [operand, out, self.size(count)]
@@ -419,26 +418,17 @@ class MpiFunction(CFunction):
         self.needs.add(name)
         return self.attempt(f"{name}({', '.join([*arguments, self.communicator(op)])})")
 
-    def _call_uneven(
-        self, op: DistOp, operand: str, out: str, shares: dict[int, GroupShares]
-    ) -> str:
+    def _call_uneven(self, op: DistOp, operand: str, out: str, parts: Sequence[Part]) -> str:
         """Return a call for blocks that differ in size.
 
         For each dimension that is cut or joined it takes the units of the ranks, the elements of a
         unit in a row, and the rows. Leaving blocks come before coming blocks.
         """
-        x, y = dist_type(op.operands[0]), dist_type(op.result)
-        dims = ["target", "source"] if op.kind.exchanges else ["dim"]
+        x = dist_type(op.operands[0])
         arguments = [operand, out]
-        for name in dims:
-            dim = op.integer(name)
-            # Blocks that come lie side by side in the result, blocks that leave in the operand.
-            comes = name == "source" or op.kind.gathers
-            block, whole = (z.local_shape(self.mesh) for z in ((x, y) if comes else (y, x)))
-            unit = shares[dim].unit(block[dim]) * math.prod(whole[dim + 1 :])
-            rows = math.prod(whole[:dim])
-            arguments.append(self.names.parts_of(op.over, shares[dim]))
-            arguments += [self.size(unit), size_text(rows)]
+        for part in parts:
+            arguments.append(self.names.parts_of(op.over, part.shares))
+            arguments += [self.size(part.row), size_text(part.rows)]
         arguments.append(MPI_TYPES[x.dtype])
         if op.kind.reduces:
             arguments.append(self._operator(x))

@@ -9,8 +9,8 @@ import keyword
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
@@ -22,7 +22,7 @@ from collir.cost.programs.compute import step_seconds
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
-from collir.ir.blocks import cuts_in, shares_by_dim, shares_in
+from collir.ir.blocks import Part, cuts_in, parts_of, shares_by_dim, shares_in
 from collir.ir.buffers import plan_buffers
 from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Mesh, Reduction
@@ -285,21 +285,19 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Part:
+class CutDim:
     """A dimension whose blocks differ in size.
 
     Attributes:
         parts: the sequence of the units of the ranks of this rank's group.
         unit: the size of a unit in the dimension.
-        elements: the elements of a unit, in all other dimensions.
-        most: the most units of a rank of any group.
+        elements: the elements of a unit, in all dimensions.
     """
 
     dim: int
     parts: str
     unit: int
     elements: int
-    most: int
 
     @property
     def counts(self) -> str:
@@ -307,16 +305,16 @@ class Part:
         return f"[{self.elements} * part for part in {self.parts}]"
 
 
-NOWHERE = Part(0, "()", 1, 1, 1)
-"""The part of a dimension that a collective does not have."""
+NOWHERE = CutDim(0, "()", 1, 1)
+"""The dimension that a collective does not have."""
 
 
 @dataclass(frozen=True)
 class Blocks:
     """The dimensions that a collective cuts and joins, whose blocks differ in size."""
 
-    leaves: Part = NOWHERE
-    comes: Part = NOWHERE
+    leaves: CutDim = NOWHERE
+    comes: CutDim = NOWHERE
 
 
 @dataclass(frozen=True)
@@ -519,24 +517,18 @@ class FunctionText(StepEmitter):
         root, group = self.names.at_zero(axes), self.mesh.group_size(axes)
         new = f"{out} = {self.full(after, y.dtype, None)}"
         sent = Sent(op, operand, out, x, y, axes, root, group, before, after, new)
-        if (shares := shares_by_dim(op, self.mesh)) is not None:
-            return self.UNEVEN[op.mnemonic](self, sent, self._blocks(sent, shares))
+        if parts := parts_of(op, self.mesh):
+            return self.UNEVEN[op.mnemonic](self, sent, self._blocks(sent, parts))
         return self.COLLECTIVES[op.mnemonic](self, sent)
 
-    def _blocks(self, s: Sent, shares: Mapping[int, GroupShares]) -> "Blocks":
+    def _blocks(self, s: Sent, parts: Sequence[Part]) -> "Blocks":
         """Return how the ranks of a group share the dimensions that a collective cuts or joins."""
-        blocks: dict[str, Part] = {}
-        for name in ("target", "source") if s.op.kind.exchanges else ("dim",):
-            dim = s.op.integer(name)
-            # Blocks that come lie side by side in the result, blocks that leave in the operand.
-            comes = name == "source" or s.op.kind.gathers
-            block, whole = (s.before, s.after) if comes else (s.after, s.before)
-            units = shares[dim].unit(block[dim])
-            elements = units * math.prod(whole[:dim]) * math.prod(whole[dim + 1 :])
-            parts = self.names.parts_of(s.axes, shares[dim])
-            most = max(map(max, shares[dim].rows))
-            blocks["comes" if comes else "leaves"] = Part(dim, parts, units, elements, most)
-        return Blocks(**blocks)
+        blocks = Blocks()
+        for part in parts:
+            array = self.names.parts_of(s.axes, part.shares)
+            cut = CutDim(part.dim, array, part.unit, part.row * part.rows)
+            blocks = replace(blocks, comes=cut) if part.comes else replace(blocks, leaves=cut)
+        return blocks
 
     def local_step(self, op: DistOp) -> list[str]:
         x, y = dist_type(op.operands[0]), dist_type(op.result)

@@ -17,9 +17,9 @@ from collir.layout.steps import CAST, PAD, SLICE, TRANSPOSE
 from collir.targets.code.emitters import Emitters
 from collir.targets.code.python_text import (
     Blocks,
+    CutDim,
     FunctionText,
     MeshText,
-    Part,
     Sent,
     by_rank,
     call,
@@ -187,24 +187,24 @@ class TorchFunction(FunctionText):
             place = place * self.mesh.by_name[axis].size + at[axis]
         return place
 
-    def _cut_blocks(self, s: Sent, part: Part) -> str:
+    def _cut_blocks(self, s: Sent, part: CutDim) -> str:
         """Return the blocks that leave, padded to one size, in the order of the ranks."""
         self.needs.add("cut_blocks")
         return self._by_rank(s, f"self._cut_blocks({s.operand}, {part.parts}, {part.dim})")
 
-    def _joined_blocks(self, s: Sent, part: Part) -> str:
+    def _joined_blocks(self, s: Sent, part: CutDim) -> str:
         """Return the statement that joins blocks, padded and in the order of the ranks."""
         self.needs.add("joined_blocks")
         blocks = self._by_axes(s, s.out)
         arguments = ", ".join([blocks, part.parts, str(part.dim), str(part.unit)])
         return f"{s.out} = self._joined_blocks({arguments})"
 
-    def _padded(self, s: Sent, part: Part) -> str:
+    def _padded(self, s: Sent, part: CutDim) -> str:
         """Return the statement that pads the own block to the size of the largest."""
         self.needs.add("padded")
         return f"sent = self._padded({s.operand}, {part.dim}, max({part.parts}) * {part.unit})"
 
-    def _without_padding(self, s: Sent, part: Part) -> str:
+    def _without_padding(self, s: Sent, part: CutDim) -> str:
         """Return the statement that cuts the padding off the own block."""
         own = f"{s.out}.narrow({part.dim}, 0, {s.after[part.dim]})"
         return f"{s.out} = {self.packed(own)}"
@@ -272,7 +272,7 @@ class TorchFunction(FunctionText):
             f"{s.out} = torch.cat(parts, {comes.dim})",
         ]
 
-    def _counts(self, s: Sent, part: Part) -> str:
+    def _counts(self, s: Sent, part: CutDim) -> str:
         """Return the elements of the ranks of the group, in the order of the ranks."""
         if self._in_order(s.axes):
             return part.counts
