@@ -45,7 +45,7 @@ from collir.cost.model import CostModel
 from collir.cost.programs.simulation import Simulation, simulate_function
 from collir.dialects.machine import meshes_remembered
 from collir.dialects.operation import DistOp
-from collir.ir.functions import functions_of, scratch_copy, without_weights
+from collir.ir.functions import functions_of, scratch_copy
 from collir.ir.remarks import remark
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.choices import TIE
@@ -78,11 +78,7 @@ class OverlapPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         model = CostModel(self.model, self.algorithm, self.order)
         with meshes_remembered():
-            functions = [
-                function
-                for function in without_weights(functions_of(op), "overlapped")
-                if has_collectives(function)
-            ]
+            functions = [function for function in functions_of(op) if has_collectives(function)]
             # All functions are checked before the first one is changed.
             simulations = [checked_simulation(function, model) for function in functions]
             for function, simulation in zip(functions, simulations, strict=True):

@@ -91,6 +91,28 @@ def names_weights(function: FuncOp) -> bool:
     return not all(map(uneven.isdisjoint, (*(x.axes for x in types), *over)))
 
 
+def check_no_weights(functions: Iterable[FuncOp], cannot: str) -> None:
+    """Check that functions name no axis with weights, for searches that know equal blocks only.
+
+    Args:
+        cannot: the end of every message, such as "has no strategies".
+
+    Raises:
+        DiagnosticError: one diagnostic for each function that does.
+    """
+    errors = [
+        Diagnostic(
+            f"@{function.sym_name.data} {cannot}: it names an axis with weights, and searches for "
+            "programs know equal blocks only",
+            Position.of(function),
+        )
+        for function in functions
+        if names_weights(function)
+    ]
+    if errors:
+        raise DiagnosticError(errors)
+
+
 def without_weights(functions: Iterable[FuncOp], done: str) -> list[FuncOp]:
     """Return the functions that name no axis with weights, and remark the others.
 

@@ -24,7 +24,7 @@ def checked_simulation(function: FuncOp, model: CostModel) -> Simulation:
         DiagnosticError: the mesh is not on levels, a step has no cost, or the function needs more
             memory than a device has.
     """
-    check_programs([function], "has no cost", even=True)
+    check_programs([function], "has no cost")
     placed_mesh(next(op for op in function.body.ops if isinstance(op, DistOp)))
     simulation = simulate_function(function, model)
     if not fits_memory(simulation):

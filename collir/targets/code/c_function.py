@@ -281,7 +281,7 @@ class CFunction(StepEmitter):
 
         parts = [described(arg, self.variable[arg]) for arg in self.function.args]
         parts += [described(v, n) for v, n in zip(self.plan.returned, self.results, strict=True)]
-        return Comment("/* " + ";\n * ".join(parts) + ". */")
+        return Comment(self.names.resolved("/* " + ";\n * ".join(parts) + ". */"))
 
     def shown(self, op: DistOp) -> Comment:
         """Return a comment with an operation in ``.coll``."""

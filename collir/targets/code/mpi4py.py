@@ -516,7 +516,8 @@ class Mpi4pyTarget(Target):
     Arrays of other libraries than numpy are passed to MPI by DLPack or `__cuda_array_interface__`.
     Such a library needs the Python array API and arrays that can be written, and MPI has to be
     built for its device. MPI does not know f16 and bf16: they are for numpy only, and are reduced
-    in Python. Counts above 2^31 - 1 need MPI 4.
+    in Python. Counts above 2^31 - 1 need MPI 4. On axes with weights, collectives are MPI's for
+    counts that differ (`Allgatherv`, ...).
     """
 
     name = "mpi4py"

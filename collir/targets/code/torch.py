@@ -542,7 +542,8 @@ class TorchTarget(Target):
     sub-axes in another order, the blocks that it sends or receives are reordered. Arguments are
     checked; results are new tensors, outside of autograd, and None where a rank holds nothing. The
     code works on every backend that has the collectives: an avg is a sum and a division. It is
-    tested on gloo.
+    tested on gloo. On axes with weights, blocks are padded to the largest, but an all_to_all has
+    blocks of different sizes.
     """
 
     name = "torch"
