@@ -97,7 +97,7 @@ def cuts_in(function: FuncOp, mesh: Mesh) -> list[SubAxes]:
 
 def shares_in(function: FuncOp, mesh: Mesh) -> Iterator[tuple[SubAxes, GroupShares]]:
     """Yield the sub-axes of every step whose blocks differ, with its shares in each dimension."""
-    for op in function.body.walk():
+    for op in function.body.walk() if mesh.uneven else ():
         if isinstance(op, DistOp):
             for shares in (shares_by_dim(op, mesh) or {}).values():
                 yield op.over, shares

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from collir.layout.mesh import Mesh
 from collir.layout.weights import AxisWeights, SubAxes
@@ -117,7 +118,7 @@ def units(mesh: Mesh, axes: Sequence[str]) -> int:
 
     This is the number of blocks where all are equal. A dimension must be divisible by it.
     """
-    if mesh.uneven.keys().isdisjoint(axes):
+    if not mesh.uneven or mesh.uneven.keys().isdisjoint(axes):
         return mesh.group_size(axes)
     even = mesh.group_size(axis for axis in axes if axis not in mesh.uneven)
     return even * math.prod(sum(weights.shares(over)) for weights, over in cuts_of(mesh, axes))
@@ -135,7 +136,7 @@ def cuts_of(mesh: Mesh, axes: Sequence[str]) -> list[tuple[AxisWeights, SubAxes]
 
 def is_even(mesh: Mesh, axes: Sequence[str]) -> bool:
     """Return whether a list of sub-axes cuts a dimension into equal blocks."""
-    return units(mesh, axes) == mesh.group_size(axes)
+    return not mesh.uneven or units(mesh, axes) == mesh.group_size(axes)
 
 
 def same_cut(mesh: Mesh, axes: Sequence[str], other: Sequence[str]) -> bool:
@@ -158,7 +159,7 @@ def undefined_cut(mesh: Mesh, axes: Sequence[str]) -> tuple[str, SubAxes] | None
 
 def block_size(mesh: Mesh, size: int, axes: Sequence[str]) -> int:
     """Return the size of a device's block of a dimension: an ``Extent`` if blocks differ."""
-    if mesh.uneven.keys().isdisjoint(axes):
+    if not mesh.uneven or mesh.uneven.keys().isdisjoint(axes):
         return size // mesh.group_size(axes)
     largest: dict[SubAxes, int] = {}
     for weights, over in cuts_of(mesh, axes):
@@ -213,7 +214,8 @@ def cuts(mesh: Mesh, size: int, axes: Sequence[str], coordinates: Coordinates) -
     return begin, begin + length
 
 
-def group_shares(mesh: Mesh, held: Sequence[str], over: Sequence[str]) -> "GroupShares | None":
+@lru_cache(maxsize=1024)
+def group_shares(mesh: Mesh, held: SubAxes, over: SubAxes) -> "GroupShares | None":
     """Return how groups over some sub-axes share the blocks of a dimension; None for equal parts.
 
     Args:

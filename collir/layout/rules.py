@@ -181,7 +181,7 @@ def _require_divides(
 ) -> None:
     """Check that the group divides the local part of ``dim`` into blocks, one for each rank."""
     _require_dim(op, x, dim, parameter)
-    if not mesh.uneven.keys().isdisjoint(x.dims[dim].axes + axes):
+    if mesh.uneven and not mesh.uneven.keys().isdisjoint(x.dims[dim].axes + axes):
         _require_units(op, mesh, x, axes, dim, parameter)
         return
     local = x.dims[dim].size // units(mesh, x.dims[dim].axes)

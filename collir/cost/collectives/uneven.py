@@ -37,9 +37,7 @@ class UnevenSizes:
         return UnevenSizes(*(size * factor for size in sizes))
 
 
-def uneven_sizes(
-    mesh: Mesh, x: DistType, y: DistType, over: Sequence[str] | None
-) -> UnevenSizes | None:
+def uneven_sizes(mesh: Mesh, x: DistType, y: DistType, over: SubAxes | None) -> UnevenSizes | None:
     """Return the sizes of a collective from one layout to another; None if its blocks are equal.
 
     Args:
@@ -64,7 +62,7 @@ def uneven_sizes(
 
 
 def _shares(
-    mesh: Mesh, pair: tuple[Dim, Dim], over: Sequence[str]
+    mesh: Mesh, pair: tuple[Dim, Dim], over: SubAxes
 ) -> tuple[Sequence[Sequence[int]], Sequence[SubAxes]]:
     """Return the shares of the ranks of each group in a dimension that is cut on one side only,
     and the cuts that they are the product of."""

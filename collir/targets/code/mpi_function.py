@@ -246,6 +246,8 @@ class MpiFunction(CFunction):
             lines.append("  if (err != MPI_SUCCESS) return err; /* memory may still be in use */")
         lines += [f"  free({self.variable[value]});" for value in self.temporaries()]
         lines = [*lines, "  return err;", "}", ""]
+        if not self.names.shares:
+            return lines
         return [with_comments_kept(line, self.names.resolved) for line in lines]
 
     def attempt(self, call: str) -> str:

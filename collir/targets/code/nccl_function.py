@@ -163,6 +163,8 @@ class FunctionText(CFunction):
         lines += [f"  (void){name};" for name in unused]
         lines += self.choice()
         lines = [*lines, *body, *copies, "  return ncclSuccess;", "}", ""]
+        if not self.names.shares:
+            return lines
         return [with_comments_kept(line, self.names.resolved) for line in lines]
 
     # --- memory -----------------------------------------------------------------------------
