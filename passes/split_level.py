@@ -175,7 +175,8 @@ def _split_mesh(
                     f"{shown}: its coordinates do not begin or end where groups do",
                 )
             factors += [Factor(f"{name}_{index}", size) for index, size in parts]
-        axes.append(Axis.placed(axis.name, factors))
+        placed = Axis.placed(axis.name, factors)
+        axes.append(placed.weighted(axis.weights) if axis.weights else placed)
     split = Mesh(mesh.name, machine, tuple(axes))
     return split, {
         sub: _parts_of(sub, split.of_axis[axis], f"{axis}.{name}")

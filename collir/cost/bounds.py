@@ -84,7 +84,7 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
         blocks = missing_blocks(collective, group)
         return max(
             (
-                blocks[index] * collective.size * distinct.beside[index] / level.port
+                blocks[index] * collective.least * distinct.beside[index] / level.port
                 for index, level in enumerate(group.levels)
             ),
             default=0.0,
@@ -96,14 +96,14 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
         copied = _outside(collective, index, collective.replicated)
         helped = copied or _outside(collective, index, collective.at_root)
         parts, below = group.spread(index), group.below[index]
-        into = entry.into(collective.size, parts, below, copied, helped) * distinct.beside[index]
+        into = entry.into(collective.least, parts, below, copied, helped) * distinct.beside[index]
         if level.ports is None:
             bounds.append(into / level.port)
         else:
             bounds.append(entry.slowest(into, _uneven_ports(group, index, copied)))
         parents = group.spread(index - 1) if index else 1
         alone = parents == 1
-        everyone = entry.between(collective.size, parts, below) * distinct.beside[index]
+        everyone = entry.between(collective.least, parts, below) * distinct.beside[index]
         inside = everyone * distinct.groups_across[index]
         if alone and not copied:
             bounds.append(inside / (level_capacity(level) + _around(collective, index)))
@@ -113,7 +113,7 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
             bounds.append(inside / parents / level.port)
         if alone and has_wires(level) and group.across[index] == level.size:
             # The group has all children of the level to itself.
-            links = entry.links(level, _outer_port(collective, index), collective.size, below)
+            links = entry.links(level, _outer_port(collective, index), collective.least, below)
             bounds.append(links * distinct.beside[index])
     return max(bounds)
 

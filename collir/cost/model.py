@@ -158,7 +158,19 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
         plain = replace(collective, mesh=_switched(collective.mesh, nccl.switch_advantage(group)))
         own, shared = (lower_bound.bandwidth for lower_bound in _bounds(plain))
     phases = step_phases(collective, model, estimate)
+    name = _with_padding(collective, name)
     return StepCost(collective, name, estimate.time, estimate.port_bytes, own, shared, phases)
+
+
+def is_grouped(cost: StepCost) -> bool:
+    """Return whether a step is a group of collectives of NCCL, one for each block."""
+    return cost.algorithm.startswith(nccl.GROUPED)
+
+
+def _with_padding(collective: Collective, name: str) -> str:
+    """Return the name of an algorithm for reports: whether blocks are priced as the largest."""
+    exact = name in COSTS[collective.kind].around or name.startswith(nccl.GROUPED)
+    return name if exact or collective.padded <= collective.size else f"{name}, padded"
 
 
 def step_phases(collective: Collective, model: CostModel, estimate: Estimate) -> tuple[Phase, ...]:
@@ -212,7 +224,8 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
     Raises:
         CostError: the algorithm does not fit the group.
     """
-    return metered_estimate(group, COSTS[collective.kind].algorithms[algorithm], collective.size)
+    entry = COSTS[collective.kind]
+    return metered_estimate(group, entry.algorithms[algorithm], collective.size_for(algorithm))
 
 
 def metered_estimate(group: Group, algorithm: Algorithm, size: float) -> Estimate:
@@ -272,7 +285,8 @@ def _p2(collective: Collective) -> tuple[str, Estimate]:
         collective.mesh, collective.axes, collective.at_root, "hardware", base=collective.base
     )
     name, algorithm = COSTS[collective.kind].p2
-    return name, _without_latency(group, metered_estimate(group, algorithm, collective.size))
+    estimate = metered_estimate(group, algorithm, collective.size_for(name))
+    return name, _without_latency(group, estimate)
 
 
 def _without_latency(group: Group, estimate: Estimate) -> Estimate:
@@ -288,14 +302,18 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     if collective.listed:
         _, estimate = _alpha_beta(collective, _PLAIN)
     elif not isinstance(known := COSTS[collective.kind].nccl, NcclKind):
-        estimate = metered_estimate(group, known, collective.size)
+        estimate = metered_estimate(group, known, collective.padded)
     else:
         chosen = collective.algorithm
         if not chosen and model.algorithm in nccl.ALGORITHMS:
             has = nccl.has_algorithm(collective.kind, model.algorithm)
             chosen = model.algorithm if has else None
-        choice = nccl.estimate(collective.kind, group, collective.size, chosen)
-        if not choice.algorithm.startswith(nccl.RING):
+        size = collective.padded
+        choice = nccl.estimate(collective.kind, group, size, chosen)
+        if collective.uneven and not chosen:
+            grouped = nccl.grouped_estimate(collective.kind, group, collective.size)
+            choice = min(choice, grouped, key=lambda estimate: estimate.time)
+        if not choice.algorithm.startswith((nccl.RING, nccl.GROUPED)):
             switched = Group.of(
                 _switched(collective.mesh),
                 collective.axes,
@@ -304,7 +322,9 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
             )
             ports = algorithm_estimate(collective, switched, "double_binary_tree").port_bytes
         else:
-            ports = _p2(collective)[1].port_bytes
+            grouped = choice.algorithm.startswith(nccl.GROUPED)
+            blocks = collective if grouped else replace(collective, uneven=None, size=size)
+            ports = _p2(blocks)[1].port_bytes
         return choice.algorithm, Estimate(choice.time, ports)
     crossed = estimate.port_bytes if collective.route else None
     time = nccl.send_latency(group, crossed) + _without_latency(group, estimate).time

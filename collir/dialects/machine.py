@@ -273,14 +273,19 @@ class FactorAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class AxisAttr(ParametrizedAttribute):
-    """An axis: placed on levels by its factors, or only sized (``factors`` is unit)."""
+class AxisAttr(TrailingDefaults):
+    """An axis: placed on levels by its factors, or only sized (``factors`` is unit).
+
+    ``weights`` is empty if all coordinates have the same share of what is sharded over the axis.
+    """
 
     name = "machine.axis"
+    DEFAULTS = (ArrayAttr[Attribute](()),)
 
     axis_name: StringAttr = param_def()
     size: IntAttr = param_def()
     factors: ArrayAttr[FactorAttr] | UnitAttr = param_def()
+    weights: ArrayAttr[IntAttr] = param_def()
 
     @staticmethod
     def of(axis: Axis) -> "AxisAttr":
@@ -290,15 +295,24 @@ class AxisAttr(ParametrizedAttribute):
             factors = ArrayAttr(
                 [FactorAttr(StringAttr(f.level), IntAttr(f.size)) for f in axis.factors]
             )
-        return AxisAttr(StringAttr(axis.name), IntAttr(axis.size), factors)
+        weights = ArrayAttr(map(IntAttr, axis.weights or ()))
+        return AxisAttr(StringAttr(axis.name), IntAttr(axis.size), factors, weights)
 
     def value(self) -> Axis:
-        """Return the plain axis."""
+        """Return the plain axis.
+
+        Raises:
+            MeshError: the weights are too few, too many or below 1.
+        """
         if isinstance(self.factors, UnitAttr):
-            return Axis(self.axis_name.data, self.size.data)
-        return Axis.placed(
-            self.axis_name.data, (Factor(f.level.data, f.size.data) for f in self.factors)
-        )
+            axis = Axis(self.axis_name.data, self.size.data)
+        else:
+            axis = Axis.placed(
+                self.axis_name.data, (Factor(f.level.data, f.size.data) for f in self.factors)
+            )
+        if not self.weights.data:
+            return axis
+        return axis.weighted(weight.data for weight in self.weights)
 
 
 # ---------------------------------------------------------------------------------------------

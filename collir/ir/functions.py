@@ -8,9 +8,10 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import MachineOp, MeshOp, mesh_of
-from collir.dialects.operation import DistOp, is_placeholder
+from collir.dialects.operation import DistOp, is_placeholder, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.ir.remarks import remark
 
 
 def machines_of(module: ModuleOp) -> list[MachineOp]:
@@ -28,12 +29,15 @@ def functions_of(module: ModuleOp) -> list[FuncOp]:
     return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
 
 
-def check_programs(functions: Iterable[FuncOp], cannot: str, redistributions: bool = False) -> None:
+def check_programs(
+    functions: Iterable[FuncOp], cannot: str, redistributions: bool = False, even: bool = False
+) -> None:
     """Check that functions are programs of collir: on a mesh, with operations of ``coll`` only.
 
     Args:
         cannot: the end of every message, such as "cannot be run" or "cannot be MPI".
         redistributions: whether placeholders that ``decompose`` replaces are allowed.
+        even: whether values whose blocks differ in size, by the weights of an axis, are refused.
 
     Raises:
         DiagnosticError: one diagnostic for each mesh, type and operation that is not allowed.
@@ -45,6 +49,7 @@ def check_programs(functions: Iterable[FuncOp], cannot: str, redistributions: bo
         except VerifyException as error:
             errors.append(Diagnostic(f"{error}: it {cannot}", Position.of(function)))
             continue
+        errors += _uneven_values(function, cannot) if even else []
         signature = function.function_type
         for x in dict.fromkeys((*signature.inputs, *signature.outputs)):
             if not isinstance(x, DistTensorType):
@@ -57,6 +62,71 @@ def check_programs(functions: Iterable[FuncOp], cannot: str, redistributions: bo
                 errors.append(Diagnostic(message, Position.of(op)))
     if errors:
         raise DiagnosticError(errors)
+
+
+def _uneven_values(function: FuncOp, cannot: str) -> list[Diagnostic]:
+    """Return an error at the first value of a function whose blocks differ in size."""
+    mesh = mesh_of(function)
+    results = (result for op in function.body.walk() for result in op.results)
+    for value in (*function.args, *results) if mesh.uneven else ():
+        x = value.type.data if isinstance(value.type, DistTensorType) else None
+        if x is not None and not x.is_even(mesh):
+            cut = x.text(mesh)
+            message = (
+                f"{value_text(value, 'this')} is {cut}, in blocks that differ by the weights of "
+                f"mesh @{mesh.name}, and {cannot}: leave out the weights"
+            )
+            return [Diagnostic(message, Position.of(value))]
+    return []
+
+
+def names_weights(function: FuncOp) -> bool:
+    """Return whether a function is distributed over, or sends over, an axis with weights."""
+    uneven = mesh_of(function).uneven.keys()
+    if not uneven:
+        return False
+    values = (*function.args, *(result for op in function.body.walk() for result in op.results))
+    types = (value.type.data for value in values if isinstance(value.type, DistTensorType))
+    over = (op.over for op in function.body.walk() if isinstance(op, DistOp))
+    return not all(map(uneven.isdisjoint, (*(x.axes for x in types), *over)))
+
+
+def check_no_weights(functions: Iterable[FuncOp], cannot: str) -> None:
+    """Check that functions name no axis with weights, for searches that know equal blocks only.
+
+    Args:
+        cannot: the end of every message, such as "has no strategies".
+
+    Raises:
+        DiagnosticError: one diagnostic for each function that does.
+    """
+    errors = [
+        Diagnostic(
+            f"@{function.sym_name.data} {cannot}: it names an axis with weights, and searches for "
+            "programs know equal blocks only",
+            Position.of(function),
+        )
+        for function in functions
+        if names_weights(function)
+    ]
+    if errors:
+        raise DiagnosticError(errors)
+
+
+def without_weights(functions: Iterable[FuncOp], done: str) -> list[FuncOp]:
+    """Return the functions that name no axis with weights, and remark the others.
+
+    Args:
+        done: what is not done to the others, as in "no collective of @f is ``decomposed``".
+    """
+    kept: list[FuncOp] = []
+    for function in functions:
+        if names_weights(function):
+            name = function.sym_name.data
+            remark(function, f"nothing of @{name} is {done}: it names an axis with weights")
+        else:
+            kept.append(function)
+    return kept
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from collir.layout.fitting import first_misfit, nearest_sizes
+from collir.layout.weights import AxisWeights
 from collir.machine import Machine
 from collir.machine.model import MAX_DEVICES, devices_text, product_text, saturated_product
 
@@ -38,17 +39,52 @@ class Factor:
 
 @dataclass(frozen=True)
 class Axis:
-    """A parallelism axis: placed (``factors``, outermost level first) or only sized."""
+    """A parallelism axis: placed (``factors``, outermost level first) or only sized.
+
+    Attributes:
+        weights: the shares of the coordinates, in order, of a dimension that is sharded over the
+            axis, without a common divisor; None if all coordinates have the same share.
+    """
 
     name: str
     size: int
     factors: tuple[Factor, ...] | None = None
+    weights: tuple[int, ...] | None = None
 
     @staticmethod
     def placed(name: str, factors: Iterable[Factor]) -> "Axis":
         """Return a placed axis; its size is the product of its factors."""
         factors = tuple(factors)
         return Axis(name, saturated_product(factor.size for factor in factors), factors)
+
+    def weighted(self, weights: Iterable[int]) -> "Axis":
+        """Return the axis with other weights, which are divided by their greatest divisor.
+
+        Raises:
+            MeshError: the number of weights is not the size, or one of them is below 1.
+        """
+        weights = tuple(weights)
+        if len(weights) != self.size:
+            raise MeshError(
+                f"axis '{self.name}' has {self.size} coordinates and {len(weights)} weights: "
+                "give every coordinate one",
+                self.name,
+            )
+        if (least := min(weights)) < 1:
+            raise MeshError(
+                f"axis '{self.name}' has the weight {least}: weights are integers of at least 1, "
+                "as every coordinate holds a part",
+                self.name,
+            )
+        divisor = math.gcd(*weights)
+        shares = tuple(weight // divisor for weight in weights)
+        if sum(shares) > MAX_DEVICES:
+            raise MeshError(
+                f"the weights of axis '{self.name}' add up to {sum(shares)}: at most "
+                f"{MAX_DEVICES} is possible",
+                self.name,
+            )
+        return replace(self, weights=shares if max(shares) > 1 else None)
 
 
 @dataclass(frozen=True)
@@ -225,6 +261,17 @@ class Mesh:
             axis.name: tuple(sub.name for sub in self.sub_axes if sub.axis == axis.name)
             for axis in self.axes
         }
+
+    @cached_property
+    def uneven(self) -> dict[str, AxisWeights]:
+        """The weights of the axis of each sub-axis whose axis has weights."""
+        by_sub_axis: dict[str, AxisWeights] = {}
+        for axis in self.axes:
+            if axis.weights:
+                sizes = {name: self.by_name[name].size for name in self.of_axis[axis.name]}
+                weights = AxisWeights(axis.name, axis.weights, sizes)
+                by_sub_axis |= dict.fromkeys(sizes, weights)
+        return by_sub_axis
 
     def group_size(self, axes: Iterable[str]) -> int:
         """Return the product of the sizes of sub-axes of this mesh."""

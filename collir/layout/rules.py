@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from collir.layout.cuts import group_shares, is_even, same_cut, units
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
@@ -25,6 +26,7 @@ from collir.layout.types import (
     Place,
     at_root,
     check_coordinate,
+    check_cut,
     check_type,
     digits_over,
     index_over,
@@ -200,7 +202,10 @@ def _require_divides(
 ) -> None:
     """Check that the group divides the local part of ``dim`` into blocks, one for each rank."""
     _require_dim(op, x, dim, parameter)
-    local = x.dims[dim].size // mesh.group_size(x.dims[dim].axes)
+    if mesh.uneven and not mesh.uneven.keys().isdisjoint(x.dims[dim].axes + axes):
+        _require_units(op, mesh, x, axes, dim, parameter)
+        return
+    local = x.dims[dim].size // units(mesh, x.dims[dim].axes)
     group = mesh.group_size(axes)
     if local % group:
         part = "" if local == x.dims[dim].size else f" (the local part of {x.dims[dim].size})"
@@ -210,6 +215,32 @@ def _require_divides(
             "pick another dimension, or pad this one",
             operand=0,
             parameter=parameter,
+        )
+
+
+def _require_units(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int, parameter: str) -> None:
+    """Check that the weights of ``axes`` cut ``dim``, as it is sharded, at integers."""
+    together = x.dims[dim].axes + axes
+    check_cut(mesh, together, dim)
+    size, parts = x.dims[dim].size, units(mesh, together)
+    if size % parts:
+        raise LayoutError(
+            f"{op} over {_listed(mesh, axes)} cuts dimension {dim} of {{0}} by weights into "
+            f"{parts} units of {_listed(mesh, together)}, but {{0}} has {size} there, which "
+            f"{parts} does not divide: pick another dimension, or pad this one",
+            operand=0,
+            parameter=parameter,
+        )
+
+
+def _require_equal_blocks(op: str, mesh: Mesh, dim: Dim, axes: Axes, index: int) -> None:
+    """Check that the last sub-axes of a dimension cut it into blocks of one size."""
+    if group_shares(mesh, dim.axes[: -len(axes)], axes) is not None:
+        raise LayoutError(
+            f"{op} needs blocks of one size: the weights cut dimension {index} over "
+            f"{_listed(mesh, axes)} into blocks that differ: use an axis without weights there",
+            axes=axes,
+            parameter="axes",
         )
 
 
@@ -436,6 +467,7 @@ def shift(mesh: Mesh, x: DistType, axes: Axes, distance: int, is_open: bool) -> 
             parameter="axes",
         )
     _require_suffix("shift", mesh, x, axes, dims[0], "axes")
+    _require_equal_blocks("shift", mesh, x.dims[dims[0]], axes, dims[0])
     size = mesh.group_size(axes)
     if distance == 0 or (is_open and abs(distance) >= size):
         left = "every block stays where it is" if distance == 0 else "no block is left"
@@ -466,6 +498,15 @@ def permute(mesh: Mesh, x: DistType, to: DistType) -> DistType:
             raise LayoutError(
                 f"permute keeps the number of shards of every dimension: dimension {index} of "
                 f"{{0}} has {have}, and {need} in the target",
+                operand=0,
+                axes=dim.axes,
+                parameter="to",
+            )
+        if not same_cut(mesh, dim.axes, want.axes):
+            raise LayoutError(
+                f"permute moves whole blocks: the weights cut dimension {index} of {{0}}, sharded "
+                f"over {_listed(mesh, dim.axes)}, into other blocks than the target over "
+                f"{_listed(mesh, want.axes)}: all_gather it and slice it instead",
                 operand=0,
                 axes=dim.axes,
                 parameter="to",
@@ -564,6 +605,7 @@ def part(mesh: Mesh, x: DistType, axes: Axes, coordinate: int, dim: int) -> Dist
     The sub-axes are the exact minor-most suffix of the dimension; the piece is at the coordinate.
     """
     _require_suffix("part", mesh, x, axes, dim)
+    _require_equal_blocks("part", mesh, x.dims[dim], axes, dim)
     check_coordinate(mesh, axes, coordinate, "coordinate")
     piece = Dim(x.dims[dim].size // mesh.group_size(axes), x.dims[dim].axes[: -len(axes)])
     return _with_dim(x, dim, piece).with_place(digits_over(mesh, axes, coordinate))
@@ -603,6 +645,7 @@ def assemble(mesh: Mesh, pieces: Sequence[DistType], axes: Axes, dim: int) -> Di
         whole = piece.without_place(axes)
         _require_same("assemble", mesh, first, whole, index, shown=(pieces[0], piece))
     whole = Dim(first.dims[dim].size * size, first.dims[dim].axes + axes)
+    _require_equal_blocks("assemble", mesh, whole, axes, dim)
     return _checked(mesh, _with_dim(first, dim, whole))
 
 
@@ -633,7 +676,8 @@ def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType
     """N on L1+L2 -> m on L1, k on L2: a view.
 
     Allowed iff L2 is empty and the shards of L1 divide m, or the shards of L1 are exactly m and
-    those of L2 divide k.
+    those of L2 divide k. Of an uneven cut the units count as its shards; m shards of one row are
+    even.
     """
     if len(sizes) != 2:
         raise LayoutError(
@@ -651,14 +695,15 @@ def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType
         )
     for cut in range(len(axes), -1, -1):
         major, minor = axes[:cut], axes[cut:]
-        shards = mesh.group_size(major)
-        fits = outer % shards == 0 if not minor else shards == outer
-        if fits and inner % mesh.group_size(minor) == 0:
+        shards = units(mesh, major)
+        fits = outer % shards == 0 if not minor else mesh.group_size(major) == shards == outer
+        if fits and inner % units(mesh, minor) == 0:
             return _checked(mesh, _with_dim(x, dim, Dim(outer, major), Dim(inner, minor)))
+    parts = "shards" if is_even(mesh, axes) else "units"
     raise LayoutError(
         f"dimension {dim} of {{0}} is sharded over {_listed(mesh, axes)} "
-        f"({mesh.group_size(axes)} shards); split into [{outer}, {inner}] would cut across its "
-        "blocks: let the first size be a multiple of the shards, or be exactly the shards of a "
+        f"({units(mesh, axes)} {parts}); split into [{outer}, {inner}] would cut across its "
+        f"blocks: let the first size be a multiple of the {parts}, or be exactly the shards of a "
         "major part of these sub-axes",
         operand=0,
         axes=axes,
@@ -676,7 +721,7 @@ def merge(mesh: Mesh, x: DistType, dim: int) -> DistType:
         )
     outer, inner = x.dims[dim], x.dims[dim + 1]
     shards = mesh.group_size(outer.axes)
-    if inner.axes and shards != outer.size:
+    if inner.axes and not shards == units(mesh, outer.axes) == outer.size:
         raise LayoutError(
             f"dimension {dim + 1} of {{0}} is sharded over {_listed(mesh, inner.axes)}, "
             f"so dimension {dim} must have exactly one row per shard to merge them, but it has "
@@ -783,7 +828,7 @@ def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) ->
     """
     _require_dim("pad", x, dim)
     if axes := x.dims[dim].axes:
-        shards = mesh.group_size(axes)
+        shards = units(mesh, axes)
         advice = (
             f"split it into [{shards}, {x.dims[dim].size // shards}] and pad the second part, or "
             "all_gather it first"

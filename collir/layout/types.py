@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from collir.layout.cuts import Coordinates, block_size, is_even, size_at, undefined_cut, units
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
@@ -91,12 +92,20 @@ class DistType:
         return math.prod(self.shape)
 
     def local_shape(self, mesh: Mesh) -> tuple[int, ...]:
-        """Return the shape of one device's buffer."""
-        return tuple(dim.size // mesh.group_size(dim.axes) for dim in self.dims)
+        """Return the shape of a device's buffer; a size that differs is an ``Extent``."""
+        return tuple(block_size(mesh, dim.size, dim.axes) for dim in self.dims)
+
+    def shape_at(self, mesh: Mesh, coordinates: Coordinates) -> tuple[int, ...]:
+        """Return the shape of the buffer of the device at some coordinates."""
+        return tuple(size_at(mesh, size, coordinates) for size in self.local_shape(mesh))
 
     def local_bytes(self, mesh: Mesh) -> int:
-        """Return the size of one device's buffer in bytes."""
-        return math.prod(self.local_shape(mesh)) * self.dtype.bytes
+        """Return the size in bytes of the largest buffer of a device."""
+        return int(math.prod(self.local_shape(mesh))) * self.dtype.bytes
+
+    def is_even(self, mesh: Mesh) -> bool:
+        """Return whether all buffers have the same shape."""
+        return not mesh.uneven or all(is_even(mesh, dim.axes) for dim in self.dims)
 
     def dim_of(self, axis: str) -> int | None:
         """Return the dimension that is sharded over a sub-axis, or None."""
@@ -213,8 +222,8 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
 
     Raises:
         LayoutError: too many dimensions, a sub-axis the mesh does not have or that is used twice,
-            a coordinate that is not there, a dimension that its shards do not divide, a size below
-            1, an average of integers, too many bytes.
+            a coordinate that is not there, a dimension that its shards do not divide, a cut that
+            depends on other sub-axes, a size below 1, an average of integers, too many bytes.
     """
     if len(tensor.dims) > MAX_DIMS:
         raise LayoutError(
@@ -236,11 +245,14 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
             raise LayoutError(
                 f"dimension {index} has size {dim.size}; sizes are at least 1", dim=index
             )
-        shards = mesh.group_size(dim.axes)
-        if dim.size % shards:
+        check_cut(mesh, dim.axes, index)
+        if dim.size % (parts := units(mesh, dim.axes)):
+            even = is_even(mesh, dim.axes)
+            what = "shards" if even else "units of the weights"
+            advice = "" if even else f": make it a multiple of {parts}, or pad it"
             raise LayoutError(
-                f"dimension {index} of size {dim.size} does not divide into the {shards} shards "
-                f"of {', '.join(mesh.short(dim.axes))}",
+                f"dimension {index} of size {dim.size} does not divide into the {parts} {what} "
+                f"of {', '.join(mesh.short(dim.axes))}{advice}",
                 axes=dim.axes,
                 dim=index,
             )
@@ -266,6 +278,25 @@ def check_coordinate(mesh: Mesh, axes: Sequence[str], index: int, parameter: str
             axes=axes,
             parameter=parameter,
         )
+
+
+def check_cut(mesh: Mesh, axes: Sequence[str], index: int) -> None:
+    """Check that the sub-axes that shard a dimension say where its blocks begin and end.
+
+    Raises:
+        LayoutError: the cut by a sub-axis depends on a sub-axis that the list does not name before.
+    """
+    undefined = undefined_cut(mesh, axes) if mesh.uneven else None
+    if undefined is None:
+        return
+    name, group = undefined
+    raise LayoutError(
+        f"the weights of axis '{mesh.uneven[name].axis}' are no product of weights of {name} and "
+        f"weights of its other sub-axes, so {name} does not say how to cut dimension {index}: "
+        f"name the first of ({', '.join(group)}), in this order, such as {group[0]}",
+        axes=(name,),
+        dim=index,
+    )
 
 
 def unknown_axis_message(mesh: Mesh, axis: str) -> str:

@@ -73,17 +73,10 @@ class _ModuleLowering(MachineLowering):
         axes: list[Axis] = []
         tokens: dict[tuple[str, str], Token] = {}
         before = len(self.errors)
-        for axis in axis_trees:
-            name, *parts = axis.children
-            tokens[str(name), ""] = name
-            if isinstance(parts[0], Token):
-                size = self.integer(parts[0])
-                if size is not None:
-                    axes.append(Axis(str(name), size))
-            else:
-                factors = [self.factor(part) for part in parts]
-                tokens |= {(str(name), str(part.children[0])): part.children[0] for part in parts}
-                axes.append(Axis.placed(str(name), (f for f in factors if f)))
+        for axis_tree in axis_trees:
+            tokens |= self.axis_tokens(axis_tree)
+            if (axis := self.axis(axis_tree)) is not None:
+                axes.append(axis)
         if machine is None or len(self.errors) > before:
             return None
         try:
@@ -95,6 +88,43 @@ class _ModuleLowering(MachineLowering):
             return None
         self.meshes[bare(symbol)] = mesh
         return mesh_op(mesh)
+
+    def axis_tokens(self, tree: SyntaxTree) -> dict[tuple[str, str], Token]:
+        """Return the tokens of an axis, and of its levels, by their names."""
+        name, *parts = tree.children
+        factors = (part for part in parts if not isinstance(part, Token) and part.data == "factor")
+        levels = [factor.children[0] for factor in factors]
+        return {(str(name), ""): name} | {(str(name), str(level)): level for level in levels}
+
+    def axis(self, tree: SyntaxTree) -> Axis | None:
+        """Return an axis, or None after an error."""
+        name, first, *_ = tree.children
+        before = len(self.errors)
+        if isinstance(first, Token):
+            axis = Axis(str(name), self.integer(first) or 0)
+        else:
+            factors = [self.factor(part) for part in tree.find_data("factor")]
+            axis = Axis.placed(str(name), (factor for factor in factors if factor))
+        if len(self.errors) > before:
+            return None
+        weights = next(iter(tree.find_data("weights")), None)
+        return axis if weights is None else self.weighted(axis, name, weights)
+
+    def weighted(self, axis: Axis, name: Token, tree: SyntaxTree) -> Axis | None:
+        """Return an axis with weights, or None after an error."""
+        (sizes,) = tree.children
+        tokens = [token for token in sizes.children if token is not None]
+        weights = [self.integer(token) for token in tokens]
+        if any(weight is None for weight in weights):
+            return None
+        try:
+            return axis.weighted(weight or 0 for weight in weights)
+        except MeshError as error:
+            low = [token for token in tokens if token.startswith("-") or not token.strip("0")]
+            alike = len(weights) == axis.size and low
+            place = low[0] if alike else tokens[0] if tokens else name
+            self.error(place, str(error))
+        return None
 
     def factor(self, tree: SyntaxTree) -> Factor | None:
         level, number = tree.children

@@ -165,6 +165,8 @@ def _mesh(op: MeshOp) -> str:
             placement = str(axis.size.data)
         else:
             placement = " * ".join(f"{f.level.data}:{f.size.data}" for f in axis.factors)
+        if axis.weights.data:
+            placement += f" weights [{', '.join(str(weight.data) for weight in axis.weights)}]"
         axes.append(f"{axis.axis_name.data} = {placement}")
     machine = op.machine.string_value()
     return f"mesh {_symbol(op, op.sym_name.data)} on @{machine} {{ {', '.join(axes)} }}\n"

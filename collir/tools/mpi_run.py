@@ -1,5 +1,6 @@
 """Compilation of emitted C with mpicc, and runs under mpiexec."""
 
+import math
 import os
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Buffers
-from collir.semantics.reference.devices import coordinate
+from collir.semantics.reference.devices import block_shape, coordinate
 from collir.targets.code.mpi_harness import emit_harness
 
 _MISSING = (
@@ -161,7 +162,8 @@ def _read_results(function: FuncOp, files: Sequence[IO[bytes]]) -> list[Buffers]
             if any(coordinate(mesh, rank, axis) != at for axis, at in x.place):
                 buffers.append(None)
                 continue
-            data = np.frombuffer(file.read(x.local_bytes(mesh)), NUMPY[x.dtype])
-            buffers.append(data.reshape(x.local_shape(mesh)))
+            shape = block_shape(mesh, rank, x.dims)
+            data = np.frombuffer(file.read(math.prod(shape) * x.dtype.bytes), NUMPY[x.dtype])
+            buffers.append(data.reshape(shape))
         results.append(buffers)
     return results

@@ -32,7 +32,7 @@ PASSES = [
 
 
 def steps(rng: random.Random) -> ModuleOp:
-    return random_module(rng, functions=1, steps=8)
+    return random_module(rng, functions=1, steps=8, weights=0.2)
 
 
 def under_way(rng: random.Random) -> ModuleOp:

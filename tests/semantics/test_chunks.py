@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from programs import SIZES, mesh_of_sizes, ordered_lists
 
-from collir.layout import DistType, DType, LayoutError, Mesh, Reduction, rules
+from collir.layout import Axis, DistType, DType, Factor, LayoutError, Mesh, Reduction, rules
+from collir.layout.cuts import cuts
+from collir.machine import Level, Machine
 from collir.semantics.reference.chunks import ChunkError, ChunkState, goal, initial, step
 from collir.semantics.reference.devices import coordinate, groups, index_in
 
@@ -187,3 +189,78 @@ def test_preconditions(op: str, message: str) -> None:
     state = initial(3)
     with pytest.raises(ChunkError, match=message):
         step(state[:, :2] if op == "reduce_scatter" else state, op, [[0, 1, 2]])
+
+
+# --- axes with weights --------------------------------------------------------------------------
+
+WEIGHTS = [[3, 1], [3, 2, 1], [3, 3, 1, 1], [6, 2, 3, 1], [2, 1, 1, 1, 1, 2], [6, 2, 3, 1, 3, 1]]
+"""Weights of an axis of two levels, the inner one of 2; some are products of weights of both."""
+
+
+def weighted_mesh(weights: list[int]) -> Mesh:
+    """Return a mesh of one axis with weights, on two levels where its size is even."""
+    inner = 2 if len(weights) % 2 == 0 else 1
+    sizes = (len(weights) // inner, inner)
+    levels = tuple(Level(f"l{i}", n, 1e9, 1e-6) for i, n in enumerate(sizes))
+    axis = Axis.placed("a", [Factor(f"l{i}", n) for i, n in enumerate(sizes)])
+    return Mesh("m", Machine("c", levels), (axis.weighted(weights),))
+
+
+def uneven_state(mesh: Mesh, x: DistType) -> ChunkState:
+    """Return the chunk state of a type, with a chunk for each element of the dimension."""
+    k = mesh.devices
+    state = np.zeros((k, x.dims[0].size, k), dtype=np.bool_)
+    for rank in range(k):
+        if any(coordinate(mesh, rank, axis) != at for axis, at in x.place):
+            continue
+        summed = [
+            source
+            for source in range(k)
+            if all(coordinate(mesh, rank, a) == coordinate(mesh, source, a) for a in x.partial)
+        ]
+        at = {axis: coordinate(mesh, rank, axis) for axis in mesh.by_name}
+        begin, end = cuts(mesh, x.dims[0].size, x.dims[0].axes, at)
+        state[rank, begin:end, summed] = True
+    return state
+
+
+def shares_of(
+    mesh: Mesh, group: list[int], held: tuple[str, ...], axes: tuple[str, ...]
+) -> list[int]:
+    """Return the shares of the ranks of a group: sums of the weights that agree with them."""
+    (axis,) = mesh.axes
+    weights = axis.weights or [1] * axis.size
+    names = [*held, *axes]
+    return [
+        sum(
+            weight
+            for other, weight in enumerate(weights)
+            if all(coordinate(mesh, other, a) == coordinate(mesh, rank, a) for a in names)
+        )
+        for rank in group
+    ]
+
+
+@pytest.mark.parametrize("weights", WEIGHTS, ids=str)
+def test_chunks_agree_with_types_of_uneven_blocks(weights: list[int]) -> None:
+    mesh = weighted_mesh(weights)
+    size = sum(weights) * 2
+    start = DistType.make(DType.F32, [size], partial=mesh.by_name, reduction=Reduction.SUM)
+    seen, frontier, scattered = {start}, [(start, initial(mesh.devices, size))], 0
+    while frontier:
+        x, state = frontier.pop()
+        assert np.array_equal(state, uneven_state(mesh, x))
+        for op, axes in steps_on(mesh):
+            y = typed(mesh, x, op, axes)
+            if y is None:
+                continue
+            taking_part = [group for group in groups(mesh, axes) if state[group].any()]
+            held = min((x.dims[0].axes, y.dims[0].axes), key=len)
+            shares = [shares_of(mesh, group, held, axes) for group in taking_part]
+            after = step(state, op, taking_part, shares)
+            assert np.array_equal(after, uneven_state(mesh, y)), f"{op} over {axes} from {x}"
+            scattered += op == "reduce_scatter"
+            if y not in seen:
+                seen.add(y)
+                frontier.append((y, after))
+    assert scattered

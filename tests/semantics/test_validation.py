@@ -55,7 +55,7 @@ def verdicts(before: ModuleOp, after: ModuleOp, memory: int = 2**28) -> list[Ver
 def test_what_passes_make_of_random_programs_is_proven(passes: str) -> None:
     all_verdicts: list[Verdict] = []
     for seed in range(15):
-        before = read(write(random_module(fresh(seed), functions=2)))
+        before = read(write(random_module(fresh(seed), functions=2, weights=0.3)))
         after = run_passes(before.clone(), passes)
         all_verdicts += verdicts(before, after)
     assert {verdict.outcome for verdict in all_verdicts} == {Outcome.SAME}
@@ -68,7 +68,7 @@ def test_what_passes_make_of_random_programs_is_proven(passes: str) -> None:
 @given(rng=RANDOM)
 @settings(max_examples=15, deadline=None)
 def test_a_run_agrees_with_the_proof(passes: str, rng: random.Random) -> None:
-    before = read(write(random_module(rng, functions=1)))
+    before = read(write(random_module(rng, functions=1, weights=0.3)))
     after = run_passes(before.clone(), passes)
     (old,), (new,) = functions_of(before), functions_of(after)
     assert proven(old, new).outcome is Outcome.SAME
@@ -479,7 +479,7 @@ def test_the_proof_finds_all_that_a_run_of_random_wrong_programs_does() -> None:
         rng = fresh(seed)
         if wrong > 10:
             break
-        before = random_module(rng, functions=1, steps=7)
+        before = random_module(rng, functions=1, steps=7, weights=0.3)
         after = before.clone()
         (old,), (new,) = functions_of(before), functions_of(after)
         if not make_stale(rng, new):

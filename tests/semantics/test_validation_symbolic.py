@@ -19,10 +19,10 @@ from collir.dialects.tensor import dist_type
 from collir.layout import Mesh, Reduction
 from collir.semantics.reference.buffers import NUMPY, distribute, random_tensor
 from collir.semantics.reference.collectives import Buffers
-from collir.semantics.reference.devices import block_of, coordinate
+from collir.semantics.reference.devices import coordinate, slices_of
 from collir.semantics.reference.exactness import exact
 from collir.semantics.reference.executor import execute
-from collir.semantics.symbolic.execution import Computations, position_variable, symbolic_results
+from collir.semantics.symbolic.execution import Computations, position_variable
 from collir.semantics.symbolic.expressions import (
     Cast,
     Expr,
@@ -47,6 +47,7 @@ from collir.semantics.symbolic.indices import (
     variable,
     weighted_sum,
 )
+from collir.semantics.symbolic.uneven import results_by_class
 
 Point = Mapping[Var, int]
 
@@ -114,10 +115,11 @@ def table(
             if buffer is None:
                 continue
             partial = tuple(coordinate(mesh, rank, axis) for axis in mesh.ordered(x.partial))
-            block = block_of(mesh, rank, x.dims)
+            places = slices_of(mesh, rank, x.dims)
             for local in np.ndindex(buffer.shape):
-                position = zip(block, buffer.shape, local, strict=True)
-                elements[tuple(b * n + i for b, n, i in position) + partial] = float(buffer[local])
+                position = zip(places, local, strict=True)
+                at = tuple(place.start + i for place, i in position)
+                elements[at + partial] = float(buffer[local])
         tables.append(elements)
     return tables
 
@@ -133,7 +135,7 @@ def without_computations(module: ModuleOp) -> None:
 @given(rng=RANDOM)
 @settings(max_examples=36, deadline=None)
 def test_expressions_are_what_is_executed(rng: random.Random) -> None:
-    module = random_module(rng, functions=1)
+    module = random_module(rng, functions=1, weights=0.4)
     without_computations(module)
     (function,) = functions_of(module)
     if not exact(function):
@@ -146,12 +148,13 @@ def test_expressions_are_what_is_executed(rng: random.Random) -> None:
     executed = execute(module, function, buffers)
     last = function.body.block.last_op
     assert last is not None
-    for operand, symbolic, parts in zip(
-        last.operands, symbolic_results(function, Computations()), executed, strict=True
+    for operand, pieces, parts in zip(
+        last.operands, results_by_class(function, Computations()), executed, strict=True
     ):
         if not dist_type(operand).dtype.is_float:
             continue  # integers wrap around
         for rank, buffer in enumerate(parts):
+            symbolic = pieces.values[tuple(coordinate(mesh, rank, axis) for axis in mesh.uneven)]
             coordinates = {
                 Var("device", a, s.size): coordinate(mesh, rank, a) for a, s in mesh.by_name.items()
             }

@@ -4,6 +4,7 @@ The code is compiled unchanged, except that kernel launches become calls. The fa
 device memory, and that streams are waited for; see ``fake_nccl/``.
 """
 
+import math
 import re
 import subprocess
 import tempfile
@@ -24,7 +25,7 @@ from collir.ir.buffers import plan_buffers
 from collir.layout import DistType, Mesh
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Buffers
-from collir.semantics.reference.devices import coordinate
+from collir.semantics.reference.devices import block_shape, coordinate
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute
 from collir.targets.code.nccl_main import averages_round
@@ -174,7 +175,8 @@ def harness(module: ModuleOp, functions: Sequence[FuncOp], target: str) -> str:
         sizes: list[str] = []
         for x in types:
             holds = names[mesh].at_place(x.place)
-            size = f"(size_t){x.local_bytes(names[mesh].mesh)}"
+            elements = math.prod(x.local_shape(names[mesh].mesh))
+            size = names[mesh].resolved(f"(size_t){elements * x.dtype.bytes}")
             sizes.append(f"{holds} ? {size} : 0" if holds else size)
         inputs = len(function.args)
         lines += [
@@ -227,9 +229,10 @@ def _read(mesh: Mesh, x: DistType, data: Sequence[bytes], at: list[int]) -> Buff
         if any(coordinate(mesh, rank, axis) != at for axis, at in x.place):
             buffers.append(None)
             continue
-        end = at[rank] + x.local_bytes(mesh)
+        shape = block_shape(mesh, rank, x.dims)
+        end = at[rank] + math.prod(shape) * x.dtype.bytes
         flat = np.frombuffer(data[rank][at[rank] : end], NUMPY[x.dtype])
-        buffers.append(flat.reshape(x.local_shape(mesh)))
+        buffers.append(flat.reshape(shape))
         at[rank] = end
     return buffers
 

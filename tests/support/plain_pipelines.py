@@ -73,7 +73,7 @@ def loads(cost: StepCost) -> list[float]:
         for resource, use in phase.uses:
             parts[resource] = parts.get(resource, 0.0) + use * phase.time
     levels = range(len(cost.collective.mesh.machine.levels))
-    return [max((t for (n, _), t in parts.items() if n == level), default=0.0) for level in levels]
+    return [max((t for (n, *_), t in parts.items() if n == level), default=0.0) for level in levels]
 
 
 def stream(cost: StepCost) -> int:

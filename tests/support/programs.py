@@ -36,6 +36,7 @@ from collir.layout import (
     at_root,
     place_at,
 )
+from collir.layout.cuts import undefined_cut, units
 from collir.layout.types import index_over
 from collir.machine import Device, Fabric, Level, Machine
 
@@ -90,8 +91,14 @@ def random_machine(rng: random.Random, sizes: Sequence[int], name: str) -> Machi
     return Machine(name, tuple(levels), rarely(None, device))
 
 
-def random_mesh(rng: random.Random, devices: int | None = None, name: str = "m") -> Mesh:
-    """Return a mesh of up to 16 devices, on up to 3 levels, of up to 3 axes; or an unplaced one."""
+def random_mesh(
+    rng: random.Random, devices: int | None = None, name: str = "m", weights: float = 0.0
+) -> Mesh:
+    """Return a mesh of up to 16 devices, on up to 3 levels, of up to 3 axes; or an unplaced one.
+
+    Args:
+        weights: the probability that axes have weights.
+    """
     factors: list[tuple[int, int, int]] = []  # level, axis, size
     left = devices or rng.choice([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 12, 15, 16, 16])
     levels, axes = rng.randint(1, 3), rng.randint(1, 3)
@@ -108,15 +115,27 @@ def random_mesh(rng: random.Random, devices: int | None = None, name: str = "m")
     machine = random_machine(rng, sizes, f"{name}_machine")
     if rng.random() < 0.2:
         totals = [math.prod(size_of[i, j] for i in range(levels)) for j in range(axes)]
-        return Mesh(name, machine, tuple(Axis("xyz"[j], n) for j, n in enumerate(totals)))
-    return Mesh(
-        name,
-        machine,
-        tuple(
+        made = [Axis("xyz"[j], n) for j, n in enumerate(totals)]
+    else:
+        made = [
             Axis.placed("xyz"[j], [Factor(f"l{i}", size_of[i, j]) for i in range(levels)])
             for j in range(axes)
-        ),
-    )
+        ]
+    if rng.random() < weights:
+        made = [axis.weighted(random_weights(rng, axis)) for axis in made]
+    return Mesh(name, machine, tuple(made))
+
+
+def random_weights(rng: random.Random, axis: Axis) -> list[int]:
+    """Return weights of an axis: equal, a product of weights of its factors, or any small ones."""
+    kind = rng.choice(["equal", "product", "any", "any"])
+    if kind == "any":
+        return [rng.choice([1, 1, 2, 3]) for _ in range(axis.size)]
+    weights = [1]
+    for size in [factor.size for factor in axis.factors or ()] or [axis.size]:
+        shares = [rng.choice([1, 1, 2]) if kind == "product" else 1 for _ in range(size)]
+        weights = [weight * share for weight in weights for share in shares]
+    return weights
 
 
 def ordered_lists(axes: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -395,9 +414,14 @@ def random_layout(
         elif isinstance(state, int):
             axes[state].append(name)
     dims: list[Dim] = []
+    all_units = units(mesh, list(mesh.by_name))
     for over in axes:
-        more = mesh.devices // mesh.group_size(over) if rng.random() < 0.7 else rng.randint(1, 3)
-        dims.append(Dim(mesh.group_size(over) * max(1, more) * rng.randint(1, 2), tuple(over)))
+        if undefined_cut(mesh, over):
+            over.sort(key=list(mesh.by_name).index)
+        if undefined_cut(mesh, over):
+            over.clear()
+        more = all_units // units(mesh, over) if rng.random() < 0.7 else rng.randint(1, 3)
+        dims.append(Dim(units(mesh, over) * max(1, more) * rng.randint(1, 2), tuple(over)))
     reductions = [r for r in Reduction if dtype.is_float or r is not Reduction.AVG]
     reduction = rng.choice(reductions) if partial else None
     place = at_root(root)
@@ -418,7 +442,7 @@ def random_function(
     for _ in range(steps):
         value = rng.choice(builder.values[-3:])
         x = dist_type(value)
-        if x.elements > 4096:
+        if x.elements > (16384 if mesh.uneven else 4096):
             break
         moves = [*axis_moves(mesh, len(x.dims)), *local_moves(x, rng)]
         moves += itertools.islice(permutes(mesh, x), 20)
@@ -455,9 +479,16 @@ def _flops(mesh: Mesh, x: DistType) -> dict[str, Attribute]:
     return {"flops": NumberAttr(1e6 if known else 0.0)}
 
 
-def random_module(rng: random.Random, functions: int = 3, steps: int = 6) -> ModuleOp:
-    """Return a module of random functions on one or two random meshes."""
-    meshes = [random_mesh(rng, name=name) for name in ("m", "n")[: rng.randint(1, 2)]]
+def random_module(
+    rng: random.Random, functions: int = 3, steps: int = 6, weights: float = 0.0
+) -> ModuleOp:
+    """Return a module of random functions on one or two random meshes.
+
+    Args:
+        weights: the probability that axes of a mesh have weights.
+    """
+    names = ("m", "n")[: rng.randint(1, 2)]
+    meshes = [random_mesh(rng, name=name, weights=weights) for name in names]
     made = [random_function(rng, rng.choice(meshes), steps, f"f{i}") for i in range(functions)]
     return module_of(meshes, made)
 

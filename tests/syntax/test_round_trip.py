@@ -15,7 +15,9 @@ from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.tools.api import context
 
-modules = st.builds(random_module, RANDOM, functions=st.just(3), steps=st.integers(0, 8))
+modules = st.builds(
+    random_module, RANDOM, functions=st.just(3), steps=st.integers(0, 8), weights=st.just(0.3)
+)
 
 
 def mlir(module: ModuleOp, *, generic: bool) -> str:

@@ -93,7 +93,7 @@ def test_every_number_of_ranks(ranks: int, target: str, tmp_path: Path) -> None:
 def random_programs(ranks: int, seed: int, count: int) -> ModuleOp:
     """Return random functions on a few meshes of ``ranks`` ranks, with async collectives."""
     rng = fresh(seed)
-    meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
+    meshes = [random_mesh(rng, ranks, f"m{index}", weights=0.3) for index in range(4)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(2, 10), f"f{index}")
         for index in range(count)

@@ -30,7 +30,7 @@ def compiles(text: str, folder: Path, *flags: str) -> None:
 @pytest.mark.parametrize("standard", some(["-std=c99", "-std=gnu17"], 1))
 def test_random_programs_compile_without_a_warning(standard: str, tmp_path: Path) -> None:
     rng = fresh(0)
-    meshes = [random_mesh(rng, name=f"m{index}") for index in range(10)]
+    meshes = [random_mesh(rng, name=f"m{index}", weights=0.3) for index in range(10)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 10), f"f{index}")
         for index in range(80)

@@ -52,7 +52,7 @@ def test_examples_find_their_results_right(name: str, passes: str, tmp_path: Pat
 @pytest.mark.parametrize(("ranks", "seed"), some([(1, 0), (4, 1), (6, 2), (9, 3), (12, 4)], 2))
 def test_random_programs_find_their_results_right(ranks: int, seed: int, tmp_path: Path) -> None:
     rng = fresh(seed)
-    meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(3)]
+    meshes = [random_mesh(rng, ranks, f"m{index}", weights=0.3) for index in range(3)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 8), f"f{index}")
         for index in range(30)

@@ -51,7 +51,7 @@ def test_no_memory_is_misused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         pytest.skip("the C compiler has no sanitizers")
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # MPI's own
     rng = fresh(7)
-    meshes = [random_mesh(rng, 6, f"m{index}") for index in range(3)]
+    meshes = [random_mesh(rng, 6, f"m{index}", weights=0.5) for index in range(3)]
     functions = [random_function(rng, rng.choice(meshes), 8, f"f{index}") for index in range(25)]
     flags = (*SANITIZED, "-DCOLLIR_MAX_COUNT=5")
     assert differences(module_of(meshes, functions), functions, tmp_path, flags) == []
@@ -66,7 +66,7 @@ def test_many_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
 
 def assert_random_programs_run(ranks: int, seed: int, count: int, folder: Path) -> None:
     rng = fresh(seed)
-    meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
+    meshes = [random_mesh(rng, ranks, f"m{index}", weights=0.3) for index in range(4)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 10), f"f{index}")
         for index in range(count)

@@ -75,7 +75,7 @@ def test_every_local_operation_on_every_dtype_compiles(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", ["main=true", "main=true processes=false symmetric=true"])
 def test_random_programs_with_a_main_compile(options: str, tmp_path: Path) -> None:
     rng = fresh(0)
-    meshes = [random_mesh(rng, 8, f"m{index}") for index in range(4)]
+    meshes = [random_mesh(rng, 8, f"m{index}", weights=0.3) for index in range(4)]
     functions = [random_function(rng, rng.choice(meshes), 8, f"f{index}") for index in range(20)]
     text = collir.emit(module_of(meshes, functions), f"nccl{{{options}}}")
     compile_with_nvcc(text, tmp_path, mpi="processes" not in options)

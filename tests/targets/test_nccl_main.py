@@ -104,7 +104,7 @@ def assert_random_programs_ok(
     ranks: int, seed: int, count: int, options: str, folder: Path
 ) -> None:
     rng = fresh(seed)
-    meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(3)]
+    meshes = [random_mesh(rng, ranks, f"m{index}", weights=0.4) for index in range(3)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 8), f"f{index}")
         for index in range(count)

@@ -58,7 +58,7 @@ def test_everywhere(ranks: int, tmp_path: Path) -> None:
 def random_module(ranks: int, seed: int, count: int) -> ModuleOp:
     """Return random functions on a few meshes of ``ranks`` ranks."""
     rng = fresh(seed)
-    meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
+    meshes = [random_mesh(rng, ranks, f"m{index}", weights=0.4) for index in range(4)]
     return module_of(
         meshes,
         [

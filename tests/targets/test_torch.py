@@ -38,7 +38,7 @@ def test_every_rank_holds_what_it_should(ranks: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("ranks", "seed"), some([(1, 0), (4, 1), (6, 2), (8, 3), (12, 4)], 3))
 def test_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
     rng = fresh(seed)
-    meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(4)]
+    meshes = [random_mesh(rng, ranks, f"m{index}", weights=0.4) for index in range(4)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 10), f"f{index}")
         for index in range(150)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from collir.cost.collectives.table import COSTS
+from collir.cost.collectives.uneven import UnevenSizes
 from collir.layout import DistType, Mesh
 
 
@@ -25,6 +26,7 @@ class Collective:
         shift: the distance in ranks of a shift, and whether its ring is open; None for others.
         base: the first rank that takes part, where the sub-axes of ``at_root`` are at another
             coordinate than 0.
+        uneven: the sizes that count where blocks differ in size; None if they are equal.
     """
 
     kind: str
@@ -38,6 +40,7 @@ class Collective:
     route: tuple[int, int] | None = None
     shift: tuple[int, bool] | None = None
     base: int = 0
+    uneven: UnevenSizes | None = None
 
     @property
     def ranks(self) -> int:
@@ -51,7 +54,24 @@ class Collective:
 
     def scaled(self, factor: float) -> "Collective":
         """Return the collective with a buffer ``factor`` times as large."""
-        return replace(self, size=self.size * factor)
+        uneven = self.uneven and self.uneven.scaled(factor)
+        return replace(self, size=self.size * factor, uneven=uneven)
+
+    @property
+    def padded(self) -> float:
+        """The full buffer in bytes if all blocks were as large as the largest."""
+        return self.uneven.padded if self.uneven else self.size
+
+    @property
+    def least(self) -> float:
+        """The full buffer in bytes if all blocks were as small as the smallest, for bounds."""
+        return self.uneven.least if self.uneven else self.size
+
+    def size_for(self, algorithm: str) -> float:
+        """Return the full buffer of equal blocks that an algorithm is priced with, in bytes."""
+        if self.uneven and algorithm in COSTS[self.kind].around:
+            return self.uneven.ring
+        return self.padded
 
     def algbw(self, time: float) -> float:
         """Return the algorithm bandwidth of nccl-tests: bytes of the full buffer per second."""

@@ -244,6 +244,31 @@ def estimate(kind: str, group: Group, size: float, algorithm: str | None = None)
     return min(candidates, key=lambda candidate: candidate[0])[1]
 
 
+GROUPED = "grouped"
+"""The word in front of the algorithm of a group of collectives with one root each."""
+
+
+def grouped_estimate(kind: str, group: Group, size: float) -> NcclEstimate:
+    """Return the estimate of a group of collectives with one root, one for each block.
+
+    The blocks, which differ in size, are ``size`` bytes together. All go around one ring after the
+    other, in one launch. The time is infinite if there is no such collective.
+    """
+    rooted = _nccl_kind(kind).grouped
+    if not rooted:
+        return NcclEstimate(GROUPED, math.inf)
+    shape = _shape(group)
+    best = NcclEstimate(GROUPED, math.inf)
+    for protocol in _PROTOCOLS:
+        place = (shape.ranks, shape.nodes, shape.fabric)
+        base = _BASE[RING][_PROTOCOLS.index(protocol)] * _US
+        hops = latency(RING, protocol, rooted, *place, shape.hops) - base
+        time = base + shape.ranks * hops + size * _per_byte(RING, protocol, shape, rooted)[1]
+        if time < best.time:
+            best = NcclEstimate(f"{GROUPED} {rooted} {RING}/{protocol}", time)
+    return best
+
+
 def switch_advantage(group: Group) -> float:
     """Return the busbw bytes of an all_reduce of the group, divided by those of one node.
 

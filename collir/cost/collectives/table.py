@@ -48,10 +48,13 @@ class NcclKind:
     Attributes:
         steps: a function of the ranks that returns the steps of a ring.
         tree: True if NCCL has trees for it.
+        grouped: the collective with one root of which one for each block does the same, for blocks
+            that differ in size; empty if there is none.
     """
 
     steps: Callable[[int], int]
     tree: bool
+    grouped: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +76,8 @@ class CollectiveCost:
         links: a lower bound in seconds over links that a group has to itself, as a function of the
             level, the bytes/second of a way around the level, ``size`` and ``below``.
         busbw: a function of the ranks that returns busbw / algbw of nccl-tests (PERFORMANCE.md).
+        around: the algorithms that send every block around a ring once, so that blocks that differ
+            in size load a link with all of them but one.
         perf: the name of its program in nccl-tests, without ``_perf``, or None.
         mpich: MPICH's choice of an algorithm for a group and a size.
         p2: the algorithm whose bytes the model of P² counts, with its name.
@@ -93,6 +98,7 @@ class CollectiveCost:
     p2: tuple[str, Algorithm]
     nccl: NcclKind | Algorithm
     listed: bool = False
+    around: tuple[str, ...] = ()
     perf: str | None = None
 
 
@@ -262,10 +268,11 @@ COSTS: dict[str, CollectiveCost] = {
         slowest=_over_slowest,
         links=_by_cuts(link_bounds.gathered_by_all),
         busbw=_rest,
+        around=("ring",),
         perf="all_gather",
         mpich=mpich.all_gather,
         p2=("ring", by.ring_all_gather),
-        nccl=NcclKind(steps=lambda ranks: ranks - 1, tree=False),
+        nccl=NcclKind(steps=lambda ranks: ranks - 1, tree=False, grouped="broadcast"),
     ),
     "reduce_scatter": CollectiveCost(
         algorithms={
@@ -281,10 +288,11 @@ COSTS: dict[str, CollectiveCost] = {
         slowest=_over_slowest,
         links=_by_cuts(link_bounds.gathered_by_all),
         busbw=_rest,
+        around=("ring",),
         perf="reduce_scatter",
         mpich=mpich.reduce_scatter,
         p2=("ring", by.ring_reduce_scatter),
-        nccl=NcclKind(steps=lambda ranks: ranks - 1, tree=False),
+        nccl=NcclKind(steps=lambda ranks: ranks - 1, tree=False, grouped="reduce"),
     ),
     "all_to_all": CollectiveCost(
         algorithms={

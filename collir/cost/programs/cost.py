@@ -15,7 +15,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from collir.cost.collectives.collective import Collective
-from collir.cost.model import CostModel, StepCost, step_cost
+from collir.cost.collectives.uneven import uneven_sizes
+from collir.cost.model import CostModel, StepCost, is_grouped, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.cost.programs.classes import Instance, classes_of
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
@@ -205,6 +206,15 @@ def _at(collective: Collective, place: Place) -> Collective:
     )
 
 
+def runs_grouped(op: DistOp, mesh: Mesh) -> bool:
+    """Return whether NCCL runs a collective on blocks that differ in size as a group of others with
+    one root each, which is faster than padding, or is where no time is known."""
+    try:
+        return is_grouped(step_cost(collective_of(op, mesh), CostModel("nccl")))
+    except CostError:  # the mesh is on no levels
+        return True
+
+
 def collective_of(step: DistOp | PlannedStep, mesh: Mesh) -> Collective:
     """Return a collective step as the cost models see it."""
     axes = step.over if OVER in step.kind.parameters else None
@@ -227,7 +237,8 @@ def collective_between(
     algorithm = arguments.get("algorithm")
     sender, receiver = arguments.get("sender"), arguments.get("receiver")
     distance = arguments.get("distance")
-    size = max(x.local_bytes(mesh), y.local_bytes(mesh))
+    uneven = uneven_sizes(mesh, x, y, axes)
+    size = uneven.size if uneven else max(x.local_bytes(mesh), y.local_bytes(mesh))
     moves = None
     if axes is None:
         axes = mesh.ordered({axis for z in (x, y) for dim in z.dims for axis in dim.axes})
@@ -244,4 +255,5 @@ def collective_between(
         route=(sender, receiver) if isinstance(sender, int) and isinstance(receiver, int) else None,
         shift=(distance, "open" in arguments) if isinstance(distance, int) else None,
         base=sum(n * mesh.by_name[axis].stride for axis, n in x.place if axis not in axes),
+        uneven=uneven,
     )

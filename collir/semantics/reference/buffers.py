@@ -12,7 +12,7 @@ import numpy as np
 
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.reference.collectives import Array, Buffers, combine
-from collir.semantics.reference.devices import block_of, coordinate, slices_of_block
+from collir.semantics.reference.devices import block_of, block_shape, coordinate, slices_of
 
 NUMPY: dict[DType, np.dtype] = {
     DType.F16: np.dtype(np.float16),
@@ -60,7 +60,7 @@ def distribute(mesh: Mesh, tensor: Array, x: DistType, rng: np.random.Generator)
 
 def block_slices(mesh: Mesh, rank: int, x: DistType) -> tuple[slice, ...]:
     """Return the slices of the global tensor that are the block of a device."""
-    return slices_of_block(block_of(mesh, rank, x.dims), x.local_shape(mesh))
+    return slices_of(mesh, rank, x.dims)
 
 
 def _parts(
@@ -120,9 +120,10 @@ def assemble(mesh: Mesh, xs: Buffers, x: DistType) -> Array:
             if buffer is not None:
                 raise InconsistentError(f"rank {rank} is not at its place, but holds data")
             continue
-        if buffer is None or buffer.shape != x.local_shape(mesh):
+        due = block_shape(mesh, rank, x.dims)
+        if buffer is None or buffer.shape != due:
             shape = None if buffer is None else buffer.shape
-            raise InconsistentError(f"rank {rank} holds {shape}, not {x.local_shape(mesh)}")
+            raise InconsistentError(f"rank {rank} holds {shape}, not {due}")
         block = block_of(mesh, rank, x.dims)
         slices[block] = block_slices(mesh, rank, x)
         key = (block, tuple(coordinate(mesh, rank, axis) for axis in partial))

@@ -4,19 +4,21 @@ A value is a list with one entry per rank: an array, or None if the device holds
 which no device holds data does not take part. A group in which only some devices do is an error.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collir.layout import DistType, Mesh, Reduction
+from collir.layout import Dim, DistType, Mesh, Reduction
 from collir.semantics.reference.devices import (
     block_of,
     coordinate,
     groups,
     index_in,
-    slices_of_block,
+    interval,
+    slices_of,
 )
 
 Array = NDArray[Any]
@@ -48,9 +50,12 @@ def combine(parts: Sequence[Array], reduction: Reduction) -> Array:
 
 
 def _each_group(
-    mesh: Mesh, xs: Buffers, axes: Sequence[str], step: Callable[[list[Array]], list[Array | None]]
+    mesh: Mesh,
+    xs: Buffers,
+    axes: Sequence[str],
+    step: Callable[[list[Array], list[int]], list[Array | None]],
 ) -> Buffers:
-    """Apply ``step``, which maps the buffers of a group to new ones, to every group with data."""
+    """Apply ``step`` to every group with data: it maps the buffers of ranks to new ones."""
     out: Buffers = [None] * len(xs)
     for group in groups(mesh, axes):
         held = [xs[rank] for rank in group]
@@ -59,7 +64,7 @@ def _each_group(
             continue
         if len(parts) < len(held):
             raise ExecutionError(f"only some of the ranks {group} hold data")
-        for rank, new in zip(group, step(parts), strict=True):
+        for rank, new in zip(group, step(parts, group), strict=True):
             out[rank] = new
     return out
 
@@ -69,9 +74,9 @@ def _from_root(
     xs: Buffers,
     axes: Sequence[str],
     root: int,
-    step: Callable[[Array, int], list[Array | None]],
+    step: Callable[[Array, list[int]], list[Array | None]],
 ) -> Buffers:
-    """Apply ``step`` to every group: it maps the root's buffer and the group's size to buffers."""
+    """Apply ``step`` to every group: it maps the root's buffer to those of ranks."""
     out: Buffers = [None] * len(xs)
     for group in groups(mesh, axes):
         others = [rank for index, rank in enumerate(group) if index != root]
@@ -79,35 +84,48 @@ def _from_root(
             raise ExecutionError(f"ranks {others} are not roots, but hold data")
         buffer = xs[group[root]]
         if buffer is not None:
-            for rank, new in zip(group, step(buffer, len(group)), strict=True):
+            for rank, new in zip(group, step(buffer, group), strict=True):
                 out[rank] = new
     return out
 
 
 def all_reduce(mesh: Mesh, xs: Buffers, axes: Sequence[str], reduction: Reduction) -> Buffers:
     """Return the reduction on every device of the group."""
-    return _each_group(mesh, xs, axes, lambda parts: [combine(parts, reduction)] * len(parts))
+    return _each_group(mesh, xs, axes, lambda parts, _: [combine(parts, reduction)] * len(parts))
 
 
 def reduce(mesh: Mesh, xs: Buffers, axes: Sequence[str], reduction: Reduction) -> Buffers:
     """Return the reduction on the first device of the group, and nothing on the others."""
     return _each_group(
-        mesh, xs, axes, lambda parts: [combine(parts, reduction)] + [None] * (len(parts) - 1)
+        mesh, xs, axes, lambda parts, _: [combine(parts, reduction)] + [None] * (len(parts) - 1)
     )
 
 
 def reduce_scatter(
-    mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int, reduction: Reduction
+    mesh: Mesh,
+    xs: Buffers,
+    axes: Sequence[str],
+    dim: int,
+    reduction: Reduction,
+    held: Sequence[str] = (),
 ) -> Buffers:
-    """Return the i-th block of the reduction on the i-th device of the group."""
-    return _each_group(
-        mesh, xs, axes, lambda parts: blocks(combine(parts, reduction), len(parts), dim)
-    )
+    """Return the i-th block of the reduction on the i-th device of the group.
+
+    Args:
+        held: the sub-axes that cut the dimension before.
+    """
+
+    def step(parts: list[Array], group: list[int]) -> list[Array | None]:
+        return blocks(combine(parts, reduction), len(parts), dim, _cuts(mesh, group, held, axes))
+
+    return _each_group(mesh, xs, axes, step)
 
 
 def all_gather(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
     """Return the concatenation of all buffers, in the order of the group, on every device."""
-    return _each_group(mesh, xs, axes, lambda parts: [np.concatenate(parts, axis=dim)] * len(parts))
+    return _each_group(
+        mesh, xs, axes, lambda parts, _: [np.concatenate(parts, axis=dim)] * len(parts)
+    )
 
 
 def gather(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
@@ -116,28 +134,48 @@ def gather(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
         mesh,
         xs,
         axes,
-        lambda parts: [np.concatenate(parts, axis=dim), *([None] * (len(parts) - 1))],
+        lambda parts, _: [np.concatenate(parts, axis=dim), *([None] * (len(parts) - 1))],
     )
 
 
 def broadcast(mesh: Mesh, xs: Buffers, axes: Sequence[str], root: int = 0) -> Buffers:
     """Return the buffer of the device of number ``root`` of the group on every device."""
-    return _from_root(mesh, xs, axes, root, lambda x, size: [x] * size)
+    return _from_root(mesh, xs, axes, root, lambda x, group: [x] * len(group))
 
 
-def scatter(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int, root: int = 0) -> Buffers:
+def scatter(
+    mesh: Mesh,
+    xs: Buffers,
+    axes: Sequence[str],
+    dim: int,
+    root: int = 0,
+    held: Sequence[str] = (),
+) -> Buffers:
     """Return the i-th block of the buffer of device ``root`` on the i-th device of the group."""
-    return _from_root(mesh, xs, axes, root, lambda x, size: blocks(x, size, dim))
+
+    def step(x: Array, group: list[int]) -> list[Array | None]:
+        return blocks(x, len(group), dim, _cuts(mesh, group, held, axes))
+
+    return _from_root(mesh, xs, axes, root, step)
 
 
-def all_to_all(mesh: Mesh, xs: Buffers, axes: Sequence[str], source: int, target: int) -> Buffers:
+def all_to_all(
+    mesh: Mesh,
+    xs: Buffers,
+    axes: Sequence[str],
+    source: int,
+    target: int,
+    held: Sequence[str] = (),
+) -> Buffers:
     """Return, on the i-th device of the group, the i-th blocks along ``target`` of all devices,
     concatenated along ``source``."""
 
-    def step(parts: list[Array]) -> list[Array | None]:
-        cut = [np.split(part, len(parts), axis=target) for part in parts]
+    def step(parts: list[Array], group: list[int]) -> list[Array | None]:
+        at = _cuts(mesh, group, held, axes)
+        cut = [blocks(part, len(parts), target, at) for part in parts]
         return [
-            np.concatenate([pieces[i] for pieces in cut], axis=source) for i in range(len(parts))
+            np.concatenate([piece for pieces in cut if (piece := pieces[i]) is not None], source)
+            for i in range(len(parts))
         ]
 
     return _each_group(mesh, xs, axes, step)
@@ -146,8 +184,8 @@ def all_to_all(mesh: Mesh, xs: Buffers, axes: Sequence[str], source: int, target
 def send(mesh: Mesh, xs: Buffers, axes: Sequence[str], sender: int, receiver: int) -> Buffers:
     """Return the buffer of device ``sender`` of each group on device ``receiver`` only."""
 
-    def step(x: Array, size: int) -> list[Array | None]:
-        return [x if index == receiver else None for index in range(size)]
+    def step(x: Array, group: list[int]) -> list[Array | None]:
+        return [x if index == receiver else None for index in range(len(group))]
 
     return _from_root(mesh, xs, axes, sender, step)
 
@@ -158,7 +196,7 @@ def shift(mesh: Mesh, xs: Buffers, axes: Sequence[str], distance: int, is_open: 
     Devices are counted along a ring, or along a line that begins with zeros.
     """
 
-    def step(parts: list[Array]) -> list[Array | None]:
+    def step(parts: list[Array], group: list[int]) -> list[Array | None]:
         count, moved = len(parts), list[Array | None]()
         for index in range(count):
             source = index - distance
@@ -198,8 +236,7 @@ def redistribute(mesh: Mesh, xs: Buffers, source: DistType, target: DistType) ->
     for rank, tensor in tensors.items():
         if any(coordinate(mesh, rank, axis) != at for axis, at in target.place):
             continue
-        block = block_of(mesh, rank, target.dims)
-        out[rank] = tensor[slices_of_block(block, target.local_shape(mesh))].copy()
+        out[rank] = tensor[slices_of(mesh, rank, target.dims)].copy()
     new = mesh.ordered(target.partial - source.partial)
     return mask(mesh, out, new, target.reduction) if new and target.reduction else out
 
@@ -210,10 +247,12 @@ def _assembled(
     """Return the tensor that the buffers of ranks stand for, reduced over sub-axes; None if the
     ranks hold nothing."""
     blocks_of: dict[tuple[int, ...], dict[tuple[int, ...], Array]] = {}
+    places: dict[tuple[int, ...], tuple[slice, ...]] = {}
     for rank in ranks:
         x = xs[rank]
         if x is not None:
             block = block_of(mesh, rank, source.dims)
+            places[block] = slices_of(mesh, rank, source.dims)
             part = tuple(coordinate(mesh, rank, axis) for axis in reduced)
             blocks_of.setdefault(block, {}).setdefault(part, x)
     if not blocks_of:
@@ -223,17 +262,20 @@ def _assembled(
     for block, parts in blocks_of.items():
         ordered = [parts[part] for part in sorted(parts)]
         total = combine(ordered, source.reduction) if source.reduction and reduced else ordered[0]
-        tensor[slices_of_block(block, total.shape)] = total
+        tensor[places[block]] = total
     return tensor
 
 
-def slice_blocks(mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int) -> Buffers:
+def slice_blocks(
+    mesh: Mesh, xs: Buffers, axes: Sequence[str], dim: int, held: Sequence[str] = ()
+) -> Buffers:
     """Return, on every device, the block of its own buffer with its index in the group."""
     out: Buffers = [None] * len(xs)
     for group in groups(mesh, axes):
+        cut = _cuts(mesh, group, held, axes)
         for index, rank in enumerate(group):
             x = xs[rank]
-            out[rank] = None if x is None else blocks(x, len(group), dim)[index]
+            out[rank] = None if x is None else blocks(x, len(group), dim, cut)[index]
     return out
 
 
@@ -270,12 +312,37 @@ def mask(mesh: Mesh, xs: Buffers, axes: Sequence[str], reduction: Reduction) -> 
     return [x if x is None or rank in roots else fill(x) for rank, x in enumerate(xs)]
 
 
-def blocks(x: Array, count: int, dim: int) -> list[Array | None]:
-    """Return the equal blocks of an array along a dimension.
+def _cuts(
+    mesh: Mesh, group: Sequence[int], held: Sequence[str], axes: Sequence[str]
+) -> list[int] | None:
+    """Return where the blocks of a group end, in units of which the last end is a whole number;
+    None if they are equal.
+
+    Args:
+        held: the sub-axes that cut the dimension before.
+        axes: the sub-axes of the group.
+    """
+    weighted = [axis for axis in mesh.axes if axis.weights]
+    if not any(mesh.by_name[name].axis == axis.name for name in axes for axis in weighted):
+        return None
+    size = math.prod(sum(axis.weights or ()) for axis in weighted) * mesh.devices
+    ends = [interval(mesh, rank, Dim(size, (*held, *axes)))[1] for rank in group]
+    begin = interval(mesh, group[0], Dim(size, (*held, *axes)))[0]
+    return [end - begin for end in ends]
+
+
+def blocks(x: Array, count: int, dim: int, ends: Sequence[int] | None = None) -> list[Array | None]:
+    """Return the blocks of an array along a dimension.
+
+    Args:
+        ends: where the blocks end, in units of which the last end is a whole number; None if the
+            blocks are equal.
 
     Raises:
-        ExecutionError: the dimension is not divisible by ``count``.
+        ExecutionError: the dimension does not divide.
     """
-    if x.shape[dim] % count:
-        raise ExecutionError(f"{x.shape[dim]} does not divide into {count} blocks")
-    return list(np.split(x, count, axis=dim))
+    size = x.shape[dim]
+    ends = range(1, count + 1) if ends is None else ends
+    if any(size * end % ends[-1] for end in ends):
+        raise ExecutionError(f"{size} does not divide into {count} blocks")
+    return list(np.split(x, [size * end // ends[-1] for end in ends[:-1]], axis=dim))

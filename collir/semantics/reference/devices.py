@@ -3,7 +3,9 @@
 A loop over devices is right in an oracle.
 """
 
+import math
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
 from collir.layout import Dim, Mesh
 
@@ -45,7 +47,61 @@ def block_of(mesh: Mesh, rank: int, dims: Iterable[Dim]) -> tuple[int, ...]:
     return tuple(index_in(mesh, rank, dim.axes) for dim in dims)
 
 
-def slices_of_block(block: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return the slices of a tensor that are a block, given the block's index and shape."""
-    sizes = zip(block, shape, strict=True)
-    return tuple(slice(index * size, (index + 1) * size) for index, size in sizes)
+def interval(mesh: Mesh, rank: int, dim: Dim) -> tuple[int, int]:
+    """Return where the block of a device begins and ends in a dimension.
+
+    Sub-axes cut in turn: into equal parts, or by the weights of all coordinates of the whole axis
+    that agree with the device's on the sub-axes so far.
+    """
+    if not any(axis.weights for axis in mesh.axes):
+        part = dim.size // math.prod(mesh.by_name[axis].size for axis in dim.axes)
+        index = index_in(mesh, rank, dim.axes)
+        return index * part, (index + 1) * part
+    begin, part = Fraction(0), Fraction(dim.size)
+    agreed: list[str] = []
+    for axis in dim.axes:
+        agreed.append(axis)
+        shares = shares_over(mesh, rank, agreed)
+        at, total = coordinate(mesh, rank, axis), sum(shares)
+        begin += part * sum(shares[:at]) / total
+        part = part * shares[at] / total
+    end = begin + part
+    if begin.denominator > 1 or end.denominator > 1:
+        raise ValueError(f"rank {rank} holds {begin} to {end} of a dimension of {dim.size}")
+    return int(begin), int(end)
+
+
+def holder_of(mesh: Mesh, dim: Dim, position: int) -> list[tuple[str, int]]:
+    """Return the sub-axes of a dimension with the coordinates at which a position is held."""
+    for index in range(math.prod(mesh.by_name[axis].size for axis in dim.axes)):
+        coordinates = coordinates_of(mesh, dim.axes, index)
+        rank = sum(mesh.by_name[axis].stride * at for axis, at in coordinates)
+        if position < interval(mesh, rank, dim)[1]:
+            return coordinates
+    raise ValueError(f"a dimension of {dim.size} has no position {position}")
+
+
+def shares_over(mesh: Mesh, rank: int, axes: Sequence[str]) -> list[int]:
+    """Return the shares of the coordinates on the last of some sub-axes, where the coordinates on
+    the others are those of a device."""
+    sub = mesh.by_name[axes[-1]]
+    weights = next(axis.weights for axis in mesh.axes if axis.name == sub.axis)
+    if weights is None:
+        return [1] * sub.size
+    parts = mesh.of_axis[sub.axis]
+    shares = [0] * sub.size
+    for index, weight in enumerate(weights):
+        at = dict(coordinates_of(mesh, parts, index))
+        if all(at[axis] == coordinate(mesh, rank, axis) for axis in axes[:-1] if axis in at):
+            shares[at[sub.name]] += weight
+    return shares
+
+
+def slices_of(mesh: Mesh, rank: int, dims: Iterable[Dim]) -> tuple[slice, ...]:
+    """Return the slices of a tensor that are the block of a device."""
+    return tuple(slice(*interval(mesh, rank, dim)) for dim in dims)
+
+
+def block_shape(mesh: Mesh, rank: int, dims: Iterable[Dim]) -> tuple[int, ...]:
+    """Return the shape of the block of a device."""
+    return tuple(part.stop - part.start for part in slices_of(mesh, rank, dims))

@@ -22,7 +22,7 @@ from collir.layout import Dim, DistType, DType, Reduction
 from collir.semantics.reference import collectives
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
-from collir.semantics.reference.devices import coordinates_of
+from collir.semantics.reference.devices import block_shape, coordinates_of
 
 Args = tuple[Any, ...]
 """The operands, each a list with one array (or None) per rank."""
@@ -69,6 +69,11 @@ def _root(op: DistOp) -> int:
     return index
 
 
+def _held(op: DistOp, dim: int) -> tuple[str, ...]:
+    """Return the sub-axes that a dimension of the operand is sharded over."""
+    return dist_type(op.input).dims[dim].axes
+
+
 def _local(xs: Buffers, function: Callable[[Array], Array]) -> Buffers:
     """Return the buffers with a function applied on every device that holds an array."""
     return [None if x is None else function(x) for x in xs]
@@ -87,8 +92,11 @@ def _together(operands: Args, function: Callable[[list[Array]], Array]) -> Buffe
 
 def _as_shape(op: DistOp, args: Args) -> Buffers:
     """Return the same memory under the local shape of the result."""
-    shape = dist_type(op.result).local_shape(mesh_of(op))
-    return _local(args[0], lambda x: x.reshape(shape))
+    mesh, dims = mesh_of(op), dist_type(op.result).dims
+    return [
+        None if x is None else x.reshape(block_shape(mesh, rank, dims))
+        for rank, x in enumerate(args[0])
+    ]
 
 
 def _padded(x: Array, dim: int, low: int, high: int, value: float) -> Array:
@@ -119,7 +127,8 @@ def _broadcast(op: DistOp, args: Args) -> Buffers:
 
 def _reduce_scatter(op: DistOp, args: Args) -> Buffers:
     dim, reduction = op.integer("dim"), _reduction(op.input)
-    return collectives.reduce_scatter(mesh_of(op), args[0], op.over, dim, reduction)
+    held = _held(op, dim)
+    return collectives.reduce_scatter(mesh_of(op), args[0], op.over, dim, reduction, held)
 
 
 def _all_gather(op: DistOp, args: Args) -> Buffers:
@@ -127,7 +136,8 @@ def _all_gather(op: DistOp, args: Args) -> Buffers:
 
 
 def _scatter(op: DistOp, args: Args) -> Buffers:
-    return collectives.scatter(mesh_of(op), args[0], op.over, op.integer("dim"), _root(op))
+    dim = op.integer("dim")
+    return collectives.scatter(mesh_of(op), args[0], op.over, dim, _root(op), _held(op, dim))
 
 
 def _gather(op: DistOp, args: Args) -> Buffers:
@@ -136,7 +146,8 @@ def _gather(op: DistOp, args: Args) -> Buffers:
 
 def _all_to_all(op: DistOp, args: Args) -> Buffers:
     source, target = op.integer("source"), op.integer("target")
-    return collectives.all_to_all(mesh_of(op), args[0], op.over, source, target)
+    held = _held(op, target)
+    return collectives.all_to_all(mesh_of(op), args[0], op.over, source, target, held)
 
 
 def _send(op: DistOp, args: Args) -> Buffers:
@@ -259,7 +270,8 @@ def _assemble_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
 
 
 def _slice(op: DistOp, args: Args) -> Buffers:
-    return collectives.slice_blocks(mesh_of(op), args[0], op.over, op.integer("dim"))
+    dim = op.integer("dim")
+    return collectives.slice_blocks(mesh_of(op), args[0], op.over, dim, _held(op, dim))
 
 
 def _keep_root(op: DistOp, args: Args) -> Buffers:

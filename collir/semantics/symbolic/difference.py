@@ -1,6 +1,6 @@
 """The text that explains a difference between two functions: element, device, contributions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from xdsl.dialects.func import FuncOp
@@ -8,7 +8,7 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.operation import value_text
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
-from collir.semantics.reference.devices import coordinates_of
+from collir.semantics.reference.devices import holder_of
 from collir.semantics.symbolic.execution import Computations, coordinate_variable, position_variable
 from collir.semantics.symbolic.expressions import Input
 from collir.semantics.symbolic.provenance import Atom, Difference, Miscount
@@ -17,14 +17,24 @@ _TIMES = {Fraction(1): "once", Fraction(2): "twice"}
 
 
 def explain_difference(
-    difference: Difference, function: FuncOp, mesh: Mesh, x: DistType, computations: Computations
+    difference: Difference,
+    function: FuncOp,
+    mesh: Mesh,
+    x: DistType,
+    computations: Computations,
+    shape: Sequence[int],
+    known: Mapping[str, int],
 ) -> str:
-    """Return a sentence on the wrong element of a result of type ``x``."""
+    """Return a sentence on the wrong element of a result of type ``x``.
+
+    Args:
+        shape: the shape of the device's buffer.
+        known: the coordinates of the device that are no variables.
+    """
     point = difference.point
-    shape = x.local_shape(mesh)
     at = [point.get(position_variable(dim, size), 0) for dim, size in enumerate(shape)]
     where = [
-        f"{axis}={point.get(coordinate_variable(mesh, axis), 0)}"
+        f"{axis}={known.get(axis, point.get(coordinate_variable(mesh, axis), 0))}"
         for axis in mesh.by_name
         if axis not in x.partial
     ]
@@ -88,8 +98,8 @@ class _Names:
         x = dist_type(arg)
         at, partial = numbers[: len(x.dims)], numbers[len(x.dims) :]
         of: list[str] = []
-        for dim, local, position in zip(x.dims, x.local_shape(self.mesh), at, strict=True):
-            coordinates = coordinates_of(self.mesh, dim.axes, position // local)
+        for dim, position in zip(x.dims, at, strict=True):
+            coordinates = holder_of(self.mesh, dim, position)
             of += [f"{axis}={coordinate}" for axis, coordinate in coordinates]
         partial_axes = self.mesh.ordered(x.partial)
         of += [f"{axis}={n}" for axis, n in zip(partial_axes, partial, strict=True)]

@@ -16,10 +16,12 @@ typing rules are not used.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from fractions import Fraction
+from typing import Any, Generic, Protocol, TypeVar
 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import SSAValue
@@ -183,17 +185,7 @@ def symbolic_results(
         ImpossibleError: a step cannot be carried out, which does not happen in typed programs.
         UnprovenError: a step has no symbolic meaning.
     """
-    run = _Run(mesh_of(function), computations, casts)
-    values: dict[SSAValue, Value] = {
-        arg: run.argument(index, dist_type(arg)) for index, arg in enumerate(function.args)
-    }
-    for op in function.body.ops:
-        if isinstance(op, ReturnOp):
-            return [values[operand] for operand in op.operands]
-        if not isinstance(op, DistOp):
-            raise UnprovenError(f"{op.name} is not of the coll dialect")
-        values[op.result] = run.step(op, [values[operand] for operand in op.operands])
-    return []
+    return results_of(function, Run(mesh_of(function), computations, casts))
 
 
 def rank_in_group(mesh: Mesh, axes: Axes) -> Index:
@@ -213,11 +205,138 @@ def coordinates(mesh: Mesh, axes: Axes, rank: Index) -> dict[Var, Index]:
     return values
 
 
-class _Run:
-    """The execution of the steps of one function."""
+class Held(Protocol):
+    """The buffers of all devices, in some form; only devices at ``place`` hold one."""
+
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def placed(self) -> frozenset[str]: ...
+
+
+V = TypeVar("V", bound=Held)
+
+
+class AnyRun(ABC, Generic[V]):
+    """The execution of the steps of one function, on some form of values."""
 
     def __init__(self, mesh: Mesh, computations: Computations, casts: Casts):
         self.mesh, self.computations, self.casts = mesh, computations, casts
+
+    def step(self, op: DistOp, operands: Sequence[V]) -> V:
+        """Return the result of an operation.
+
+        Raises:
+            ImpossibleError: the operation cannot be carried out on these operands.
+            UnprovenError: the operation has no symbolic meaning.
+        """
+        x = operands[0]
+        if op.mnemonic not in _ANYWHERE and any(y.place != x.place for y in operands):
+            raise ImpossibleError(op, "some devices hold only some of its operands")
+        rule = RULES.get(op.mnemonic)
+        if rule is None:
+            raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
+        return rule(self, op, operands)
+
+    def check_all_hold(self, op: DistOp, x: V, axes: Axes) -> None:
+        """Check that all devices of the groups over sub-axes hold data."""
+        if x.placed.intersection(axes):
+            raise ImpossibleError(op, "only some of the devices hold data")
+
+    def keep_root(self, op: DistOp, x: V, axes: Axes) -> V:
+        """Return the value at coordinate 0 of sub-axes."""
+        return self.keep(op, x, at_root(axes))
+
+    def place(self, axes: Axes, index: int) -> Place:
+        """Return the place at a rank in the group over sub-axes."""
+        digits = coordinates(self.mesh, axes, constant(index))
+        return place_at((str(var.name), digit.offset) for var, digit in digits.items())
+
+    @abstractmethod
+    def argument(self, index: int, x: DistType) -> V: ...
+
+    @abstractmethod
+    def reduce(self, op: DistOp, x: V, axes: Axes) -> V: ...
+
+    @abstractmethod
+    def gather(self, op: DistOp, x: V, axes: Axes, dim: int) -> V: ...
+
+    @abstractmethod
+    def broadcast(self, op: DistOp, x: V, axes: Axes) -> V: ...
+
+    @abstractmethod
+    def permute(self, op: DistOp, x: V, source: DistType, to: DistType) -> V: ...
+
+    @abstractmethod
+    def redistribute(self, op: DistOp, x: V, source: DistType, to: DistType) -> V: ...
+
+    @abstractmethod
+    def slice(self, op: DistOp, x: V, axes: Axes, dim: int) -> V: ...
+
+    @abstractmethod
+    def keep(self, op: DistOp, x: V, place: Place) -> V: ...
+
+    @abstractmethod
+    def send(self, op: DistOp, x: V) -> V: ...
+
+    @abstractmethod
+    def shift(self, op: DistOp, x: V) -> V: ...
+
+    @abstractmethod
+    def assemble(self, op: DistOp, operands: Sequence[V]) -> V: ...
+
+    @abstractmethod
+    def mask(self, x: V, axes: Axes, reduction: Reduction) -> V: ...
+
+    @abstractmethod
+    def compute(self, op: DistOp, operands: Sequence[V]) -> V: ...
+
+    @abstractmethod
+    def local(self, op: DistOp, operands: Sequence[V], step: "Callable[[LocalStep], Value]") -> V:
+        """Return the result of a step that every device carries out by itself."""
+
+
+def results_of(function: FuncOp, run: "AnyRun[V]") -> list[V]:
+    """Return the results of a function by a run of its steps.
+
+    Raises:
+        ImpossibleError, UnprovenError: see ``symbolic_results``.
+    """
+    values: dict[SSAValue, V] = {
+        arg: run.argument(index, dist_type(arg)) for index, arg in enumerate(function.args)
+    }
+    for op in function.body.ops:
+        if isinstance(op, ReturnOp):
+            return [values[operand] for operand in op.operands]
+        if not isinstance(op, DistOp):
+            raise UnprovenError(f"{op.name} is not of the coll dialect")
+        values[op.result] = run.step(op, [values[operand] for operand in op.operands])
+    return []
+
+
+@dataclass(frozen=True)
+class LocalStep:
+    """A step that devices with buffers of one shape carry out by themselves.
+
+    Attributes:
+        shape: the shape of the result in their memory.
+    """
+
+    run: "Run"
+    op: DistOp
+    operands: Sequence[Value]
+    shape: tuple[int, ...]
+
+
+class Run(AnyRun[Value]):
+    """The execution of the steps of one function, on buffers of one shape on all devices."""
+
+    def local(
+        self, op: DistOp, operands: Sequence[Value], step: Callable[[LocalStep], Value]
+    ) -> Value:
+        shape = dist_type(op.result).local_shape(self.mesh)
+        return step(LocalStep(self, op, operands, shape))
 
     def argument(self, index: int, x: DistType) -> Value:
         """Return the value of an argument, whose elements are those of an input."""
@@ -234,28 +353,13 @@ class _Run:
         """Return the block of a device, of a dimension sharded over sub-axes, and their number."""
         return rank_in_group(self.mesh, axes), self.mesh.group_size(axes)
 
-    def step(self, op: DistOp, operands: Sequence[Value]) -> Value:
-        """Return the result of an operation.
-
-        Raises:
-            ImpossibleError: the operation cannot be carried out on these operands.
-            UnprovenError: the operation has no symbolic meaning.
-        """
-        x = operands[0]
-        if op.mnemonic not in _ANYWHERE and any(y.place != x.place for y in operands):
-            raise ImpossibleError(op, "some devices hold only some of its operands")
-        rule = RULES.get(op.mnemonic)
-        if rule is None:
-            raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
-        return rule(self, op, operands)
-
     # --- collectives --------------------------------------------------------------------------
 
     def reduce(self, op: DistOp, x: Value, axes: Axes) -> Value:
         reduction = dist_type(op.operands[0]).reduction
         if reduction is None:
             raise ImpossibleError(op, "there is nothing partial to reduce")
-        self._all_hold(op, x, axes)
+        self.check_all_hold(op, x, axes)
         return Value(x.shape, x.place, self.over(x.expr, axes, reduction))
 
     def over(self, expr: Expr, axes: Axes, reduction: Reduction) -> Expr:
@@ -267,7 +371,11 @@ class _Run:
     def gather(self, op: DistOp, x: Value, axes: Axes, dim: int) -> Value:
         """Return the concatenation over sub-axes: position ``r * local + i`` is position i on the
         device with rank r in the group."""
-        self._all_hold(op, x, axes)
+        self.check_all_hold(op, x, axes)
+        return self.gathered(x, axes, dim)
+
+    def gathered(self, x: Value, axes: Axes, dim: int) -> Value:
+        """Return the concatenation over sub-axes of blocks that all devices hold."""
         local = x.shape[dim]
         size = local * self.mesh.group_size(axes)
         at = variable(position_variable(dim, size))
@@ -280,11 +388,6 @@ class _Run:
             raise ImpossibleError(op, "several devices of a group hold data")
         return Value(x.shape, x.without(axes), x.expr)
 
-    def place(self, axes: Axes, index: int) -> Place:
-        """Return the place at a rank in the group over sub-axes."""
-        digits = coordinates(self.mesh, axes, constant(index))
-        return place_at((str(var.name), digit.offset) for var, digit in digits.items())
-
     def send(self, op: DistOp, x: Value) -> Value:
         """Return the value at another coordinate; its expression does not depend on where it is."""
         sender, receiver = (self.place(op.over, op.integer(n)) for n in ("sender", "receiver"))
@@ -294,7 +397,7 @@ class _Run:
 
     def shift(self, op: DistOp, x: Value) -> Value:
         """Return the value of the device that is ``distance`` before, or zeros before the first."""
-        self._all_hold(op, x, op.over)
+        self.check_all_hold(op, x, op.over)
         by, count = op.integer("distance"), self.mesh.group_size(op.over)
         rank = rank_in_group(self.mesh, op.over)
         if "open" not in op.properties:
@@ -368,10 +471,6 @@ class _Run:
             y = self.mask(y, new, to.reduction)
         return self.keep(op, y, to.place)
 
-    def _all_hold(self, op: DistOp, x: Value, axes: Axes) -> None:
-        if x.placed.intersection(axes):
-            raise ImpossibleError(op, "only some of the devices hold data")
-
     def meant(self, x: DistType, value: Value) -> Value:
         """Return the value that a buffer stands for: partial values are reduced."""
         if x.reduction is None:
@@ -392,13 +491,9 @@ class _Run:
 
     def keep(self, op: DistOp, x: Value, place: Place) -> Value:
         """Return the value at coordinates of sub-axes."""
-        self._all_hold(op, x, [axis for axis, _ in place])
+        self.check_all_hold(op, x, [axis for axis, _ in place])
         values: Values = {coordinate_variable(self.mesh, axis): constant(n) for axis, n in place}
         return Value(x.shape, place_at([*x.place, *place]), substituted(x.expr, values))
-
-    def keep_root(self, op: DistOp, x: Value, axes: Axes) -> Value:
-        """Return the value at coordinate 0 of sub-axes."""
-        return self.keep(op, x, at_root(axes))
 
     def mask(self, x: Value, axes: Axes, reduction: Reduction) -> Value:
         """Return the value at coordinate 0 of sub-axes, and the reduction's identity elsewhere."""
@@ -512,8 +607,8 @@ def _with(shape: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
 # ---------------------------------------------------------------------------------------------
 
 
-def _transpose(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
-    (x,), order = operands, op.sizes("order")
+def _transpose(s: LocalStep) -> Value:
+    (x,), order = s.operands, s.op.sizes("order")
     values = {
         position_variable(dim, x.shape[dim]): variable(position_variable(new, x.shape[dim]))
         for new, dim in enumerate(order)
@@ -521,26 +616,39 @@ def _transpose(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
     return Value(tuple(x.shape[dim] for dim in order), x.place, substituted(x.expr, values))
 
 
-def _add(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
-    x, y = operands
+def _add(s: LocalStep) -> Value:
+    x, y = s.operands
     if y.shape != x.shape:
-        raise ImpossibleError(op, "its operands have different shapes")
+        raise ImpossibleError(s.op, "its operands have different shapes")
     return Value(x.shape, x.place, added(x.expr, y.expr))
 
 
-def _pad(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
-    dim, low, high = (op.integer(name) for name in ("dim", "low", "high"))
-    return run.pad(operands[0], dim, low, high, op.number("value"))
+def _pad(s: LocalStep) -> Value:
+    dim, low, high = (s.op.integer(name) for name in ("dim", "low", "high"))
+    return s.run.pad(s.operands[0], dim, low, high, s.op.number("value"))
 
 
-def _view(run: _Run, op: DistOp, operands: Sequence[Value]) -> Value:
-    return run.viewed(op, operands[0], dist_type(op.result).local_shape(run.mesh))
+def _view(s: LocalStep) -> Value:
+    return s.run.viewed(s.op, s.operands[0], s.shape)
+
+
+def _concat(s: LocalStep) -> Value:
+    return s.run.concat(s.operands, s.op.integer("dim"))
+
+
+def _scale(s: LocalStep) -> Value:
+    factor = Fraction(s.op.number("factor"))
+    return s.run.scale(s.operands[0], factor, dist_type(s.op.input).dtype)
+
+
+def _cast(s: LocalStep) -> Value:
+    return s.run.cast(s.operands[0], DType(s.op.word("dtype")), dist_type(s.op.input).dtype)
 
 
 _ANYWHERE = frozenset(["compute", "assemble"])
 """The steps whose operands may be on other devices than the first."""
 
-RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
+RULES: dict[str, Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = {
     "all_reduce": lambda run, op, xs: run.reduce(op, xs[0], op.over),
     "reduce": lambda run, op, xs: run.keep_root(op, run.reduce(op, xs[0], op.over), op.over),
     "reduce_scatter": lambda run, op, xs: run.slice(
@@ -569,17 +677,15 @@ RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
     "part": lambda run, op, xs: run.keep(op, xs[0], run.place(op.over, op.integer("coordinate"))),
     "assemble": lambda run, op, xs: run.assemble(op, xs),
     "mask": lambda run, op, xs: run.mask(xs[0], op.over, Reduction(op.word("reduction"))),
-    "split": _view,
-    "merge": _view,
-    "reshape": _view,
-    "transpose": _transpose,
-    "pad": _pad,
-    "concat": lambda run, op, xs: run.concat(xs, op.integer("dim")),
-    "scale": lambda run, op, xs: run.scale(
-        xs[0], Fraction(op.number("factor")), dist_type(op.input).dtype
-    ),
-    "cast": lambda run, op, xs: run.cast(xs[0], DType(op.word("dtype")), dist_type(op.input).dtype),
-    "add": _add,
+    "split": lambda run, op, xs: run.local(op, xs, _view),
+    "merge": lambda run, op, xs: run.local(op, xs, _view),
+    "reshape": lambda run, op, xs: run.local(op, xs, _view),
+    "transpose": lambda run, op, xs: run.local(op, xs, _transpose),
+    "pad": lambda run, op, xs: run.local(op, xs, _pad),
+    "concat": lambda run, op, xs: run.local(op, xs, _concat),
+    "scale": lambda run, op, xs: run.local(op, xs, _scale),
+    "cast": lambda run, op, xs: run.local(op, xs, _cast),
+    "add": lambda run, op, xs: run.local(op, xs, _add),
     "compute": lambda run, op, xs: run.compute(op, xs),
 }
 """The symbolic meaning of every step, by its name."""

@@ -9,6 +9,7 @@ they changed nothing. Expressions that differ without such an element prove noth
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cached_property
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
@@ -28,7 +29,6 @@ from collir.semantics.symbolic.execution import (
     comparable,
     coordinate_variable,
     position_variable,
-    symbolic_results,
 )
 from collir.semantics.symbolic.expressions import (
     Expr,
@@ -38,6 +38,12 @@ from collir.semantics.symbolic.expressions import (
 )
 from collir.semantics.symbolic.indices import constant
 from collir.semantics.symbolic.provenance import Difference, expressions_equal, first_difference
+from collir.semantics.symbolic.uneven import (
+    Pieces,
+    coordinates_in,
+    logical_values,
+    results_by_class,
+)
 from collir.semantics.validation.verdict import Outcome, Verdict
 
 
@@ -50,7 +56,7 @@ def proven(before: FuncOp, after: FuncOp) -> Verdict:
     forget_interval_variables()
     try:
         computations = Computations()
-        sides = [symbolic_results(function, computations) for function in (before, after)]
+        sides = [results_by_class(function, computations) for function in (before, after)]
         checked = _results_compared(before, after, sides)
     except UnprovenError as error:
         return Verdict(Outcome.UNKNOWN, "none", str(error))
@@ -71,29 +77,67 @@ def _impossible(error: ImpossibleError) -> str:
 
 
 def _results_compared(
-    before: FuncOp, after: FuncOp, sides: Sequence[Sequence[Value]]
+    before: FuncOp, after: FuncOp, sides: Sequence[Sequence[Pieces]]
 ) -> Verdict | None:
     """Return the first proven difference, else the first unknown result; None if all are equal."""
-    mesh = mesh_of(before)
-    erased: list[list[Value]] | None = None
-    computations = Computations()  # of both functions without casts
+    erased = _Erased(before, after)
     unknown: Verdict | None = None
     types = [type_of_attribute(output) for output in before.function_type.outputs]
     for index, (x, old, new) in enumerate(zip(types, *sides, strict=True)):
+        verdict = _result_compared(erased, index, x, (old, new))
+        if verdict is not None and verdict.outcome is Outcome.DIFFERENT:
+            return verdict
+        unknown = unknown or verdict
+    return unknown
+
+
+class _Erased:
+    """Two functions and their results without casts, which are computed when they are needed."""
+
+    def __init__(self, before: FuncOp, after: FuncOp):
+        self.before, self.after = before, after
+        self.computations = Computations()
+
+    @cached_property
+    def results(self) -> list[list[Pieces]]:
+        """The results of both functions."""
+        functions = (self.before, self.after)
+        return [results_by_class(f, self.computations, Casts.ERASED) for f in functions]
+
+
+def _result_compared(
+    erased: _Erased, index: int, x: DistType, pair: tuple[Pieces, Pieces]
+) -> Verdict | None:
+    """Return the verdict on one result; None if it is equal on all classes of devices."""
+    mesh = mesh_of(erased.before)
+    unknown: Verdict | None = None
+    olds, news = (logical_values(mesh, x, side) for side in pair)
+    if olds.keys() != news.keys():
+        first = [next(iter(side.values.values())) for side in pair]
+        return Verdict(Outcome.DIFFERENT, "proof", _held(mesh, first[0], first[1]), index)
+    for of, old in olds.items():
+        new = news[of]
         if (old.shape, old.place) != (new.shape, new.place):
             return Verdict(Outcome.DIFFERENT, "proof", _held(mesh, old, new), index)
         tolerance = min(4 * Fraction(x.dtype.epsilon or 0), _FACTOR_TOLERANCE)
         if expressions_equal(logical_value(mesh, x, old), logical_value(mesh, x, new), tolerance):
             continue
-        if erased is None:
-            erased = [symbolic_results(f, computations, Casts.ERASED) for f in (before, after)]
-        pair = [logical_value(mesh, x, side[index]) for side in erased]
-        axes = [axis for axis in mesh.by_name if axis not in x.partial | old.placed]
-        free = [coordinate_variable(mesh, axis) for axis in axes]
+        exprs = [
+            logical_value(mesh, x, logical_values(mesh, x, side[index])[of])
+            for side in erased.results
+        ]
+        known = coordinates_in(mesh, of)
+        free = [
+            coordinate_variable(mesh, axis)
+            for axis in mesh.by_name
+            if axis not in x.partial | old.placed | known.keys()
+        ]
         free += [position_variable(dim, size) for dim, size in enumerate(old.shape) if size > 1]
-        difference = first_difference(pair[0], pair[1], free, tolerance)
-        if difference is not None and not _doubtful(difference, computations):
-            text = explain_difference(difference, before, mesh, x, computations)
+        difference = first_difference(exprs[0], exprs[1], free, tolerance)
+        if difference is not None and not _doubtful(difference, erased.computations):
+            text = explain_difference(
+                difference, erased.before, mesh, x, erased.computations, old.shape, known
+            )
             return Verdict(Outcome.DIFFERENT, "proof", text, index)
         unknown = unknown or Verdict(Outcome.UNKNOWN, "none", "its sums have other forms", index)
     return unknown
@@ -125,10 +169,13 @@ _FACTOR_TOLERANCE = Fraction(1, 2**21)
 
 
 def logical_value(mesh: Mesh, x: DistType, value: Value) -> Expr:
-    """Return the logical value of a result: reduced if partial."""
+    """Return the logical value of a result: reduced if partial.
+
+    Over axes with weights it was reduced before (``logical_values``).
+    """
     at = {coordinate_variable(mesh, axis): constant(n) for axis, n in value.place}
     expr = substituted(value.expr, at)
-    for axis in mesh.ordered(x.partial):
+    for axis in mesh.ordered(x.partial - mesh.uneven.keys()):
         assert x.reduction is not None
         expr = reduced(expr, coordinate_variable(mesh, axis), x.reduction)
     return expr

@@ -25,7 +25,7 @@ from collir.semantics.reference.buffers import (
     random_tensor,
 )
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
-from collir.semantics.reference.devices import coordinate, coordinates_of
+from collir.semantics.reference.devices import coordinate, holder_of
 from collir.semantics.reference.executor import execute, memory_needed
 from collir.semantics.reference.intervals import Intervals
 
@@ -217,8 +217,8 @@ def _first_difference(mesh: Mesh, x: DistType, expected: Intervals, actual: Inte
     place = tuple(int(i) for i in places[0])
     where = [
         f"{axis}={coordinate}"
-        for dim, size, i in zip(x.dims, x.local_shape(mesh), place, strict=True)
-        for axis, coordinate in coordinates_of(mesh, dim.axes, i // size)
+        for dim, i in zip(x.dims, place, strict=True)
+        for axis, coordinate in holder_of(mesh, dim, i)
     ]
     on = f" on {', '.join(where)}" if where else ""
     numbers = _number(actual[place]), _number(expected[place])

@@ -17,11 +17,11 @@ from collir.layout import Mesh
 def refined(old: Mesh, new: Mesh) -> Renaming | None:
     """Return the sub-axes of ``new`` that replace each sub-axis of ``old``, or None.
 
-    It is None unless both meshes have the same axes, by name and size, and every sub-axis of
-    ``old`` is a product of sub-axes of ``new``. Axes of size 1 do not count.
+    It is None unless both meshes have the same axes, by name, size and weights, and every sub-axis
+    of ``old`` is a product of sub-axes of ``new``. Axes of size 1 do not count.
     """
-    sizes = {axis.name: axis.size for axis in old.axes if axis.size > 1}
-    if sizes != {axis.name: axis.size for axis in new.axes if axis.size > 1}:
+    sizes = {axis.name: (axis.size, axis.weights) for axis in old.axes if axis.size > 1}
+    if sizes != {axis.name: (axis.size, axis.weights) for axis in new.axes if axis.size > 1}:
         return None
     renaming: dict[str, tuple[str, ...]] = {}
     for axis in sizes:

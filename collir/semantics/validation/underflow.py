@@ -18,12 +18,7 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.layout import DistType
 from collir.semantics.symbolic.algebra import zipped
-from collir.semantics.symbolic.execution import (
-    Casts,
-    Computations,
-    ImpossibleError,
-    symbolic_results,
-)
+from collir.semantics.symbolic.execution import Casts, Computations, ImpossibleError
 from collir.semantics.symbolic.expressions import (
     ZERO_EXPR,
     Cast,
@@ -38,6 +33,7 @@ from collir.semantics.symbolic.expressions import (
     UnprovenError,
     constant_expr,
 )
+from collir.semantics.symbolic.uneven import logical_values, results_by_class
 from collir.semantics.validation.proof import logical_value, type_of_attribute
 
 _SMALL = Fraction(1, 1000)
@@ -49,13 +45,19 @@ def excess_loss(before: FuncOp, after: FuncOp) -> tuple[int, Fraction] | None:
     types: list[DistType] = [type_of_attribute(output) for output in before.function_type.outputs]
     mesh = mesh_of(before)
     try:
-        sides: list[list[Expr]] = []
+        sides: list[list[tuple[int, Expr]]] = []  # each with the index of its result
         for function in (after, before):
-            values = symbolic_results(function, Computations(), Casts.UNDERFLOW)
-            sides.append([logical_value(mesh, x, v) for x, v in zip(types, values, strict=True)])
-            if all(_loss(expr) <= 1 for expr in sides[0]):
+            results = results_by_class(function, Computations(), Casts.UNDERFLOW)
+            sides.append(
+                [
+                    (index, logical_value(mesh, x, value))
+                    for index, (x, result) in enumerate(zip(types, results, strict=True))
+                    for value in logical_values(mesh, x, result).values()
+                ]
+            )
+            if all(_loss(expr) <= 1 for _, expr in sides[0]):
                 return None
-        for index, (new, old) in enumerate(zip(*sides, strict=True)):
+        for (index, new), (_, old) in zip(*sides, strict=True):
             if ratio := max(_constants(zipped(new, old, _loss_ratio)), default=Fraction(0)):
                 return index, ratio
     except (UnprovenError, ImpossibleError, RecursionError):

@@ -54,7 +54,8 @@ def mesh_of_matrix(mesh: Mesh, matrix: Matrix) -> Mesh:
     for axis, row in zip(mesh.axes, matrix, strict=True):
         factors = [Factor(level.name, size) for level, size in zip(levels, row, strict=True)]
         used = [factor for factor in factors if factor.size > 1]
-        axes.append(Axis.placed(axis.name, used or factors[-1:]))
+        placed = Axis.placed(axis.name, used or factors[-1:])
+        axes.append(placed.weighted(axis.weights) if axis.weights else placed)
     return Mesh(mesh.name, machine, tuple(axes))
 
 

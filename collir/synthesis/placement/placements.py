@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.model import CostModel
 from collir.dialects.machine import MeshOp
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import check_programs
+from collir.ir.functions import check_no_weights, check_programs
 from collir.layout import Mesh
 from collir.search import Optimum
 from collir.search.core.plan import Order
@@ -81,6 +81,7 @@ def best_placements(
     """
     functions = functions_on(module, op.sym_name.data)
     check_programs(functions, "has no cost", redistributions=True)
+    check_no_weights(functions, "has no placements to choose from")
     mesh = op.value()
     problem = PlacementProblem(functions, mesh, model, weights or {})
     if not problem.parts:

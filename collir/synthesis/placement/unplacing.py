@@ -14,7 +14,7 @@ from xdsl.ir import Attribute
 from collir.dialects.machine import MeshOp
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr
 from collir.ir.functions import meshes_of
-from collir.layout import Axis, Mesh
+from collir.layout import Mesh
 from collir.synthesis.placement.meshes import change, functions_on
 
 
@@ -41,7 +41,7 @@ def unplace(module: ModuleOp, op: MeshOp) -> FuncOp | None:
     names: dict[str, tuple[str, ...]] = {}
     for axis, subs in mesh.of_axis.items():
         names |= {sub: (axis,) if sub == subs[0] else () for sub in subs}
-    unplaced = replace(mesh, axes=tuple(Axis(axis.name, axis.size) for axis in mesh.axes))
+    unplaced = replace(mesh, axes=tuple(replace(axis, factors=None) for axis in mesh.axes))
     change(op, mesh, unplaced, names)
     return None
 

@@ -12,7 +12,7 @@ from collir.cost.programs.cost import collective_of
 from collir.cost.programs.simulation import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import is_placeholder
-from collir.ir.functions import functions_of, scratch_copy
+from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.ir.progress import activity
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.choices import TIE, Choice, Choices, SearchOptions, alike, choices
@@ -46,7 +46,7 @@ def decompose_by_search(
     """
     kept: list[KeptCollective] = []
     with meshes_remembered():
-        for function in functions_of(module):
+        for function in without_weights(functions_of(module), "decomposed"):
             kept += unplaced_in(function)
             best = choices_in(function, options)
             kept += unbeaten(function, best, options)

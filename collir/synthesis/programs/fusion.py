@@ -20,7 +20,7 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.functions import functions_of
+from collir.ir.functions import functions_of, without_weights
 from collir.layout import LayoutError, Mesh
 from collir.layout.steps import ADD
 from collir.synthesis.programs.build import planned
@@ -38,7 +38,7 @@ def fuse(
         DiagnosticError: see ``choices``.
     """
     with meshes_remembered():
-        for function in functions_of(module):
+        for function in without_weights(functions_of(module), "fused"):
             fusion = _Fusion(function, options, listener)
             with grouped_remarks(function, f"fewer steps in @{function.sym_name.data}"):
                 fusion.shorten_chains()

@@ -14,7 +14,7 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.ir.alternatives import FOR, FROM, alternatives, place_of
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import functions_of, scratch_copy
+from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.synthesis.programs.choices import SearchOptions, alike
 from collir.synthesis.programs.crossings import crossings
 from collir.synthesis.programs.decomposing import choices_in
@@ -97,7 +97,7 @@ def decompose_for_sizes(
     known = alternatives(module)
     kept: list[KeptCollective] = []
     with meshes_remembered():
-        for function in functions_of(module):
+        for function in without_weights(functions_of(module), "decomposed"):
             stands = function.sym_name.data not in known and not place_of(function)
             if stands:
                 kept += unplaced_in(function)

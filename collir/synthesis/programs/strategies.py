@@ -8,7 +8,7 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
-from collir.ir.functions import functions_of
+from collir.ir.functions import functions_of, without_weights
 from collir.layout import Mesh
 from collir.layout.steps import (
     ALL_GATHER,
@@ -70,7 +70,7 @@ def decompose_by_strategy(
     kept: list[KeptCollective] = []
     if strategy == "flat":
         return kept
-    for function in functions_of(module):
+    for function in without_weights(functions_of(module), "decomposed"):
         for op in list(function.body.ops):
             if not isinstance(op, DistOp) or op.kind is not ALL_REDUCE:
                 continue

@@ -21,7 +21,7 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import functions_of, scratch_copy
+from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.layout import Mesh
 from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import layout_change
@@ -51,7 +51,7 @@ def reorder(
     """Rewrite every function on levels, in place; never to a slower one."""
     prices: dict[Mesh, Prices] = {}
     with meshes_remembered():
-        for function in functions_of(module):
+        for function in without_weights(functions_of(module), "reordered"):
             mesh = mesh_of(function)
             if not mesh.placed:
                 continue

@@ -28,14 +28,13 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from collir.cost.model import step_cost
-from collir.cost.programs.classes import runs_apart
 from collir.cost.programs.cost import collective_of
 from collir.cost.programs.simulation import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import functions_of, scratch_copy
+from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.layout import LayoutError, Mesh
 from collir.synthesis.programs.choices import TIE, SearchOptions, needs_search, search_programs
 from collir.synthesis.scheduling.memory import checked_simulation, fits_memory, has_collectives
@@ -180,10 +179,10 @@ def bucket_collectives(
             memory than a device has; no function is changed then.
     """
     with meshes_remembered():
-        sending = [function for function in functions_of(module) if has_collectives(function)]
-        reasons = {function: reason for function in sending if (reason := _untouched(function))}
-        functions = [function for function in sending if function not in reasons]
-        kept = list(reasons.items())
+        even = without_weights(functions_of(module), "bucketed")
+        sending = [function for function in even if has_collectives(function)]
+        functions = [function for function in sending if not _has_placeholder(function)]
+        kept = [(function, _PLACEHOLDER) for function in sending if _has_placeholder(function)]
         for function in functions:
             checked_simulation(function, options.model)
         for function in functions:
@@ -193,13 +192,7 @@ def bucket_collectives(
     return kept
 
 
-def _untouched(function: FuncOp) -> str:
-    """Return why no rule can change a function, or an empty text."""
-    if _has_placeholder(function):
-        return "its redistribute has no cost before decompose"
-    return "its stages issue steps of their own" if runs_apart(function) else ""
-
-
+_PLACEHOLDER = "its redistribute has no cost before decompose"
 _TOO_LARGE = "in the buckets of this rule it needs more memory than a device has"
 
 

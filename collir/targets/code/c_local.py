@@ -8,7 +8,9 @@ from typing import ClassVar
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.blocks import shares_by_dim
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
+from collir.layout.cuts import GroupShares
 from collir.layout.types import digits_over
 from collir.targets.code.c_text import (
     AS_BITS,
@@ -173,11 +175,24 @@ class LocalSteps(ABC):
         return self.either(s, s.names.at_zero(s.op.over), copied, filled)
 
     def _slice(self, s: Local) -> list[str]:
-        group = s.mesh.group_size(s.op.over)
-        rows = math.prod(s.x.local_shape(s.mesh)[: s.op.integer("dim")])
-        piece = s.elements // rows
-        start = f"{s.operand} + (size_t){s.names.factor_over(s.op.over)} * {self.size(piece)}"
-        return [self.rows(s.out, piece, start, piece * group, rows, piece, s.y.dtype.bytes)]
+        dim, group = s.op.integer("dim"), s.mesh.group_size(s.op.over)
+        rows = math.prod(s.x.local_shape(s.mesh)[:dim])
+        block = s.y.local_shape(s.mesh)
+        piece = math.prod(block[dim:])
+        if (shares := shares_by_dim(s.op, s.mesh)) is not None:
+            unit = shares[dim].unit(block[dim]) * math.prod(block[dim + 1 :])
+            row = math.prod(s.x.local_shape(s.mesh)[dim:])
+            start = f"{s.operand} + {self.units_before(s, shares[dim])} * {self.size(unit)}"
+        else:
+            row = piece * group
+            start = f"{s.operand} + (size_t){s.names.factor_over(s.op.over)} * {self.size(piece)}"
+        return [self.rows(s.out, piece, start, row, rows, piece, s.y.dtype.bytes)]
+
+    def units_before(self, s: Local, shares: GroupShares) -> str:
+        """Return the units of the ranks of the group before this one."""
+        self.needs.add("units_before")
+        parts = s.names.parts_of(s.op.over, shares)
+        return f"units_before({parts}, {s.names.index_over(s.op.over)})"
 
     def _concat(self, s: Local) -> list[str]:
         dim, shape = s.op.integer("dim"), s.y.local_shape(s.mesh)

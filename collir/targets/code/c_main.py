@@ -20,7 +20,8 @@ from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
-from collir.layout import DistType, DType, Reduction
+from collir.layout import Dim, DistType, DType, Reduction
+from collir.layout.cuts import Extent, cuts, places, units
 from collir.layout.steps import ALL_REDUCE
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.meaning import meaning
@@ -317,26 +318,27 @@ class CheckedRun(ABC):
 
     def text(self) -> str:
         """Return the function."""
-        return "\n".join(
-            [
-                f"static int run_{self.name}(int repeats, int check)",
-                "{",
-                *indented(self.variables(), 2),
-                *indented(self._declarations(), 2),
-                *indented(self.opening(), 2),
-                *indented(self._made_inputs(), 2),
-                *indented(self.timed_calls(), 2),
-                "  if (check) {",
-                *indented(self._comparison(), 4),
-                "  }",
-                *indented(self.report(), 2),
-                *indented(self.closing(), 2),
-                *indented([f"free({variable});" for variable in self._host_buffers()], 2),
-                f"  return {self.verdict()};",
-                "}",
-                "",
-            ]
-        )
+        return self.names.resolved("\n".join(self._lines()))
+
+    def _lines(self) -> list[str]:
+        return [
+            f"static int run_{self.name}(int repeats, int check)",
+            "{",
+            *indented(self.variables(), 2),
+            *indented(self._declarations(), 2),
+            *indented(self.opening(), 2),
+            *indented(self._made_inputs(), 2),
+            *indented(self.timed_calls(), 2),
+            "  if (check) {",
+            *indented(self._comparison(), 4),
+            "  }",
+            *indented(self.report(), 2),
+            *indented(self.closing(), 2),
+            *indented([f"free({variable});" for variable in self._host_buffers()], 2),
+            f"  return {self.verdict()};",
+            "}",
+            "",
+        ]
 
     def differs(self) -> bool:
         """Return whether results are compared up to rounding."""
@@ -358,11 +360,21 @@ class CheckedRun(ABC):
         """Return the variable that describes this rank's block of a tensor."""
         local = x.local_shape(self.mesh)
         starts = [
-            f"(size_t)({self.names.index_over(dim.axes)}) * {size_text(size)}" if dim.axes else "0"
+            self._block_start(dim, size) if dim.axes else "0"
             for dim, size in zip(x.dims, local, strict=True)
         ]
         sizes = [_braces([size_text(n) for n in shape]) for shape in (local, x.shape)]
         return f"const layout lies = {{{len(local)}, {sizes[0]}, {sizes[1]}, {_braces(starts)}}};"
+
+    def _block_start(self, dim: Dim, local: int) -> str:
+        """Return where this rank's block of a dimension starts."""
+        index = self.names.index_over(dim.axes)
+        if not isinstance(local, Extent):
+            return f"(size_t)({index}) * {size_text(local)}"
+        count = units(self.mesh, dim.axes)
+        starts = [cuts(self.mesh, count, dim.axes, at)[0] for at in places(self.mesh, dim.axes)]
+        table = f"(const int[]){{{', '.join(map(str, starts))}}}"
+        return f"(size_t){table}[{index}] * {size_text(dim.size // count)}"
 
     def _made_inputs(self) -> list[str]:
         """Return the statements that make this rank's blocks, also where the rank is at no root and

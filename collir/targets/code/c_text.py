@@ -2,14 +2,15 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from collir.layout import DistType, DType, Mesh, Reduction
+from collir.layout.cuts import Extent, GroupShares
 from collir.semantics.reference.buffers import NUMPY
 from collir.targets.code.names import distinct
 from collir.targets.code.ranks import OverList, RankText
@@ -47,6 +48,8 @@ USED = frozenset(
     reduce_scatter_rows all_gather_rows gather_rows scatter_rows all_to_all_rows
     send_to receive_from shift broadcast_from scatter_from scatter_rows_from
     least size_of copy_rows swap_blocks strided compute_for wrong_size snprintf
+    all_gather_blocks gather_blocks scatter_blocks reduce_scatter_blocks all_to_all_blocks
+    units_before unit_columns block_starts move_blocks
     bf16_load bf16_store f16_load f16_store f16_of_double
     sum_of_f16 prod_of_f16 max_of_f16 min_of_f16 sum_of_bf16 prod_of_bf16 max_of_bf16 min_of_bf16
     layout place mixed part_value whole_value differ fabs fmax atoi math_errhandling
@@ -130,8 +133,18 @@ class Comment(str):
     __slots__ = ()
 
 
+def with_comments_kept(line: str, change: Callable[[str], str]) -> str:
+    """Return a changed line, which is a comment if the line was one."""
+    return Comment(change(line)) if isinstance(line, Comment) else change(line)
+
+
 def size_text(count: int) -> str:
-    """Return a count as a C expression of a type that holds it."""
+    """Return a count as a C expression of a type that holds it.
+
+    A count that differs between ranks has tokens, which ``MeshNames.resolved`` replaces.
+    """
+    if isinstance(count, Extent):
+        return count.formula()
     return str(count) if count < 2**31 else f"(size_t){count}"
 
 
@@ -246,6 +259,10 @@ class MeshNames(RankText):
     members: dict[str, str]
     communicators: dict[OverList, str]
     operators: Sequence[CustomOperator]
+    shares: dict[OverList, str] = field(default_factory=dict[OverList, str])
+    parts: dict[tuple[OverList, GroupShares], str] = field(
+        default_factory=dict[tuple[OverList, GroupShares], str]
+    )
 
     @staticmethod
     def of(
@@ -253,20 +270,29 @@ class MeshNames(RankText):
         sent_over: Iterable[OverList],
         operators: Iterable[CustomOperator] = (),
         words: Words = C,
+        cuts: Iterable[OverList] = (),
+        parts: Iterable[tuple[OverList, GroupShares]] = (),
     ) -> "MeshNames":
         """Return distinct names, also where ``a_b.c`` and ``a.b_c`` would look the same."""
         axes = [sub.name for sub in mesh.sub_axes]
-        lists = list(sent_over)
+        lists, cut_lists, groups = list(sent_over), list(cuts), list(parts)
         members = [*axes, *("over_" + "_".join(over) for over in lists)]
+        members += ["share_" + "_".join(mesh.short(over)) for over in cut_lists]
+        members += ["parts_" + "_".join(mesh.short(over)) for over, _ in groups]
         # `rank` and `comm` are members of every mesh.
         names = iter(variables(["rank", "comm", *members], words)[2:])
         coordinates = {axis: next(names) for axis in axes}
         communicators = {over: next(names) for over in lists}
+        shares = {over: next(names) for over in cut_lists}
+        rows = {group: next(names) for group in groups}
         variable = f"mesh_{mesh.name}"
-        return MeshNames(mesh, variable, coordinates, communicators, tuple(operators))
+        return MeshNames(mesh, variable, coordinates, communicators, tuple(operators), shares, rows)
 
     def coordinate(self, axis: str) -> str:
-        return f"{self.variable}.{self.members[axis]}"
+        return self.member(self.members[axis])
+
+    def member(self, name: str) -> str:
+        return f"{self.variable}.{name}"
 
 
 def loop(count: str, statement: str) -> str:

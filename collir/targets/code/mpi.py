@@ -26,6 +26,10 @@ class MpiTarget(Target):
     packed or too large for one call is not started early. With `sized=true` functions are for
     values of any size. In f16 and bf16, a maximum or minimum with a NaN is NaN on all ranks; in f32
     and f64, MPI does not define it.
+
+    On axes with weights, sizes are products with `share_...`, the units of this rank; collectives
+    take `parts_...`, the units of the ranks of its group, and are MPI's for counts that differ
+    (`MPI_Allgatherv`, ...). They are not started early, and `sized=true` has none.
     """
 
     name = "mpi"

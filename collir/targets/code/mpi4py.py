@@ -1,8 +1,9 @@
 """Python for mpi4py: a class per mesh, with a method per ``func`` on numpy arrays."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import IO, ClassVar
+from typing import IO, Any, ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -12,6 +13,8 @@ from collir.layout import DistType, DType, Reduction
 from collir.layout.types import index_over
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_text import (
+    Blocks,
+    CutDim,
     FunctionText,
     MeshText,
     Sent,
@@ -156,6 +159,101 @@ class Mpi4pyFunction(FunctionText):
         joined = self._join(s.out, source, s.after)
         return [*cut, made, *self.send(s, "Alltoall", [blocks, s.out]), joined]
 
+    # --- blocks that differ in size -----------------------------------------------------------
+
+    def _made_flat(self, s: Sent) -> str:
+        """Return the statement that makes an array for blocks that come one behind the other."""
+        return f"{s.out} = {self.full((math.prod(s.after),), s.x.dtype, None)}"
+
+    def _leaving(self, s: Sent, part: CutDim) -> str:
+        """Return the statement that puts the blocks that leave one behind the other."""
+        self.needs.add("cut_blocks")
+        return f"sent = self._cut_blocks({s.operand}, {part.parts}, {part.dim})"
+
+    def _coming(self, s: Sent, part: CutDim) -> str:
+        """Return the statement that joins the blocks that came one behind the other."""
+        self.needs.add("joined_blocks")
+        arguments = [s.out, part.parts, str(part.dim), tuple_text(s.after)]
+        return f"{s.out} = self._joined_blocks({', '.join(arguments)})"
+
+    def _counted(self, s: Sent, array: str, part: CutDim) -> str:
+        """Return an array with the elements of each rank, as an argument."""
+        bits = ".view(np.uint16)" if s.x.dtype in _AS_BITS else ""
+        return f"[{array}{bits}, {part.counts}]"
+
+    def _uneven_all_gather(self, s: Sent, blocks: Blocks) -> list[str]:
+        (sent,) = self.bits(s, [s.operand])
+        received = self._counted(s, s.out, blocks.comes)
+        call_lines = call(f"{self._communicator(s)}.Allgatherv", [sent, received])
+        return [self._made_flat(s), *call_lines, self._coming(s, blocks.comes)]
+
+    def _uneven_gather(self, s: Sent, blocks: Blocks) -> list[str]:
+        (sent,) = self.bits(s, [s.operand])
+        gatherv = f"{self._communicator(s)}.Gatherv"
+        return [
+            f"if {s.root}:",
+            f"    {self._made_flat(s)}",
+            *_inside(call(gatherv, [sent, self._counted(s, s.out, blocks.comes)])),
+            f"    {self._coming(s, blocks.comes)}",
+            "else:",
+            f"    {s.out} = None",
+            *_inside(call(gatherv, [sent, "None"])),
+        ]
+
+    def _uneven_scatter(self, s: Sent, blocks: Blocks) -> list[str]:
+        (received,) = self.bits(s, [s.out])
+        scatterv = f"{self._communicator(s)}.Scatterv"
+        return [
+            s.new,
+            f"if {s.root}:",
+            f"    {self._leaving(s, blocks.leaves)}",
+            *_inside(call(scatterv, [self._counted(s, "sent", blocks.leaves), received])),
+            "else:",
+            *_inside(call(scatterv, ["None", received])),
+        ]
+
+    def _uneven_reduce_scatter(self, s: Sent, blocks: Blocks) -> list[str]:
+        arrays = self.bits(s, ["sent", s.out])
+        arguments = [*arrays, blocks.leaves.counts, self.operator(s.x)]
+        return [
+            self._leaving(s, blocks.leaves),
+            s.new,
+            *call(f"{self._communicator(s)}.Reduce_scatter", arguments),
+            *self.average(s.x, s.group, s.out),
+        ]
+
+    def _uneven_all_to_all(self, s: Sent, blocks: Blocks) -> list[str]:
+        arguments = [
+            self._counted(s, "sent", blocks.leaves),
+            self._counted(s, s.out, blocks.comes),
+        ]
+        return [
+            self._leaving(s, blocks.leaves),
+            self._made_flat(s),
+            *call(f"{self._communicator(s)}.Alltoallv", arguments),
+            self._coming(s, blocks.comes),
+        ]
+
+    UNEVEN: ClassVar[dict[str, Callable[[Any, Sent, Blocks], list[str]]]] = {
+        "all_gather": _uneven_all_gather,
+        "gather": _uneven_gather,
+        "scatter": _uneven_scatter,
+        "reduce_scatter": _uneven_reduce_scatter,
+        "all_to_all": _uneven_all_to_all,
+    }
+
+    # --- calls --------------------------------------------------------------------------------
+
+    def _communicator(self, s: Sent) -> str:
+        return f"self.{self.names.groups[s.axes]}"
+
+    def bits(self, s: Sent, arrays: Sequence[str]) -> list[str]:
+        """Return arrays as arguments; those of types that MPI does not know as their bits."""
+        if s.x.dtype not in _AS_BITS:
+            return list(arrays)
+        self.needs.add("np")
+        return [f"{array}.view(np.uint16)" for array in arrays]
+
     def send(self, s: Sent, method: str, arrays: Sequence[str | None], *rest: str) -> list[str]:
         """Return a call of a communicator; arrays of types that MPI does not know go as their
         bits."""
@@ -281,6 +379,10 @@ class Mpi4pyFunction(FunctionText):
     }
 
 
+def _inside(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
 def _operator_name(dtype: DType, reduction: Reduction) -> str:
     return f"{reduction.upper()}_OF_{dtype.upper()}"
 
@@ -328,6 +430,31 @@ _ARGUMENT = '''\
 '''
 
 
+_CUT_BLOCKS = '''\
+    def _cut_blocks(self, x, parts, dim):
+        """The blocks of a dimension, which is cut by parts, one behind the other."""
+        unit, start, blocks = x.shape[dim] // sum(parts), 0, []
+        for part in parts:
+            stop = start + part * unit
+            block = x[(*(slice(None),) * dim, slice(start, stop), ...)]
+            blocks.append(self.xp.reshape(block, (-1,)))
+            start = stop
+        return self.xp.concat(blocks)
+'''
+
+_JOINED_BLOCKS = '''\
+    def _joined_blocks(self, x, parts, dim, shape):
+        """Blocks that lie one behind the other, joined along a dimension to a shape."""
+        unit, start, blocks = shape[dim] // sum(parts), 0, []
+        for part in parts:
+            block = (*shape[:dim], part * unit, *shape[dim + 1 :])
+            stop = start + math.prod(block)
+            blocks.append(self.xp.reshape(x[start:stop], block))
+            start = stop
+        return self.xp.concat(blocks, axis=dim)
+'''
+
+
 def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
     mesh = names.mesh
     lines = [
@@ -360,6 +487,10 @@ def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
         lines += ["", _ARGUMENT.rstrip()]
     if needs & {"argument", "packed"}:
         lines += ["", _PACKED.rstrip()]
+    if "cut_blocks" in needs:
+        lines += ["", _CUT_BLOCKS.rstrip()]
+    if "joined_blocks" in needs:
+        lines += ["", _JOINED_BLOCKS.rstrip()]
     return lines
 
 
@@ -382,7 +513,8 @@ def emit_mpi4py(module: ModuleOp) -> str:
             needs |= text.needs
             operators |= text.operators
     lines = header("mpi4py and numpy", _USE + ("\n\n" + shown if shown else ""), _HEADER)
-    lines += ["", "import time"] if "time" in needs else []
+    standard = [name for name, need in _MODULES.items() if need in needs]
+    lines += ["", *standard] if standard else []
     imports = ["import ml_dtypes"] if "ml_dtypes" in needs else []
     if bodies:
         imports.append("import numpy as np")
@@ -395,6 +527,9 @@ def emit_mpi4py(module: ModuleOp) -> str:
             lines += call(f"{name} = _on_floats", [_UFUNCS[reduction], _AS_BITS[dtype]], 0)
     return "\n".join([*lines, *bodies, ""])
 
+
+_MODULES = {"import math": "joined_blocks", "import time": "time"}
+"""The modules of the standard library, with what needs them."""
 
 _USE = """\
 Every rank makes one object of a mesh, for a communicator of as many ranks, and calls its methods
@@ -413,7 +548,8 @@ class Mpi4pyTarget(Target):
     Arrays of other libraries than numpy are passed to MPI by DLPack or `__cuda_array_interface__`.
     Such a library needs the Python array API and arrays that can be written, and MPI has to be
     built for its device. MPI does not know f16 and bf16: they are for numpy only, and are reduced
-    in Python. Counts above 2^31 - 1 need MPI 4.
+    in Python. Counts above 2^31 - 1 need MPI 4. On axes with weights, collectives are MPI's for
+    counts that differ (`Allgatherv`, ...).
     """
 
     name = "mpi4py"

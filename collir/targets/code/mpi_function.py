@@ -16,6 +16,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
+from collir.ir.blocks import Part, parts_of
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
@@ -44,6 +45,7 @@ from collir.targets.code.c_text import (
     number_text,
     only_if,
     size_text,
+    with_comments_kept,
 )
 from collir.targets.code.emitters import root_place, taking_part
 from collir.targets.code.ranks import needed_ranks, outermost
@@ -251,7 +253,10 @@ class MpiFunction(CFunction):
         if self.started:
             lines.append("  if (err != MPI_SUCCESS) return err; /* memory may still be in use */")
         lines += [f"  free({self.variable[value]});" for value in self.temporaries()]
-        return [*lines, "  return err;", "}", ""]
+        lines = [*lines, "  return err;", "}", ""]
+        if not self.names.shares:
+            return lines
+        return [with_comments_kept(line, self.names.resolved) for line in lines]
 
     def attempt(self, call: str) -> str:
         """Return the statement that goes to the label ``done`` if a call fails."""
@@ -362,7 +367,7 @@ class MpiFunction(CFunction):
     def _is_started(self, op: DistOp) -> bool:
         """Return whether a collective is started and waited for later; a collective that is packed
         or takes several calls is not."""
-        if not op.is_async:
+        if not op.is_async or parts_of(op, self.mesh):
             return False
         count, rows = self._blocks(op)
         return count <= _MOST_STARTED and all(row == 1 for row in rows)
@@ -417,6 +422,8 @@ class MpiFunction(CFunction):
 
     def _call(self, op: DistOp, operand: str, out: str) -> str:
         """Return a call that waits; the blocks of a later dimension lie in several rows."""
+        if parts := parts_of(op, self.mesh):
+            return self._call_uneven(op, operand, out, parts)
         x = dist_type(op.operands[0])
         count, rows = self._blocks(op)
         name, arguments = op.mnemonic, [operand, out, self.size(count)]
@@ -431,6 +438,24 @@ class MpiFunction(CFunction):
             arguments.append(self._operator(x))
         self.needs.add(name)
         return self.attempt(f"{name}({', '.join([*arguments, self.communicator(op)])})")
+
+    def _call_uneven(self, op: DistOp, operand: str, out: str, parts: Sequence[Part]) -> str:
+        """Return a call for blocks that differ in size.
+
+        For each dimension that is cut or joined it takes the units of the ranks, the elements of a
+        unit in a row, and the rows. Leaving blocks come before coming blocks.
+        """
+        x = dist_type(op.operands[0])
+        arguments = [operand, out]
+        for part in parts:
+            arguments.append(self.names.parts_of(op.over, part.shares))
+            arguments += [self.size(part.row), size_text(part.rows)]
+        arguments.append(MPI_TYPES[x.dtype])
+        if op.kind.reduces:
+            arguments.append(self._operator(x))
+        function = f"{op.mnemonic}_blocks"
+        self.needs.add(function)
+        return self.attempt(f"{function}({', '.join([*arguments, self.communicator(op)])})")
 
     def _average(self, op: DistOp, out: str) -> list[str]:
         """Return the division at the end of an avg, for the ranks that have the sum."""
@@ -586,6 +611,8 @@ def emit_c(
     hidden = set(static)
     functions = functions_of(module)
     check_programs(functions, "has no form in MPI")
+    if sized:
+        check_programs(functions, "has no form in MPI for values of any size", even=True)
     # A mesh that is only for this file, of one device, needs no communicators.
     open_on = {mesh_of(function).name for function in functions if function not in hidden}
     meshes = mesh_names(functions)

@@ -16,7 +16,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.functions import functions_of
 from collir.layout import DistType
-from collir.targets.code.c_text import MeshNames, size_text
+from collir.targets.code.c_text import MeshNames, element_count, size_text
 from collir.targets.code.mpi_function import emit_c, mesh_names
 
 _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
@@ -159,6 +159,6 @@ def _run_text(function: FuncOp, buffers: Sequence[DistType], names: MeshNames) -
 
 def _bytes_held(x: DistType, names: MeshNames) -> str:
     """Return the bytes that a rank holds of a value as a C expression."""
-    size = size_text(x.local_bytes(names.mesh))
+    size = names.resolved(size_text(element_count(x, names.mesh) * x.dtype.bytes))
     holds = names.at_place(x.place)
     return f"{holds} ? {size} : 0" if holds else size

@@ -441,3 +441,208 @@ static inline uint16_t f16_of_double(double x) {
   memcpy(&near, &bits, sizeof near);
   return f16_store(near);
 }
+
+//: units_before
+/* The sum of the first `count` parts. */
+static inline size_t units_before(const int *parts, int count) {
+  size_t total = 0;
+  for (int i = 0; i < count; ++i) total += (size_t)parts[i];
+  return total;
+}
+
+//: unit_columns needs pieces
+/* `count` of each n elements in `rows` rows as one, and n elements from the next such column. */
+static int unit_columns(MPI_Datatype type, size_t count, size_t n, size_t rows, size_t row, size_t bytes,
+                   MPI_Datatype *column) {
+  MPI_Datatype run, all;
+  int err = rows <= INT_MAX ? MPI_Type_contiguous((int)count, type, &run) : MPI_ERR_COUNT;
+  if (err != MPI_SUCCESS) return err;
+  err = MPI_Type_create_hvector((int)rows, 1, (MPI_Aint)(row * bytes), run, &all);
+  MPI_Type_free(&run);
+  if (err != MPI_SUCCESS) return err;
+  err = MPI_Type_create_resized(all, 0, (MPI_Aint)(n * bytes), column);
+  MPI_Type_free(&all);
+  return err != MPI_SUCCESS ? err : MPI_Type_commit(column);
+}
+
+//: block_starts needs units_before
+/* The parts of the ranks before each rank; NULL if there is no memory. */
+static int *block_starts(const int *parts, int p) {
+  int *starts = malloc((size_t)p * sizeof *starts);
+  for (int i = 0; starts && i < p; ++i) starts[i] = (int)units_before(parts, i);
+  return starts;
+}
+
+//: all_gather_blocks needs least, size_of, unit_columns, block_starts
+/* parts[r] columns from rank r, each with n elements in every row. */
+static int all_gather_blocks(const void *in, void *out, const int *parts, size_t n, size_t rows,
+                             MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = MPI_SUCCESS, p, rank;
+  MPI_Comm_size(comm, &p);
+  MPI_Comm_rank(comm, &rank);
+  int *starts = block_starts(parts, p);
+  if (!starts) return MPI_ERR_NO_MEM;
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    MPI_Datatype own, all;
+    c = least(n - i);
+    if ((err = unit_columns(type, c, n, rows, (size_t)parts[rank] * n, size, &own)) != MPI_SUCCESS) break;
+    if ((err = unit_columns(type, c, n, rows, units_before(parts, p) * n, size, &all)) == MPI_SUCCESS) {
+      err = MPI_Allgatherv((const char *)in + i * size, parts[rank], own, (char *)out + i * size,
+                           parts, starts, all, comm);
+      MPI_Type_free(&all);
+    }
+    MPI_Type_free(&own);
+  }
+  free(starts);
+  return err;
+}
+
+//: gather_blocks needs least, size_of, unit_columns, block_starts
+/* parts[r] columns from rank r, each with n elements in every row. */
+static int gather_blocks(const void *in, void *out, const int *parts, size_t n, size_t rows,
+                         MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = MPI_SUCCESS, p, rank;
+  MPI_Comm_size(comm, &p);
+  MPI_Comm_rank(comm, &rank);
+  int *starts = block_starts(parts, p);
+  if (!starts) return MPI_ERR_NO_MEM;
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    MPI_Datatype own, all;
+    c = least(n - i);
+    if ((err = unit_columns(type, c, n, rows, (size_t)parts[rank] * n, size, &own)) != MPI_SUCCESS) break;
+    if ((err = unit_columns(type, c, n, rows, units_before(parts, p) * n, size, &all)) == MPI_SUCCESS) {
+      err = MPI_Gatherv((const char *)in + i * size, parts[rank], own,
+                        rank ? NULL : (char *)out + i * size, parts, starts, all, 0, comm);
+      MPI_Type_free(&all);
+    }
+    MPI_Type_free(&own);
+  }
+  free(starts);
+  return err;
+}
+
+//: scatter_blocks needs least, size_of, unit_columns, block_starts
+/* parts[r] columns for rank r, each with n elements in every row. */
+static int scatter_blocks(const void *in, void *out, const int *parts, size_t n, size_t rows,
+                          MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = MPI_SUCCESS, p, rank;
+  MPI_Comm_size(comm, &p);
+  MPI_Comm_rank(comm, &rank);
+  int *starts = block_starts(parts, p);
+  if (!starts) return MPI_ERR_NO_MEM;
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    MPI_Datatype own, all;
+    c = least(n - i);
+    if ((err = unit_columns(type, c, n, rows, (size_t)parts[rank] * n, size, &own)) != MPI_SUCCESS) break;
+    if ((err = unit_columns(type, c, n, rows, units_before(parts, p) * n, size, &all)) == MPI_SUCCESS) {
+      err = MPI_Scatterv(rank ? NULL : (const char *)in + i * size, parts, starts, all,
+                         (char *)out + i * size, parts[rank], own, 0, comm);
+      MPI_Type_free(&all);
+    }
+    MPI_Type_free(&own);
+  }
+  free(starts);
+  return err;
+}
+
+//: reduce_scatter_blocks needs least, size_of, copy_rows, units_before
+/* parts[r] columns for rank r, each with n elements in every row. They are packed rank by rank, as
+ * reductions take no strided types; large blocks are reduced in several pieces. */
+static int reduce_scatter_blocks(const void *in, void *out, const int *parts, size_t n, size_t rows,
+                                 MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+  size_t size = size_of(type), whole, column = n * size, most = 0, c;
+  int err = MPI_ERR_NO_MEM, p, rank;
+  MPI_Comm_size(comm, &p);
+  MPI_Comm_rank(comm, &rank);
+  whole = units_before(parts, p);
+  char *packed = malloc(whole * rows * column), *piece = malloc(whole * rows * column);
+  int *counts = malloc((size_t)p * sizeof *counts);
+  if (packed && piece && counts) {
+    err = MPI_SUCCESS;
+    for (int r = 0; r < p; ++r) {
+      size_t own = (size_t)parts[r], start = units_before(parts, r);
+      copy_rows(packed + start * rows * column, own * column, (const char *)in + start * column,
+                whole * column, rows, own * column);
+      if (own * rows * n > most) most = own * rows * n;
+    }
+    c = least(whole * rows * n) == whole * rows * n ? most : least(whole * rows * n) / (size_t)p;
+    if (c == 0) c = 1;
+    for (size_t i = 0; i < most && err == MPI_SUCCESS; i += c) {
+      size_t filled = 0;
+      for (int r = 0; r < p; ++r) {
+        size_t block = (size_t)parts[r] * rows * n, left = block > i ? block - i : 0;
+        counts[r] = (int)(left < c ? left : c);
+        memcpy(piece + filled * size, packed + (units_before(parts, r) * rows * n + i) * size * (left > 0),
+               (size_t)counts[r] * size);
+        filled += (size_t)counts[r];
+      }
+      err = MPI_Reduce_scatter(piece, (char *)out + i * size * (counts[rank] > 0), counts, type, op,
+                               comm);
+    }
+  }
+  free(packed);
+  free(piece);
+  free(counts);
+  return err;
+}
+
+//: all_to_all_blocks needs least, size_of, copy_rows, units_before, block_starts
+/* leaving[q] columns for rank q with n_out elements in each of rows_out rows; coming[q] from it. The
+ * blocks are packed; if they are too many for one call, pairs of ranks exchange them in pieces. */
+static int all_to_all_blocks(const void *in, void *out, const int *leaving, size_t n_out,
+                             size_t rows_out, const int *coming, size_t n_in, size_t rows_in,
+                             MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type), out_row, in_row;
+  size_t leaves = n_out * rows_out, comes = n_in * rows_in;
+  int err = MPI_ERR_NO_MEM, p, rank;
+  MPI_Comm_size(comm, &p);
+  MPI_Comm_rank(comm, &rank);
+  out_row = units_before(leaving, p) * n_out;
+  in_row = units_before(coming, p) * n_in;
+  char *sent = malloc(out_row * rows_out * size), *got = malloc(in_row * rows_in * size);
+  int *counts = malloc(4 * (size_t)p * sizeof *counts);
+  if (sent && got && counts) {
+    err = MPI_SUCCESS;
+    for (int q = 0; q < p; ++q) {
+      size_t start = units_before(leaving, q), wide = (size_t)leaving[q] * n_out;
+      copy_rows(sent + start * leaves * size, wide * size,
+                (const char *)in + start * n_out * size, out_row * size, rows_out, wide * size);
+    }
+    int *starts = counts + p;
+    if (out_row * rows_out <= COLLIR_MAX_COUNT && in_row * rows_in <= COLLIR_MAX_COUNT) {
+      for (int q = 0; q < p; ++q) {
+        counts[q] = (int)((size_t)leaving[q] * leaves);
+        starts[q] = (int)(units_before(leaving, q) * leaves);
+        counts[2 * p + q] = (int)((size_t)coming[q] * comes);
+        starts[2 * p + q] = (int)(units_before(coming, q) * comes);
+      }
+      err = MPI_Alltoallv(sent, counts, starts, type, got, counts + 2 * p, starts + 2 * p, type,
+                          comm);
+    } else {
+      for (int step = 0; step < p && err == MPI_SUCCESS; ++step) {
+        int to = (rank + step) % p, from = (rank + p - step) % p;
+        size_t send = (size_t)leaving[to] * leaves, receive = (size_t)coming[from] * comes;
+        const char *first = sent + units_before(leaving, to) * leaves * size;
+        char *last = got + units_before(coming, from) * comes * size;
+        for (size_t i = 0; (i < send || i < receive) && err == MPI_SUCCESS; i += COLLIR_MAX_COUNT)
+          err = MPI_Sendrecv(first + (i < send ? i : 0) * size, i < send ? (int)least(send - i) : 0,
+                             type, i < send ? to : MPI_PROC_NULL, 0,
+                             last + (i < receive ? i : 0) * size,
+                             i < receive ? (int)least(receive - i) : 0, type,
+                             i < receive ? from : MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
+      }
+    }
+    for (int q = 0; err == MPI_SUCCESS && q < p; ++q) {
+      size_t start = units_before(coming, q), wide = (size_t)coming[q] * n_in;
+      copy_rows((char *)out + start * n_in * size, in_row * size, got + start * comes * size,
+                wide * size, rows_in, wide * size);
+    }
+  }
+  free(sent);
+  free(got);
+  free(counts);
+  return err;
+}

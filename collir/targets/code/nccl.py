@@ -25,6 +25,10 @@ class NcclTarget(Target):
     these streams and the caller's. With `sized=true` functions are for values of any size. Steps
     that compute elements are kernels, which need nvcc; any C++ compiler takes a file without
     kernels.
+
+    On axes with weights, an all_gather or reduce_scatter pads its blocks to the largest, or is a
+    group of broadcasts or reductions, one for each block, whichever is faster by the model of NCCL
+    (and a group on a mesh without levels). Other collectives are sends and receives of each block.
     """
 
     name = "nccl"

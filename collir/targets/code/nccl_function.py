@@ -10,11 +10,14 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 import collir
+from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.programs.compute import step_seconds
+from collir.cost.programs.cost import runs_grouped
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
+from collir.ir.blocks import Part, parts_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Reduction
@@ -37,6 +40,7 @@ from collir.targets.code.c_text import (
     element_count,
     only_if,
     size_text,
+    with_comments_kept,
 )
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.nccl_mesh import (
@@ -67,6 +71,11 @@ _NCCL_OPS = {
     Reduction.MAX: "ncclMax",
     Reduction.MIN: "ncclMin",
 }
+
+PADDED = frozenset(
+    name for name, entry in COSTS.items() if isinstance(entry.nccl, NcclKind) and entry.nccl.grouped
+)
+"""The collectives that run on blocks that differ in size padded, or as a group of others."""
 
 _WIDTH = 100
 
@@ -153,7 +162,10 @@ class FunctionText(CFunction):
         lines += [f"  {line}" for line in declarations]
         lines += [f"  (void){name};" for name in unused]
         lines += self.choice()
-        return [*lines, *body, *copies, "  return ncclSuccess;", "}", ""]
+        lines = [*lines, *body, *copies, "  return ncclSuccess;", "}", ""]
+        if not self.names.shares:
+            return lines
+        return [with_comments_kept(line, self.names.resolved) for line in lines]
 
     # --- memory -----------------------------------------------------------------------------
 
@@ -169,7 +181,7 @@ class FunctionText(CFunction):
         """Return the statement that allocates a temporary, or take its part of the workspace."""
         if self.workspace is None:
             return [f"TRY({name}.allocate({self.size(count)}));"]
-        self.offsets[name] = self.workspace.take(count * dtype.bytes)
+        self.offsets[name] = self.workspace.take(int(count * dtype.bytes))
         return []
 
     def _all_memory(self) -> list[str]:
@@ -237,7 +249,41 @@ class FunctionText(CFunction):
         operand, out = self.variable[op.input], self.variable[op.result]
         at_root = self.names.at_place(root_place(op))
         sent = Sent(op, operand, out, x, y, NCCL_TYPES[x.dtype], comm, at_root)
+        if parts := parts_of(op, self.mesh):
+            return self._uneven(sent, parts)
         return self.COLLECTIVES[op.mnemonic](self, sent)
+
+    def _uneven(self, s: Sent, parts: Sequence[Part]) -> list[str]:
+        """Return the statements for blocks that differ in size.
+
+        They get memory for blocks one behind the other, where blocks lie side by side in rows or
+        are padded to the largest. The call takes for each dimension that is cut or joined the units
+        of the ranks, the elements of a unit in a row, and the rows.
+        """
+        padded = s.op.mnemonic in PADDED and not runs_grouped(s.op, self.mesh)
+        group = self.mesh.group_size(s.op.over)
+        lines: list[str] = []
+        memory: list[str] = []
+        arguments: list[str] = []
+        for part in parts:
+            name = "NULL"
+            if padded or part.rows > 1:
+                name = "coming" if part.comes else "packed"
+                count = element_count(s.y if part.comes else s.x, self.mesh)
+                if padded:
+                    count = part.row * part.rows * part.most * group
+                only = s.at_root if "root" in (s.op.kind.before, s.op.kind.after) else ""
+                lines += self._packing(s.op, name, count, s.y.dtype, only)
+            memory.append(name)
+            arguments.append(self.names.parts_of(s.op.over, part.shares))
+            if s.op.mnemonic in PADDED:
+                arguments.append(str(part.most if padded else 0))
+            arguments += [self.size(part.row), size_text(part.rows)]
+        function = f"{s.op.mnemonic}_blocks"
+        self.cuda.needs.add(function)
+        tail = [s.kind, *([operator(s.x)] if s.op.kind.reduces else []), s.comm, self.cuda.stream]
+        passed = ", ".join([s.operand, s.out, *memory, *arguments, *tail])
+        return [*lines, f"TRY({function}({passed}));"]
 
     # --- collectives ------------------------------------------------------------------------
 
@@ -444,6 +490,8 @@ def emit_cpp(
     hidden = set(static)
     functions = functions_of(module)
     check_programs(functions, "has no form in NCCL")
+    if sized:
+        check_programs(functions, "has no form in NCCL for values of any size", even=True)
     cuda = CudaText(size=Sizes(sized))
     choices = alternatives(module) if sized else {}
     names = mesh_names(functions)
@@ -532,7 +580,7 @@ def _includes(needs: set[str], texts: Sequence[FunctionText], more: Iterable[str
     headers = {"cstddef", "cstdint", "cuda_runtime.h", "nccl.h", *more}
     if "compute_for" in needs:
         headers |= {"chrono", "thread"}
-    if needs & {"copy_rows", "swap_blocks"}:
+    if needs & {"copy_rows", "swap_blocks"} or any(name.endswith("_blocks") for name in needs):
         headers.add("climits")
     if DType.F16 in types:
         headers.add("cuda_fp16.h")

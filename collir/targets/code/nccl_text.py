@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from collir.layout import DType
+from collir.layout.cuts import Extent
 from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (
     AS_BITS,
@@ -178,6 +179,8 @@ class CudaText(LocalSteps):
         dtype, count = s.y.dtype, math.prod(shape)
         if order == sorted(order):
             return [self.copy(s.out, s.operand, self.size(count * dtype.bytes))]
+        if any(isinstance(size, Extent) for size in shape):
+            return self._transposed_here(s, shape, order)
         wide = self.size.by_width
         name = (
             f"transpose_{'wide_' * wide}{dtype}_{'x'.join(map(str, shape))}"
@@ -192,6 +195,29 @@ class CudaText(LocalSteps):
             arguments.append("width")
         body = _transposing(shape, order, wide)
         return self._launch(name, comment, parameters, body, count, arguments)
+
+    def _transposed_here(self, s: Local, shape: Sequence[int], order: Sequence[int]) -> list[str]:
+        """Return the statements that launch a kernel for this order and the shape of this rank."""
+        dtype, dims = s.y.dtype, range(len(shape))
+        sizes = [f"n{d}" for d in dims]
+        of_result, of_operand = _strides([sizes[d] for d in order]), _strides(sizes)
+        body = ["  for (size_t i = FIRST; i < n; i += STEP) {"]
+        for place, d in enumerate(order):
+            quotient = f"i / ({of_result[place]})" if of_result[place] else "i"
+            body.append(f"    size_t i{d} = {quotient} % {sizes[d]};")
+        terms = [f"i{d} * {of_operand[d]}" if of_operand[d] else f"i{d}" for d in dims]
+        body += [f"    out[i] = a[{' + '.join(terms)}];", "  }"]
+        name = f"transpose_{dtype}_to_{'_'.join(map(str, order))}"
+        comment = f"out = a[{', '.join(sizes)}] with its dimensions in the order {list(order)}"
+        parameters = [f"const {CUDA_TYPES[dtype]} *a", f"{CUDA_TYPES[dtype]} *out"]
+        parameters += [f"size_t {size}" for size in sizes]
+        arguments = [s.operand, s.out, *map(size_text, shape)]
+        return self._launch(name, comment, parameters, body, math.prod(shape), arguments)
+
+
+def _strides(sizes: Sequence[str]) -> list[str]:
+    """Return the strides of dimensions as texts; empty where it is 1."""
+    return [" * ".join(sizes[place + 1 :]) for place in range(len(sizes))]
 
 
 def _transposing(shape: Sequence[int], order: Sequence[int], wide: bool) -> list[str]:

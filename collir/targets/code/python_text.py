@@ -9,9 +9,9 @@ import keyword
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -22,9 +22,11 @@ from collir.cost.programs.compute import step_seconds
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
+from collir.ir.blocks import Part, cuts_in, parts_of, shares_by_dim, shares_in
 from collir.ir.buffers import plan_buffers
 from collir.ir.functions import check_programs, functions_of
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
+from collir.layout.cuts import GroupShares
 from collir.layout.steps import MASK
 from collir.layout.types import digits_over
 from collir.semantics.reference.buffers import NUMPY
@@ -49,7 +51,12 @@ USED = frozenset(
 )
 """Names that the emitted functions use, and no variable may have."""
 
-METHODS = frozenset(["free", "comm", "rank", "xp", "device", "_argument", "_packed"])
+BLOCK_METHODS = ("_cut_blocks", "_joined_blocks", "_padded")
+"""Names of the methods for blocks that differ in size."""
+
+METHODS = frozenset(
+    ["free", "comm", "rank", "xp", "device", "_argument", "_packed", *BLOCK_METHODS]
+)
 """Names of the attributes and methods of every mesh, which no function may have."""
 
 
@@ -173,17 +180,25 @@ class MeshText(RankText):
     members: dict[str, str]
     groups: dict[OverList, str]
     sends: bool
+    shares: dict[OverList, str]
+    parts: dict[tuple[OverList, GroupShares], str]
 
     @staticmethod
-    def of(mesh: Mesh, functions: Iterable[FuncOp], lists: Iterable[OverList], sends: bool):
+    def of(mesh: Mesh, functions: Sequence[FuncOp], lists: Iterable[OverList], sends: bool):
         """Return distinct names, also where ``a_b.c`` and ``a.b_c`` would look the same."""
         axes = [sub.name for sub in mesh.sub_axes]
         over = list(lists)
+        cuts = list(dict.fromkeys(cut for f in functions for cut in cuts_in(f, mesh)))
+        rows = list(dict.fromkeys(row for f in functions for row in shares_in(f, mesh)))
         attributes = [*axes, *("over_" + "_".join(group) for group in over)]
+        attributes += ["share_" + "_".join(mesh.short(cut)) for cut in cuts]
+        attributes += ["parts_" + "_".join(mesh.short(row)) for row, _ in rows]
         taken = {*METHODS, *(f.sym_name.data for f in functions)}
         names = iter(variables(attributes, taken))
         members = {axis: next(names) for axis in axes}
-        return MeshText(mesh, members, {group: next(names) for group in over}, sends)
+        groups = {group: next(names) for group in over}
+        shares = {cut: next(names) for cut in cuts}
+        return MeshText(mesh, members, groups, sends, shares, {row: next(names) for row in rows})
 
     @property
     def class_name(self) -> str:
@@ -200,10 +215,25 @@ class MeshText(RankText):
         """Return the statements that set this rank's coordinates from ``rank``."""
         lines = ["# This rank's coordinates on the sub-axes."] if self.mesh.sub_axes else []
         lines += [f"{coordinate} = {value}" for coordinate, value in self.definitions("rank")]
+        if self.shares or self.parts:
+            lines.append("# The units of this rank, and of the ranks of its groups, by weights.")
+        for over, name in self.shares.items():
+            shares = self.mesh.uneven[over[0]].shares(over)
+            lines += [f"self.{name} = {tuple_text(shares)}[{self.index_over(over)}]"]
+        for (_, shares), name in self.parts.items():
+            rows = [tuple_text(row) for row in shares.rows]
+            if not shares.rest:
+                lines.append(f"self.{name} = {rows[0]}")
+                continue
+            lines += call(f"self.{name} = ", rows, 8)
+            lines[-1] += f"[{self.index_over(shares.rest)}]"
         return lines
 
     def coordinate(self, axis: str) -> str:
-        return f"self.{self.members[axis]}"
+        return self.member(self.members[axis])
+
+    def member(self, name: str) -> str:
+        return f"self.{name}"
 
     def not_at_zero(self, axes: OverList) -> str:
         """Return the condition that this rank is not at coordinate 0 of all the sub-axes."""
@@ -263,6 +293,39 @@ class Sent:
     before: tuple[int, ...]
     after: tuple[int, ...]
     new: str
+
+
+@dataclass(frozen=True)
+class CutDim:
+    """A dimension whose blocks differ in size.
+
+    Attributes:
+        parts: the sequence of the units of the ranks of this rank's group.
+        unit: the size of a unit in the dimension.
+        elements: the elements of a unit, in all dimensions.
+    """
+
+    dim: int
+    parts: str
+    unit: int
+    elements: int
+
+    @property
+    def counts(self) -> str:
+        """The elements of the ranks of the group, as a list."""
+        return f"[{self.elements} * part for part in {self.parts}]"
+
+
+NOWHERE = CutDim(0, "()", 1, 1)
+"""The dimension that a collective does not have."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The dimensions that a collective cuts and joins, whose blocks differ in size."""
+
+    leaves: CutDim = NOWHERE
+    comes: CutDim = NOWHERE
 
 
 @dataclass(frozen=True)
@@ -382,6 +445,9 @@ class FunctionText(StepEmitter):
     COLLECTIVES: ClassVar[Emitters[Sent]]
     """The statements of each collective, for the ranks that take part."""
 
+    UNEVEN: ClassVar[dict[str, Callable[[Any, Sent, "Blocks"], list[str]]]]
+    """The statements of each collective whose blocks differ in size."""
+
     def prologue(self) -> list[str]:
         """Return the statements before those of a method."""
         return []
@@ -399,9 +465,9 @@ class FunctionText(StepEmitter):
         definition = call(f"def {self.function.sym_name.data}", ["self", *arguments], 5)
         definition[-1] += ":"
         text = [*self._docstring(), *self.prologue(), *body]
-        return [f"    {line}" for line in definition] + [
-            f"        {line}" if line else line for line in text
-        ]
+        lines = [f"    {line}" for line in definition]
+        lines += [f"        {line}" if line else line for line in text]
+        return [self.names.resolved(line) for line in lines]
 
     def _docstring(self) -> list[str]:
         lines = ['"""Every rank calls it with what it holds.', ""]
@@ -463,7 +529,18 @@ class FunctionText(StepEmitter):
         root, group = self.names.at_place(root_place(op)), self.mesh.group_size(axes)
         new = f"{out} = {self.full(after, y.dtype, None)}"
         sent = Sent(op, operand, out, x, y, axes, root, group, before, after, new)
+        if parts := parts_of(op, self.mesh):
+            return self.UNEVEN[op.mnemonic](self, sent, self._blocks(sent, parts))
         return self.COLLECTIVES[op.mnemonic](self, sent)
+
+    def _blocks(self, s: Sent, parts: Sequence[Part]) -> "Blocks":
+        """Return how the ranks of a group share the dimensions that a collective cuts or joins."""
+        blocks = Blocks()
+        for part in parts:
+            array = self.names.parts_of(s.axes, part.shares)
+            cut = CutDim(part.dim, array, part.unit, part.row * part.rows)
+            blocks = replace(blocks, comes=cut) if part.comes else replace(blocks, leaves=cut)
+        return blocks
 
     def local_step(self, op: DistOp) -> list[str]:
         x, y = dist_type(op.operands[0]), dist_type(op.result)
@@ -574,9 +651,14 @@ class FunctionText(StepEmitter):
     def _slice(self, s: Local) -> list[str]:
         dim, index = s.op.integer("dim"), self.names.factor_over(s.op.over)
         size = s.shape[dim]
+        start = f"{index} * {size}"
+        if (shares := shares_by_dim(s.op, self.mesh)) is not None:
+            parts = self.names.parts_of(s.op.over, shares[dim])
+            before = f"sum({parts}[: {self.names.index_over(s.op.over)}])"
+            start = f"{before} * {shares[dim].unit(size)}"
         rest = self.rest if dim + 1 < len(s.shape) else ""
         block = f"{s.operand}[{':, ' * dim}start : start + {size}{rest}]"
-        return [f"start = {index} * {size}", f"{s.out} = {self.packed(block)}"]
+        return [f"start = {start}", f"{s.out} = {self.packed(block)}"]
 
     def _pad(self, s: Local) -> list[str]:
         op, x, y, operand, out = s.op, s.x, s.y, s.operand, s.out

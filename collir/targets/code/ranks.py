@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from collir.dialects.operation import DistOp
 from collir.layout import DistType, Mesh, Place, at_root
+from collir.layout.cuts import GroupShares, with_shares
 
 OverList = tuple[str, ...]
 """An ordered list of sub-axes."""
@@ -19,12 +20,12 @@ def outermost(mesh: Mesh, op: DistOp) -> str:
 
 def axes_text(mesh: Mesh) -> str:
     """Return the axes of a mesh with their factors, as declared."""
-    return ", ".join(
-        f"{axis.name} = {axis.size}"
-        if axis.factors is None
-        else f"{axis.name} = {' * '.join(f'{f.level}:{f.size}' for f in axis.factors)}"
-        for axis in mesh.axes
-    )
+    texts: list[str] = []
+    for axis in mesh.axes:
+        factors = " * ".join(f"{f.level}:{f.size}" for f in axis.factors or ())
+        weights = f" weights [{', '.join(map(str, axis.weights))}]" if axis.weights else ""
+        texts.append(f"{axis.name} = {factors or axis.size}{weights}")
+    return ", ".join(texts)
 
 
 def needed_ranks(mesh: Mesh) -> str:
@@ -38,10 +39,27 @@ class RankText(ABC):
     mesh: Mesh
     AND: ClassVar[str]
     DIVIDE: ClassVar[str]
+    shares: dict[OverList, str]
+    """The member for this rank's share of each cut by weights."""
+    parts: dict[tuple[OverList, GroupShares], str]
+    """The member for the shares of the ranks of a group, for each list of sub-axes and how the
+    groups over it share a dimension."""
 
     @abstractmethod
     def coordinate(self, axis: str) -> str:
         """Return this rank's coordinate on a sub-axis."""
+
+    @abstractmethod
+    def member(self, name: str) -> str:
+        """Return a member of the mesh."""
+
+    def resolved(self, text: str) -> str:
+        """Return a text with this rank's shares in place of the tokens of sizes that differ."""
+        return with_shares(text, lambda over: self.member(self.shares[over]))
+
+    def parts_of(self, over: OverList, shares: GroupShares) -> str:
+        """Return the array of the shares of the ranks of this rank's group."""
+        return self.member(self.parts[over, shares])
 
     def definitions(self, rank: str) -> list[tuple[str, str]]:
         """Return every coordinate with its value as an expression of the rank."""

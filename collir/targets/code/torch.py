@@ -1,8 +1,9 @@
 """Python for torch.distributed: a class per mesh, with a method per ``func`` on tensors."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, ClassVar
+from typing import IO, Any, ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -11,10 +12,13 @@ from xdsl.utils.target import Target
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
+from collir.layout.cuts import places
 from collir.layout.steps import CAST, PAD, SLICE, TRANSPOSE
 from collir.layout.types import digits_over, index_over
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_text import (
+    Blocks,
+    CutDim,
     FunctionText,
     MeshText,
     Sent,
@@ -164,6 +168,134 @@ class TorchFunction(FunctionText):
         return (
             f"group_src={index_over(self.mesh, by_rank(self.mesh, s.axes), dict(root_place(s.op)))}"
         )
+
+    # --- blocks that differ in size -----------------------------------------------------------
+
+    def _by_rank(self, s: Sent, array: str) -> str:
+        """Return blocks in the order of the sub-axes as blocks in the order of the ranks."""
+        if self._in_order(s.axes):
+            return array
+        return f"{array}[{[self._place(s.axes, at) for at in self._ranks(s)]}]"
+
+    def _by_axes(self, s: Sent, array: str) -> str:
+        """Return blocks in the order of the ranks as blocks in the order of the sub-axes."""
+        if self._in_order(s.axes):
+            return array
+        places = [self._place(s.axes, at) for at in self._ranks(s)]
+        return f"{array}[{[places.index(place) for place in range(s.group)]}]"
+
+    def _ranks(self, s: Sent) -> list[dict[str, int]]:
+        """Return the coordinates of the ranks of a group, in the order of the ranks."""
+        return places(self.mesh, by_rank(self.mesh, s.axes))
+
+    def _place(self, axes: OverList, at: Mapping[str, int]) -> int:
+        """Return the place of some coordinates in the order of a list of sub-axes."""
+        place = 0
+        for axis in axes:
+            place = place * self.mesh.by_name[axis].size + at[axis]
+        return place
+
+    def _cut_blocks(self, s: Sent, part: CutDim) -> str:
+        """Return the blocks that leave, padded to one size, in the order of the ranks."""
+        self.needs.add("cut_blocks")
+        return self._by_rank(s, f"self._cut_blocks({s.operand}, {part.parts}, {part.dim})")
+
+    def _joined_blocks(self, s: Sent, part: CutDim) -> str:
+        """Return the statement that joins blocks, padded and in the order of the ranks."""
+        self.needs.add("joined_blocks")
+        blocks = self._by_axes(s, s.out)
+        arguments = ", ".join([blocks, part.parts, str(part.dim), str(part.unit)])
+        return f"{s.out} = self._joined_blocks({arguments})"
+
+    def _padded(self, s: Sent, part: CutDim) -> str:
+        """Return the statement that pads the own block to the size of the largest."""
+        self.needs.add("padded")
+        return f"sent = self._padded({s.operand}, {part.dim}, max({part.parts}) * {part.unit})"
+
+    def _without_padding(self, s: Sent, part: CutDim) -> str:
+        """Return the statement that cuts the padding off the own block."""
+        own = f"{s.out}.narrow({part.dim}, 0, {s.after[part.dim]})"
+        return f"{s.out} = {self.packed(own)}"
+
+    def _uneven_all_gather(self, s: Sent, blocks: Blocks) -> list[str]:
+        return [
+            self._padded(s, blocks.comes),
+            f"{s.out} = sent.new_empty(({s.group}, *sent.shape))",
+            *self.send(s, "all_gather_into_tensor", [f"{s.out}.view(-1)", "sent.view(-1)"]),
+            self._joined_blocks(s, blocks.comes),
+        ]
+
+    def _uneven_gather(self, s: Sent, blocks: Blocks) -> list[str]:
+        return [
+            self._padded(s, blocks.comes),
+            f"{s.out} = parts = None",
+            f"if {s.root}:",
+            f"    {s.out} = sent.new_empty(({s.group}, *sent.shape))",
+            f"    parts = list({s.out})",
+            *self.send(s, "gather", ["sent", "parts", "group_dst=0"]),
+            *self._where(s.root, [], [self._joined_blocks(s, blocks.comes)]),
+        ]
+
+    def _uneven_reduce_scatter(self, s: Sent, blocks: Blocks) -> list[str]:
+        arguments = [f"{s.out}.view(-1)", "sent.view(-1)", self.operator(s.x)]
+        return [
+            f"sent = {self._cut_blocks(s, blocks.leaves)}",
+            f"{s.out} = torch.empty_like(sent[0])",
+            *self.send(s, "reduce_scatter_tensor", arguments),
+            self._without_padding(s, blocks.leaves),
+            *self.average(s.x, s.group, s.out),
+        ]
+
+    def _uneven_scatter(self, s: Sent, blocks: Blocks) -> list[str]:
+        part = blocks.leaves
+        largest = [str(size) for size in s.after]
+        largest[part.dim] = f"max({part.parts}) * {part.unit}"
+        return [
+            f"{s.out} = {self.library('empty')}({tuple_text(largest)}, {self.options(s.x.dtype)})",
+            "sent = None",
+            f"if {s.root}:",
+            f"    sent = list({self._cut_blocks(s, part)})",
+            *self.send(s, "scatter", [s.out, "sent", "group_src=0"]),
+            self._without_padding(s, part),
+        ]
+
+    def _uneven_all_to_all(self, s: Sent, blocks: Blocks) -> list[str]:
+        leaves, comes = blocks.leaves, blocks.comes
+        cut = f"{s.operand}.split([part * {leaves.unit} for part in {leaves.parts}], {leaves.dim})"
+        shape = [str(size) for size in s.after]
+        shape[comes.dim] = "-1"
+        counts = [self._counts(s, part) for part in (comes, leaves)]
+        order = [self._place(s.axes, at) for at in self._ranks(s)]
+        inverse = [order.index(place) for place in range(s.group)]
+        in_order = self._in_order(s.axes)
+        picked = "parts" if in_order else f"[parts[i] for i in {order}]"
+        back = "parts" if in_order else f"[parts[i] for i in {inverse}]"
+        return [
+            f"parts = {cut}",
+            f"sent = torch.cat([part.flatten() for part in {picked}])",
+            f"{s.out} = {self.full((math.prod(s.after),), s.x.dtype, None)}",
+            *self.send(s, "all_to_all_single", [s.out, "sent", *counts]),
+            f"parts = {s.out}.split({counts[0]})",
+            f"parts = [part.view({tuple_text(shape)}) for part in {back}]",
+            f"{s.out} = torch.cat(parts, {comes.dim})",
+        ]
+
+    def _counts(self, s: Sent, part: CutDim) -> str:
+        """Return the elements of the ranks of the group, in the order of the ranks."""
+        if self._in_order(s.axes):
+            return part.counts
+        order = [self._place(s.axes, at) for at in self._ranks(s)]
+        return f"[{part.elements} * {part.parts}[i] for i in {order}]"
+
+    UNEVEN: ClassVar[dict[str, Callable[[Any, Sent, Blocks], list[str]]]] = {
+        "all_gather": _uneven_all_gather,
+        "gather": _uneven_gather,
+        "scatter": _uneven_scatter,
+        "reduce_scatter": _uneven_reduce_scatter,
+        "all_to_all": _uneven_all_to_all,
+    }
+
+    # --- calls --------------------------------------------------------------------------------
 
     def send(self, s: Sent, name: str, arguments: list[str]) -> list[str]:
         """Return a call of torch.distributed."""
@@ -320,6 +452,33 @@ _ARGUMENT = '''\
 '''
 
 
+_CUT_BLOCKS = '''\
+    def _cut_blocks(self, x, parts, dim):
+        """The blocks of a dimension, which is cut by parts, each padded to the largest."""
+        unit = x.shape[dim] // sum(parts)
+        size = (*x.shape[:dim], max(parts) * unit, *x.shape[dim + 1 :])
+        blocks = x.new_zeros((len(parts), *size))
+        for block, part in zip(blocks, x.split([part * unit for part in parts], dim)):
+            block.narrow(dim, 0, part.shape[dim]).copy_(part)
+        return blocks
+'''
+
+_JOINED_BLOCKS = '''\
+    def _joined_blocks(self, blocks, parts, dim, unit):
+        """Padded blocks without their padding, joined along a dimension."""
+        pairs = zip(blocks, parts)
+        return torch.cat([block.narrow(dim, 0, part * unit) for block, part in pairs], dim)
+'''
+
+_PADDED = '''\
+    def _padded(self, x, dim, size):
+        """A block padded along a dimension to the size of the largest."""
+        padded = x.new_zeros((*x.shape[:dim], size, *x.shape[dim + 1 :]))
+        padded.narrow(dim, 0, x.shape[dim]).copy_(x)
+        return padded
+'''
+
+
 def _groups(names: MeshText) -> list[str]:
     """Return the statements that make the process groups; all ranks make all groups, in the same
     order."""
@@ -376,7 +535,18 @@ def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
         lines += ["", "    @torch.no_grad()", *method]
     if any("argument" in text.needs for text in texts):
         lines += ["", _ARGUMENT.rstrip()]
+    needs = {need for text in texts for need in text.needs}
+    for need, method in _BLOCK_METHODS.items():
+        lines += ["", method.rstrip()] if need in needs else []
     return lines
+
+
+_BLOCK_METHODS = {
+    "cut_blocks": _CUT_BLOCKS,
+    "joined_blocks": _JOINED_BLOCKS,
+    "padded": _PADDED,
+}
+"""The methods for blocks that differ in size, by what needs them."""
 
 
 def emit_torch(module: ModuleOp) -> str:
@@ -409,7 +579,8 @@ class TorchTarget(Target):
     sub-axes in another order, the blocks that it sends or receives are reordered. Arguments are
     checked; results are new tensors, outside of autograd, and None where a rank holds nothing. The
     code works on every backend that has the collectives: an avg is a sum and a division. It is
-    tested on gloo.
+    tested on gloo. On axes with weights, blocks are padded to the largest, but an all_to_all has
+    blocks of different sizes.
     """
 
     name = "torch"

@@ -15,7 +15,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
-from collir.ir.functions import functions_of
+from collir.ir.functions import check_no_weights, functions_of
 from collir.semantics.validation.proof import type_of_attribute
 from collir.semantics.validation.validate import Outcome, compare
 from collir.synthesis.programs.choices import SearchOptions
@@ -99,6 +99,8 @@ class CrossoverTarget(CostingTarget):
         single = len(functions) == 1 and mesh_of(functions[0]).placed
         alternatives = [name for name in (*STRATEGIES, SEARCHED) if name != "flat" and single]
         strategies = self.strategies or ("flat", *alternatives)
+        if strategies != ("flat",):
+            check_no_weights(functions, "has no strategies to compare")
         bases = [largest_buffer(function) for function in functions]
         candidates: list[Candidate] = []
         for strategy in strategies:

@@ -139,6 +139,8 @@ class ExplainTarget(CostingTarget):
         Returns None if it is no better than ``times``, those of the present placement with the
         cheapest programs.
         """
+        if mesh.uneven:  # searches for programs know equal blocks only
+            return None
         copied = unplaced_copy(module, mesh)
         if copied is None:
             return None

@@ -15,7 +15,7 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import check_programs, functions_of
+from collir.ir.functions import check_no_weights, check_programs, functions_of
 from collir.layout.steps import ALL_REDUCE
 from collir.synthesis.p2.candidates import p2_candidates_within
 from collir.synthesis.p2.enumerate import RuleReading
@@ -116,6 +116,7 @@ class StrategiesBase(CostingTarget):
         """
         functions = functions_of(module)
         check_programs(functions, "has no cost", redistributions=True)
+        check_no_weights(functions, "has no strategies")
         with meshes_remembered(), search_workers(self.workers):
             return [
                 self._strategies(function.sym_name.data, op)

@@ -1,0 +1,407 @@
+"""Symbolic execution where devices have buffers of different shapes.
+
+The axes with weights are unrolled: there is a value for every combination of coordinates on their
+sub-axes (a *class* of devices), and in it the other sub-axes are variables as everywhere. The time
+is linear in the number of weights, and independent of the number of devices otherwise.
+
+Steps follow their definitions, one sub-axis after the other. Where a class takes part in a block of
+another size, the weights say so (``semantics.reference.devices``); the typing rules are not used.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from operator import itemgetter
+
+from xdsl.dialects.func import FuncOp
+
+from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
+from collir.layout import Dim, DistType, Mesh, Place, Reduction, place_at
+from collir.semantics.reference.devices import block_shape, shares_over
+from collir.semantics.symbolic.algebra import reduced, selection
+from collir.semantics.symbolic.execution import (
+    AnyRun,
+    Axes,
+    Casts,
+    Computation,
+    Computations,
+    ImpossibleError,
+    LocalStep,
+    Run,
+    Value,
+    coordinate_variable,
+    position_variable,
+    results_of,
+)
+from collir.semantics.symbolic.expressions import (
+    Input,
+    Opaque,
+    UnprovenError,
+    constant_expr,
+    interval_variable,
+    term_expr,
+)
+from collir.semantics.symbolic.indices import Index, Var, constant, variable, weighted_sum
+
+Class = tuple[int, ...]
+"""The coordinates of devices on the sub-axes of all axes with weights, in the order of the mesh."""
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The buffers of all devices, by their class."""
+
+    values: Mapping[Class, Value]
+
+    @property
+    def place(self) -> Place:
+        """The place of the devices that hold a buffer."""
+        return next(iter(self.values.values())).place
+
+    @property
+    def placed(self) -> frozenset[str]:
+        """The sub-axes of which only one coordinate holds a buffer."""
+        return frozenset(axis for axis, _ in self.place)
+
+
+def results_by_class(
+    function: FuncOp, computations: Computations, casts: Casts = Casts.KEPT
+) -> list[Pieces]:
+    """Return the results of a function; without weights there is one class, of no coordinates.
+
+    Raises:
+        ImpossibleError: a step cannot be carried out, which does not happen in typed programs.
+        UnprovenError: a step has no symbolic meaning.
+    """
+    mesh = mesh_of(function)
+    if mesh.uneven:
+        return results_of(function, UnevenRun(mesh, computations, casts))
+    values = results_of(function, Run(mesh, computations, casts))
+    return [Pieces({(): value}) for value in values]
+
+
+def coordinates_in(mesh: Mesh, of: Class) -> dict[str, int]:
+    """Return the coordinates of the devices of a class, by sub-axis."""
+    return dict(zip(mesh.uneven, of, strict=True))
+
+
+class UnevenRun(AnyRun[Pieces]):
+    """The execution of the steps of one function, class by class."""
+
+    def __init__(self, mesh: Mesh, computations: Computations, casts: Casts):
+        super().__init__(mesh, computations, casts)
+        self.single = Run(mesh, computations, casts)
+        self.classes = list(product(*(range(mesh.by_name[a].size) for a in mesh.uneven)))
+
+    # --- classes ------------------------------------------------------------------------------
+
+    def _each(self, x: Pieces, function: Callable[[Value], Value]) -> Pieces:
+        return Pieces({of: function(value) for of, value in x.values.items()})
+
+    def _at(self, of: Class, axis: str, coordinate: int) -> Class:
+        """Return a class with another coordinate on a sub-axis."""
+        place = list(self.mesh.uneven).index(axis)
+        return (*of[:place], coordinate, *of[place + 1 :])
+
+    def _along(self, x: Pieces, axis: str, function: Callable[[list[Value]], Value]) -> Pieces:
+        """Return a function of the values along a sub-axis, on all devices along it."""
+        values: dict[Class, Value] = {}
+        for of in self.classes:
+            first = self._at(of, axis, 0)
+            if of == first:
+                size = self.mesh.by_name[axis].size
+                line = [x.values[self._at(of, axis, at)] for at in range(size)]
+                values[of] = function(line)
+            else:
+                values[of] = values[first]
+        return Pieces(values)
+
+    def _rank(self, of: Class) -> int:
+        """Return a device of a class."""
+        at = coordinates_in(self.mesh, of)
+        return sum(self.mesh.by_name[axis].stride * index for axis, index in at.items())
+
+    def _shape(self, of: Class, x: DistType) -> tuple[int, ...]:
+        return block_shape(self.mesh, self._rank(of), x.dims)
+
+    def local(
+        self, op: DistOp, operands: Sequence[Pieces], step: Callable[[LocalStep], Value]
+    ) -> Pieces:
+        values: dict[Class, Value] = {}
+        for of in self.classes:
+            shape = self._shape(of, dist_type(op.result))
+            held = [x.values[of] for x in operands]
+            values[of] = step(LocalStep(self.single, op, held, shape))
+        return Pieces(values)
+
+    def argument(self, index: int, x: DistType) -> Pieces:
+        return Pieces({of: self._argument(of, index, x) for of in self.classes})
+
+    def _argument(self, of: Class, index: int, x: DistType) -> Value:
+        shape, known = self._shape(of, x), coordinates_in(self.mesh, of)
+        at = [self._position(of, dim, number, shape[number]) for number, dim in enumerate(x.dims)]
+        for axis in self.mesh.ordered(x.partial):
+            unrolled = known.get(axis)
+            at.append(
+                variable(coordinate_variable(self.mesh, axis))
+                if unrolled is None
+                else constant(unrolled)
+            )
+        return Value(shape, x.place, term_expr(Input(index, tuple(at), x.dtype)))
+
+    def _position(self, of: Class, dim: Dim, number: int, local: int) -> Index:
+        """Return the position in the whole dimension of a position in a block of it."""
+        begin, length = 0, dim.size
+        parts: list[tuple[int, Index]] = [(1, variable(position_variable(number, local)))]
+        for place, axis in enumerate(dim.axes):
+            known = coordinates_in(self.mesh, of).get(axis)
+            if known is None:
+                length //= self.mesh.by_name[axis].size
+                parts.append((length, variable(coordinate_variable(self.mesh, axis))))
+            else:
+                first, last = self._ends(of, dim.axes[: place + 1], length)
+                begin, length = begin + first, last - first
+        return weighted_sum(parts, begin)
+
+    def _ends(self, of: Class, axes: Axes, length: int) -> tuple[int, int]:
+        """Return where the part of a class begins and ends in a block that all sub-axes but the
+        last have cut.
+
+        Raises:
+            ValueError: these are no integers.
+        """
+        at = coordinates_in(self.mesh, of)[axes[-1]]
+        shares = shares_over(self.mesh, self._rank(of), list(axes))
+        total = sum(shares)
+        begin, end = sum(shares[:at]), sum(shares[: at + 1])
+        if length * begin % total or length * end % total:
+            raise ValueError(f"{length} does not divide into {total} units")
+        return length * begin // total, length * end // total
+
+    # --- collectives --------------------------------------------------------------------------
+
+    def reduce(self, op: DistOp, x: Pieces, axes: Axes) -> Pieces:
+        reduction = dist_type(op.operands[0]).reduction
+        if reduction is None:
+            raise ImpossibleError(op, "there is nothing partial to reduce")
+        self.check_all_hold(op, x, axes)
+        return self.over(x, axes, reduction)
+
+    def over(self, x: Pieces, axes: Axes, reduction: Reduction) -> Pieces:
+        """Return the reduction over all coordinates of sub-axes."""
+        for axis in axes:
+            x = self._over(x, axis, reduction)
+        return x
+
+    def _over(self, x: Pieces, axis: str, reduction: Reduction) -> Pieces:
+        var = coordinate_variable(self.mesh, axis)
+        at = variable(var)
+
+        def reduced_line(line: list[Value]) -> Value:
+            pieces = [(1, interval_variable(at, i, 1), y.expr) for i, y in enumerate(line)]
+            expr = reduced(selection(at, pieces), var, reduction)
+            return Value(line[0].shape, line[0].place, expr)
+
+        if axis in self.mesh.uneven:
+            return self._along(x, axis, reduced_line)
+        return self._each(x, lambda y: Value(y.shape, y.place, reduced(y.expr, var, reduction)))
+
+    def gather(self, op: DistOp, x: Pieces, axes: Axes, dim: int) -> Pieces:
+        self.check_all_hold(op, x, axes)
+        return self._gathered(x, axes, dim)
+
+    def _gathered(self, x: Pieces, axes: Axes, dim: int) -> Pieces:
+        for axis in reversed(axes):
+            x = self._gathered_along(x, axis, dim)
+        return x
+
+    def _gathered_along(self, x: Pieces, axis: str, dim: int) -> Pieces:
+        if axis in self.mesh.uneven:
+            return self._along(x, axis, lambda line: self.single.concat(line, dim))
+        return self._each(x, lambda y: self.single.gathered(y, [axis], dim))
+
+    def broadcast(self, op: DistOp, x: Pieces, axes: Axes) -> Pieces:
+        return self._each(x, lambda y: self.single.broadcast(op, y, axes))
+
+    def permute(self, op: DistOp, x: Pieces, source: DistType, to: DistType) -> Pieces:
+        y = self._recut(op, x, source, to)
+        for of, value in y.values.items():
+            if value.shape != self._shape(of, to):
+                raise ImpossibleError(op, "its blocks have another shape")
+        return y
+
+    def redistribute(self, op: DistOp, x: Pieces, source: DistType, to: DistType) -> Pieces:
+        if source.reduction is not None:
+            axes = self.mesh.ordered(source.partial - to.partial)
+            x = self.over(x, axes, source.reduction)
+        y = self._each(self._recut(op, x, source, to), lambda z: Value(z.shape, (), z.expr))
+        new = self.mesh.ordered(to.partial - source.partial)
+        if new and to.reduction is not None:
+            y = self.mask(y, new, to.reduction)
+        return self.keep(op, y, to.place)
+
+    def _recut(self, op: DistOp, x: Pieces, source: DistType, to: DistType) -> Pieces:
+        """Return the blocks that ``to`` assigns to each device, cut from the whole dimensions as
+        the first holders have them."""
+        copies = [axis for axis in self.mesh.by_name if source.state_of(axis) == "replicated"]
+        y = self.keep_root(op, x, copies)
+        y = self._each(y, lambda z: Value(z.shape, x.place, z.expr))
+        for dim, (have, want) in enumerate(zip(source.dims, to.dims, strict=True)):
+            y = self._cut(op, self._gathered(y, have.axes, dim), (), want.axes, dim)
+        return y
+
+    # --- local steps --------------------------------------------------------------------------
+
+    def slice(self, op: DistOp, x: Pieces, axes: Axes, dim: int) -> Pieces:
+        return self._cut(op, x, dist_type(op.input).dims[dim].axes, axes, dim)
+
+    def _cut(self, op: DistOp, x: Pieces, held: Axes, axes: Axes, dim: int) -> Pieces:
+        """Return the blocks of devices over sub-axes, of a dimension that others have cut."""
+        for place in range(len(axes)):
+            x = self._cut_along(op, x, (*held, *axes[: place + 1]), dim)
+        return x
+
+    def _cut_along(self, op: DistOp, x: Pieces, axes: Axes, dim: int) -> Pieces:
+        """Return the blocks over the last of some sub-axes; the others have cut the dimension."""
+        if axes[-1] not in self.mesh.uneven:
+            return self._each(x, lambda y: self.single.slice(op, y, axes[-1:], dim))
+        values: dict[Class, Value] = {}
+        for of, value in x.values.items():
+            length = value.shape[dim]
+            try:
+                begin, end = self._ends(of, axes, length)
+            except ValueError as error:
+                raise ImpossibleError(op, str(error)) from error
+            values[of] = self.single.pad(value, dim, -begin, end - length, 0.0)
+        return Pieces(values)
+
+    def keep(self, op: DistOp, x: Pieces, place: Place) -> Pieces:
+        self.check_all_hold(op, x, [axis for axis, _ in place])
+        for axis, coordinate in place:
+            if axis in self.mesh.uneven:
+                x = self._along(x, axis, itemgetter(coordinate))
+        even = tuple(item for item in place if item[0] not in self.mesh.uneven)
+        x = self._each(x, lambda y: self.single.keep(op, y, even))
+        return self._each(x, lambda y: Value(y.shape, place_at([*y.place, *place]), y.expr))
+
+    def send(self, op: DistOp, x: Pieces) -> Pieces:
+        return self._each(x, lambda y: self.single.send(op, y))
+
+    def shift(self, op: DistOp, x: Pieces) -> Pieces:
+        self.check_all_hold(op, x, op.over)
+        if not self._is_unrolled(op.over):
+            return self._each(x, lambda y: self.single.shift(op, y))
+        by, count = op.integer("distance"), self.mesh.group_size(op.over)
+        values: dict[Class, Value] = {}
+        for of in self.classes:
+            source = self._index(of, op.over) - by
+            if "open" in op.properties and not 0 <= source < count:
+                values[of] = Value(x.values[of].shape, x.place, constant_expr(0))
+            else:
+                values[of] = x.values[self._at_index(of, op.over, source % count)]
+        return Pieces(values)
+
+    def assemble(self, op: DistOp, operands: Sequence[Pieces]) -> Pieces:
+        unrolled = self._is_unrolled(op.over)
+        values: dict[Class, Value] = {}
+        for of in self.classes:
+            pieces = [x.values[of] for x in operands]
+            whole = self.single.assemble(op, pieces)
+            if unrolled:
+                piece = pieces[self._index(of, op.over)]
+                whole = Value(whole.shape, whole.place, piece.expr)
+            values[of] = whole
+        return Pieces(values)
+
+    def _is_unrolled(self, axes: Axes) -> bool:
+        """Return whether sub-axes are those of classes.
+
+        Raises:
+            UnprovenError: only some of them are.
+        """
+        unrolled = [axis in self.mesh.uneven for axis in axes]
+        if any(unrolled) and not all(unrolled):
+            raise UnprovenError("a ring over axes with and without weights has no symbolic meaning")
+        return any(unrolled)
+
+    def _index(self, of: Class, axes: Axes) -> int:
+        """Return the rank of a class in its group over sub-axes of classes."""
+        index = 0
+        for axis in axes:
+            index = index * self.mesh.by_name[axis].size + coordinates_in(self.mesh, of)[axis]
+        return index
+
+    def _at_index(self, of: Class, axes: Axes, index: int) -> Class:
+        """Return the class with a rank in the group over sub-axes of classes."""
+        for axis in reversed(axes):
+            index, coordinate = divmod(index, self.mesh.by_name[axis].size)
+            of = self._at(of, axis, coordinate)
+        return of
+
+    def mask(self, x: Pieces, axes: Axes, reduction: Reduction) -> Pieces:
+        even = [axis for axis in axes if axis not in self.mesh.uneven]
+        x = self._each(x, lambda y: self.single.mask(y, even, reduction))
+        identity = constant_expr(0 if reduction is Reduction.SUM else 1)
+        values = dict(x.values)
+        for of, y in x.values.items():
+            at = coordinates_in(self.mesh, of)
+            if any(at.get(axis) for axis in axes):
+                values[of] = Value(y.shape, y.place, identity)
+        return Pieces(values)
+
+    def compute(self, op: DistOp, operands: Sequence[Pieces]) -> Pieces:
+        """Return elements of an unknown function of the operands on all classes of devices."""
+        types = [dist_type(operand) for operand in op.operands]
+        partial = types[0].partial
+        meant = [
+            y if x.reduction is None else self.over(y, self.mesh.ordered(x.partial), x.reduction)
+            for x, y in zip(types, operands, strict=True)
+        ]
+        used = {v for y in meant[0].values.values() for v in y.expr.free if v.kind == "device"}
+        even = partial - self.mesh.uneven.keys()
+        used |= {coordinate_variable(self.mesh, axis) for axis in even}
+        devices = sorted(used, key=str)
+        all_values = tuple(y.values[of] for y in meant for of in self.classes)
+        computation = Computation(op.number("flops"), all_values, partial)
+        name = f"%{hint}" if (hint := op.result.name_hint) else "a computation"
+        alike = [axis for axis in self.mesh.uneven if axis not in partial]
+        alike = [axis for axis in alike if self._same_along(meant[0], axis)]
+        values: dict[Class, Value] = {}
+        for of in self.classes:
+            x = operands[0].values[of]
+            variables = [position_variable(dim, size) for dim, size in enumerate(x.shape)] + devices
+            which = Var("class", "class", len(self.classes))
+            known = self.computations.number_of(computation, name, [*variables, which])
+            at = (*map(variable, variables), constant(self.classes.index(self._at_zero(of, alike))))
+            opaque = Opaque(known, at, dist_type(op.result).dtype)
+            values[of] = Value(x.shape, x.place, term_expr(opaque))
+        return Pieces(values)
+
+    def _at_zero(self, of: Class, axes: Axes) -> Class:
+        """Return a class with coordinate 0 on some sub-axes."""
+        return tuple(
+            0 if axis in axes else at for axis, at in coordinates_in(self.mesh, of).items()
+        )
+
+    def _same_along(self, x: Pieces, axis: str) -> bool:
+        """Return whether a value is the same at all coordinates on a sub-axis."""
+        return all(x.values[of] == x.values[self._at_zero(of, [axis])] for of in self.classes)
+
+
+def logical_values(mesh: Mesh, x: DistType, result: Pieces) -> dict[Class, Value]:
+    """Return the logical value of a result of type ``x``, by class: reduced if it is partial.
+
+    Where it is partial or at root on a sub-axis, only the classes at coordinate 0 are there. On the
+    other sub-axes ``logical_value`` of a single value does the same.
+    """
+    if mesh.uneven and x.reduction is not None:
+        run = UnevenRun(mesh, Computations(), Casts.KEPT)
+        axes = [axis for axis in mesh.ordered(x.partial) if axis in mesh.uneven]
+        result = run.over(result, axes, x.reduction)
+    return {
+        of: value
+        for of, value in result.values.items()
+        if not any(coordinates_in(mesh, of).get(axis) for axis in x.partial | value.placed)
+    }

@@ -1,0 +1,105 @@
+"""Programs whose blocks differ in size, by the weights of an axis: what is proven of them."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from programs import RANDOM, random_module
+
+from collir.ir.functions import functions_of
+from collir.semantics.validation.proof import proven
+from collir.semantics.validation.verdict import Outcome
+from collir.syntax.reader import read
+from collir.syntax.writer import write
+
+MACHINE = """
+machine @box { level node[2] { port = 8 GB/s, latency = 20 us }
+               level gpu[4] { port = 270 GB/s, latency = 3 us } }
+mesh @m on @box { data = node:2 * gpu:4 weights [3, 3, 1, 1, 1, 1, 1, 1] }
+mesh @xy on @box { x = 2 weights [3, 1], y = 2 weights [3, 1], z = 2 }
+"""
+
+SUM = "%g: f32[24, 5] partial(sum: data)"
+PAIRS = {
+    "a reduce_scatter and an all_gather are an all_reduce": (
+        f"({SUM}) -> f32[24, 5] on @m",
+        "%r = all_reduce %g over data",
+        """%0 = reduce_scatter %g over data dim 0
+           %r = all_gather %0 over data dim 0""",
+        Outcome.SAME,
+    ),
+    "levels may be taken one after the other, as a major part is": (
+        f"({SUM}) -> f32[24@data, 5] on @m",
+        "%r = reduce_scatter %g over data dim 0",
+        """%0 = reduce_scatter %g over data.node dim 0
+           %1 = reduce_scatter %0 over data.gpu dim 0
+           %2 = all_gather %1 over data.gpu dim 0
+           %r = slice %2 over data.gpu dim 0""",
+        Outcome.SAME,
+    ),
+    "two all_to_alls undo each other": (
+        "(%g: f32[24@data, 12]) -> f32[24@data, 12] on @m",
+        "%r = scale %g by 1",
+        """%0 = all_to_all %g over data dim 0 to 1
+           %r = all_to_all %0 over data dim 1 to 0""",
+        Outcome.SAME,
+    ),
+    "gathering at a root and scattering changes nothing": (
+        "(%g: f32[24@data]) -> f32[24@data] on @m",
+        "%r = scale %g by 1",
+        """%0 = gather %g over data dim 0
+           %r = scatter %0 over data dim 0""",
+        Outcome.SAME,
+    ),
+    "a permute between axes of equal weights is a new cut": (
+        "(%g: f32[8@x, 3]) -> f32[8@y, 3] on @xy",
+        "%r = permute %g to f32[8@y, 3]",
+        """%0 = all_gather %g over x dim 0
+           %r = slice %0 over y dim 0""",
+        Outcome.SAME,
+    ),
+    "a split and a merge of an uneven dimension change nothing": (
+        "(%g: f32[8@x, 3]) -> f32[8@x, 3] on @xy",
+        "%r = scale %g by 1",
+        """%0 = split %g dim 0 into [4, 2]
+           %r = merge %0 dim 0""",
+        Outcome.SAME,
+    ),
+    "blocks of which only the order of sub-axes differs are other blocks": (
+        "(%g: f32[16]) -> f32[16] on @xy",
+        "%r = scale %g by 1",
+        """%0 = slice %g over x, y dim 0
+           %1 = permute %0 to f32[16@(y, x)]
+           %2 = all_gather %1 over y, x dim 0
+           %3 = split %2 dim 0 into [4, 4]
+           %4 = transpose %3 order [1, 0]
+           %r = merge %4 dim 0""",
+        Outcome.DIFFERENT,
+    ),
+    "a mask counts a copy once, and a reduction without one does not": (
+        "(%g: f32[24]) -> f32[24] on @m",
+        "%r = scale %g by 1",
+        """%0 = mask %g over data op sum
+           %1 = reduce_scatter %0 over data dim 0
+           %2 = all_gather %1 over data dim 0
+           %r = scale %2 by 2""",
+        Outcome.DIFFERENT,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_are_proven(name: str) -> None:
+    head, before, after, outcome = PAIRS[name]
+    modules = [read(f"{MACHINE}func @f{head} {{ {body}\n return %r }}") for body in (before, after)]
+    [old], [new] = (functions_of(module) for module in modules)
+    verdict = proven(old, new)
+    assert (verdict.outcome, verdict.how) == (outcome, "proof"), verdict.explanation
+
+
+@given(rng=RANDOM)
+@settings(max_examples=12, deadline=None)
+def test_a_program_is_proven_equal_to_itself(rng: random.Random) -> None:
+    module = random_module(rng, functions=1, steps=6, weights=1.0)
+    [old], [new] = functions_of(module), functions_of(read(write(module)))
+    assert proven(old, new).outcome is Outcome.SAME
