@@ -113,7 +113,7 @@ class Link:
         self._patience = patience
         self._beats = 0
         self.shut = False
-        """True between searches: cells then stay unwritten, since the next search would read them."""
+        """True between searches: cells stay unwritten then, as the next search would read them."""
 
     @_names_lost_rank
     def meet(self) -> None:
