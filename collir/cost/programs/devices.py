@@ -14,7 +14,8 @@ from math import prod
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.steps import PlannedStep
-from collir.layout import DistType, Place
+from collir.layout import DistType, Mesh, Place, place_at
+from collir.layout.types import place_text
 
 MOST_CLASSES = 4096
 """The most classes of devices; a program with more has none, so that all steps share a device."""
@@ -45,6 +46,10 @@ class DeviceClasses:
             return DeviceClasses()
         chosen = product(*spread.values())
         return DeviceClasses(tuple(dict(zip(spread, one, strict=True)) for one in chosen))
+
+    def text(self, number: int, mesh: Mesh) -> str:
+        """Return the coordinates of a class as in a ``.coll`` file; empty if there are none."""
+        return place_text(place_at(self.classes[number]), mesh) if self.classes else ""
 
     def at(self, *places: Place) -> Devices:
         """Return the classes at any of some places."""

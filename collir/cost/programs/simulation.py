@@ -11,7 +11,7 @@ places, that of the device that holds most. There each class of devices issues i
 (devices.py).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
@@ -85,6 +85,11 @@ class SimulatedStep:
         """The bytes of a collective's full buffer, or those that a local step reads and writes."""
         return self.does.size if isinstance(self.does, LocalStep) else self.does.collective.size
 
+    @property
+    def lane(self) -> int:
+        """The first class of devices that takes part."""
+        return min(self.task.devices or (0,))
+
     def over(self, mesh: Mesh) -> str:
         """Return the axes of a collective as a user writes them."""
         return ", ".join(mesh.short(self.sent.collective.axes)) if self.sent else ""
@@ -101,6 +106,7 @@ class Simulation:
 
     Attributes:
         buffers: the buffers that a device holds.
+        classes: the classes of devices that differ in which steps they take part in.
     """
 
     name: str
@@ -108,6 +114,7 @@ class Simulation:
     model: CostModel
     steps: tuple[SimulatedStep, ...]
     buffers: tuple[Buffer, ...]
+    classes: DeviceClasses = field(default_factory=DeviceClasses)
 
     @cached_property
     def _schedule(self) -> tuple[list[TimeSpan], list[Interval]]:
@@ -283,7 +290,7 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
             )
             steps.append(SimulatedStep(where.names[value], does, task))
     buffers = buffers_of(function, mesh, where, number_of, classes)
-    return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
+    return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers), classes)
 
 
 def local_step(op: DistOp, mesh: Mesh, where: BufferPlan) -> LocalStep:
