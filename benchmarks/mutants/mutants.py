@@ -163,6 +163,22 @@ MUTANTS = [
         "Reduction.PROD: (0.0, 1.0, 2.0)}",
         RULES,
     ),
+    Mutant(
+        "rules",
+        "a part of a dimension is at coordinate 0",
+        TYPES,
+        "return _with_dim(x, dim, piece).with_place(digits_over(mesh, axes, coordinate))",
+        "return _with_dim(x, dim, piece).with_place(digits_over(mesh, axes, 0))",
+        (*RULES, "tests/semantics/test_places.py"),
+    ),
+    Mutant(
+        "rules",
+        "what is added is where the first operand is",
+        TYPES,
+        "    _require_one_place(op, mesh, x, y, index)\n    if x != y:",
+        "    if x.without_place(x.placed) != y.without_place(y.placed):",
+        RULES,
+    ),
     # --- executor -----------------------------------------------------------------------------
     Mutant(
         "executor",
@@ -244,6 +260,14 @@ MUTANTS = [
         "(up - down + up_too + down_too)",
         ("tests/semantics",),
     ),
+    Mutant(
+        "executor",
+        "a shift goes the other way",
+        RUN,
+        "            source = index - distance",
+        "            source = index + distance",
+        ("tests/semantics/test_places.py",),
+    ),
     # --- proofs -------------------------------------------------------------------------------
     Mutant(
         "proofs",
@@ -273,7 +297,7 @@ MUTANTS = [
         "proofs",
         "what is at root is not compared",
         "collir/semantics/validation/proof.py",
-        "        if (old.shape, old.roots) != (new.shape, new.roots):",
+        "        if (old.shape, old.place) != (new.shape, new.place):",
         "        if old.shape != new.shape:",
         PROOFS,
     ),
@@ -281,7 +305,7 @@ MUTANTS = [
         "proofs",
         "a transpose is undone the wrong way",
         "collir/semantics/symbolic/execution.py",
-        "return Value(tuple(x.shape[dim] for dim in order), x.roots, substituted(x.expr, values))",
+        "return Value(tuple(x.shape[dim] for dim in order), x.place, substituted(x.expr, values))",
         "return Value(tuple(x.shape[dim] for dim in order), x.roots, x.expr)",
         PROOFS,
     ),
@@ -291,6 +315,14 @@ MUTANTS = [
         "collir/semantics/symbolic/execution.py",
         "dtype.short_range and abs(factor) < 1:",
         "dtype.short_range and abs(factor) < 0:",
+        PROOFS,
+    ),
+    Mutant(
+        "proofs",
+        "an open shift is closed",
+        "collir/semantics/symbolic/execution.py",
+        'if "open" not in op.properties:',
+        "if by or not by:",
         PROOFS,
     ),
     # --- costs --------------------------------------------------------------------------------
@@ -398,6 +430,30 @@ MUTANTS = [
         "return True or all(self.spans[needed][1] <= now for needed in",
         COSTS,
     ),
+    Mutant(
+        "costs",
+        "what is sent goes to the neighbour",
+        "collir/cost/collectives/permutation.py",
+        "        return Listed(np.array([sender]), np.array([receiver]))",
+        "        return Listed(np.array([sender]), np.array([(sender + 1) % collective.ranks]))",
+        ("tests/cost/test_places.py",),
+    ),
+    Mutant(
+        "costs",
+        "a device that receives waits for what the sender computes",
+        SCHEDULE,
+        "needed = (task for task in self.tasks[number].after if one in self.on[task])",
+        "needed = (task for task in self.tasks[number].after)",
+        ("tests/cost/test_schedule.py",),
+    ),
+    Mutant(
+        "costs",
+        "a device holds what other stages hold",
+        "collir/cost/programs/memory.py",
+        "        return self.devices is None or number in self.devices",
+        "        return True",
+        ("tests/cost/test_places.py",),
+    ),
     # --- passes -------------------------------------------------------------------------------
     Mutant(
         "passes",
@@ -454,6 +510,22 @@ MUTANTS = [
         "if after <= before * (1 + TIE):",
         "if True:",
         PASSES,
+    ),
+    Mutant(
+        "passes",
+        "the sub-axes of a send are put in another order",
+        "collir/synthesis/reorder/reorder.py",
+        "if not op.kind.ordered and not op.kind.pairs:",
+        "if not op.kind.ordered:",
+        ("tests/filecheck/passes/reorder-by-hierarchy", "tests/passes"),
+    ),
+    Mutant(
+        "passes",
+        "values for different coordinates share a message",
+        PACKING,
+        "    return op.name, axes, ends, x.dtype",
+        "    return op.name, axes, x.dtype",
+        ("tests/passes/test_bucket.py", "tests/filecheck/passes/bucket"),
     ),
     # --- emitters -----------------------------------------------------------------------------
     Mutant(
@@ -567,6 +639,22 @@ MUTANTS = [
         "{out}.astype(np.float32) / {group}",
         "{out}.astype(np.float32)",
         PYTHON,
+    ),
+    Mutant(
+        "emitters",
+        "MPI: a broadcast starts from rank 0",
+        MPI_CODE,
+        "        if root := self.root(op):",
+        "        if root := 0 * self.root(op):",
+        MPI,
+    ),
+    Mutant(
+        "emitters",
+        "MPI: only the sender's message is waited for",
+        MPI_CODE,
+        "                for number in self.started[op]:",
+        "                for number in self.started[op][:1]:",
+        ("tests/filecheck/targets", "tests/targets/test_async.py"),
     ),
     # --- syntax -------------------------------------------------------------------------------
     Mutant(

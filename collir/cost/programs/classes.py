@@ -96,6 +96,10 @@ class Classes:
             dict(zip(self.axes, coordinates, strict=True)) for coordinates in product(*sizes)
         ]
 
+    def text(self, number: int) -> str:
+        """Return the coordinates of a class as in a ``.coll`` file; empty if there are none."""
+        return place_text(place_at(self.places[number]), self.mesh)
+
     def holding(self, x: DistType) -> list[int]:
         """Return the classes that hold a value."""
         at = {axis: coordinate for axis, coordinate in x.place if axis in self.axes}

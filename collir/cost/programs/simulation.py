@@ -88,6 +88,11 @@ class SimulatedStep:
         """The bytes of a collective's full buffer, or those that a local step reads and writes."""
         return self.does.size if isinstance(self.does, LocalStep) else self.does.collective.size
 
+    @property
+    def lane(self) -> int:
+        """The first class of devices that takes part."""
+        return self.task.on[0]
+
     def over(self, mesh: Mesh) -> str:
         """Return the axes of a collective as a user writes them."""
         return ", ".join(mesh.short(self.sent.collective.axes)) if self.sent else ""
@@ -104,6 +109,7 @@ class Simulation:
 
     Attributes:
         buffers: the buffers that a device of each class holds.
+        places: the place of each class, as a report shows it; empty if there is one class.
     """
 
     name: str
@@ -111,6 +117,7 @@ class Simulation:
     model: CostModel
     steps: tuple[SimulatedStep, ...]
     buffers: tuple[tuple[Buffer, ...], ...]
+    places: tuple[str, ...] = ("",)
 
     @cached_property
     def _schedule(self) -> tuple[list[TimeSpan], list[Interval]]:
@@ -286,7 +293,8 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
         tuple(buffers_of(function, mesh, where, numbers, partial(_is_held, classes, device_class)))
         for device_class, numbers in enumerate(number_of)
     )
-    return Simulation(function.sym_name.data, mesh, model, tuple(steps), buffers)
+    places = tuple(classes.text(number) for number in range(len(classes.places)))
+    return Simulation(function.sym_name.data, mesh, model, tuple(steps), buffers, places)
 
 
 def _is_held(classes: Classes, device_class: int, value: SSAValue) -> bool:

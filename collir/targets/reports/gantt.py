@@ -9,7 +9,7 @@ from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulation import SimulatedStep, Simulation, simulate
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.targets.reports.cost import CostingTarget, title_of
-from collir.targets.reports.simulate import resource_name, stream_name
+from collir.targets.reports.simulate import lane_name, resource_name
 
 
 class GanttTarget(CostingTarget):
@@ -46,7 +46,7 @@ def charts(simulations: list[Simulation]) -> str:
         path = {link.number for link in critical_path(simulation)}
         bars = [
             Bar(
-                stream_name(simulation, step.task.stream),
+                lane_name(simulation, step),
                 *span,
                 _texts(simulation, step),
                 step.kind,
@@ -57,10 +57,8 @@ def charts(simulations: list[Simulation]) -> str:
             )
             if span[1] > span[0]
         ]
-        lanes = [
-            stream_name(simulation, stream)
-            for stream in range(len(simulation.mesh.machine.levels) + 1)
-        ]
+        steps = sorted(simulation.steps, key=lambda step: (step.lane, step.task.stream))
+        lanes = dict.fromkeys(lane_name(simulation, step) for step in steps)
         used = [lane for lane in lanes if any(bar.lane == lane for bar in bars)]
         shares = {
             resource_name(simulation, resource): uses

@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.programs.critical import critical_path
-from collir.cost.programs.simulation import Simulation, simulate
+from collir.cost.programs.simulation import SimulatedStep, Simulation, simulate
 from collir.targets.reports.cost import CostingTarget, heading_json, title_of
 from collir.targets.reports.text import (
     bytes_text,
@@ -55,6 +55,12 @@ def stream_name(simulation: Simulation, stream: int) -> str:
     """Return the level of a stream, or ``device`` for the stream of local steps."""
     levels = simulation.mesh.machine.levels
     return levels[stream].name if stream < len(levels) else "device"
+
+
+def lane_name(simulation: Simulation, step: SimulatedStep) -> str:
+    """Return the name of the stream of a step, and the coordinates of the devices that have it."""
+    names = [stream_name(simulation, step.task.stream), simulation.places[step.lane]]
+    return ", ".join(filter(None, names))
 
 
 def resource_name(simulation: Simulation, resource: Resource) -> str:

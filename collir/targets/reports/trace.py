@@ -47,8 +47,10 @@ def _events(simulation: Simulation, first: int, prefix: str) -> Iterator[dict[st
         title = f"{prefix}level {name}" if stream < len(levels) else f"{prefix}device"
         yield {**process, "name": "process_name", "args": {"name": title}}
         yield {**process, "name": "process_sort_index", "args": {"sort_index": first + stream}}
-        yield {**process, "name": "thread_name", "args": {"name": "steps"}}
-        yield {**process, "tid": 1, "name": "thread_name", "args": {"name": "phases"}}
+        for lane, place in enumerate(simulation.places):
+            for row, rows in enumerate(("steps", "phases")):
+                name = {"name": f"{rows} at {place}" if place else rows}
+                yield {**process, "tid": 2 * lane + row, "name": "thread_name", "args": name}
     yield from _steps(simulation, first)
     yield from _phases(simulation, first)
     yield from _uses(simulation, first)
@@ -70,7 +72,8 @@ def _steps(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
             arguments |= {"algorithm": step.sent.algorithm, "bound_us": step.bound * _US}
         arguments["alone_us"] = step.task.time * _US
         name = f"{step.kind} over {step.over(simulation.mesh)}" if step.sent else step.kind
-        yield _slice(first + step.task.stream, 0, name, step.kind, (start, end), arguments)
+        at = first + step.task.stream, 2 * step.lane
+        yield _slice(*at, name, step.kind, (start, end), arguments)
 
 
 def _phases(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
@@ -82,7 +85,8 @@ def _phases(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
         phase, start = open_.pop(number)
         step = simulation.steps[number]
         name = _phase_name(phase, step.sent is None)
-        return _slice(first + step.task.stream, 1, name, "phase", (start, ends[number]), {})
+        at = first + step.task.stream, 2 * step.lane + 1
+        return _slice(*at, name, "phase", (start, ends[number]), {})
 
     for piece in simulation.intervals:
         for number, (phase, _) in piece.running.items():
