@@ -19,7 +19,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.layout import DistType, LayoutError, Mesh
-from collir.layout.steps import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, StepKind
+from collir.layout.steps import StepKind, step_between
 from collir.synthesis.programs.choices import TIE
 from collir.synthesis.programs.rewriting import KeptCollective, replace_by, searched_in
 from collir.synthesis.programs.strategies import axes_by_level
@@ -36,7 +36,8 @@ def split_all_reduces(
     Returns: what stays as it is written.
     """
     name = function.sym_name.data
-    found = [op for op in searched_in(function) if op.kind is ALL_REDUCE]
+    ends = ("partial", "replicated")
+    found = [op for op in searched_in(function) if (op.kind.before, op.kind.after) == ends]
     if not found:
         why = "it names an axis with weights, and only all_reduces over such axes are split"
         return [KeptCollective(function, f"@{name}", why)]
@@ -55,7 +56,7 @@ def _split(op: DistOp, model: CostModel, listener: PatternRewriterListener | Non
     except CostError:
         return False
     best: tuple[list[_Step], int] | None = None
-    for steps in _programs(mesh, op.over):
+    for steps in _programs(mesh, op):
         for dim in range(len(x.dims)):
             time = _time(mesh, x, steps, dim, model)
             if time is not None and time < least:
@@ -69,15 +70,17 @@ def _split(op: DistOp, model: CostModel, listener: PatternRewriterListener | Non
     return True
 
 
-def _programs(mesh: Mesh, axes: Axes) -> Iterator[list[_Step]]:
+def _programs(mesh: Mesh, op: DistOp) -> Iterator[list[_Step]]:
     """Yield the programs to try: at once, and level by level inwards and outwards; the last level
     may be reduced as a whole."""
-    levels = axes_by_level(mesh, axes)
-    for order in dict.fromkeys([(axes,), tuple(levels), tuple(reversed(levels))]):
+    scatters, gathers = step_between("partial", "sharded"), step_between("sharded", "replicated")
+    assert scatters is not None and gathers is not None
+    levels = axes_by_level(mesh, op.over)
+    for order in dict.fromkeys([(op.over,), tuple(levels), tuple(reversed(levels))]):
         for scattered in {len(order), max(1, len(order) - 1)}:
-            inwards = [(REDUCE_SCATTER, part) for part in order[:scattered]]
-            between = [(ALL_REDUCE, part) for part in order[scattered:]]
-            outwards = [(ALL_GATHER, part) for part in reversed(order[:scattered])]
+            inwards = [(scatters, part) for part in order[:scattered]]
+            between = [(op.kind, part) for part in order[scattered:]]
+            outwards = [(gathers, part) for part in reversed(order[:scattered])]
             yield [*inwards, *between, *outwards]
 
 

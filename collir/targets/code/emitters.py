@@ -1,13 +1,14 @@
 """The switch from a step to the method that prints its statements, shared by all code targets."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, TypeVar
 
 from xdsl.ir import SSAValue
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
 from collir.syntax.writer import step_text
 
@@ -23,6 +24,24 @@ def taking_part(op: DistOp) -> frozenset[str]:
     if op.kind.sends:
         return dist_type(op.operands[0]).root - frozenset(op.over)
     return dist_type(op.result).root
+
+
+def check_uneven(op: DistOp, known: Container[str], name: str = "") -> None:
+    """Check that a target has a form of a collective for blocks that differ in size.
+
+    Args:
+        known: the names that the target has.
+        name: the name to look for; the default is that of the collective.
+
+    Raises:
+        DiagnosticError: it has none.
+    """
+    if (name or op.mnemonic) not in known:
+        raise DiagnosticError.at(
+            op,
+            f"{op.mnemonic} has no form here for blocks that differ in size: use other steps, or "
+            "leave out the weights",
+        )
 
 
 def written_step(op: DistOp, mesh: Mesh, names: Mapping[SSAValue, str]) -> str:

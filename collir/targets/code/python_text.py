@@ -29,7 +29,13 @@ from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.cuts import GroupShares
 from collir.layout.steps import MASK, PERMUTE
 from collir.semantics.reference.buffers import NUMPY
-from collir.targets.code.emitters import Emitters, StepEmitter, taking_part, written_step
+from collir.targets.code.emitters import (
+    Emitters,
+    StepEmitter,
+    check_uneven,
+    taking_part,
+    written_step,
+)
 from collir.targets.code.names import Definition, check_definitions, distinct
 from collir.targets.code.ranks import OverList, RankText, axes_text
 
@@ -518,6 +524,7 @@ class FunctionText(StepEmitter):
         new = f"{out} = {self.full(after, y.dtype, None)}"
         sent = Sent(op, operand, out, x, y, axes, root, group, before, after, new)
         if parts := parts_of(op, self.mesh):
+            check_uneven(op, self.UNEVEN)
             return self.UNEVEN[op.mnemonic](self, sent, self._blocks(sent, parts))
         return self.COLLECTIVES[op.mnemonic](self, sent)
 
