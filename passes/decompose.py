@@ -37,8 +37,13 @@ functions that take the place of the first (``for @f from N``), so that ``-t 'mp
 With ``top``, the best alternatives of each function are kept as functions behind it, ``@f_2`` and
 so on, for ``-t crossover``.
 
+On an axis with weights, which cut into blocks of different sizes, the search does not work. There
+only all_reduces are decomposed: into reduce_scatters and all_gathers, at once or level by level,
+along the best dimension that divides. ``top``, ``chunks`` and ``memory`` have no effect on these.
+
 When not: a collective that names its algorithm (``using``), or on a mesh that is not placed on
-levels. A collective that no program beats stays as it is written, and a remark says so.
+levels; a fixed strategy, or ``up_to``, with an axis with weights. A collective that no program
+beats stays as it is written, and a remark says so.
 Redistributions in which the order of shards matters never run in chunks.
 
 Cost: never more than before under the model; packing for a step that is not on a leading dimension

@@ -8,7 +8,8 @@ from collir.dialects.operation import value_text
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, Position, note
 from collir.layout import DistType, Mesh, Reduction
-from collir.layout.steps import ALL_TO_ALL, PERMUTE, step_between
+from collir.layout.cuts import same_cut
+from collir.layout.steps import ALL_TO_ALL, PERMUTE, REDISTRIBUTE, step_between
 from collir.layout.types import index_over, place_text
 
 
@@ -94,6 +95,9 @@ def return_mismatch(
     if not differing:
         counts = [[mesh.group_size(dim.axes) for dim in x.dims] for x in (actual, promised)]
         step = PERMUTE if counts[0] == counts[1] else ALL_TO_ALL
+        pairs = zip(actual.dims, promised.dims, strict=True)
+        if step is PERMUTE and not all(same_cut(mesh, x.axes, y.axes) for x, y in pairs):
+            step = REDISTRIBUTE
         return f"{text}: {step.name} it before returning", ()
     if (move := _move(actual, promised, mesh)) is not None:
         return f"{text}: {move[0]} before returning", move[1]

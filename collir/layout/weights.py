@@ -25,6 +25,7 @@ class AxisWeights:
     def __init__(self, axis: str, weights: Sequence[int], sizes: dict[str, int]):
         self.axis, self.weights, self.sizes = axis, tuple(weights), sizes
         self._totals: dict[SubAxes, tuple[int, ...]] = {}
+        self._shares: dict[SubAxes, tuple[int, ...]] = {}
 
     def totals(self, over: SubAxes) -> tuple[int, ...]:
         """Return the sum of weights for each coordinate over some sub-axes of this axis.
@@ -48,9 +49,12 @@ class AxisWeights:
 
     def shares(self, over: SubAxes) -> tuple[int, ...]:
         """Return ``totals`` without their common divisor: the units of each coordinate's block."""
+        if (known := self._shares.get(over)) is not None:
+            return known
         totals = self.totals(over)
         divisor = math.gcd(*totals)
-        return totals if divisor == 1 else tuple(total // divisor for total in totals)
+        self._shares[over] = tuple(total // divisor for total in totals)
+        return self._shares[over]
 
     @cached_property
     def groups(self) -> tuple[SubAxes, ...]:

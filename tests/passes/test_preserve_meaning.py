@@ -35,9 +35,9 @@ PASSES = [
 ]
 
 
-def all_reduces(rng: random.Random) -> ModuleOp:
+def all_reduces(rng: random.Random, weights: float = 0.3) -> ModuleOp:
     """Return functions that all_reduce a partial value of an awkward shape, on a random mesh."""
-    mesh = random_mesh(rng)
+    mesh = random_mesh(rng, weights=weights)
     functions: list[FuncOp] = []
     for index in range(3):
         x = random_layout(rng, mesh, rng.choice(list(DType)))
@@ -87,7 +87,7 @@ def test_all_reduces_of_awkward_shapes(strategy: str, rng: random.Random) -> Non
 @given(rng=RANDOM)
 @settings(max_examples=30, deadline=None)
 def test_scatter_and_gather_keep_each_step_on_one_level(rng: random.Random) -> None:
-    module = run_passes(all_reduces(rng), "decompose{strategy=rs-ar-ag}")
+    module = run_passes(all_reduces(rng, weights=0.0), "decompose{strategy=rs-ar-ag}")
     for function in functions_of(module):
         mesh = mesh_of(function)
         if not mesh.placed:

@@ -12,7 +12,7 @@ from collir.cost.programs.cost import collective_of
 from collir.cost.programs.simulation import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import is_placeholder
-from collir.ir.functions import functions_of, scratch_copy, without_weights
+from collir.ir.functions import functions_of, names_weights, scratch_copy
 from collir.ir.progress import activity
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.choices import TIE, Choice, Choices, SearchOptions, alike, choices
@@ -24,6 +24,7 @@ from collir.synthesis.programs.rewriting import (
     searched_in,
     unplaced_in,
 )
+from collir.synthesis.programs.uneven import split_all_reduces
 
 _LATER = (
     "the programs that are the cheapest alone keep others waiting, so that all of it takes longer"
@@ -46,8 +47,11 @@ def decompose_by_search(
     """
     kept: list[KeptCollective] = []
     with meshes_remembered():
-        for function in without_weights(functions_of(module), "decomposed"):
+        for function in functions_of(module):
             kept += unplaced_in(function)
+            if names_weights(function):
+                kept += split_all_reduces(function, options.model, listener)
+                continue
             best = choices_in(function, options)
             kept += unbeaten(function, best, options)
             listed = [choice.listed for choice in best]

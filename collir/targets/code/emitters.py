@@ -1,13 +1,14 @@
 """The switch from a step to the method that prints its statements, shared by all code targets."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, TypeVar
 
 from xdsl.ir import SSAValue
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh, Place, at_root
 from collir.syntax.writer import step_text
 
@@ -30,6 +31,24 @@ def root_place(op: DistOp) -> Place:
     if op.kind.before != "root":
         return at_root(op.over)
     return tuple(item for item in dist_type(op.operands[0]).place if item[0] in op.over)
+
+
+def check_uneven(op: DistOp, known: Container[str], name: str = "") -> None:
+    """Check that a target has a form of a collective for blocks that differ in size.
+
+    Args:
+        known: the names that the target has.
+        name: the name to look for; the default is that of the collective.
+
+    Raises:
+        DiagnosticError: it has none.
+    """
+    if (name or op.mnemonic) not in known:
+        raise DiagnosticError.at(
+            op,
+            f"{op.mnemonic} has no form here for blocks that differ in size: use other steps, or "
+            "leave out the weights",
+        )
 
 
 def written_step(op: DistOp, mesh: Mesh, names: Mapping[SSAValue, str]) -> str:

@@ -47,7 +47,7 @@ from collir.targets.code.c_text import (
     size_text,
     with_comments_kept,
 )
-from collir.targets.code.emitters import root_place, taking_part
+from collir.targets.code.emitters import check_uneven, root_place, taking_part
 from collir.targets.code.ranks import needed_ranks, outermost
 
 MPI_TYPES = {
@@ -454,6 +454,7 @@ class MpiFunction(CFunction):
         if op.kind.reduces:
             arguments.append(self._operator(x))
         function = f"{op.mnemonic}_blocks"
+        check_uneven(op, c_function.sections("mpi_runtime.c"), function)
         self.needs.add(function)
         return self.attempt(f"{function}({', '.join([*arguments, self.communicator(op)])})")
 

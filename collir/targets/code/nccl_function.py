@@ -32,6 +32,7 @@ from collir.targets.code.c_function import (
     check_names,
     header_text,
     runtime,
+    sections,
 )
 from collir.targets.code.c_text import (
     Comment,
@@ -42,7 +43,7 @@ from collir.targets.code.c_text import (
     size_text,
     with_comments_kept,
 )
-from collir.targets.code.emitters import Emitters, root_place
+from collir.targets.code.emitters import Emitters, check_uneven, root_place
 from collir.targets.code.nccl_mesh import (
     FUNCTIONS,
     SYMMETRIC_FUNCTIONS,
@@ -280,6 +281,7 @@ class FunctionText(CFunction):
                 arguments.append(str(part.most if padded else 0))
             arguments += [self.size(part.row), size_text(part.rows)]
         function = f"{s.op.mnemonic}_blocks"
+        check_uneven(s.op, sections("nccl_runtime.cu"), function)
         self.cuda.needs.add(function)
         tail = [s.kind, *([operator(s.x)] if s.op.kind.reduces else []), s.comm, self.cuda.stream]
         passed = ", ".join([s.operand, s.out, *memory, *arguments, *tail])

@@ -33,6 +33,7 @@ from collir.semantics.reference.buffers import NUMPY
 from collir.targets.code.emitters import (
     Emitters,
     StepEmitter,
+    check_uneven,
     root_place,
     taking_part,
     written_step,
@@ -530,6 +531,7 @@ class FunctionText(StepEmitter):
         new = f"{out} = {self.full(after, y.dtype, None)}"
         sent = Sent(op, operand, out, x, y, axes, root, group, before, after, new)
         if parts := parts_of(op, self.mesh):
+            check_uneven(op, self.UNEVEN)
             return self.UNEVEN[op.mnemonic](self, sent, self._blocks(sent, parts))
         return self.COLLECTIVES[op.mnemonic](self, sent)
 
