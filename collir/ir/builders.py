@@ -17,11 +17,12 @@ from collir.dialects.machine import (
     MachineOp,
     MeshOp,
 )
-from collir.dialects.operation import attribute_of, value_text
+from collir.dialects.operation import arguments_of, attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
-from collir.dialects.tensor import DistTensorType
+from collir.dialects.tensor import AxesAttr, DistTensorType, dist_type
 from collir.layout import DistType, LayoutError, Mesh, check_type
-from collir.layout.steps import Argument, ArgumentKind, Parameter, StepKind
+from collir.layout.steps import OVER, Argument, ArgumentKind, Parameter, StepKind
+from collir.layout.types import without_trivial_axes
 from collir.machine import Machine
 
 
@@ -77,24 +78,27 @@ class FunctionBuilder:
     def axes(self, *names: str) -> tuple[str, ...]:
         """Return sub-axes in order; the name of an axis stands for all of its sub-axes.
 
+        An axis or a factor of size 1 stands for no sub-axes.
+
         Raises:
             ValueError: the mesh has no such axis.
         """
         axes: list[str] = []
         for name in names:
-            subs = (name,) if name in self.mesh.by_name else self.mesh.of_axis.get(name, ())
-            if not subs:
+            subs = self.mesh.named(name)
+            if subs is None:
                 known = ", ".join([*self.mesh.of_axis, *self.mesh.by_name])
                 raise ValueError(f"mesh @{self.mesh.name} has no axis {name} (there are {known})")
             axes += subs
         return tuple(axes)
 
     def argument(self, name: str, x: DistType) -> SSAValue:
-        """Add an argument, and return it.
+        """Add an argument, and return it; axes of size 1 vanish from its type.
 
         Raises:
             ValueError: the type cannot exist on the mesh.
         """
+        x = without_trivial_axes(self.mesh, x)
         try:
             check_type(self.mesh, x)
         except LayoutError as error:
@@ -116,13 +120,20 @@ class FunctionBuilder:
     ) -> SSAValue:
         """Add an operation, and return its result.
 
+        A step whose axes all have size 1 is not added: its result is its operand.
+
         Raises:
             ValueError: the step is not well typed.
             TypeError: an argument is missing, or there is no such argument.
         """
         operation_class = OPERATIONS[operation]
-        properties = self._properties(operation_class.KIND, arguments)
+        kind = operation_class.KIND
+        properties = self._properties(kind, arguments)
         try:
+            if properties.get(OVER.name) == AxesAttr(()):
+                x = dist_type(operands[0])
+                kind.check_over_nothing(self.mesh, x, arguments_of(kind, properties))
+                return operands[0]
             op = operation_class.make(self.mesh, *operands, **properties)
         except LayoutError as error:
             raise ValueError(error.text([value_text(x) for x in operands])) from error
@@ -150,7 +161,7 @@ class FunctionBuilder:
         match parameter.kind, value:
             case ArgumentKind.AXES, str():
                 return self.axes(value)
-            case ArgumentKind.AXES, list() | tuple():
+            case ArgumentKind.AXES, list() | tuple() if value:
                 return self.axes(*cast("Sequence[str]", value))
             case ArgumentKind.SIZES, list() | tuple():
                 return tuple(cast("Sequence[int]", value))
@@ -161,7 +172,7 @@ class FunctionBuilder:
             case ArgumentKind.NUMBER, float():
                 return value
             case ArgumentKind.TYPE, DistType():
-                return value
+                return without_trivial_axes(self.mesh, value)
             case ArgumentKind.FLAG, True:
                 return True
             case _:

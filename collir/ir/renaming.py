@@ -36,8 +36,16 @@ def map_attributes(function: FuncOp, mapped: Callable[[Attribute], Attribute]) -
 
 
 def rename_sub_axes(function: FuncOp, renaming: Renaming) -> None:
-    """Rename the sub-axes in all types and attributes of a function."""
+    """Rename the sub-axes in all types and attributes of a function.
+
+    A sub-axis that nothing replaces vanishes, and so does a step over nothing else.
+    """
     map_attributes(function, lambda attribute: _renamed(attribute, renaming))
+    for op in list(function.walk()):
+        if AxesAttr(()) in op.properties.values():
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.detach()
+            op.erase()
 
 
 def renamed_type(x: DistType, renaming: Renaming) -> DistType:

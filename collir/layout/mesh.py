@@ -226,6 +226,28 @@ class Mesh:
             for axis in self.axes
         }
 
+    @cached_property
+    def declared(self) -> dict[str, tuple[str, ...]]:
+        """For every name of an axis or of its part on a level, its parts, those of size 1 too."""
+        names: dict[str, tuple[str, ...]] = {}
+        for axis in self.axes:
+            factors = axis.factors
+            parts = [axis.name] if factors is None else [f"{axis.name}.{f.level}" for f in factors]
+            names |= {part: (part,) for part in parts} | {axis.name: tuple(parts)}
+        return names
+
+    def named(self, name: str) -> tuple[str, ...] | None:
+        """Return the sub-axes that a name stands for, major to minor; None if it is not declared.
+
+        An axis stands for all of its sub-axes. An axis or a part of size 1 stands for none.
+        """
+        parts = self.declared.get(name)
+        return None if parts is None else tuple(part for part in parts if part in self.by_name)
+
+    def trivial_parts(self, name: str) -> frozenset[str]:
+        """Return the parts of size 1, on which nothing is distributed, that a name stands for."""
+        return frozenset(self.declared.get(name, ())).difference(self.by_name)
+
     def group_size(self, axes: Iterable[str]) -> int:
         """Return the product of the sizes of sub-axes of this mesh."""
         sizes = self.by_name

@@ -7,7 +7,8 @@ step costs the same on 8 devices and on 100,000. The docstring of the rule of a 
 to another gives the states of its sub-axes before and after.
 
 Operand types are expected to be valid on the mesh (``check_type``). Every listed sub-axis must be
-in the state a step needs; all other sub-axes pass unchanged. The rules ignore integer overflow,
+in the state a step needs; all other sub-axes pass unchanged. Over no sub-axes at all, a rule checks
+its other parameters and returns its operand. The rules ignore integer overflow,
 although with it some are wrong: scaling a partial max, for example, is then not monotone.
 """
 
@@ -67,8 +68,6 @@ _STATES = {
 
 def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, state: str) -> None:
     """Check that all of ``axes`` exist, are distinct, and are in ``state`` in ``x``."""
-    if not axes:
-        raise LayoutError(f"{op} needs at least one sub-axis")
     for axis in axes:
         if axis not in mesh.by_name:
             raise LayoutError(unknown_axis_message(mesh, axis), axes=(axis,))
@@ -157,7 +156,8 @@ def _require_suffix(
                 axes=(axis,),
                 parameter=parameter,
             )
-    if (have := x.dims[dim].axes)[-len(axes) :] != axes:
+    have = x.dims[dim].axes
+    if have[max(0, len(have) - len(axes)) :] != axes:
         raise LayoutError(
             f"{{0}} is sharded over ({', '.join(have)}) on dimension {dim}, major to minor; "
             f"{op} takes the last of these in this order, "
@@ -265,7 +265,7 @@ def _append(x: DistType, axes: Axes, index: int) -> DistType:
 
 def _drop(x: DistType, axes: Axes, index: int) -> DistType:
     dim = x.dims[index]
-    return _with_dim(x, index, Dim(dim.size, dim.axes[: -len(axes)]))
+    return _with_dim(x, index, Dim(dim.size, dim.axes[: len(dim.axes) - len(axes)]))
 
 
 def _checked(mesh: Mesh, x: DistType) -> DistType:
@@ -425,7 +425,8 @@ def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:
             operand=0,
             axes=mesh.ordered(x.partial),
         )
-    return replace(x, partial=x.partial | frozenset(axes), reduction=Reduction(reduction))
+    partial = x.partial | frozenset(axes)
+    return replace(x, partial=partial, reduction=Reduction(reduction) if partial else None)
 
 
 def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType:

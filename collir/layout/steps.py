@@ -145,8 +145,27 @@ class StepKind:
         """Return the type of the result.
 
         Raises:
-            LayoutError: the step is not well typed, or there is no such algorithm.
+            LayoutError: the step is not well typed, it names no sub-axis, or there is no such
+                algorithm.
         """
+        if arguments.get(OVER.name) == ():
+            raise self._over_nothing()
+        return self._typed(mesh, operands, arguments)
+
+    def check_over_nothing(self, mesh: Mesh, operand: DistType, arguments: Arguments) -> None:
+        """Check a step whose axes all have size 1, so that its result is its operand.
+
+        Raises:
+            LayoutError: another argument is wrong, or the step is not its operand.
+        """
+        if self._typed(mesh, [operand], arguments) != operand:
+            raise self._over_nothing()
+
+    def _over_nothing(self) -> LayoutError:
+        return LayoutError(f"{self.name} needs at least one sub-axis")
+
+    def _typed(self, mesh: Mesh, operands: Sequence[DistType], arguments: Arguments) -> DistType:
+        """Return the type of the result; sub-axes may be missing."""
         if self.operands is None and not operands:
             raise LayoutError(f"{self.name} needs at least one operand")
         operand_types = [operands] if self.operands is None else operands

@@ -163,6 +163,20 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
         )
 
 
+def without_trivial_axes(mesh: Mesh, x: DistType) -> DistType:
+    """Return a type without the axes and parts of size 1 that a mesh declares.
+
+    On them all states mean the same, so a type on the mesh does not name them.
+    """
+    trivial = {axis for axis in x.axes if mesh.named(axis) == ()}
+    if not trivial:
+        return x
+    dims = (Dim(dim.size, tuple(a for a in dim.axes if a not in trivial)) for dim in x.dims)
+    partial = x.partial - trivial
+    reduction = x.reduction if partial else None
+    return DistType(x.dtype, tuple(dims), partial, reduction, x.root - trivial)
+
+
 def unknown_axis_message(mesh: Mesh, axis: str) -> str:
     """Return the error message for a sub-axis that a mesh does not have."""
     name, _, level = axis.partition(".")
@@ -170,10 +184,10 @@ def unknown_axis_message(mesh: Mesh, axis: str) -> str:
     if declared is None:
         names = ", ".join(known.name for known in mesh.axes)
         return f"axis '{name}' is not in mesh @{mesh.name} (its axes are {names})"
-    subs = mesh.of_axis[name]
-    if not subs:
+    subs = mesh.declared[name]
+    if axis in mesh.declared and not mesh.named(axis):
         return (
-            f"axis '{name}' has size 1 on mesh @{mesh.name}: "
+            f"axis '{axis}' has size 1 on mesh @{mesh.name}: "
             "nothing is distributed over it, so leave it out"
         )
     if not mesh.placed:

@@ -2,6 +2,7 @@
 """The lowering of functions in ``.coll`` to IR; typing rules infer the result types of steps."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 from lark import Token, Tree
@@ -10,21 +11,23 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
-from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.operation import DistOp, arguments_of, attribute_of
 from collir.dialects.tables import OPERATIONS
-from collir.dialects.tensor import DistTensorType, dist_type
+from collir.dialects.tensor import AxesAttr, DistTensorType, dist_type
 from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.names import set_name
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
-from collir.layout.steps import Argument, ArgumentKind, StepKind
+from collir.layout.steps import OVER, Argument, ArgumentKind, StepKind
 from collir.layout.types import unknown_axis_message
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import SyntaxTree
 
 Operation = type[DistOp]
+
+_NO_AXES = AxesAttr(())
 
 
 class FunctionLowering(Lowering):
@@ -97,8 +100,8 @@ class FunctionLowering(Lowering):
             return
         self.values[name] = value
         self.tokens[name] = token
-        if value is not None:
-            set_name(value, name)
+        if value is not None and (value.name_hint is None or value.name_hint.isdigit()):
+            set_name(value, name)  # a value that has a name keeps it behind a step over nothing
             if isinstance(value, BlockArgument):
                 value.location = self.position(token).location()
 
@@ -114,20 +117,29 @@ class FunctionLowering(Lowering):
 
     def sub_axes(self, token: Token) -> tuple[str, ...]:
         """Return the sub-axes that a token names: a sub-axis, or all of an axis, major to minor."""
-        name = str(token)
-        return (name,) if name in self.mesh.by_name else self.mesh.of_axis.get(name, ())
+        return self.mesh.named(str(token)) or ()
 
     def axes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
         """Return the sub-axes that tokens name, in order.
 
-        An axis stands for all of its sub-axes, major to minor.
+        An axis stands for all of its sub-axes, major to minor, and for none if its size is 1.
         """
         axes: list[str] = []
         for token in tokens:
-            if not (named := self.sub_axes(token)):
+            named = self.mesh.named(str(token))
+            if named is None:
                 self.error(token, unknown_axis_message(self.mesh, str(token)))
-            axes.extend(named)
+            axes.extend(named or ())
         return tuple(axes)
+
+    def trivial_parts_once(self, tokens: Sequence[Token], problem: str) -> None:
+        """Report a part of size 1 that tokens name twice; of others the typing rules know."""
+        seen: set[str] = set()
+        for token in tokens:
+            parts = self.mesh.trivial_parts(str(token))
+            if twice := seen.intersection(parts):
+                self.error(token, problem.format(min(twice)))
+            seen |= parts
 
     def naming(self, tokens: Sequence[Token], axis: str) -> Token:
         """Return the last token that names the sub-axis, or the last token if none does."""
@@ -166,11 +178,15 @@ class FunctionLowering(Lowering):
             else:
                 root = self.axis_set(part.children[0])
                 axes += part.children[0].children
+        twice = "sub-axis {} is used twice: a value has one state on each sub-axis"
+        if len(self.errors) == errors_before:
+            self.trivial_parts_once(axes, twice)
         if len(self.errors) > errors_before:
             return None
-        x = DistType(DType(str(name)), tuple(dims), partial, reduction, root)
+        written = DistType(DType(str(name)), tuple(dims), partial, reduction, root)
+        x = written if partial else replace(written, reduction=None)
         try:
-            check_type(self.mesh, x)
+            check_type(self.mesh, written)  # the reduction fits the dtype, even if over nothing
         except LayoutError as error:
             place = name
             if error.dim is not None:
@@ -189,6 +205,7 @@ class FunctionLowering(Lowering):
                 axis = next(axis for axis in named if axis in twice)
                 self.error(token, f"sub-axis {axis} is named twice")
             axes.update(named)
+        self.trivial_parts_once(names.children, "sub-axis {} is named twice")
         return frozenset(axes)
 
     # --- steps ------------------------------------------------------------------------------
@@ -216,22 +233,16 @@ class FunctionLowering(Lowering):
         properties = self.clauses(name, kind, clauses, places)
         expected = self.type(type_tree) if type_tree is not None else None
         defined = [operand for operand in operands if operand is not None]
-        op = None
+        result = None
         if len(self.errors) == errors_before and len(defined) == len(operands):
-            op = self.build(name, operation, defined, tokens, properties, places)
-        if op is not None:
-            op.location = self.position(name).location()
-            block.add_op(op)
-            if expected is not None and dist_type(op.result) != expected:
-                place: Token = tree.children[-1].children[0]
-                self.errors.append(
-                    Diagnostic(
-                        f"{target} is {dist_type(op.result).text(self.mesh)}, "
-                        f"not {expected.text(self.mesh)}",
-                        self.position(place),
-                    )
-                )
-        self.define(target, op.result if op is not None else None)
+            result = self.build(name, operation, defined, tokens, properties, places, block)
+        if result is not None and expected is not None and dist_type(result) != expected:
+            place: Token = tree.children[-1].children[0]
+            self.error(
+                place,
+                f"{target} is {dist_type(result).text(self.mesh)}, not {expected.text(self.mesh)}",
+            )
+        self.define(target, result)
 
     def build(
         self,
@@ -241,9 +252,21 @@ class FunctionLowering(Lowering):
         tokens: Sequence[Token],
         properties: dict[str, Attribute],
         places: dict[str, list[Token]],
-    ) -> DistOp | None:
+        block: Block,
+    ) -> SSAValue | None:
+        """Add an operation and return its result, or None after an error.
+
+        A step whose axes all have size 1 is not added: its result is its operand.
+        """
         try:
-            return operation.make(self.mesh, *operands, **properties)
+            if properties.get(OVER.name) == _NO_AXES:
+                arguments = arguments_of(operation.KIND, properties)
+                operation.KIND.check_over_nothing(self.mesh, dist_type(operands[0]), arguments)
+                return operands[0]
+            op = operation.make(self.mesh, *operands, **properties)
+            op.location = self.position(name).location()
+            block.add_op(op)
+            return op.result
         except LayoutError as error:
             place = name
             notes: tuple[Diagnostic, ...] = ()
@@ -302,6 +325,7 @@ class FunctionLowering(Lowering):
         match argument_kind, argument:
             case ArgumentKind.AXES, Tree(data="names"):
                 axes = self.axes(children)
+                self.trivial_parts_once(children, f"{kind.name} names sub-axis {{}} twice")
                 return axes if len(self.errors) == errors_before else None
             case ArgumentKind.INTEGER, Token(type="NUMBER"):
                 return self.integer(argument)
