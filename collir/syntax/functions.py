@@ -42,7 +42,8 @@ class FunctionLowering(Lowering):
         self.values: dict[str, SSAValue | None] = {}
         self.tokens: dict[str, Token] = {}
 
-    def lower(self, tree: SyntaxTree, mesh_symbol: Token) -> FuncOp | None:
+    def lower(self, tree: SyntaxTree, function_name: str) -> FuncOp | None:
+        """Return a function under a name, or None after errors."""
         errors_before = len(self.errors)
         symbol = tree.children[0]
         arguments: list[tuple[Token, DistType | None]] = []
@@ -77,8 +78,8 @@ class FunctionLowering(Lowering):
         if len(self.errors) > errors_before:
             return None
         outputs = [DistTensorType(x) for x in results if x is not None]
-        function = FuncOp(bare(symbol), (types, outputs), Region(block))
-        function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(bare(mesh_symbol))
+        function = FuncOp(function_name, (types, outputs), Region(block))
+        function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
         if instead is not None:
             replaced, least = instead.children
             function.attributes[FOR] = SymbolRefAttr(bare(replaced))
