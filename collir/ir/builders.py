@@ -20,7 +20,10 @@ from collir.dialects.machine import (
 from collir.dialects.operation import arguments_of, attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import AxesAttr, DistTensorType, dist_type
+from collir.ir.parameters import default_error, set_parameters
 from collir.layout import DistType, LayoutError, Mesh, check_type
+from collir.layout.formulas import formula_of_text
+from collir.layout.sizes import size_at
 from collir.layout.steps import OVER, Argument, ArgumentKind, Parameter, StepKind
 from collir.layout.types import without_trivial_axes
 from collir.machine import Machine
@@ -74,6 +77,31 @@ class FunctionBuilder:
         self._module = module
         self._name = name
         self._block = Block()
+        self._parameters: dict[str, int] = {}
+
+    def parameter(self, name: str, default: int) -> int:
+        """Add a size parameter, and return its default, which carries the parameter as formula.
+
+        Raises:
+            ValueError: the default is below 1 or too large, or there is such a parameter.
+        """
+        if problem := default_error(name, default):
+            raise ValueError(problem)
+        if name in self._parameters:
+            raise ValueError(f"parameter '{name}' is given twice")
+        self._parameters[name] = int(default)
+        return self.size(name)
+
+    def size(self, formula: str) -> int:
+        """Return the value of a formula of parameters, which carries the formula.
+
+        Raises:
+            ValueError: it is no formula, names no parameter, or is not an integer.
+        """
+        try:
+            return size_at(formula_of_text(formula), self._parameters)
+        except KeyError as error:
+            raise ValueError(f"there is no parameter {error}") from error
 
     def axes(self, *names: str) -> tuple[str, ...]:
         """Return sub-axes in order; the name of an axis stands for all of its sub-axes.
@@ -187,5 +215,6 @@ class FunctionBuilder:
             self._name, (inputs, [value.type for value in values]), Region(self._block)
         )
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
+        set_parameters(function, self._parameters)
         self._module.body.block.add_op(function)
         return function

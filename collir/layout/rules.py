@@ -19,6 +19,7 @@ from dataclasses import replace
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
+from collir.layout.sizes import explained
 from collir.layout.types import MAX_DIMS, Dim, DistType, check_type, unknown_axis_message
 
 Axes = tuple[str, ...]
@@ -173,13 +174,15 @@ def _require_divides(
 ) -> None:
     """Check that the group divides the local part of ``dim`` into blocks, one for each rank."""
     _require_dim(op, x, dim, parameter)
-    local = x.dims[dim].size // mesh.group_size(x.dims[dim].axes)
+    local = int(x.dims[dim].size) // mesh.group_size(x.dims[dim].axes)
     group = mesh.group_size(axes)
     if local % group:
-        part = "" if local == x.dims[dim].size else f" (the local part of {x.dims[dim].size})"
+        size = x.dims[dim].size
+        part = "" if local == size else f" (the local part of {explained(size)})"
+        shown = explained(size) if local == size else str(local)
         raise LayoutError(
             f"{op} over {_listed(mesh, axes)} cuts dimension {dim} into {group} blocks, "
-            f"but {{0}} has {local} there{part}, which {group} does not divide: "
+            f"but {{0}} has {shown} there{part}, which {group} does not divide: "
             "pick another dimension, or pad this one",
             operand=0,
             parameter=parameter,
@@ -516,7 +519,8 @@ def reshape(mesh: Mesh, x: DistType, shape: tuple[int, ...]) -> DistType:
                 axes=error.axes,
             ) from error
         result = replace(result, dims=result.dims + (part.dims if targets else ()))
-    return result
+    dims = (Dim(size, dim.axes) for size, dim in zip(shape, result.dims, strict=True))
+    return replace(result, dims=tuple(dims))  # sizes as they are written, with their formulas
 
 
 def _reshape_groups(

@@ -14,7 +14,8 @@ from enum import Enum, auto
 from collir.layout import rules
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
-from collir.layout.types import DistType, State
+from collir.layout.sizes import Size
+from collir.layout.types import DistType, State, same_with_formulas
 
 # ---------------------------------------------------------------------------------------------
 # How a step is written
@@ -356,7 +357,15 @@ def _cut_off(shape: Shape, arguments: Arguments) -> int | None:
 
 
 def _same_type(x: DistType, y: DistType, arguments: Arguments) -> bool:
-    return x == y
+    return same_with_formulas(x, y)
+
+
+def _always(arguments: Arguments, **numbers: int) -> bool:
+    """Return whether arguments are these numbers for all values of a function's parameters."""
+    return all(
+        arguments[name] == number and not isinstance(arguments[name], Size)
+        for name, number in numbers.items()
+    )
 
 
 def _in_order(x: DistType, y: DistType, arguments: Arguments) -> bool:
@@ -548,7 +557,7 @@ PAD = row(
         ),
         place=_cut_off,
         moved=reads_what_it_writes,
-        identity=lambda x, y, arguments: arguments["low"] == arguments["high"] == 0,
+        identity=lambda x, y, arguments: _always(arguments, low=0, high=0),
     )
 )
 SCALE = row(
@@ -556,7 +565,7 @@ SCALE = row(
         name="scale",
         rule=rules.scale,
         parameters=(Parameter("by", "factor", ArgumentKind.NUMBER),),
-        identity=lambda x, y, arguments: arguments["factor"] == 1,
+        identity=lambda x, y, arguments: _always(arguments, factor=1),
     )
 )
 CAST = row(

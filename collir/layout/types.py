@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
+from collir.layout.formulas import Formula
 from collir.layout.mesh import Mesh
+from collir.layout.sizes import Size, explained, formula_of, written
 
 State = Literal["partial", "root", "sharded", "replicated"]
 """The state of a value on a sub-axis."""
@@ -21,7 +23,10 @@ MAX_BYTES = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A dimension: its global size, and the sub-axes it is sharded over, major to minor."""
+    """A dimension: its global size, and the sub-axes it is sharded over, major to minor.
+
+    The size may be a ``Size``, which carries its formula.
+    """
 
     size: int
     axes: tuple[str, ...] = ()
@@ -65,13 +70,20 @@ class DistType:
         return tuple(dim.size for dim in self.dims)
 
     @property
+    def formulas(self) -> tuple[Formula, ...]:
+        """The formulas of the sizes; empty if all sizes are plain integers."""
+        if not any(isinstance(dim.size, Size) for dim in self.dims):
+            return ()
+        return tuple(formula_of(dim.size) for dim in self.dims)
+
+    @property
     def elements(self) -> int:
         """The number of elements of the global tensor."""
         return math.prod(self.shape)
 
     def local_shape(self, mesh: Mesh) -> tuple[int, ...]:
         """Return the shape of one device's buffer."""
-        return tuple(dim.size // mesh.group_size(dim.axes) for dim in self.dims)
+        return tuple(int(dim.size) // mesh.group_size(dim.axes) for dim in self.dims)
 
     def local_bytes(self, mesh: Mesh) -> int:
         """Return the size of one device's buffer in bytes."""
@@ -98,17 +110,21 @@ class DistType:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, mesh: Mesh | None = None) -> str:
-        """Return the type as in a ``.coll`` file; a mesh gives whole axes their short names."""
+    def text(self, mesh: Mesh | None = None, *, formulas: bool = False) -> str:
+        """Return the type as in a ``.coll`` file; a mesh gives whole axes their short names.
+
+        With ``formulas``, sizes are written as formulas of the function's parameters.
+        """
 
         def listed(axes: Sequence[str]) -> str:
             return ", ".join(mesh.short(axes) if mesh else axes)
 
         def dim_text(dim: Dim) -> str:
+            size = written(dim.size) if formulas else str(dim.size)
             if not dim.axes:
-                return str(dim.size)
+                return size
             names = listed(dim.axes)
-            return f"{dim.size}@({names})" if "," in names else f"{dim.size}@{names}"
+            return f"{size}@({names})" if "," in names else f"{size}@{names}"
 
         def set_text(axes: frozenset[str]) -> str:
             return listed(mesh.ordered(axes) if mesh else sorted(axes))
@@ -145,13 +161,13 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
     for index, dim in enumerate(tensor.dims):
         if dim.size < 1:
             raise LayoutError(
-                f"dimension {index} has size {dim.size}; sizes are at least 1", dim=index
+                f"dimension {index} has size {explained(dim.size)}; sizes are at least 1", dim=index
             )
         shards = mesh.group_size(dim.axes)
         if dim.size % shards:
             raise LayoutError(
-                f"dimension {index} of size {dim.size} does not divide into the {shards} shards "
-                f"of {', '.join(mesh.short(dim.axes))}",
+                f"dimension {index} of size {explained(dim.size)} does not divide into the "
+                f"{shards} shards of {', '.join(mesh.short(dim.axes))}",
                 axes=dim.axes,
                 dim=index,
             )
@@ -161,6 +177,22 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
         raise LayoutError(
             f"an average of {tensor.dtype} is not an integer: use sum, or cast to a float first"
         )
+
+
+def without_formulas(x: DistType) -> DistType:
+    """Return an equal type whose sizes are plain integers."""
+    return with_sizes(x, map(int, x.shape)) if x.formulas else x
+
+
+def with_sizes(x: DistType, sizes: Iterable[int]) -> DistType:
+    """Return a type with other sizes."""
+    dims = (Dim(size, dim.axes) for size, dim in zip(sizes, x.dims, strict=True))
+    return replace(x, dims=tuple(dims))
+
+
+def same_with_formulas(x: DistType, y: DistType) -> bool:
+    """Return whether two types are equal for all values of the parameters of a function."""
+    return x == y and x.formulas == y.formulas
 
 
 def without_trivial_axes(mesh: Mesh, x: DistType) -> DistType:

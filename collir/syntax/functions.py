@@ -1,7 +1,7 @@
 # pyright: basic
 """The lowering of functions in ``.coll`` to IR; typing rules infer the result types of steps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -18,10 +18,12 @@ from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.names import set_name
 from collir.ir.origins import origin_notes, return_mismatch
+from collir.ir.parameters import default_error, set_parameters
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
 from collir.layout.steps import OVER, Argument, ArgumentKind, StepKind
 from collir.layout.types import unknown_axis_message
-from collir.syntax.lowering import Lowering, bare
+from collir.syntax.formulas import FormulaLowering, first_token
+from collir.syntax.lowering import bare
 from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import SyntaxTree
 
@@ -30,15 +32,26 @@ Operation = type[DistOp]
 _NO_AXES = AxesAttr(())
 
 
-class FunctionLowering(Lowering):
+class FunctionLowering(FormulaLowering):
     """The lowering of a function.
 
     A value whose definition failed is kept as None, so that its uses are not reported too.
+
+    Args:
+        overridden: values of parameters to take in place of the function's defaults.
     """
 
-    def __init__(self, file: str, errors: list[Diagnostic], mesh: Mesh):
+    def __init__(
+        self,
+        file: str,
+        errors: list[Diagnostic],
+        mesh: Mesh,
+        overridden: Mapping[str, int] | None = None,
+    ):
         super().__init__(file, errors)
         self.mesh = mesh
+        self.overridden = overridden or {}
+        self.sizes: dict[str, int] = {}
         self.values: dict[str, SSAValue | None] = {}
         self.tokens: dict[str, Token] = {}
 
@@ -56,6 +69,8 @@ class FunctionLowering(Lowering):
             match getattr(child, "data", None):
                 case None:  # the mesh, or an optional part that is missing
                     pass
+                case "parameters":
+                    self.sizes = self.defaults(child) | dict(self.overridden)
                 case "argument":
                     arguments.append((child.children[0], self.type(child.children[1])))
                 case "results":
@@ -80,6 +95,7 @@ class FunctionLowering(Lowering):
         outputs = [DistTensorType(x) for x in results if x is not None]
         function = FuncOp(function_name, (types, outputs), Region(block))
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
+        set_parameters(function, self.sizes)
         if instead is not None:
             replaced, least = instead.children
             function.attributes[FOR] = SymbolRefAttr(bare(replaced))
@@ -164,8 +180,9 @@ class FunctionLowering(Lowering):
             if part.data == "dim":
                 token, *names = part.children
                 names = [t for t in names if t is not None]
-                dims.append(Dim(self.integer(token) or 0, self.axes(names)))
-                sizes.append(token)
+                size = self.size(token)
+                dims.append(Dim(0 if size is None else size, self.axes(names)))
+                sizes.append(first_token(token))
                 axes += names
             elif part.data == "partial":
                 op, names = part.children
@@ -328,14 +345,14 @@ class FunctionLowering(Lowering):
                 axes = self.axes(children)
                 self.trivial_parts_once(children, f"{kind.name} names sub-axis {{}} twice")
                 return axes if len(self.errors) == errors_before else None
-            case ArgumentKind.INTEGER, Token(type="NUMBER"):
-                return self.integer(argument)
             case ArgumentKind.NUMBER, Token(type="NUMBER"):
                 return self.number(argument)
+            case ArgumentKind.INTEGER | ArgumentKind.NUMBER, _ if self.is_formula(argument):
+                return self.size(argument)
             case ArgumentKind.NAME, Token(type="NAME"):
                 return str(argument)
             case ArgumentKind.SIZES, Tree(data="sizes"):
-                sizes = [self.integer(t) for t in children if t is not None]
+                sizes = [self.size(t) for t in children if t is not None]
                 return tuple(s or 0 for s in sizes) if None not in sizes else None
             case ArgumentKind.FLAG, Token(type="FLAG"):
                 return True
@@ -346,6 +363,21 @@ class FunctionLowering(Lowering):
                 shown = SHOWN[argument_kind][1]
                 self.error(place, f"`{keyword}` takes {shown} here: `{usage(kind)}`")
                 return None
+
+    def is_formula(self, argument: SyntaxTree) -> bool:
+        """Return whether an argument is a formula; a name is one if the function has parameters."""
+        if isinstance(argument, Token):
+            return argument.type == "NUMBER" or (argument.type == "NAME" and bool(self.sizes))
+        return argument.data not in ("names", "sizes", "type")
+
+    def defaults(self, tree: SyntaxTree) -> dict[str, int]:
+        """Return the parameters with their defaults; a wrong default is an error, and 1."""
+        values = {str(parameter.children[0]): 1 for parameter in tree.children}
+        for name, (value, token) in self.parameters(tree).items():
+            if problem := default_error(name, value):
+                self.error(token, problem)
+            values[name] = 1 if problem else value
+        return values
 
     # --- the end ----------------------------------------------------------------------------
 

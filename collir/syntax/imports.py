@@ -6,12 +6,15 @@ the machines and meshes of the other file are not read, and do not matter.
 """
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from lark import Token
 
 from collir.ir.diagnostics import Diagnostic, Position, Sources, note
+from collir.ir.parameters import default_error
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import SyntaxTree, parse
 
@@ -31,6 +34,21 @@ def declared_functions(trees: list[SyntaxTree]) -> Declarations:
     return functions
 
 
+_Given = tuple[int, Position]
+"""The value of a parameter, and where it is given."""
+
+
+def _parameter_names(function: SyntaxTree) -> list[str]:
+    trees = [t for t in function.children if getattr(t, "data", None) == "parameters"]
+    return [str(parameter.children[0]) for tree in trees for parameter in tree.children]
+
+
+def _unknown(given: Iterable[str], function: SyntaxTree) -> list[str]:
+    """Return the names that are no parameters of a function."""
+    known = _parameter_names(function)
+    return [name for name in given if name not in known]
+
+
 @dataclass(frozen=True)
 class Template:
     """The function that an import leads to.
@@ -39,11 +57,13 @@ class Template:
         file: the file with the text of the function.
         tree: the function.
         notes: a note for each import on the way, the innermost first.
+        sizes: the values of its parameters that the imports give.
     """
 
     file: str
     tree: SyntaxTree
     notes: tuple[Diagnostic, ...]
+    sizes: Mapping[str, int]
 
 
 @dataclass
@@ -65,14 +85,19 @@ class FunctionImports:
     circles: set[Position | None] = field(default_factory=set)
 
     def template(
-        self, tree: SyntaxTree, file: str, notes: tuple[Diagnostic, ...] = ()
+        self,
+        tree: SyntaxTree,
+        file: str,
+        notes: tuple[Diagnostic, ...] = (),
+        outer: Mapping[str, _Given] = MappingProxyType({}),
     ) -> Template | None:
         """Return the function that an import of a file leads to, or None after errors.
 
         Args:
             notes: a note for each import on the way to this one, the innermost first.
+            outer: the values of parameters that the imports on the way give.
         """
-        _, symbol, _, path_token = tree.children
+        _, symbol, parameters, _, path_token = tree.children
         here = Lowering(file, [])
         way = (note(f"{symbol} is taken here", here.position(symbol)), *notes)
         if any(step.position == way[0].position for step in notes):
@@ -87,8 +112,11 @@ class FunctionImports:
             self._not_one(here, symbol, path_token, functions, source)
             return self._failed(here, notes)
         (function,) = found
+        given = self._given(here, parameters) | dict(outer)
+        if here.errors:
+            return self._failed(here, notes)
         if function.data == IMPORT:
-            return self.template(function, source, way)
+            return self.template(function, source, way, given)
         if any(getattr(child, "data", None) == "instead" for child in function.children):
             here.error(
                 symbol,
@@ -96,7 +124,23 @@ class FunctionImports:
                 "that stands for itself can be taken",
             )
             return self._failed(here, notes)
-        return Template(source, function, way)
+        for name in _unknown(given, function):
+            known = ", ".join(_parameter_names(function))
+            has = f"its parameters are {known}" if known else "it has none"
+            message = f"function {symbol} has no parameter '{name}': {has}"
+            self.errors.append(Diagnostic(message, given[name][1], way[1:]))
+            return None
+        values = {name: value for name, (value, _) in given.items()}
+        return Template(source, function, way, values)
+
+    def _given(self, here: Lowering, tree: SyntaxTree | None) -> dict[str, _Given]:
+        """Return the values of parameters that an import gives, each with its position."""
+        given: dict[str, _Given] = {}
+        for name, (value, token) in here.parameters(tree).items():
+            if problem := default_error(name, value):
+                here.error(token, problem)
+            given[name] = value, here.position(token)
+        return given
 
     def _report_circle(self, here: Lowering, symbol: Token, notes: tuple[Diagnostic, ...]) -> None:
         """Report an import that leads to itself, once for all imports of the circle."""

@@ -72,6 +72,18 @@ class Lowering:
             return int(token)
         return None
 
+    def parameters(self, tree: SyntaxTree | None) -> dict[str, tuple[int, Token]]:
+        """Return the values of parameters by name, each with the token of its name."""
+        values: dict[str, tuple[int, Token]] = {}
+        for parameter in tree.children if tree else ():
+            name, number = parameter.children
+            value = self.integer(number)
+            if str(name) in values:
+                self.error(name, f"parameter '{name}' is given twice")
+            elif value is not None:
+                values[str(name)] = (value, name)
+        return values
+
     def number(self, token: Token) -> float | None:
         """Return a finite number, which is 0 only if written so, or None after an error."""
         value = float(token)

@@ -163,17 +163,6 @@ class MachineLowering(Lowering):
         self.machines[bare(symbol)] = (op, symbol)
         return op
 
-    def parameters(self, tree: SyntaxTree | None) -> dict[str, tuple[int, Token]]:
-        values: dict[str, tuple[int, Token]] = {}
-        for parameter in tree.children if tree else ():
-            name, number = parameter.children
-            value = self.integer(number)
-            if str(name) in values:
-                self.error(name, f"parameter '{name}' is given twice")
-            elif value is not None:
-                values[str(name)] = (value, name)
-        return values
-
     def distinct_levels(self, trees: Sequence[SyntaxTree]) -> None:
         known: dict[str, Token] = {}
         for tree in trees:

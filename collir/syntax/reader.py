@@ -128,14 +128,14 @@ class _ModuleLowering(MachineLowering):
 
     def imported(self, tree: SyntaxTree) -> FuncOp | None:
         """Return a function with the text of another, typed on the mesh that the import names."""
-        symbol, _, mesh_symbol, _ = tree.children
+        symbol, _, _, mesh_symbol, _ = tree.children
         mesh = self.mesh_named(mesh_symbol)
         template = self.imports.template(tree, self.file)
         if mesh is None or template is None:
             return None
         if template.file == self.file and bare(template.tree.children[0]) in self.failed:
             return None  # the errors of its declaration say why
-        lowering = FunctionLowering(template.file, [], mesh)
+        lowering = FunctionLowering(template.file, [], mesh, template.sizes)
         function = lowering.lower(template.tree, bare(symbol))
         for error in lowering.errors:
             self.errors.append(replace(error, notes=(*error.notes, *template.notes)))
