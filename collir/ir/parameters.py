@@ -73,6 +73,18 @@ def attributes_of(op: Operation) -> Iterator[Attribute]:
     yield from op.result_types
 
 
+def has_formulas(op: Operation) -> bool:
+    """Return whether a result type or an argument of a step has a size with a formula."""
+    for attribute in (*op.result_types, *op.properties.values()):
+        if isinstance(attribute, DistTensorType):  # most attributes are types: this is fast
+            for dim in attribute.data.dims:
+                if isinstance(dim.size, Size):
+                    return True
+        elif any(isinstance(size, Size) for size in sizes_in(attribute)):
+            return True
+    return False
+
+
 def check_formulas(op: Operation, values: Mapping[str, int]) -> None:
     """Check that the sizes of an operation are the values of their formulas.
 

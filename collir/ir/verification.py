@@ -15,9 +15,8 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import alternative_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.origins import origin_notes, return_mismatch
-from collir.ir.parameters import attributes_of, check_formulas, parameters_of, sizes_in
+from collir.ir.parameters import check_formulas, has_formulas, parameters_of
 from collir.layout import LayoutError, MeshError, check_type
-from collir.layout.sizes import Size
 from collir.machine import MachineError
 
 
@@ -84,7 +83,7 @@ def _verify_formulas(op: Operation) -> None:
     Raises:
         VerifyException: a size is not the value of its formula.
     """
-    if any(isinstance(size, Size) for a in attributes_of(op) for size in sizes_in(a)):
+    if has_formulas(op):
         function = op.parent_op()
         check_formulas(op, parameters_of(function) if isinstance(function, FuncOp) else {})
 

@@ -241,12 +241,20 @@ class Mesh:
 
         An axis stands for all of its sub-axes. An axis or a part of size 1 stands for none.
         """
-        parts = self.declared.get(name)
-        return None if parts is None else tuple(part for part in parts if part in self.by_name)
+        return self._sub_axes_of.get(name)
 
-    def trivial_parts(self, name: str) -> frozenset[str]:
-        """Return the parts of size 1, on which nothing is distributed, that a name stands for."""
-        return frozenset(self.declared.get(name, ())).difference(self.by_name)
+    @cached_property
+    def _sub_axes_of(self) -> dict[str, tuple[str, ...]]:
+        return {
+            name: tuple(part for part in parts if part in self.by_name)
+            for name, parts in self.declared.items()
+        }
+
+    @cached_property
+    def trivial_parts(self) -> dict[str, frozenset[str]]:
+        """For every name that stands for some, its parts of size 1, which distribute nothing."""
+        parts = {name: {*parts}.difference(self.by_name) for name, parts in self.declared.items()}
+        return {name: frozenset(trivial) for name, trivial in parts.items() if trivial}
 
     def group_size(self, axes: Iterable[str]) -> int:
         """Return the product of the sizes of sub-axes of this mesh."""

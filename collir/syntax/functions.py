@@ -151,9 +151,10 @@ class FunctionLowering(FormulaLowering):
 
     def trivial_parts_once(self, tokens: Sequence[Token], problem: str) -> None:
         """Report a part of size 1 that tokens name twice; of others the typing rules know."""
+        trivial = self.mesh.trivial_parts
         seen: set[str] = set()
-        for token in tokens:
-            parts = self.mesh.trivial_parts(str(token))
+        for token in tokens if trivial else ():
+            parts = trivial.get(str(token), frozenset[str]())
             if twice := seen.intersection(parts):
                 self.error(token, problem.format(min(twice)))
             seen |= parts
@@ -202,7 +203,7 @@ class FunctionLowering(FormulaLowering):
         if len(self.errors) > errors_before:
             return None
         written = DistType(DType(str(name)), tuple(dims), partial, reduction, root)
-        x = written if partial else replace(written, reduction=None)
+        x = replace(written, reduction=None) if reduction and not partial else written
         try:
             check_type(self.mesh, written)  # the reduction fits the dtype, even if over nothing
         except LayoutError as error:
