@@ -1,8 +1,8 @@
 """collir: a compiler for distributed communication.
 
-The package offers the functions of ``collir.tools.api``: ``parse``, ``run_passes``, ``cost``,
-``simulate``, ``pass_costs``, ``emit``; and the builders of programs in Python: ``module_of`` and
-``FunctionBuilder``.
+The package offers the functions of ``collir.tools.api``: ``parse``, ``instantiate``,
+``run_passes``, ``cost``, ``simulate``, ``pass_costs``, ``emit``; and the builders of programs in
+Python: ``module_of`` and ``FunctionBuilder``.
 """
 
 import importlib
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collir.ir.diagnostics import DiagnosticError as DiagnosticError
     from collir.tools.api import UsageError as UsageError
     from collir.tools.api import emit as emit
+    from collir.tools.api import instantiate as instantiate
     from collir.tools.api import parse as parse
     from collir.tools.api import pass_costs as pass_costs
     from collir.tools.api import run_passes as run_passes
@@ -32,6 +33,7 @@ __all__ = [
     "__version__",
     "cost",
     "emit",
+    "instantiate",
     "module_of",
     "parse",
     "pass_costs",

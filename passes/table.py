@@ -29,6 +29,12 @@ def _fuse() -> type[ModulePass]:
     return FusePass
 
 
+def _instantiate() -> type[ModulePass]:
+    from collir.passes.instantiate import InstantiatePass
+
+    return InstantiatePass
+
+
 def _overlap() -> type[ModulePass]:
     from collir.passes.overlap import OverlapPass
 
@@ -64,6 +70,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "canonicalize": _canonicalize,
     "decompose": _decompose,
     "fuse": _fuse,
+    "instantiate": _instantiate,
     "overlap": _overlap,
     "place": _place,
     "reorder-by-hierarchy": _reorder_by_hierarchy,

@@ -6,7 +6,14 @@ It has one operation for each row of the table of steps (``collir.layout.steps``
 from xdsl.ir import Dialect
 
 from collir.dialects.operation import DistOp, operation
-from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr, dist_type
+from collir.dialects.tensor import (
+    AxesAttr,
+    DistTensorType,
+    PlaceAttr,
+    SizeAttr,
+    SizesAttr,
+    dist_type,
+)
 from collir.layout.steps import STEPS
 
 OPERATIONS: dict[str, type[DistOp]] = {
@@ -20,7 +27,9 @@ COLLECTIVES = tuple(op for op in OPERATIONS.values() if op.KIND.sends)
 LOCAL = tuple(op for op in OPERATIONS.values() if op.KIND.local)
 """The operations that send nothing."""
 
-Coll = Dialect("coll", [*OPERATIONS.values()], [DistTensorType, AxesAttr, PlaceAttr, SizesAttr])
+Coll = Dialect(
+    "coll", [*OPERATIONS.values()], [DistTensorType, AxesAttr, PlaceAttr, SizesAttr, SizeAttr]
+)
 
 __all__ = [
     "COLLECTIVES",
@@ -30,6 +39,7 @@ __all__ = [
     "Coll",
     "DistTensorType",
     "PlaceAttr",
+    "SizeAttr",
     "SizesAttr",
     "dist_type",
 ]

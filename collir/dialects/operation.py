@@ -5,7 +5,7 @@ its written form, the bytes it moves, the place of its result, and whether it se
 not need to know which operations exist.
 """
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeGuard
 
@@ -22,12 +22,31 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
+from xdsl.irdl.declarative_assembly_format import (
+    AttributeVariable,
+    CustomDirective,
+    ParsingState,
+    PrintingState,
+    irdl_custom_directive,
+)
+from xdsl.parser import Parser
+from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import NumberAttr, mesh_of
-from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr, dist_type
+from collir.dialects.tensor import (
+    AxesAttr,
+    DistTensorType,
+    PlaceAttr,
+    SizeAttr,
+    SizesAttr,
+    dist_type,
+    parse_optional_formula,
+    size_text,
+)
 from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
+from collir.layout.sizes import Size
 from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.machine import MachineError
 
@@ -110,12 +129,14 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
     @property
     def arguments(self) -> dict[str, Argument]:
-        """The arguments by the names of their parameters."""
+        """The arguments by the names of their parameters; sizes have their formulas."""
         return arguments_of(self.kind, self.properties)
 
     def integer(self, name: str) -> int:
-        """Return an argument that is an integer."""
+        """Return an argument that is an integer, without its formula."""
         value = self.properties[name]
+        if isinstance(value, SizeAttr):
+            return int(value.data)
         assert isinstance(value, IntegerAttr)
         return value.value.data
 
@@ -128,8 +149,8 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
     def number(self, name: str) -> float:
         """Return an argument that is a number."""
         value = self.properties[name]
-        assert isinstance(value, NumberAttr)
-        return value.data
+        assert isinstance(value, NumberAttr | SizeAttr)
+        return float(value.data)
 
     def word(self, name: str) -> str:
         """Return an argument that is a name."""
@@ -138,10 +159,10 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         return value.data
 
     def sizes(self, name: str) -> tuple[int, ...]:
-        """Return an argument that is a list of sizes."""
+        """Return an argument that is a list of sizes, without their formulas."""
         value = self.properties[name]
         assert isinstance(value, SizesAttr)
-        return value.data
+        return tuple(map(int, value.data))
 
     def layout(self, name: str) -> DistType:
         """Return an argument that is a type."""
@@ -215,19 +236,90 @@ def is_placeholder(op: object) -> TypeGuard[DistOp]:
 _ATTRIBUTES: dict[ArgumentKind, Any] = {
     ArgumentKind.AXES: AxesAttr,
     ArgumentKind.PLACE: PlaceAttr,
-    ArgumentKind.INTEGER: IntegerAttr[I64],
+    ArgumentKind.INTEGER: IntegerAttr[I64] | SizeAttr,
     ArgumentKind.COORDINATE: IntegerAttr[I64],
     ArgumentKind.SIZES: SizesAttr,
-    ArgumentKind.NUMBER: NumberAttr,
+    ArgumentKind.NUMBER: NumberAttr | SizeAttr,
     ArgumentKind.NAME: StringAttr,
     ArgumentKind.FLAG: UnitAttr,
     ArgumentKind.TYPE: DistTensorType,
 }
-"""The class of the attribute for each kind of argument."""
+"""The class of the attribute for each kind of argument; of a number with a formula, SizeAttr."""
+
+
+class _NumberDirective(CustomDirective, ABC):
+    """A directive for a number that may have a formula: ``8``, or ``{4 * hidden = 8}``."""
+
+    attribute: AttributeVariable
+
+    @staticmethod
+    @abstractmethod
+    def parse_plain(parser: Parser) -> Attribute:
+        """Return the attribute of a number without a formula."""
+
+    @staticmethod
+    @abstractmethod
+    def print_plain(printer: Printer, attribute: Attribute) -> None:
+        """Print the attribute of a number without a formula."""
+
+    def parse(self, parser: Parser, state: ParsingState) -> None:
+        size = parse_optional_formula(parser)
+        attribute = self.parse_plain(parser) if size is None else SizeAttr(size)
+        self.attribute.set(state, attribute)
+
+    def print(self, printer: Printer, state: PrintingState, op: IRDLOperation) -> None:
+        attribute = self.attribute.get(op)
+        assert attribute is not None
+        state.print_whitespace(printer)
+        if isinstance(attribute, SizeAttr):
+            printer.print_string(size_text(attribute.data))
+        else:
+            self.print_plain(printer, attribute)
+
+
+@irdl_custom_directive
+class _IntegerDirective(_NumberDirective):
+    """A directive for an integer."""
+
+    attribute: AttributeVariable
+
+    @staticmethod
+    def parse_plain(parser: Parser) -> Attribute:
+        return IntegerAttr.parse_with_type(parser, i64)
+
+    @staticmethod
+    def print_plain(printer: Printer, attribute: Attribute) -> None:
+        assert isinstance(attribute, IntegerAttr)
+        attribute.print_without_type(printer)
+
+
+@irdl_custom_directive
+class _FloatDirective(_NumberDirective):
+    """A directive for a floating-point number."""
+
+    attribute: AttributeVariable
+
+    @staticmethod
+    def parse_plain(parser: Parser) -> Attribute:
+        return NumberAttr(NumberAttr.parse_parameter(parser))
+
+    @staticmethod
+    def print_plain(printer: Printer, attribute: Attribute) -> None:
+        assert isinstance(attribute, NumberAttr)
+        attribute.print_parameter(printer)
+
+
+_DIRECTIVES: dict[ArgumentKind, type[_NumberDirective]] = {
+    ArgumentKind.INTEGER: _IntegerDirective,
+    ArgumentKind.NUMBER: _FloatDirective,
+}
+"""The directive that writes an argument in MLIR's custom form, if it is not the attribute's."""
 
 
 def attribute_of(kind: ArgumentKind, value: Argument) -> Attribute:
     """Return the attribute that holds an argument."""
+    if isinstance(value, Size):
+        return SizeAttr(value)
     if kind in (ArgumentKind.INTEGER, ArgumentKind.COORDINATE):
         assert isinstance(value, int)
         return IntegerAttr(value, i64)
@@ -247,9 +339,9 @@ def _argument(attribute: Attribute) -> Argument:
     match attribute:
         case IntegerAttr():
             return attribute.value.data
-        case (
-            AxesAttr() | PlaceAttr() | SizesAttr() | NumberAttr() | StringAttr() | DistTensorType()
-        ):
+        case AxesAttr() | PlaceAttr() | SizesAttr() | SizeAttr() | NumberAttr():
+            return attribute.data
+        case StringAttr() | DistTensorType():
             return attribute.data
         case UnitAttr():
             return True
@@ -283,7 +375,9 @@ def operation(dialect: str, kind: StepKind) -> type[DistOp]:
         optional = parameter.hint or parameter.kind is ArgumentKind.FLAG
         name, define = parameter.name, opt_prop_def if optional else prop_def
         fields[f"{name}_attribute"] = define(_ATTRIBUTES[parameter.kind], prop_name=name)
-        clause = f"`{parameter.keyword}` ${name}"
+        directive = _DIRECTIVES.get(parameter.kind)
+        shown = f"custom<{directive.__name__}>(${name})" if directive else f"${name}"
+        clause = f"`{parameter.keyword}` {shown}"
         clauses.append(f"({clause}^)?" if optional else clause)
     fields["assembly_format"] = " ".join(
         [
@@ -294,6 +388,7 @@ def operation(dialect: str, kind: StepKind) -> type[DistOp]:
             "`->` type($result)",
         ]
     )
+    fields["custom_directives"] = tuple(_DIRECTIVES.values())
     title = "".join(part.capitalize() for part in kind.name.split("_"))
     operation_class = irdl_op_definition(type(f"{title}Op", (DistOp,), fields))
     operation_class.KIND = kind

@@ -5,8 +5,11 @@ from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
+from xdsl.utils.mlir_lexer import PunctuationSpelling
 
 from collir.layout import Dim, DistType, DType, Reduction, place_at
+from collir.layout.formulas import Formula, FormulaError, read_formula
+from collir.layout.sizes import Size, formula_of, sized
 from collir.layout.types import Place, place_words
 
 
@@ -30,6 +33,53 @@ def _parse_place(parser: AttrParser, place: dict[str, int]) -> dict[str, int]:
         place[axis] = parser.parse_integer(allow_boolean=False, allow_negative=False)
         if not parser.parse_optional_punctuation(","):
             return place
+
+
+def size_text(size: int) -> str:
+    """Return an integer as it is written in MLIR: ``12``, or ``{3 * batch = 12}``."""
+    return f"{{{size.formula} = {size}}}" if isinstance(size, Size) else str(size)
+
+
+def parse_size(parser: AttrParser, *, allow_negative: bool = True) -> int:
+    """Return the integer, with its formula if it has one, that is next."""
+    if (size := parse_optional_formula(parser)) is not None:
+        return size
+    return parser.parse_integer(allow_boolean=False, allow_negative=allow_negative)
+
+
+def parse_optional_formula(parser: AttrParser) -> int | None:
+    """Return the integer that is next with a formula in braces, or None."""
+    if parser.parse_optional_punctuation("{") is None:
+        return None
+
+    def accept(token: str) -> bool:
+        assert token in _PUNCTUATION
+        return parser.parse_optional_punctuation(_PUNCTUATION[token]) is not None
+
+    def operand() -> Formula:
+        number = parser.parse_optional_integer(allow_boolean=False, allow_negative=False)
+        if number is not None:
+            return Formula.constant(number)
+        return Formula.parameter(parser.parse_identifier("a number or a parameter"))
+
+    try:
+        formula = read_formula(accept, operand)
+    except FormulaError as error:
+        parser.raise_error(str(error))
+    parser.parse_punctuation("=")
+    size = sized(parser.parse_integer(allow_boolean=False, allow_negative=True), formula)
+    parser.parse_punctuation("}")
+    return size
+
+
+_PUNCTUATION: dict[str, PunctuationSpelling] = {
+    "+": "+",
+    "-": "-",
+    "*": "*",
+    "/": "/",
+    "(": "(",
+    ")": ")",
+}
 
 
 @irdl_attr_definition
@@ -69,7 +119,7 @@ class DistTensorType(Data[DistType], TypeAttribute):
 
     @staticmethod
     def _parse_dim(parser: AttrParser) -> Dim:
-        size = parser.parse_integer(allow_boolean=False, allow_negative=False)
+        size = parse_size(parser, allow_negative=False)
         axes: list[str] = []
         while (axis := parser.parse_optional_symbol_name()) is not None:
             axes.append(axis.data)
@@ -77,7 +127,7 @@ class DistTensorType(Data[DistType], TypeAttribute):
 
     def print_parameter(self, printer: Printer) -> None:
         x = self.data
-        dims = ", ".join("@".join((str(dim.size), *dim.axes)) for dim in x.dims)
+        dims = ", ".join("@".join((size_text(dim.size), *dim.axes)) for dim in x.dims)
         text = f"{x.dtype}[{dims}]"
         if x.partial:
             text += f" partial({x.reduction}: {', '.join(sorted(x.partial))})"
@@ -121,19 +171,63 @@ class PlaceAttr(Data[Place]):
 
 @irdl_attr_definition
 class SizesAttr(Data[tuple[int, ...]]):
-    """A list of integers, such as a shape or a permutation."""
+    """A list of integers, such as a shape or a permutation.
+
+    Lists are equal if their formulas are too, so that steps that are equal for some values of the
+    parameters only are not merged.
+    """
 
     name = "coll.sizes"
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> tuple[int, ...]:
         return tuple(
-            parser.parse_comma_separated_list(parser.Delimiter.ANGLE, parser.parse_integer)
+            parser.parse_comma_separated_list(parser.Delimiter.ANGLE, lambda: parse_size(parser))
         )
 
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
-            printer.print_string(", ".join(map(str, self.data)))
+            printer.print_string(", ".join(map(size_text, self.data)))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SizesAttr)
+            and self.data == other.data
+            and all(map(_same_formula, self.data, other.data))
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+
+@irdl_attr_definition
+class SizeAttr(Data[int]):
+    """An integer argument with a formula: ``<{batch = 8}>``; equal if the formulas are."""
+
+    name = "coll.size"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> int:
+        with parser.in_angle_brackets():
+            return parse_size(parser)
+
+    def print_parameter(self, printer: Printer) -> None:
+        with printer.in_angle_brackets():
+            printer.print_string(size_text(self.data))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SizeAttr)
+            and self.data == other.data
+            and _same_formula(self.data, other.data)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+
+def _same_formula(a: int, b: int) -> bool:
+    return formula_of(a) == formula_of(b)
 
 
 def dist_type(value: SSAValue) -> DistType:

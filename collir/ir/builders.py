@@ -17,12 +17,15 @@ from collir.dialects.machine import (
     MachineOp,
     MeshOp,
 )
-from collir.dialects.operation import attribute_of, value_text
+from collir.dialects.operation import arguments_of, attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
-from collir.dialects.tensor import DistTensorType
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.parameters import default_error, set_parameters
 from collir.layout import DistType, LayoutError, Mesh, Place, check_type, place_at
+from collir.layout.formulas import formula_of_text
+from collir.layout.sizes import size_at
 from collir.layout.steps import Argument, ArgumentKind, Parameter, StepKind
-from collir.layout.types import check_coordinate, digits_over
+from collir.layout.types import check_coordinate, digits_over, without_trivial_axes
 from collir.machine import Machine
 
 
@@ -75,17 +78,44 @@ class FunctionBuilder:
         self._module = module
         self._name = name
         self._block = Block()
+        self._parameters: dict[str, int] = {}
+
+    def parameter(self, name: str, default: int) -> int:
+        """Add a size parameter, and return its default, which carries the parameter as formula.
+
+        Raises:
+            ValueError: the default is below 1 or too large, or there is such a parameter.
+        """
+        if problem := default_error(name, default):
+            raise ValueError(problem)
+        if name in self._parameters:
+            raise ValueError(f"parameter '{name}' is given twice")
+        self._parameters[name] = int(default)
+        return self.size(name)
+
+    def size(self, formula: str) -> int:
+        """Return the value of a formula of parameters, which carries the formula.
+
+        Raises:
+            ValueError: it is no formula, names no parameter, or is not an integer.
+        """
+        try:
+            return size_at(formula_of_text(formula), self._parameters)
+        except KeyError as error:
+            raise ValueError(f"there is no parameter {error}") from error
 
     def axes(self, *names: str) -> tuple[str, ...]:
         """Return sub-axes in order; the name of an axis stands for all of its sub-axes.
+
+        An axis or a factor of size 1 stands for no sub-axes.
 
         Raises:
             ValueError: the mesh has no such axis.
         """
         axes: list[str] = []
         for name in names:
-            subs = (name,) if name in self.mesh.by_name else self.mesh.of_axis.get(name, ())
-            if not subs:
+            subs = self.mesh.named(name)
+            if subs is None:
                 known = ", ".join([*self.mesh.of_axis, *self.mesh.by_name])
                 raise ValueError(f"mesh @{self.mesh.name} has no axis {name} (there are {known})")
             axes += subs
@@ -108,11 +138,12 @@ class FunctionBuilder:
         return place_at(digits)
 
     def argument(self, name: str, x: DistType) -> SSAValue:
-        """Add an argument, and return it.
+        """Add an argument, and return it; axes of size 1 vanish from its type.
 
         Raises:
             ValueError: the type cannot exist on the mesh.
         """
+        x = without_trivial_axes(self.mesh, x)
         try:
             check_type(self.mesh, x)
         except LayoutError as error:
@@ -134,13 +165,20 @@ class FunctionBuilder:
     ) -> SSAValue:
         """Add an operation, and return its result.
 
+        A step whose axes all have size 1 is not added: its result is its operand.
+
         Raises:
             ValueError: the step is not well typed.
             TypeError: an argument is missing, or there is no such argument.
         """
         operation_class = OPERATIONS[operation]
-        properties = self._properties(operation_class.KIND, arguments)
+        kind = operation_class.KIND
+        properties = self._properties(kind, arguments)
         try:
+            known = arguments_of(kind, properties)
+            if kind.is_over_nothing(known):
+                kind.check_over_nothing(self.mesh, [dist_type(x) for x in operands], known)
+                return operands[0]
             op = operation_class.make(self.mesh, *operands, **properties)
         except LayoutError as error:
             raise ValueError(error.text([value_text(x) for x in operands])) from error
@@ -168,7 +206,7 @@ class FunctionBuilder:
         match parameter.kind, value:
             case ArgumentKind.AXES, str():
                 return self.axes(value)
-            case ArgumentKind.AXES, list() | tuple():
+            case ArgumentKind.AXES, list() | tuple() if value:
                 return self.axes(*cast("Sequence[str]", value))
             case ArgumentKind.SIZES, list() | tuple():
                 return tuple(cast("Sequence[int]", value))
@@ -181,7 +219,7 @@ class FunctionBuilder:
             case ArgumentKind.NUMBER, float():
                 return value
             case ArgumentKind.TYPE, DistType():
-                return value
+                return without_trivial_axes(self.mesh, value)
             case ArgumentKind.FLAG, True:
                 return True
             case _:
@@ -196,5 +234,6 @@ class FunctionBuilder:
             self._name, (inputs, [value.type for value in values]), Region(self._block)
         )
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
+        set_parameters(function, self._parameters)
         self._module.body.block.add_op(function)
         return function

@@ -37,8 +37,16 @@ def map_attributes(function: FuncOp, mapped: Callable[[Attribute], Attribute]) -
 
 
 def rename_sub_axes(function: FuncOp, renaming: Renaming, old: Mesh, new: Mesh) -> None:
-    """Rename the sub-axes of the old mesh to those of the new one, in all types and attributes."""
+    """Rename the sub-axes of the old mesh to those of the new one, in all types and attributes.
+
+    A sub-axis that nothing replaces vanishes, and so does a step over nothing else.
+    """
     map_attributes(function, lambda attribute: _renamed(attribute, renaming, old, new))
+    for op in list(function.walk()):
+        if not {AxesAttr(()), PlaceAttr(())}.isdisjoint(op.properties.values()):
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.detach()
+            op.erase()
 
 
 def renamed_type(x: DistType, renaming: Renaming, old: Mesh, new: Mesh) -> DistType:

@@ -15,6 +15,7 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import alternative_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.origins import origin_notes, return_mismatch
+from collir.ir.parameters import check_formulas, has_formulas, parameters_of
 from collir.layout import LayoutError, MeshError, check_type
 from collir.machine import MachineError
 
@@ -53,6 +54,7 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
             case FuncOp():
                 op.verify(verify_nested_ops=False)
                 _verify_signature(op)
+                check_formulas(op, parameters_of(op))
                 return _used_before(op)
             case ReturnOp():
                 errors = _wrongly_returned(op)
@@ -60,6 +62,7 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
                 errors = []
         if not errors:
             op.verify(verify_nested_ops=False)
+            _verify_formulas(op)
         return errors
     except VerifyException as error:
         cause = error.__cause__
@@ -72,6 +75,17 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
         return [Diagnostic(str(error), position)]
     except LayoutError as error:
         return [Diagnostic(error.text(()), position)]
+
+
+def _verify_formulas(op: Operation) -> None:
+    """Check the formulas of a step under the parameters of its function.
+
+    Raises:
+        VerifyException: a size is not the value of its formula.
+    """
+    if has_formulas(op):
+        function = op.parent_op()
+        check_formulas(op, parameters_of(function) if isinstance(function, FuncOp) else {})
 
 
 def one_line(error: VerifyException) -> str:

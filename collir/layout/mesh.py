@@ -273,6 +273,36 @@ class Mesh:
                 by_sub_axis |= dict.fromkeys(sizes, weights)
         return by_sub_axis
 
+    @cached_property
+    def declared(self) -> dict[str, tuple[str, ...]]:
+        """For every name of an axis or of its part on a level, its parts, those of size 1 too."""
+        names: dict[str, tuple[str, ...]] = {}
+        for axis in self.axes:
+            factors = axis.factors
+            parts = [axis.name] if factors is None else [f"{axis.name}.{f.level}" for f in factors]
+            names |= {part: (part,) for part in parts} | {axis.name: tuple(parts)}
+        return names
+
+    def named(self, name: str) -> tuple[str, ...] | None:
+        """Return the sub-axes that a name stands for, major to minor; None if it is not declared.
+
+        An axis stands for all of its sub-axes. An axis or a part of size 1 stands for none.
+        """
+        return self._sub_axes_of.get(name)
+
+    @cached_property
+    def _sub_axes_of(self) -> dict[str, tuple[str, ...]]:
+        return {
+            name: tuple(part for part in parts if part in self.by_name)
+            for name, parts in self.declared.items()
+        }
+
+    @cached_property
+    def trivial_parts(self) -> dict[str, frozenset[str]]:
+        """For every name that stands for some, its parts of size 1, which distribute nothing."""
+        parts = {name: {*parts}.difference(self.by_name) for name, parts in self.declared.items()}
+        return {name: frozenset(trivial) for name, trivial in parts.items() if trivial}
+
     def group_size(self, axes: Iterable[str]) -> int:
         """Return the product of the sizes of sub-axes of this mesh."""
         sizes = self.by_name

@@ -7,7 +7,8 @@ step costs the same on 8 devices and on 100,000. The docstring of the rule of a 
 to another gives the states of its sub-axes before and after.
 
 Operand types are expected to be valid on the mesh (``check_type``). Every listed sub-axis must be
-in the state a step needs; all other sub-axes pass unchanged. The rules ignore integer overflow,
+in the state a step needs; all other sub-axes pass unchanged. Over no sub-axes at all, a rule checks
+its other parameters and returns its operand. The rules ignore integer overflow,
 although with it some are wrong: scaling a partial max, for example, is then not monotone.
 """
 
@@ -19,6 +20,7 @@ from collir.layout.cuts import group_shares, is_even, same_cut, units
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
+from collir.layout.sizes import explained
 from collir.layout.types import (
     MAX_DIMS,
     Dim,
@@ -89,8 +91,6 @@ _STATES = {"partial": "partial over", "sharded": "sharded over", "replicated": "
 
 def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, state: str) -> None:
     """Check that all of ``axes`` exist, are distinct, and are in ``state`` in ``x``."""
-    if not axes:
-        raise LayoutError(f"{op} needs at least one sub-axis")
     for axis in axes:
         if axis not in mesh.by_name:
             raise LayoutError(unknown_axis_message(mesh, axis), axes=(axis,))
@@ -117,7 +117,7 @@ def _held_at(mesh: Mesh, x: DistType, axes: Axes) -> str:
 
 def _listed(mesh: Mesh, axes: Sequence[str]) -> str:
     """Return sub-axes as a message lists them."""
-    return ", ".join(mesh.short(axes))
+    return ", ".join(mesh.short(axes)) or "an axis of size 1"
 
 
 def _shown(number: float) -> str:
@@ -186,7 +186,8 @@ def _require_suffix(
                 axes=(axis,),
                 parameter=parameter,
             )
-    if (have := x.dims[dim].axes)[-len(axes) :] != axes:
+    have = x.dims[dim].axes
+    if have[max(0, len(have) - len(axes)) :] != axes:
         raise LayoutError(
             f"{{0}} is sharded over ({', '.join(have)}) on dimension {dim}, major to minor; "
             f"{op} takes the last of these in this order, "
@@ -205,13 +206,15 @@ def _require_divides(
     if mesh.uneven and not mesh.uneven.keys().isdisjoint(x.dims[dim].axes + axes):
         _require_units(op, mesh, x, axes, dim, parameter)
         return
-    local = x.dims[dim].size // units(mesh, x.dims[dim].axes)
+    local = int(x.dims[dim].size) // units(mesh, x.dims[dim].axes)
     group = mesh.group_size(axes)
     if local % group:
-        part = "" if local == x.dims[dim].size else f" (the local part of {x.dims[dim].size})"
+        size = x.dims[dim].size
+        part = "" if local == size else f" (the local part of {explained(size)})"
+        shown = explained(size) if local == size else str(local)
         raise LayoutError(
             f"{op} over {_listed(mesh, axes)} cuts dimension {dim} into {group} blocks, "
-            f"but {{0}} has {local} there{part}, which {group} does not divide: "
+            f"but {{0}} has {shown} there{part}, which {group} does not divide: "
             "pick another dimension, or pad this one",
             operand=0,
             parameter=parameter,
@@ -235,7 +238,7 @@ def _require_units(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int, param
 
 def _require_equal_blocks(op: str, mesh: Mesh, dim: Dim, axes: Axes, index: int) -> None:
     """Check that the last sub-axes of a dimension cut it into blocks of one size."""
-    if group_shares(mesh, dim.axes[: -len(axes)], axes) is not None:
+    if group_shares(mesh, dim.axes[: len(dim.axes) - len(axes)], axes) is not None:
         raise LayoutError(
             f"{op} needs blocks of one size: the weights cut dimension {index} over "
             f"{_listed(mesh, axes)} into blocks that differ: use an axis without weights there",
@@ -354,7 +357,7 @@ def _append(x: DistType, axes: Axes, index: int) -> DistType:
 
 def _drop(x: DistType, axes: Axes, index: int) -> DistType:
     dim = x.dims[index]
-    return _with_dim(x, index, Dim(dim.size, dim.axes[: -len(axes)]))
+    return _with_dim(x, index, Dim(dim.size, dim.axes[: len(dim.axes) - len(axes)]))
 
 
 def _checked(mesh: Mesh, x: DistType) -> DistType:
@@ -456,6 +459,15 @@ def shift(mesh: Mesh, x: DistType, axes: Axes, distance: int, is_open: bool) -> 
     on every device is a zero, whatever the reduction of a partial value is.
     """
     _require("shift", mesh, x, axes, "sharded")
+    size = mesh.group_size(axes)
+    if distance == 0 or (is_open and abs(distance) >= size):
+        left = "every block stays where it is" if distance == 0 else "no block is left"
+        raise LayoutError(
+            f"shift by {distance} over the {size} coordinates of {_listed(mesh, axes)}: {left}",
+            parameter="distance",
+        )
+    if not axes:
+        return x
     dims = [dim for axis in axes if (dim := x.dim_of(axis)) is not None]
     if len(set(dims)) > 1:
         raise LayoutError(
@@ -468,13 +480,6 @@ def shift(mesh: Mesh, x: DistType, axes: Axes, distance: int, is_open: bool) -> 
         )
     _require_suffix("shift", mesh, x, axes, dims[0], "axes")
     _require_equal_blocks("shift", mesh, x.dims[dims[0]], axes, dims[0])
-    size = mesh.group_size(axes)
-    if distance == 0 or (is_open and abs(distance) >= size):
-        left = "every block stays where it is" if distance == 0 else "no block is left"
-        raise LayoutError(
-            f"shift by {distance} over the {size} coordinates of {_listed(mesh, axes)}: {left}",
-            parameter="distance",
-        )
     return x
 
 
@@ -607,7 +612,8 @@ def part(mesh: Mesh, x: DistType, axes: Axes, coordinate: int, dim: int) -> Dist
     _require_suffix("part", mesh, x, axes, dim)
     _require_equal_blocks("part", mesh, x.dims[dim], axes, dim)
     check_coordinate(mesh, axes, coordinate, "coordinate")
-    piece = Dim(x.dims[dim].size // mesh.group_size(axes), x.dims[dim].axes[: -len(axes)])
+    have = x.dims[dim]
+    piece = Dim(have.size // mesh.group_size(axes), have.axes[: len(have.axes) - len(axes)])
     return _with_dim(x, dim, piece).with_place(digits_over(mesh, axes, coordinate))
 
 
@@ -669,7 +675,8 @@ def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:
             operand=0,
             axes=mesh.ordered(x.partial),
         )
-    return replace(x, partial=x.partial | frozenset(axes), reduction=Reduction(reduction))
+    partial = x.partial | frozenset(axes)
+    return replace(x, partial=partial, reduction=Reduction(reduction) if partial else None)
 
 
 def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType:
@@ -761,7 +768,8 @@ def reshape(mesh: Mesh, x: DistType, shape: tuple[int, ...]) -> DistType:
                 axes=error.axes,
             ) from error
         result = replace(result, dims=result.dims + (part.dims if targets else ()))
-    return result
+    dims = (Dim(size, dim.axes) for size, dim in zip(shape, result.dims, strict=True))
+    return replace(result, dims=tuple(dims))  # sizes as they are written, with their formulas
 
 
 def _reshape_groups(

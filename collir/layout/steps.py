@@ -14,7 +14,8 @@ from enum import Enum, auto
 from collir.layout import rules
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
-from collir.layout.types import DistType, Place, State
+from collir.layout.sizes import Size
+from collir.layout.types import DistType, Place, State, same_with_formulas
 
 # ---------------------------------------------------------------------------------------------
 # How a step is written
@@ -155,8 +156,33 @@ class StepKind:
         """Return the type of the result.
 
         Raises:
-            LayoutError: the step is not well typed, or there is no such algorithm.
+            LayoutError: the step is not well typed, it names no sub-axis, or there is no such
+                algorithm.
         """
+        if self.is_over_nothing(arguments):
+            raise self._over_nothing()
+        return self._typed(mesh, operands, arguments)
+
+    def is_over_nothing(self, arguments: Arguments) -> bool:
+        """Return whether arguments name no sub-axis although the step takes some."""
+        return () in (arguments.get(OVER.name), arguments.get(AT.name))
+
+    def check_over_nothing(
+        self, mesh: Mesh, operands: Sequence[DistType], arguments: Arguments
+    ) -> None:
+        """Check a step whose axes all have size 1, so that its result is its operand.
+
+        Raises:
+            LayoutError: another argument is wrong, or the step is not its operand.
+        """
+        if [self._typed(mesh, operands, arguments)] != list(operands):
+            raise self._over_nothing()
+
+    def _over_nothing(self) -> LayoutError:
+        return LayoutError(f"{self.name} needs at least one sub-axis")
+
+    def _typed(self, mesh: Mesh, operands: Sequence[DistType], arguments: Arguments) -> DistType:
+        """Return the type of the result; sub-axes may be missing."""
         if self.operands is None and not operands:
             raise LayoutError(f"{self.name} needs at least one operand")
         operand_types = [operands] if self.operands is None else operands
@@ -359,7 +385,15 @@ def _cut_off(shape: Shape, arguments: Arguments) -> int | None:
 
 
 def _same_type(x: DistType, y: DistType, arguments: Arguments) -> bool:
-    return x == y
+    return same_with_formulas(x, y)
+
+
+def _always(arguments: Arguments, **numbers: int) -> bool:
+    """Return whether arguments are these numbers for all values of a function's parameters."""
+    return all(
+        arguments[name] == number and not isinstance(arguments[name], Size)
+        for name, number in numbers.items()
+    )
 
 
 def _in_order(x: DistType, y: DistType, arguments: Arguments) -> bool:
@@ -610,7 +644,7 @@ PAD = row(
         ),
         place=_cut_off,
         moved=reads_what_it_writes,
-        identity=lambda x, y, arguments: arguments["low"] == arguments["high"] == 0,
+        identity=lambda x, y, arguments: _always(arguments, low=0, high=0),
     )
 )
 SCALE = row(
@@ -618,7 +652,7 @@ SCALE = row(
         name="scale",
         rule=rules.scale,
         parameters=(Parameter("by", "factor", ArgumentKind.NUMBER),),
-        identity=lambda x, y, arguments: arguments["factor"] == 1,
+        identity=lambda x, y, arguments: _always(arguments, factor=1),
     )
 )
 CAST = row(

@@ -9,7 +9,9 @@ from typing import Literal
 from collir.layout.cuts import Coordinates, block_size, is_even, size_at, undefined_cut, units
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
+from collir.layout.formulas import Formula
 from collir.layout.mesh import Mesh
+from collir.layout.sizes import Size, explained, formula_of, written
 
 State = Literal["partial", "root", "sharded", "replicated"]
 """The state of a value on a sub-axis; ``root`` is the name for all values held at one coordinate,
@@ -38,7 +40,10 @@ MAX_BYTES = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A dimension: its global size, and the sub-axes it is sharded over, major to minor."""
+    """A dimension: its global size, and the sub-axes it is sharded over, major to minor.
+
+    The size may be a ``Size``, which carries its formula.
+    """
 
     size: int
     axes: tuple[str, ...] = ()
@@ -87,13 +92,20 @@ class DistType:
         return tuple(dim.size for dim in self.dims)
 
     @property
+    def formulas(self) -> tuple[Formula, ...]:
+        """The formulas of the sizes; empty if all sizes are plain integers."""
+        if not any(isinstance(dim.size, Size) for dim in self.dims):
+            return ()
+        return tuple(formula_of(dim.size) for dim in self.dims)
+
+    @property
     def elements(self) -> int:
         """The number of elements of the global tensor."""
         return math.prod(self.shape)
 
     def local_shape(self, mesh: Mesh) -> tuple[int, ...]:
         """Return the shape of a device's buffer; a size that differs is an ``Extent``."""
-        return tuple(block_size(mesh, dim.size, dim.axes) for dim in self.dims)
+        return tuple(block_size(mesh, int(dim.size), dim.axes) for dim in self.dims)
 
     def shape_at(self, mesh: Mesh, coordinates: Coordinates) -> tuple[int, ...]:
         """Return the shape of the buffer of the device at some coordinates."""
@@ -146,17 +158,21 @@ class DistType:
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, mesh: Mesh | None = None) -> str:
-        """Return the type as in a ``.coll`` file; a mesh gives whole axes their short names."""
+    def text(self, mesh: Mesh | None = None, *, formulas: bool = False) -> str:
+        """Return the type as in a ``.coll`` file; a mesh gives whole axes their short names.
+
+        With ``formulas``, sizes are written as formulas of the function's parameters.
+        """
 
         def listed(axes: Sequence[str]) -> str:
             return ", ".join(mesh.short(axes) if mesh else axes)
 
         def dim_text(dim: Dim) -> str:
+            size = written(dim.size) if formulas else str(dim.size)
             if not dim.axes:
-                return str(dim.size)
+                return size
             names = listed(dim.axes)
-            return f"{dim.size}@({names})" if "," in names else f"{dim.size}@{names}"
+            return f"{size}@({names})" if "," in names else f"{size}@{names}"
 
         def set_text(axes: frozenset[str]) -> str:
             return listed(mesh.ordered(axes) if mesh else sorted(axes))
@@ -243,7 +259,7 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
     for index, dim in enumerate(tensor.dims):
         if dim.size < 1:
             raise LayoutError(
-                f"dimension {index} has size {dim.size}; sizes are at least 1", dim=index
+                f"dimension {index} has size {explained(dim.size)}; sizes are at least 1", dim=index
             )
         check_cut(mesh, dim.axes, index)
         if dim.size % (parts := units(mesh, dim.axes)):
@@ -251,8 +267,8 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
             what = "shards" if even else "units of the weights"
             advice = "" if even else f": make it a multiple of {parts}, or pad it"
             raise LayoutError(
-                f"dimension {index} of size {dim.size} does not divide into the {parts} {what} "
-                f"of {', '.join(mesh.short(dim.axes))}{advice}",
+                f"dimension {index} of size {explained(dim.size)} does not divide into the "
+                f"{parts} {what} of {', '.join(mesh.short(dim.axes))}{advice}",
                 axes=dim.axes,
                 dim=index,
             )
@@ -273,7 +289,7 @@ def check_coordinate(mesh: Mesh, axes: Sequence[str], index: int, parameter: str
     size = mesh.group_size(axes)
     if not 0 <= index < size:
         raise LayoutError(
-            f"{', '.join(mesh.short(axes))} has no coordinate {index}: "
+            f"{', '.join(mesh.short(axes)) or 'an axis of size 1'} has no coordinate {index}: "
             f"its coordinates are 0 to {size - 1}",
             axes=axes,
             parameter=parameter,
@@ -299,6 +315,37 @@ def check_cut(mesh: Mesh, axes: Sequence[str], index: int) -> None:
     )
 
 
+def without_formulas(x: DistType) -> DistType:
+    """Return an equal type whose sizes are plain integers."""
+    return with_sizes(x, map(int, x.shape)) if x.formulas else x
+
+
+def with_sizes(x: DistType, sizes: Iterable[int]) -> DistType:
+    """Return a type with other sizes."""
+    dims = (Dim(size, dim.axes) for size, dim in zip(sizes, x.dims, strict=True))
+    return replace(x, dims=tuple(dims))
+
+
+def same_with_formulas(x: DistType, y: DistType) -> bool:
+    """Return whether two types are equal for all values of the parameters of a function."""
+    return x == y and x.formulas == y.formulas
+
+
+def without_trivial_axes(mesh: Mesh, x: DistType) -> DistType:
+    """Return a type without the axes and parts of size 1 that a mesh declares.
+
+    On them all states mean the same, so a type on the mesh does not name them.
+    """
+    trivial = {axis for axis in x.axes if mesh.named(axis) == ()}
+    if not trivial:
+        return x
+    dims = (Dim(dim.size, tuple(a for a in dim.axes if a not in trivial)) for dim in x.dims)
+    partial = x.partial - trivial
+    reduction = x.reduction if partial else None
+    place = tuple(item for item in x.place if item[0] not in trivial)
+    return DistType(x.dtype, tuple(dims), partial, reduction, place)
+
+
 def unknown_axis_message(mesh: Mesh, axis: str) -> str:
     """Return the error message for a sub-axis that a mesh does not have."""
     name, _, level = axis.partition(".")
@@ -306,10 +353,10 @@ def unknown_axis_message(mesh: Mesh, axis: str) -> str:
     if declared is None:
         names = ", ".join(known.name for known in mesh.axes)
         return f"axis '{name}' is not in mesh @{mesh.name} (its axes are {names})"
-    subs = mesh.of_axis[name]
-    if not subs:
+    subs = mesh.declared[name]
+    if axis in mesh.declared and not mesh.named(axis):
         return (
-            f"axis '{name}' has size 1 on mesh @{mesh.name}: "
+            f"axis '{axis}' has size 1 on mesh @{mesh.name}: "
             "nothing is distributed over it, so leave it out"
         )
     if not mesh.placed:

@@ -1,7 +1,8 @@
 # pyright: basic
 """The lowering of functions in ``.coll`` to IR; typing rules infer the result types of steps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 from lark import Token, Tree
@@ -10,36 +11,50 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
-from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.operation import DistOp, arguments_of, attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.names import set_name
 from collir.ir.origins import origin_notes, return_mismatch
+from collir.ir.parameters import default_error, set_parameters
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type, place_at
 from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.layout.types import check_coordinate, digits_over, unknown_axis_message
-from collir.syntax.lowering import Lowering, bare
+from collir.syntax.formulas import FormulaLowering, first_token
+from collir.syntax.lowering import bare
 from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import SyntaxTree
 
 Operation = type[DistOp]
 
 
-class FunctionLowering(Lowering):
+class FunctionLowering(FormulaLowering):
     """The lowering of a function.
 
     A value whose definition failed is kept as None, so that its uses are not reported too.
+
+    Args:
+        overridden: values of parameters to take in place of the function's defaults.
     """
 
-    def __init__(self, file: str, errors: list[Diagnostic], mesh: Mesh):
+    def __init__(
+        self,
+        file: str,
+        errors: list[Diagnostic],
+        mesh: Mesh,
+        overridden: Mapping[str, int] | None = None,
+    ):
         super().__init__(file, errors)
         self.mesh = mesh
+        self.overridden = overridden or {}
+        self.sizes: dict[str, int] = {}
         self.values: dict[str, SSAValue | None] = {}
         self.tokens: dict[str, Token] = {}
 
-    def lower(self, tree: SyntaxTree, mesh_symbol: Token) -> FuncOp | None:
+    def lower(self, tree: SyntaxTree, function_name: str) -> FuncOp | None:
+        """Return a function under a name, or None after errors."""
         errors_before = len(self.errors)
         symbol = tree.children[0]
         arguments: list[tuple[Token, DistType | None]] = []
@@ -52,6 +67,8 @@ class FunctionLowering(Lowering):
             match getattr(child, "data", None):
                 case None:  # the mesh, or an optional part that is missing
                     pass
+                case "parameters":
+                    self.sizes = self.defaults(child) | dict(self.overridden)
                 case "argument":
                     arguments.append((child.children[0], self.type(child.children[1])))
                 case "results":
@@ -74,8 +91,9 @@ class FunctionLowering(Lowering):
         if len(self.errors) > errors_before:
             return None
         outputs = [DistTensorType(x) for x in results if x is not None]
-        function = FuncOp(bare(symbol), (types, outputs), Region(block))
-        function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(bare(mesh_symbol))
+        function = FuncOp(function_name, (types, outputs), Region(block))
+        function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
+        set_parameters(function, self.sizes)
         if instead is not None:
             replaced, least = instead.children
             function.attributes[FOR] = SymbolRefAttr(bare(replaced))
@@ -97,8 +115,8 @@ class FunctionLowering(Lowering):
             return
         self.values[name] = value
         self.tokens[name] = token
-        if value is not None:
-            set_name(value, name)
+        if value is not None and (value.name_hint is None or value.name_hint.isdigit()):
+            set_name(value, name)  # a value that has a name keeps it behind a step over nothing
             if isinstance(value, BlockArgument):
                 value.location = self.position(token).location()
 
@@ -114,20 +132,30 @@ class FunctionLowering(Lowering):
 
     def sub_axes(self, token: Token) -> tuple[str, ...]:
         """Return the sub-axes that a token names: a sub-axis, or all of an axis, major to minor."""
-        name = str(token)
-        return (name,) if name in self.mesh.by_name else self.mesh.of_axis.get(name, ())
+        return self.mesh.named(str(token)) or ()
 
     def axes(self, tokens: Sequence[Token]) -> tuple[str, ...]:
         """Return the sub-axes that tokens name, in order.
 
-        An axis stands for all of its sub-axes, major to minor.
+        An axis stands for all of its sub-axes, major to minor, and for none if its size is 1.
         """
         axes: list[str] = []
         for token in tokens:
-            if not (named := self.sub_axes(token)):
+            named = self.mesh.named(str(token))
+            if named is None:
                 self.error(token, unknown_axis_message(self.mesh, str(token)))
-            axes.extend(named)
+            axes.extend(named or ())
         return tuple(axes)
+
+    def trivial_parts_once(self, tokens: Sequence[Token], problem: str) -> None:
+        """Report a part of size 1 that tokens name twice; of others the typing rules know."""
+        trivial = self.mesh.trivial_parts
+        seen: set[str] = set()
+        for token in tokens if trivial else ():
+            parts = trivial.get(str(token), frozenset[str]())
+            if twice := seen.intersection(parts):
+                self.error(token, problem.format(min(twice)))
+            seen |= parts
 
     def naming(self, tokens: Sequence[Token], axis: str) -> Token:
         """Return the last token that names the sub-axis, or the last token if none does."""
@@ -152,8 +180,9 @@ class FunctionLowering(Lowering):
             if part.data == "dim":
                 token, *names = part.children
                 names = [t for t in names if t is not None]
-                dims.append(Dim(self.integer(token) or 0, self.axes(names)))
-                sizes.append(token)
+                size = self.size(token)
+                dims.append(Dim(0 if size is None else size, self.axes(names)))
+                sizes.append(first_token(token))
                 axes += names
             elif part.data == "partial":
                 op, names = part.children
@@ -170,12 +199,16 @@ class FunctionLowering(Lowering):
             else:
                 self.place(part.children[0], coordinates)
                 axes += [entry.children[0] for entry in part.children[0].children]
+        twice = "sub-axis {} is used twice: a value has one state on each sub-axis"
+        if len(self.errors) == errors_before:
+            self.trivial_parts_once(axes, twice)
         if len(self.errors) > errors_before:
             return None
         at = place_at(coordinates)
-        x = DistType(DType(str(name)), tuple(dims), partial, reduction, at)
+        written = DistType(DType(str(name)), tuple(dims), partial, reduction, at)
+        x = replace(written, reduction=None) if reduction and not partial else written
         try:
-            check_type(self.mesh, x)
+            check_type(self.mesh, written)  # the reduction fits the dtype, even if over nothing
         except LayoutError as error:
             place = name
             if error.dim is not None:
@@ -193,7 +226,7 @@ class FunctionLowering(Lowering):
             axes, index = self.axes([token]), self.integer(number)
             if twice := next((axis for axis in axes if axis in coordinates), None):
                 self.error(token, f"sub-axis {twice} is named twice")
-            if not axes or index is None:
+            if self.mesh.named(str(token)) is None or index is None:
                 continue
             try:
                 check_coordinate(self.mesh, axes, index)
@@ -210,6 +243,7 @@ class FunctionLowering(Lowering):
                 axis = next(axis for axis in named if axis in twice)
                 self.error(token, f"sub-axis {axis} is named twice")
             axes.update(named)
+        self.trivial_parts_once(names.children, "sub-axis {} is named twice")
         return frozenset(axes)
 
     # --- steps ------------------------------------------------------------------------------
@@ -237,22 +271,16 @@ class FunctionLowering(Lowering):
         properties = self.clauses(name, kind, clauses, places)
         expected = self.type(type_tree) if type_tree is not None else None
         defined = [operand for operand in operands if operand is not None]
-        op = None
+        result = None
         if len(self.errors) == errors_before and len(defined) == len(operands):
-            op = self.build(name, operation, defined, tokens, properties, places)
-        if op is not None:
-            op.location = self.position(name).location()
-            block.add_op(op)
-            if expected is not None and dist_type(op.result) != expected:
-                place: Token = tree.children[-1].children[0]
-                self.errors.append(
-                    Diagnostic(
-                        f"{target} is {dist_type(op.result).text(self.mesh)}, "
-                        f"not {expected.text(self.mesh)}",
-                        self.position(place),
-                    )
-                )
-        self.define(target, op.result if op is not None else None)
+            result = self.build(name, operation, defined, tokens, properties, places, block)
+        if result is not None and expected is not None and dist_type(result) != expected:
+            place: Token = tree.children[-1].children[0]
+            self.error(
+                place,
+                f"{target} is {dist_type(result).text(self.mesh)}, not {expected.text(self.mesh)}",
+            )
+        self.define(target, result)
 
     def build(
         self,
@@ -262,9 +290,22 @@ class FunctionLowering(Lowering):
         tokens: Sequence[Token],
         properties: dict[str, Attribute],
         places: dict[str, list[Token]],
-    ) -> DistOp | None:
+        block: Block,
+    ) -> SSAValue | None:
+        """Add an operation and return its result, or None after an error.
+
+        A step whose axes all have size 1 is not added: its result is its operand.
+        """
         try:
-            return operation.make(self.mesh, *operands, **properties)
+            arguments = arguments_of(operation.KIND, properties)
+            if operation.KIND.is_over_nothing(arguments):
+                types = [dist_type(operand) for operand in operands]
+                operation.KIND.check_over_nothing(self.mesh, types, arguments)
+                return operands[0]
+            op = operation.make(self.mesh, *operands, **properties)
+            op.location = self.position(name).location()
+            block.add_op(op)
+            return op.result
         except LayoutError as error:
             place = name
             notes: tuple[Diagnostic, ...] = ()
@@ -323,19 +364,22 @@ class FunctionLowering(Lowering):
         match argument_kind, argument:
             case ArgumentKind.AXES, Tree(data="names"):
                 axes = self.axes(children)
+                self.trivial_parts_once(children, f"{kind.name} names sub-axis {{}} twice")
                 return axes if len(self.errors) == errors_before else None
             case ArgumentKind.PLACE, Tree(data="place"):
                 coordinates: dict[str, int] = {}
                 self.place(argument, coordinates)
                 return place_at(coordinates) if len(self.errors) == errors_before else None
-            case ArgumentKind.INTEGER | ArgumentKind.COORDINATE, Token(type="NUMBER"):
+            case ArgumentKind.COORDINATE, Token(type="NUMBER"):
                 return self.integer(argument)
             case ArgumentKind.NUMBER, Token(type="NUMBER"):
                 return self.number(argument)
+            case ArgumentKind.INTEGER | ArgumentKind.NUMBER, _ if self.is_formula(argument):
+                return self.size(argument)
             case ArgumentKind.NAME, Token(type="NAME"):
                 return str(argument)
             case ArgumentKind.SIZES, Tree(data="sizes"):
-                sizes = [self.integer(t) for t in children if t is not None]
+                sizes = [self.size(t) for t in children if t is not None]
                 return tuple(s or 0 for s in sizes) if None not in sizes else None
             case ArgumentKind.FLAG, Token(type="FLAG"):
                 return True
@@ -346,6 +390,21 @@ class FunctionLowering(Lowering):
                 shown = SHOWN[argument_kind][1]
                 self.error(place, f"`{keyword}` takes {shown} here: `{usage(kind)}`")
                 return None
+
+    def is_formula(self, argument: SyntaxTree) -> bool:
+        """Return whether an argument is a formula; a name is one if the function has parameters."""
+        if isinstance(argument, Token):
+            return argument.type == "NUMBER" or (argument.type == "NAME" and bool(self.sizes))
+        return argument.data not in ("names", "sizes", "type")
+
+    def defaults(self, tree: SyntaxTree) -> dict[str, int]:
+        """Return the parameters with their defaults; a wrong default is an error, and 1."""
+        values = {str(parameter.children[0]): 1 for parameter in tree.children}
+        for name, (value, token) in self.parameters(tree).items():
+            if problem := default_error(name, value):
+                self.error(token, problem)
+            values[name] = 1 if problem else value
+        return values
 
     # --- the end ----------------------------------------------------------------------------
 

@@ -2,14 +2,17 @@
 """The common base of all lowerings of trees: errors of a file, and numbers."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 
 from lark import Token
 
-from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, Position
-from collir.syntax.parsing import SyntaxTree
+from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position, note
+from collir.syntax.parsing import SyntaxTree, decode
 from collir.syntax.units import Quantity
 
 _MAX_DIGITS = 19
@@ -33,6 +36,22 @@ class Lowering:
     def error(self, token: Token, message: str, *notes: Diagnostic) -> None:
         self.errors.append(Diagnostic(message, self.position(token), notes))
 
+    def path_of(self, token: Token) -> Path:
+        """Return the path of another file, which a token names relative to this file."""
+        return Path(os.path.normpath(Path(self.file).parent / token[1:-1]))
+
+    def text_of(self, path: Path, token: Token) -> str | None:
+        """Return the text of another file, which a token names, or None after an error."""
+        try:
+            return decode(path.read_bytes(), str(path))
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else None
+            self.error(token, f"cannot read {token}: {(reason or str(error)).lower()}")
+        except DiagnosticError as error:
+            here = note("the file is needed here", self.position(token))
+            self.errors += [replace(e, notes=(*e.notes, here)) for e in error.diagnostics]
+        return None
+
     def suggest(self, name: str, known: Iterable[str], sigil: str = "") -> str:
         """Return a question for the nearest of the first thousand known names, or an empty text.
 
@@ -52,6 +71,18 @@ class Lowering:
         else:
             return int(token)
         return None
+
+    def parameters(self, tree: SyntaxTree | None) -> dict[str, tuple[int, Token]]:
+        """Return the values of parameters by name, each with the token of its name."""
+        values: dict[str, tuple[int, Token]] = {}
+        for parameter in tree.children if tree else ():
+            name, number = parameter.children
+            value = self.integer(number)
+            if str(name) in values:
+                self.error(name, f"parameter '{name}' is given twice")
+            elif value is not None:
+                values[str(name)] = (value, name)
+        return values
 
     def number(self, token: Token) -> float | None:
         """Return a finite number, which is 0 only if written so, or None after an error."""

@@ -18,10 +18,10 @@ from collir.dialects.machine import (
     ReferenceAttr,
     parameter_list,
 )
-from collir.ir.diagnostics import DiagnosticError, Sources, note
+from collir.ir.diagnostics import Sources, note
 from collir.machine import Device, Fabric, Level, LinkKind, MachineError, PartLinks
 from collir.syntax.lowering import Lowering, bare
-from collir.syntax.parsing import SyntaxTree, decode, parse
+from collir.syntax.parsing import SyntaxTree, parse
 from collir.syntax.units import Quantity
 
 PRESETS = Path(__file__).parent.parent / "machine" / "presets"
@@ -162,17 +162,6 @@ class MachineLowering(Lowering):
         op.location = self.position(symbol).location()
         self.machines[bare(symbol)] = (op, symbol)
         return op
-
-    def parameters(self, tree: SyntaxTree | None) -> dict[str, tuple[int, Token]]:
-        values: dict[str, tuple[int, Token]] = {}
-        for parameter in tree.children if tree else ():
-            name, number = parameter.children
-            value = self.integer(number)
-            if str(name) in values:
-                self.error(name, f"parameter '{name}' is given twice")
-            elif value is not None:
-                values[str(name)] = (value, name)
-        return values
 
     def distinct_levels(self, trees: Sequence[SyntaxTree]) -> None:
         known: dict[str, Token] = {}
@@ -410,7 +399,7 @@ class MachineLowering(Lowering):
         if file is None and name in self.machines:
             return self.machines[name][0]
         if file is not None:
-            path = Path(self.file).parent / file[1:-1]
+            path = self.path_of(file)
         elif name in shipped():
             path = PRESETS / f"{name}.coll"
         elif name in self.failed:
@@ -453,20 +442,12 @@ class MachineLowering(Lowering):
         return self.files[name]
 
     def _read_machines(self, path: Path, token: Token) -> MachinesByName | None:
-        name = str(path)
-        try:
-            text = decode(path.read_bytes(), name)
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else None
-            self.error(token, f"cannot read {token}: {(reason or str(error)).lower()}")
+        text = self.text_of(path, token)
+        if text is None:
             return None
-        except DiagnosticError as error:
-            errors, machines = error.diagnostics, None
-        else:
-            self.sources.add(name, text)
-            lowering = MachineLowering(name, self.sources, self.including, self.files)
-            lowering.declare_machines(text)
-            errors, machines = lowering.errors, lowering.machines
+        self.sources.add(str(path), text)
+        lowering = MachineLowering(str(path), self.sources, self.including, self.files)
+        lowering.declare_machines(text)
         here = note("the file is needed here", self.position(token))
-        self.errors += [replace(error, notes=(*error.notes, here)) for error in errors]
-        return None if errors else machines
+        self.errors += [replace(error, notes=(*error.notes, here)) for error in lowering.errors]
+        return None if lowering.errors else lowering.machines

@@ -105,6 +105,10 @@ def _expected(terminals: set[str]) -> str:
         pattern = parser().get_terminal(name).pattern.value
         return f"`{pattern}`"
 
+    if {"PLUS", "MINUS"} <= terminals:  # every size may go on as a formula
+        terminals = terminals - {"PLUS", "MINUS", "STAR", "SLASH"} or terminals
+    elif {"NUMBER", "MINUS"} <= terminals:  # and every size may be one
+        terminals = terminals - {"MINUS", "LPAR"}
     names = sorted({shown(name) for name in terminals})
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
@@ -116,6 +120,7 @@ _HINTS = {
     ("LBRACE", "ON"): "a function says which mesh it is on: `-> f32[8] on @m {`",
     ("RPAR", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
     ("COMMA", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
+    ("COLON", "EQUAL"): "values have a %: `%x: f32[8]`; parameters have a default: `batch = 8`",
     ("AXES_KEYWORD", "VALUE"): "operands come before the clauses: `%y = all_reduce %x over data`",
 }
 """Hints by (terminal found, terminal that was possible)."""

@@ -19,6 +19,7 @@ from collir.ir.builders import mesh_op
 from collir.ir.diagnostics import DiagnosticError, Position, Sources, note
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.syntax.functions import FunctionLowering
+from collir.syntax.imports import IMPORT, FunctionImports, declared_functions
 from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped
 from collir.syntax.parsing import SyntaxTree, no_gc
@@ -28,7 +29,8 @@ def read(text: str, file: str = "<string>", sources: Sources | None = None) -> M
     """Return the module of a ``.coll`` text.
 
     Args:
-        file: the name used in positions; machines ``from`` other files are searched beside it.
+        file: the name used in positions; machines and functions ``from`` other files are searched
+            beside it.
 
     Raises:
         DiagnosticError: all errors of the text.
@@ -60,8 +62,11 @@ class _ModuleLowering(MachineLowering):
     def lower(self, text: str) -> ModuleOp:
         items = self.declare_machines(text)
         self.declare("mesh", items, self.mesh)
+        trees = declared_functions([tree for _, tree in items])
+        self.imports = FunctionImports(self.sources, self.errors, self.failed, {self.file: trees})
         with no_gc():
             self.declare("func", items, self.function)
+            self.declare(IMPORT, items, self.imported)
         module = ModuleOp([self.ops[index] for index in sorted(self.ops)])
         if errors := self.errors or alternative_errors(module):
             raise DiagnosticError(errors)
@@ -143,18 +148,34 @@ class _ModuleLowering(MachineLowering):
         return None
 
     def function(self, tree: SyntaxTree) -> FuncOp | None:
-        mesh_symbol = next(
-            child
-            for child in tree.children[1:]
-            if isinstance(child, Token) and child.type == "SYMBOL"
-        )
-        name = bare(mesh_symbol)
-        if name not in self.meshes:
-            if name not in self.failed:
-                hint = self.suggest(name, self.meshes, "@")
-                if name in self.machines:
-                    hint = f"; {mesh_symbol} is a machine"
-                self.error(mesh_symbol, f"there is no mesh {mesh_symbol}{hint}")
+        symbols = (c for c in tree.children[1:] if isinstance(c, Token) and c.type == "SYMBOL")
+        mesh_symbol = next(symbols)
+        mesh = self.mesh_named(mesh_symbol)
+        if mesh is None:
             return None
-        lowering = FunctionLowering(self.file, self.errors, self.meshes[name])
-        return lowering.lower(tree, mesh_symbol)
+        lowering = FunctionLowering(self.file, self.errors, mesh)
+        return lowering.lower(tree, bare(tree.children[0]))
+
+    def imported(self, tree: SyntaxTree) -> FuncOp | None:
+        """Return a function with the text of another, typed on the mesh that the import names."""
+        symbol, _, _, mesh_symbol, _ = tree.children
+        mesh = self.mesh_named(mesh_symbol)
+        template = self.imports.template(tree, self.file)
+        if mesh is None or template is None:
+            return None
+        if template.file == self.file and bare(template.tree.children[0]) in self.failed:
+            return None  # the errors of its declaration say why
+        lowering = FunctionLowering(template.file, [], mesh, template.sizes)
+        function = lowering.lower(template.tree, bare(symbol))
+        for error in lowering.errors:
+            self.errors.append(replace(error, notes=(*error.notes, *template.notes)))
+        return function
+
+    def mesh_named(self, symbol: Token) -> Mesh | None:
+        name = bare(symbol)
+        if name not in self.meshes and name not in self.failed:
+            hint = self.suggest(name, self.meshes, "@")
+            if name in self.machines:
+                hint = f"; {symbol} is a machine"
+            self.error(symbol, f"there is no mesh {symbol}{hint}")
+        return self.meshes.get(name)

@@ -19,11 +19,13 @@ from collir.dialects.machine import (
     mesh_of,
 )
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import DistTensorType, dist_type
+from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import IDENTIFIER, set_name, unique_names
+from collir.ir.parameters import parameters_of
 from collir.layout import DistType, Mesh, place_at
+from collir.layout.sizes import written
 from collir.layout.steps import Argument, ArgumentKind
 from collir.layout.types import place_text
 from collir.machine import LinkKind
@@ -189,8 +191,12 @@ def _function(function: FuncOp) -> str:
     def text(values: Iterable[SSAValue]) -> str:
         return ", ".join(f"%{names[value]}" for value in values)
 
-    arguments = ", ".join(f"%{names[arg]}: {dist_type(arg).text(mesh)}" for arg in function.args)
-    head = f"func {_symbol(function, function.sym_name.data)}({arguments})"
+    arguments = ", ".join(f"%{names[arg]}: {_type_text(arg.type, mesh)}" for arg in function.args)
+    parameters = parameters_of(function)
+    _check_names(function, *parameters)
+    listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
+    head = f"func {_symbol(function, function.sym_name.data)}{f'({listed})' * bool(listed)}"
+    head += f"({arguments})"
     results = [_type_text(t, mesh) for t in function.function_type.outputs]
     if len(results) == 1:
         head += f" -> {results[0]}"
@@ -213,7 +219,7 @@ def _function(function: FuncOp) -> str:
 
 def _type_text(attribute: Attribute, mesh: Mesh) -> str:
     assert isinstance(attribute, DistTensorType)
-    return attribute.data.text(mesh)
+    return attribute.data.text(mesh, formulas=True)
 
 
 def step_text(op: DistOp, mesh: Mesh, operands: str) -> str:
@@ -239,14 +245,14 @@ def _argument(kind: ArgumentKind, value: Argument, mesh: Mesh) -> str:
     """Return an argument as it is written."""
     match value:
         case DistType():
-            return value.text(mesh)
+            return value.text(mesh, formulas=True)
         case tuple() if kind is ArgumentKind.PLACE:
-            return place_text(place_at(pair for pair in value if isinstance(pair, tuple)), mesh)
+            return place_text(tuple(pair for pair in value if isinstance(pair, tuple)), mesh)
         case tuple() if kind is ArgumentKind.AXES:
             return ", ".join(mesh.short([str(axis) for axis in value]))
         case tuple():
-            return f"[{', '.join(map(str, value))}]"
+            return f"[{', '.join(map(written, value))}]"
         case float():
             return plain(Decimal(repr(value)))
         case int() | str():
-            return str(value)
+            return written(value)

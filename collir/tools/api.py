@@ -21,6 +21,7 @@ from xdsl.passes import ModulePass, PassPipeline
 from xdsl.utils.arg_spec import parse_spec
 from xdsl.utils.exceptions import ArgSpecParseError
 
+from collir.ir import instantiation
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import functions_of
 from collir.ir.remarks import listening
@@ -94,6 +95,21 @@ def parse(source: str | Path, file: str = "<string>", sources: Sources | None = 
         else:
             module = read(text, str(source), sources)
     verify(module)
+    return module
+
+
+def instantiate(module: ModuleOp, function: str = "", **sizes: int) -> ModuleOp:
+    """Give size parameters of functions other values, in place, and return the module.
+
+    Args:
+        function: the name of the function; by default, all that have one of the parameters.
+        sizes: the values of parameters; others keep their defaults.
+
+    Raises:
+        DiagnosticError: there is no such function or parameter, or the program is not well typed
+            with these values; the module is left as it was.
+    """
+    instantiation.instantiate(module, sizes, function)
     return module
 
 

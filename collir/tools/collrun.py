@@ -26,6 +26,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.instantiation import instantiate
 from collir.ir.sizes import dimensions, largest_dimension, resize
 from collir.layout import DType
 from collir.machine.model import devices_text
@@ -85,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="[OLD=]NEW",
         action="append",
         default=[],
-        help="replace dimensions of size OLD (default: the largest) by NEW, before the passes",
+        help="replace dimensions of size OLD (default: the largest), or the value of a size "
+        "parameter of the functions, by NEW, before the passes",
     )
     parser.add_argument(
         "--time",
@@ -161,9 +163,22 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     return 0 if all(verdicts) else BAD_INPUT
 
 
+def _parameter(text: str) -> tuple[str, int]:
+    """Return the name and the value of a size parameter that ``--set-size`` gives."""
+    name, _, number = text.partition("=")
+    if not number.isdecimal():
+        raise api.UsageError(f"--set-size {text}: write {name}=NEW")
+    return name, int(number)
+
+
 def _set_sizes(module: ModuleOp, texts: Sequence[str]) -> None:
+    parameters = [text for text in texts if text.partition("=")[0].isidentifier()]
+    if parameters:
+        instantiate(module, dict(map(_parameter, parameters)))
     sizes: dict[int, int] = {}
     for text in texts:
+        if text in parameters:
+            continue
         old, _, new = text.rpartition("=")
         known = dimensions(module)
         try:

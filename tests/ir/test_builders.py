@@ -8,10 +8,12 @@ from xdsl.ir import SSAValue
 import collir
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
-from collir.dialects.tensor import dist_type
+from collir.dialects.tensor import PlaceAttr, dist_type
 from collir.ir.builders import FunctionBuilder
 from collir.ir.functions import functions_of
-from collir.layout import Axis, DistType, DType, Factor, Mesh, Reduction
+from collir.ir.parameters import parameters_of
+from collir.ir.renaming import rename_sub_axes
+from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction
 from collir.machine import Level, Machine
 
 BOX = Machine("box", (Level("node", 2, 8e9, 20e-6), Level("gpu", 4, 270e9, 3e-6)))
@@ -25,6 +27,8 @@ def test_random_functions_are_built_again_from_their_arguments(seed: int) -> Non
     written = random_function(rng, mesh, 8)
     module = collir.module_of(mesh)
     f = FunctionBuilder(module, mesh.name, written.sym_name.data)
+    for name, default in parameters_of(written).items():
+        f.parameter(name, default)
     values: dict[SSAValue, SSAValue] = {}
     for arg in written.args:
         values[arg] = f.argument(arg.name_hint or "", dist_type(arg))
@@ -89,3 +93,50 @@ def test_what_is_wrong_is_said() -> None:
         f.all_redcue(x, over="data")
     with pytest.raises(KeyError, match="the module has no mesh @k"):
         FunctionBuilder(collir.module_of(MESH), "k", "f")
+
+
+def test_axes_of_size_1_vanish() -> None:
+    axes = (
+        Axis.placed("data", [Factor("node", 2), Factor("gpu", 1)]),
+        Axis.placed("model", [Factor("gpu", 4)]),
+        Axis.placed("pipe", [Factor("node", 1)]),
+    )
+    module = collir.module_of(Mesh("m", BOX, axes))
+    f = FunctionBuilder(module, "m", "f")
+    named = DistType(DType.F32, (Dim(8, ("data.node", "data.gpu")), Dim(4, ("pipe",))))
+    x = f.argument("x", named)
+    assert dist_type(x) == DistType(DType.F32, (Dim(8, ("data.node",)), Dim(4)))
+    assert f.all_gather(x, over="pipe", dim=1) is x
+    assert f.all_to_all(x, over=["pipe.node", "data.gpu"], dim=1, to=0) is x
+    with pytest.raises(ValueError, match="slice has no dimension 2 to work on"):
+        f.slice(x, over="pipe", dim=2)
+    with pytest.raises(TypeError, match="axes is wanted here"):
+        f.slice(x, over=[], dim=0)
+    y = f.redistribute(f.all_gather(x, over=["data", "pipe"], dim=0), to=named)
+    assert dist_type(y) == dist_type(x)
+    f.results(y)
+    module.verify()
+    (function,) = functions_of(module)
+    assert [op.over for op in function.body.ops if isinstance(op, DistOp)] == [("data.node",), ()]
+
+
+def named_by(op: DistOp) -> tuple[str, ...]:
+    """Return the sub-axes that a step names, in a place or in order."""
+    place = op.properties.get("place")
+    return tuple(axis for axis, _ in place.data) if isinstance(place, PlaceAttr) else op.over
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_steps_vanish_whose_sub_axes_are_renamed_to_nothing(seed: int) -> None:
+    rng = fresh(seed)
+    mesh = random_mesh(rng)
+    module = module_of([mesh], [random_function(rng, mesh, 8)])
+    (function,) = functions_of(module)
+    gone = rng.sample(sorted(mesh.by_name), rng.randint(0, len(mesh.by_name)))
+    before = [named_by(op) for op in function.body.ops if isinstance(op, DistOp)]
+    rename_sub_axes(function, dict.fromkeys(gone, ()), mesh, mesh)
+    after = [named_by(op) for op in function.body.ops if isinstance(op, DistOp)]
+    kept = [tuple(axis for axis in over if axis not in gone) for over in before]
+    assert after == [over for over, old in zip(kept, before, strict=True) if over or not old]
+    values = [*function.args, *(r for op in function.body.ops for r in op.results)]
+    assert not {axis for value in values for axis in dist_type(value).axes}.intersection(gone)

@@ -231,8 +231,9 @@ def local_steps(rng: random.Random, mesh: Mesh, x: DistType) -> Iterator[tuple[s
         over = AxesAttr(rng.choice(lists))
         yield "keep_root", Move(OPERATIONS["keep_root"], {"axes": over})
         axis = over.data[0]
-        at = integer(rng.randrange(mesh.by_name[axis].size))
-        yield "keep", Move(OPERATIONS["keep"], {"place": PlaceAttr(((axis, at.value.data),))})
+        coordinate = rng.randrange(mesh.by_name[axis].size)
+        yield "keep", Move(OPERATIONS["keep"], {"place": PlaceAttr(((axis, coordinate),))})
+        at = integer(coordinate)
         part: dict[str, Attribute] = {"axes": AxesAttr((axis,)), "coordinate": at, "dim": dim}
         yield "part", Move(OPERATIONS["part"], part)
         yield "slice", Move(OPERATIONS["slice"], {"axes": over, "dim": dim})

@@ -3,13 +3,14 @@
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from hypothesis import strategies as st
 from topologies import kinds_of, some_level
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, SymbolRefAttr, UnitAttr, i64
+from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr, UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
@@ -21,9 +22,10 @@ from collir.dialects.machine import (
     MeshOp,
     NumberAttr,
 )
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr, dist_type
 from collir.ir.builders import machine_op, mesh_op
+from collir.ir.parameters import set_parameters
 from collir.layout import (
     Axis,
     Dim,
@@ -37,7 +39,10 @@ from collir.layout import (
     place_at,
 )
 from collir.layout.cuts import undefined_cut, units
-from collir.layout.types import index_over
+from collir.layout.formulas import Formula
+from collir.layout.sizes import Size
+from collir.layout.steps import ArgumentKind
+from collir.layout.types import index_over, with_sizes
 from collir.machine import Device, Fabric, Level, Machine
 
 T = TypeVar("T")
@@ -177,9 +182,9 @@ class Move:
         return f"{self.op.name}({shown})"
 
 
-def integer(value: int) -> IntegerAttr:
+def integer(value: int) -> Attribute:
     """Return a property that is an integer."""
-    return IntegerAttr(value, i64)
+    return attribute_of(ArgumentKind.INTEGER, value)
 
 
 OVER = (
@@ -228,7 +233,11 @@ def local_moves(x: DistType, rng: random.Random) -> Iterator[Move]:
             )
         if dim + 1 < rank:
             yield Move(OPERATIONS["merge"], {"dim": integer(dim)})
-        for low, high, value in ((0, 2, 0), (1, 0, 1), (-1, 3, 2), (0, -1, 0)):
+        pads = [(0, 2, 0), (1, 0, 1), (-1, 3, 2), (0, -1, 0)]
+        if isinstance(size, Size):  # amounts that are formulas too
+            half = size // 2
+            pads += [(0, size, 0), (-half, half, 0), (half - size, 0, 0), (size - 1, 1 - size, 0)]
+        for low, high, value in pads:
             yield Move(
                 OPERATIONS["pad"],
                 {
@@ -347,7 +356,14 @@ def mesh_ops(mesh: Mesh) -> list[MachineOp | MeshOp]:
 class FunctionBuilder:
     """A builder of a function step by step, which refuses steps that are not well typed."""
 
-    def __init__(self, mesh: Mesh, arguments: Iterable[DistType], name: str = "f"):
+    def __init__(
+        self,
+        mesh: Mesh,
+        arguments: Iterable[DistType],
+        name: str = "f",
+        parameters: Mapping[str, int] = MappingProxyType({}),
+    ):
+        self.parameters = parameters
         self.mesh = mesh
         self.name = name
         self.block = Block(arg_types=[DistTensorType(x) for x in arguments])
@@ -382,6 +398,7 @@ class FunctionBuilder:
             self.name, (inputs, [value.type for value in results]), Region(self.block)
         )
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
+        set_parameters(function, self.parameters)
         return function
 
 
@@ -430,13 +447,47 @@ def random_layout(
     return DistType(dtype, tuple(dims), frozenset(partial), reduction, place)
 
 
+def random_parameters(rng: random.Random) -> dict[str, int]:
+    """Return one to three parameters of a function with defaults."""
+    names = rng.sample(["batch", "hidden", "heads", "dim", "over"], rng.randint(1, 3))
+    return {name: rng.choice([1, 2, 2, 3, 4, 5, 8]) for name in names}
+
+
+def random_formula(rng: random.Random, value: int, parameters: Mapping[str, int]) -> int:
+    """Return an integer with a formula of parameters that it is the value of; or without one."""
+    (a, m), (b, n) = (rng.choice(list(parameters.items())) for _ in range(2))
+    x, y = Size(m, Formula.parameter(a)), Size(n, Formula.parameter(b))
+    forms = [value, x + (value - m), x + y + (value - m - n), value * m // x]
+    forms += [value // m * x] * 4 if value % m == 0 else []
+    forms += [value // m // n * x * y] * 2 if value % (m * n) == 0 else []
+    forms += [value // (m + n) * (x + y), value * (m + n) // (x + y)] * (value % (m + n) == 0)
+    return rng.choice(forms)
+
+
+def with_formulas(rng: random.Random, x: DistType, parameters: Mapping[str, int]) -> DistType:
+    """Return a type whose sizes are formulas of parameters."""
+    return with_sizes(x, [random_formula(rng, size, parameters) for size in x.shape])
+
+
 def random_function(
-    rng: random.Random, mesh: Mesh, steps: int = 6, name: str = "f", dtype: DType | None = None
+    rng: random.Random,
+    mesh: Mesh,
+    steps: int = 6,
+    name: str = "f",
+    dtype: DType | None = None,
+    parametric: float = 0.25,
 ) -> FuncOp:
-    """Return a well-typed function of up to ``steps`` steps on one or two arguments."""
+    """Return a well-typed function of up to ``steps`` steps on one or two arguments.
+
+    Args:
+        parametric: the probability that its sizes are formulas of parameters.
+    """
     first = random_layout(rng, mesh, dtype, places=rng.random() < 0.5)
+    parameters = random_parameters(rng) if rng.random() < parametric else {}
+    if parameters:
+        first = with_formulas(rng, first, parameters)
     arguments = [first] + ([first] if rng.random() < 0.3 else [])
-    builder = FunctionBuilder(mesh, arguments, name)
+    builder = FunctionBuilder(mesh, arguments, name, parameters)
     for value, hint in zip(builder.values, ("x", "y"), strict=False):
         value.name_hint = hint
     for _ in range(steps):

@@ -102,7 +102,7 @@ def test_ten_megabytes_that_look_right_end(tmp_path: Path) -> None:
 def test_a_syntax_error_behind_many_functions_is_at_its_own_line(tmp_path: Path) -> None:
     functions = "".join(FUNCTION.format(i) for i in range(1000))
     err = rejected(tmp_path, HEAD + functions + "func @g( on @m { return }\n")
-    assert err.startswith("input.coll:4003:10: error: `on` is not possible here")
+    assert err.startswith("input.coll:4003:13: error: `@m` is not possible here")
 
 
 def test_all_errors_of_many_functions_are_counted(tmp_path: Path) -> None:

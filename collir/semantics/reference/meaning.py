@@ -16,6 +16,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.builders import module_of
 from collir.ir.names import set_name
+from collir.ir.parameters import parameters_of, set_parameters
 from collir.layout import Axis, Dim, DistType, Mesh
 from collir.machine import Level, Machine
 from collir.semantics.reference.steps import MEANINGS, Effect
@@ -60,6 +61,7 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     outputs = [value.type for value in block.last_op.operands] if block.last_op else []
     alone = FuncOp(function.sym_name.data, (inputs, outputs), Region(block))
     alone.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(_MESH)
+    set_parameters(alone, parameters_of(function))
     module.body.block.add_op(alone)
     return module, alone
 

@@ -19,6 +19,7 @@ from collir.dialects.tensor import DistTensorType
 from collir.ir.steps import PlannedStep, PlannedValue
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.steps import ASYNC, MASK, STEPS, Argument
+from collir.layout.types import with_sizes
 from collir.synthesis.programs.steps import Pipeline, Step, scattered
 
 Axes = tuple[str, ...]
@@ -175,7 +176,7 @@ def _plain(chain: Chain, steps: Sequence[Step], target: DistType, between: int) 
                 before, after = (x.dim_of(step.axes[0]) for x in (chain.type, target))
             arguments |= {"source": before or 0, "target": after or 0}
         elif step.to is not None:
-            arguments = {"to": step.to}
+            arguments = {"to": with_sizes(step.to, chain.type.shape)}
         elif step.does is MASK:
             arguments["reduction"] = str(target.reduction)
         else:
@@ -318,8 +319,9 @@ class _View:
         part = self.parts[place]
         size = part.size // chunks
         views: list[_View] = []
-        for start in range(0, part.size, size):
+        for chunk in range(chunks):
             chain = Chain(self.chain.mesh, self.chain.value, self.chain.steps)
+            start = chunk * size  # with its formula
             high = start + size - part.size
             chain.then("pad", dim=place, low=-start, high=high, value=0.0)
             parts = list(self.parts)

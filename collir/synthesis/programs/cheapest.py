@@ -9,6 +9,7 @@ from time import monotonic
 
 from collir.cost.model import CostModel, step_cost
 from collir.layout import DistType, Mesh, rules
+from collir.layout.types import without_formulas
 from collir.synthesis.programs.layouts import LayoutPaths
 from collir.synthesis.programs.paths import Found, cheapest
 from collir.synthesis.programs.pipelines import chunk_counts, pipelined
@@ -74,6 +75,8 @@ def synthesise(
         LayoutError: no program leads from one to the other.
         CostError: the mesh is not placed on levels, or too many sub-axes change.
     """
+    # Searches compare and remember types by their sizes; plans are typed with formulas again.
+    source, target = without_formulas(source), without_formulas(target)
     rules.redistribute(mesh, source, target)
     if not is_unordered(source, target):
         paths = LayoutPaths(mesh, source, target, model, memory, scale)

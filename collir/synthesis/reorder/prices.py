@@ -4,7 +4,7 @@ Prices are cached by type, because the layers of a model are alike.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from time import monotonic
@@ -21,6 +21,7 @@ from collir.dialects.operation import DistOp, arguments_of
 from collir.dialects.tensor import AxesAttr, DistTensorType
 from collir.ir.steps import PlannedValue
 from collir.layout import DistType, LayoutError, Mesh
+from collir.layout.formulas import Formula
 from collir.layout.steps import Argument, StepKind
 from collir.synthesis.programs.build import Plan, planned
 from collir.synthesis.programs.cheapest import synthesise
@@ -32,6 +33,14 @@ from collir.synthesis.searching import TIME, record_cut_off
 
 SHARES = 10
 """One search may take 1 / SHARES of the time limit, so that there is time for that many."""
+
+
+Formulas = tuple[tuple[Formula, ...], ...]
+"""The formulas of types, which are no part of the types' equality."""
+
+
+def _formulas(*types: DistType) -> Formulas:
+    return tuple(x.formulas for x in types)
 
 
 class Price(NamedTuple):
@@ -140,14 +149,15 @@ class Prices:
         self._speed = (device and device.memory_bandwidth) or math.inf
         self._left = math.inf if options.seconds is None else options.seconds
         self._share = self._left / SHARES
-        self._forms: dict[tuple[type[DistOp], frozenset[tuple[str, Attribute]]], Form] = {}
-        self._types: dict[tuple[Form, tuple[DistType, ...]], DistType | None] = {}
+        self._forms: dict[Hashable, Form] = {}
+        self._types: dict[tuple[Form, tuple[DistType, ...], Formulas], DistType | None] = {}
         self._prices: dict[tuple[Form, tuple[DistType, ...]], Price | None] = {}
-        self._runs: dict[tuple[DistType, DistType], Run | None] = {}
+        self._runs: dict[tuple[DistType, DistType, Formulas], Run | None] = {}
 
     def form(self, op: type[DistOp], properties: Mapping[str, Attribute]) -> Form:
         """Return the form with these properties; equal forms are the same object."""
-        key = op, frozenset(properties.items())
+        types = (x.data for x in properties.values() if isinstance(x, DistTensorType))
+        key = op, frozenset(properties.items()), _formulas(*types)
         if (known := self._forms.get(key)) is None:
             known = self._forms[key] = Form(op, dict(properties))
         return known
@@ -158,7 +168,7 @@ class Prices:
 
     def type(self, form: Form, *operands: DistType) -> DistType | None:
         """Return the type of the result, or None if the step is not well typed."""
-        key = form, operands
+        key = form, operands, _formulas(*operands)
         if key not in self._types:
             try:
                 result = form.op.result_type(self.mesh, operands, form.properties)
@@ -203,7 +213,7 @@ class Prices:
 
     def run(self, source: DistType, target: DistType) -> Run | None:
         """Return the cheapest program from one layout to another, or None if none was found."""
-        key = source, target
+        key = source, target, _formulas(source, target)
         known = self._runs.get(key)
         if key not in self._runs or (known is not None and known.plan is None):
             known = self._runs[key] = self._searched(source, target)
@@ -215,7 +225,7 @@ class Prices:
         Searches take time, and in most cases the lower bound shows that none is needed. The result
         is None if there is no program, or no bound.
         """
-        key = source, target
+        key = source, target, _formulas(source, target)
         if key not in self._runs:
             self._runs[key] = self._guess(source, target)
         return self._runs[key]

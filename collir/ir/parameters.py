@@ -1,0 +1,112 @@
+"""The size parameters of a function, and the check that every size is the value of its formula."""
+
+from collections.abc import Iterator, Mapping
+
+from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, i64
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Operation
+from xdsl.utils.exceptions import VerifyException
+
+from collir.dialects.tensor import DistTensorType, SizeAttr, SizesAttr
+from collir.layout.formulas import FormulaError
+from collir.layout.sizes import LIMIT, Size, bindings_text, size_at
+
+PARAMETERS = "coll.parameters"
+"""The attribute of a function that gives its parameters and their defaults, in order."""
+
+
+def parameters_of(function: FuncOp) -> dict[str, int]:
+    """Return the parameters of a function with their defaults, in order.
+
+    Raises:
+        VerifyException: the attribute is not a dictionary of integers from 1.
+    """
+    attribute = function.attributes.get(PARAMETERS)
+    if attribute is None:
+        return {}
+    if not isinstance(attribute, DictionaryAttr):
+        raise VerifyException(f"{PARAMETERS} is a dictionary of integers, not {attribute}")
+    values: dict[str, int] = {}
+    for name, value in attribute.data.items():
+        if not isinstance(value, IntegerAttr) or value.value.data < 1:
+            raise VerifyException(f"the default of parameter '{name}' is not an integer from 1")
+        values[name] = value.value.data
+    return values
+
+
+def set_parameters(function: FuncOp, values: Mapping[str, int]) -> None:
+    """Give a function parameters with defaults; without any, it has no attribute for them."""
+    if values:
+        entries = {name: IntegerAttr(value, i64) for name, value in values.items()}
+        function.attributes[PARAMETERS] = DictionaryAttr(entries)
+    else:
+        function.attributes.pop(PARAMETERS, None)
+
+
+def default_error(name: str, value: int) -> str:
+    """Return what is wrong with the default of a parameter, or an empty text."""
+    if 1 <= value < LIMIT:
+        return ""
+    return f"parameter '{name}' needs a value from 1 to 2^63 - 1, not {value}"
+
+
+def sizes_in(attribute: Attribute) -> tuple[int, ...]:
+    """Return the sizes in the attribute of a type or of an argument, those without formulas too."""
+    match attribute:
+        case DistTensorType():
+            return attribute.data.shape
+        case SizesAttr():
+            return attribute.data
+        case SizeAttr():
+            return (attribute.data,)
+        case _:
+            return ()
+
+
+def attributes_of(op: Operation) -> Iterator[Attribute]:
+    """Yield the types and arguments of an operation; of a function, those of its signature."""
+    if isinstance(op, FuncOp):
+        yield from (*op.function_type.inputs, *op.function_type.outputs)
+        yield from (arg.type for block in op.body.blocks for arg in block.args)
+        return
+    yield from op.properties.values()
+    yield from op.result_types
+
+
+def has_formulas(op: Operation) -> bool:
+    """Return whether a result type or an argument of a step has a size with a formula."""
+    for attribute in (*op.result_types, *op.properties.values()):
+        if isinstance(attribute, DistTensorType):  # most attributes are types: this is fast
+            for dim in attribute.data.dims:
+                if isinstance(dim.size, Size):
+                    return True
+        elif any(isinstance(size, Size) for size in sizes_in(attribute)):
+            return True
+    return False
+
+
+def check_formulas(op: Operation, values: Mapping[str, int]) -> None:
+    """Check that the sizes of an operation are the values of their formulas.
+
+    Raises:
+        VerifyException: a formula has another value, or a parameter that the function has not.
+    """
+    for attribute in attributes_of(op):
+        for size in sizes_in(attribute):
+            if isinstance(size, Size):
+                _check_formula(size, values)
+
+
+def _check_formula(size: Size, values: Mapping[str, int]) -> None:
+    formula = size.formula
+    if unknown := sorted(formula.parameters.difference(values)):
+        raise VerifyException(
+            f"the formula {formula} names '{unknown[0]}', which is no parameter of the function"
+        )
+    bindings = bindings_text([formula], values)
+    try:
+        value = size_at(formula, values)
+    except FormulaError as error:
+        raise VerifyException(f"with {bindings}, {error}") from error
+    if value != size:
+        raise VerifyException(f"with {bindings}, {formula} is {value}, not {int(size)}")

@@ -1,0 +1,134 @@
+"""Integers that carry their formula: sizes that follow from the parameters of a function.
+
+A ``Size`` is an ``int`` in every respect: it is equal to, hashed as, printed as and compared as its
+value, which is that of its formula at the defaults of the parameters. Sums, differences and
+products with integers keep the formula, and so do quotients that divide. All else gives plain
+integers. As sizes of equal values are equal, what is remembered by value may have the formula of
+another function: it is remembered without (``without_formulas`` of types).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast
+
+from collir.layout.formulas import Formula, FormulaError
+
+
+class Size(int):
+    """An integer with the formula that it is the value of; make it with ``sized``."""
+
+    formula: Formula
+
+    def __new__(cls, value: int, formula: Formula) -> "Size":
+        size = super().__new__(cls, value)
+        size.formula = formula
+        return size
+
+    def __reduce__(self) -> tuple[type["Size"], tuple[int, Formula]]:
+        return Size, (int(self), self.formula)
+
+    def __copy__(self) -> "Size":
+        return self
+
+    def __deepcopy__(self, memo: object) -> "Size":
+        return self
+
+    def __add__(self, other: int) -> int:
+        return _combined(int.__add__, Formula.__add__, self, other)
+
+    def __radd__(self, other: int) -> int:
+        return _combined(int.__add__, Formula.__add__, other, self)
+
+    def __sub__(self, other: int) -> int:
+        return _combined(int.__sub__, Formula.__sub__, self, other)
+
+    def __rsub__(self, other: int) -> int:
+        return _combined(int.__sub__, Formula.__sub__, other, self)
+
+    def __mul__(self, other: int) -> int:
+        return _combined(int.__mul__, Formula.__mul__, self, other)
+
+    def __rmul__(self, other: int) -> int:
+        return _combined(int.__mul__, Formula.__mul__, other, self)
+
+    def __floordiv__(self, other: int) -> int:
+        return _divided(self, other)
+
+    def __rfloordiv__(self, other: int) -> int:
+        return _divided(other, self)
+
+    def __neg__(self) -> int:
+        return sized(-int(self), -self.formula)
+
+
+def sized(value: int, formula: Formula) -> int:
+    """Return an integer with its formula; a plain integer if the formula has no parameters."""
+    return Size(value, formula) if formula.parameters else int(value)
+
+
+def formula_of(size: int) -> Formula:
+    """Return the formula of an integer: its own, or the constant."""
+    return size.formula if isinstance(size, Size) else Formula.constant(size)
+
+
+def written(size: int | str) -> str:
+    """Return an integer (or a name) as it is written: by its formula, if it has one."""
+    return str(size.formula if isinstance(size, Size) else size)
+
+
+def explained(size: int) -> str:
+    """Return an integer as messages write it: ``12``, or ``12 (3 * batch)``."""
+    return f"{size} ({size.formula})" if isinstance(size, Size) else str(size)
+
+
+def _combined(
+    numbers: Callable[[int, int], int],
+    formulas: Callable[[Formula, Formula], Formula],
+    a: int,
+    b: int,
+) -> int:
+    """Return a result with its formula; without one, if that would be too long."""
+    if not isinstance(cast("object", a), int) or not isinstance(cast("object", b), int):
+        return NotImplemented
+    value = numbers(int(a), int(b))
+    try:
+        return sized(value, formulas(formula_of(a), formula_of(b)))
+    except FormulaError:
+        return value
+
+
+def _divided(a: int, b: int) -> int:
+    """Return the quotient rounded down, with its formula if it divides."""
+    if not isinstance(cast("object", a), int) or not isinstance(cast("object", b), int):
+        return NotImplemented
+    if not b or int(a) % int(b):
+        return int(a) // int(b)
+    return _combined(int.__floordiv__, Formula.__truediv__, a, b)
+
+
+# ---------------------------------------------------------------------------------------------
+# Other values of the parameters
+# ---------------------------------------------------------------------------------------------
+
+LIMIT = 2**63
+"""Sizes are below this number, as emitted code has them as signed 64-bit integers."""
+
+
+def size_at(formula: Formula, values: Mapping[str, int]) -> int:
+    """Return the integer that a formula is for values of its parameters, with the formula.
+
+    Raises:
+        KeyError: a parameter has no value.
+        FormulaError: the value is not an integer, or too large, or a denominator is 0.
+    """
+    value = formula.value(values)
+    if value.denominator != 1:
+        raise FormulaError(f"{formula} is {value}, which is not an integer")
+    if abs(value) >= LIMIT:
+        raise FormulaError(f"{formula} is {value.numerator}: sizes are below 2^63")
+    return sized(value.numerator, formula)
+
+
+def bindings_text(formulas: Iterable[Formula], values: Mapping[str, int]) -> str:
+    """Return the values of the parameters of formulas, as in ``batch = 8, hidden = 64``."""
+    names = frozenset[str]().union(*(formula.parameters for formula in formulas))
+    return ", ".join(f"{name} = {value}" for name, value in values.items() if name in names)

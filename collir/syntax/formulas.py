@@ -1,0 +1,79 @@
+# pyright: basic
+"""The lowering of sizes that are written as formulas of a function's parameters."""
+
+from collections.abc import Mapping
+
+from lark import Token
+
+from collir.layout.formulas import Formula, FormulaError
+from collir.layout.sizes import bindings_text, size_at
+from collir.syntax.lowering import Lowering
+from collir.syntax.parsing import SyntaxTree
+
+_OPERATORS = {
+    "plus": Formula.__add__,
+    "minus": Formula.__sub__,
+    "times": Formula.__mul__,
+    "over": Formula.__truediv__,
+    "negative": Formula.__neg__,
+}
+"""The meaning of the rules of the grammar."""
+
+
+def first_token(tree: SyntaxTree) -> Token:
+    """Return the first token of a formula."""
+    if isinstance(tree, Token):
+        return tree
+    return next(tree.scan_values(lambda value: isinstance(value, Token)))
+
+
+class FormulaLowering(Lowering):
+    """The base class of lowerings that read sizes.
+
+    Attributes:
+        sizes: the parameters of the function with their values.
+    """
+
+    sizes: Mapping[str, int]
+
+    def size(self, tree: SyntaxTree) -> int | None:
+        """Return an integer with its formula, or None after an error."""
+        if isinstance(tree, Token) and tree.type == "NUMBER":
+            return self.integer(tree)
+        errors_before = len(self.errors)
+        try:
+            formula = self.formula(tree)
+            if len(self.errors) > errors_before:
+                return None
+            return size_at(formula, self.sizes)
+        except FormulaError as error:
+            bindings = bindings_text(map(Formula.parameter, self.named(tree)), self.sizes)
+            prefix = f"with {bindings}, " if bindings else ""
+            self.error(first_token(tree), f"{prefix}{error}")
+            return None
+
+    def named(self, tree: SyntaxTree) -> list[str]:
+        """Return the names of the parameters in a formula as it is written."""
+        if isinstance(tree, Token):
+            return [str(tree)] if tree.type == "NAME" else []
+        return [name for child in tree.children for name in self.named(child)]
+
+    def formula(self, tree: SyntaxTree) -> Formula:
+        """Return the formula of a tree; what is not known in it is an error, and 1.
+
+        Raises:
+            FormulaError: it divides by 0, or is too long.
+        """
+        if not isinstance(tree, Token):
+            operands = [self.formula(child) for child in tree.children]
+            return _OPERATORS[tree.data](*operands)
+        if tree.type == "NUMBER":
+            value = self.integer(tree)
+            return Formula.constant(1 if value is None else value)
+        if str(tree) in self.sizes:
+            return Formula.parameter(str(tree))
+        hint = self.suggest(tree, self.sizes) or (
+            f": declare it behind the function's name, as in `@f({tree} = 8)`"
+        )
+        self.error(tree, f"the function has no parameter '{tree}'{hint}")
+        return Formula.constant(1)

@@ -1,0 +1,202 @@
+# pyright: basic
+"""Functions that are taken from a function of this file or of another: ``func @f = @g on @m``.
+
+Only the text of the other function is taken. It is lowered on the mesh that the import names, so
+the machines and meshes of the other file are not read, and do not matter.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from lark import Token
+
+from collir.ir.diagnostics import Diagnostic, Position, Sources, note
+from collir.ir.parameters import default_error
+from collir.syntax.lowering import Lowering, bare
+from collir.syntax.parsing import SyntaxTree, parse
+
+IMPORT = "taken"
+"""The grammar's rule of a function that is taken from another."""
+
+Declarations = dict[str, list[SyntaxTree]]
+"""The functions of a file by name, as trees; several of one name are an error where it is used."""
+
+
+def declared_functions(trees: list[SyntaxTree]) -> Declarations:
+    """Return the functions among the declarations of a file, by name."""
+    functions: Declarations = {}
+    for tree in trees:
+        if tree.data in ("func", IMPORT):
+            functions.setdefault(bare(tree.children[0]), []).append(tree)
+    return functions
+
+
+_Given = tuple[int, Position]
+"""The value of a parameter, and where it is given."""
+
+
+def _parameter_names(function: SyntaxTree) -> list[str]:
+    trees = [t for t in function.children if getattr(t, "data", None) == "parameters"]
+    return [str(parameter.children[0]) for tree in trees for parameter in tree.children]
+
+
+def _unknown(given: Iterable[str], function: SyntaxTree) -> list[str]:
+    """Return the names that are no parameters of a function."""
+    known = _parameter_names(function)
+    return [name for name in given if name not in known]
+
+
+@dataclass(frozen=True)
+class Template:
+    """The function that an import leads to.
+
+    Attributes:
+        file: the file with the text of the function.
+        tree: the function.
+        notes: a note for each import on the way, the innermost first.
+        sizes: the values of its parameters that the imports give.
+    """
+
+    file: str
+    tree: SyntaxTree
+    notes: tuple[Diagnostic, ...]
+    sizes: Mapping[str, int]
+
+
+@dataclass
+class FunctionImports:
+    """The functions that a file takes from itself and from others.
+
+    Attributes:
+        sources: the texts of all files, to which those that are read are added.
+        errors: the errors of the file that takes the functions.
+        failed: the names of declarations of the file that have errors, which say why.
+        files: the functions of the files that were read; None after errors.
+        circles: the positions of imports that lead to themselves, one for each circle.
+    """
+
+    sources: Sources
+    errors: list[Diagnostic]
+    failed: set[str]
+    files: dict[str, Declarations | None]
+    circles: set[Position | None] = field(default_factory=set)
+
+    def template(
+        self,
+        tree: SyntaxTree,
+        file: str,
+        notes: tuple[Diagnostic, ...] = (),
+        outer: Mapping[str, _Given] = MappingProxyType({}),
+    ) -> Template | None:
+        """Return the function that an import of a file leads to, or None after errors.
+
+        Args:
+            notes: a note for each import on the way to this one, the innermost first.
+            outer: the values of parameters that the imports on the way give.
+        """
+        _, symbol, parameters, _, path_token = tree.children
+        here = Lowering(file, [])
+        way = (note(f"{symbol} is taken here", here.position(symbol)), *notes)
+        if any(step.position == way[0].position for step in notes):
+            self._report_circle(here, symbol, notes)
+            return None
+        source = file if path_token is None else self._path(here, path_token)
+        functions = source and self._functions(here, source, path_token or symbol)
+        if source is None or not isinstance(functions, dict):
+            return self._failed(here, notes)
+        found = functions.get(bare(symbol), [])
+        if len(found) != 1:
+            self._not_one(here, symbol, path_token, functions, source)
+            return self._failed(here, notes)
+        (function,) = found
+        given = self._given(here, parameters) | dict(outer)
+        if here.errors:
+            return self._failed(here, notes)
+        if function.data == IMPORT:
+            return self.template(function, source, way, given)
+        if any(getattr(child, "data", None) == "instead" for child in function.children):
+            here.error(
+                symbol,
+                f"{symbol} takes the place of another function for larger values: only a function "
+                "that stands for itself can be taken",
+            )
+            return self._failed(here, notes)
+        for name in _unknown(given, function):
+            known = ", ".join(_parameter_names(function))
+            has = f"its parameters are {known}" if known else "it has none"
+            message = f"function {symbol} has no parameter '{name}': {has}"
+            self.errors.append(Diagnostic(message, given[name][1], way[1:]))
+            return None
+        values = {name: value for name, (value, _) in given.items()}
+        return Template(source, function, way, values)
+
+    def _given(self, here: Lowering, tree: SyntaxTree | None) -> dict[str, _Given]:
+        """Return the values of parameters that an import gives, each with its position."""
+        given: dict[str, _Given] = {}
+        for name, (value, token) in here.parameters(tree).items():
+            if problem := default_error(name, value):
+                here.error(token, problem)
+            given[name] = value, here.position(token)
+        return given
+
+    def _report_circle(self, here: Lowering, symbol: Token, notes: tuple[Diagnostic, ...]) -> None:
+        """Report an import that leads to itself, once for all imports of the circle."""
+        first = here.position(symbol)
+        circle = notes[: [step.position for step in notes].index(first)]
+        if not self.circles.intersection({first, *(step.position for step in circle)}):
+            here.error(symbol, f"{symbol} is taken from itself", *circle)
+            self.errors += here.errors
+        self.circles.add(first)
+
+    def _failed(self, here: Lowering, notes: tuple[Diagnostic, ...]) -> None:
+        """Report the errors at an import, with notes at the imports on the way to it."""
+        self.errors += [replace(error, notes=(*error.notes, *notes)) for error in here.errors]
+
+    def _path(self, here: Lowering, token: Token) -> str | None:
+        path = str(here.path_of(token))
+        if path == os.path.normpath(here.file):
+            here.error(token, f"{token} is this file: leave out `from {token}`")
+            return None
+        return path
+
+    def _functions(self, here: Lowering, file: str, token: Token) -> Declarations | None:
+        """Return the functions of a file, or None after errors, which are reported once."""
+        if file not in self.files:
+            self.files[file] = None
+            text = here.text_of(Path(file), token)
+            if text is None:
+                return None
+            self.sources.add(file, text)
+            tree, errors, _ = parse(text, file)
+            needed = note("the file is needed here", here.position(token))
+            here.errors += [replace(error, notes=(*error.notes, needed)) for error in errors]
+            self.files[file] = None if errors else declared_functions(tree.children)
+        return self.files[file]
+
+    def _not_one(
+        self,
+        here: Lowering,
+        symbol: Token,
+        path: Token | None,
+        functions: Declarations,
+        source: str,
+    ) -> None:
+        """Report that a file has no function of a name, or several."""
+        found = functions.get(bare(symbol), [])
+        if path is None and (found or bare(symbol) in self.failed):
+            return  # there is an error at the declaration
+        if found:
+            first, second, *_ = (Lowering(source, []).position(t.children[0]) for t in found)
+            notes = note(f"{symbol} is first defined here", first), note("and here", second)
+            here.error(symbol, f"{Path(source).name} defines {symbol} twice", *notes)
+        elif path is None:
+            hint = here.suggest(bare(symbol), functions, "@")
+            here.error(symbol, f"there is no function {symbol} in this file{hint}")
+        else:
+            listed = ", ".join(f"@{name}" for name in functions)
+            has = f"its functions are {listed}" if listed else "it has no functions"
+            hint = here.suggest(bare(symbol), functions, "@")
+            here.error(symbol, f"{Path(source).name} has no function {symbol}: {has}{hint}")
