@@ -17,6 +17,7 @@ from collir.layout.steps import CAST, PAD, SLICE, TRANSPOSE
 from collir.layout.types import digits_over, index_over
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_text import (
+    WIDTH,
     Blocks,
     CutDim,
     FunctionText,
@@ -250,8 +251,12 @@ class TorchFunction(FunctionText):
         part = blocks.leaves
         largest = [str(size) for size in s.after]
         largest[part.dim] = f"max({part.parts}) * {part.unit}"
+        size, options = tuple_text(largest), self.options(s.x.dtype)
+        made = [f"{s.out} = {self.library('empty')}({size}, {options})"]
+        if len(self.names.resolved(made[0])) > WIDTH - 8:
+            made = [f"{s.out} = {self.library('empty')}(", f"    {size}, {options}", ")"]
         return [
-            f"{s.out} = {self.library('empty')}({tuple_text(largest)}, {self.options(s.x.dtype)})",
+            *made,
             "sent = None",
             f"if {s.root}:",
             f"    sent = list({self._cut_blocks(s, part)})",
@@ -273,7 +278,7 @@ class TorchFunction(FunctionText):
         return [
             f"parts = {cut}",
             f"sent = torch.cat([part.flatten() for part in {picked}])",
-            f"{s.out} = {self.full((math.prod(s.after),), s.x.dtype, None)}",
+            f"{s.out} = sent.new_empty({math.prod(s.after)})",
             *self.send(s, "all_to_all_single", [s.out, "sent", *counts]),
             f"parts = {s.out}.split({counts[0]})",
             f"parts = [part.view({tuple_text(shape)}) for part in {back}]",
@@ -466,8 +471,8 @@ _CUT_BLOCKS = '''\
 _JOINED_BLOCKS = '''\
     def _joined_blocks(self, blocks, parts, dim, unit):
         """Padded blocks without their padding, joined along a dimension."""
-        pairs = zip(blocks, parts)
-        return torch.cat([block.narrow(dim, 0, part * unit) for block, part in pairs], dim)
+        cut = [b.narrow(dim, 0, part * unit) for b, part in zip(blocks, parts)]
+        return torch.cat(cut, dim)
 '''
 
 _PADDED = '''\
