@@ -365,3 +365,14 @@ def test_stages_compute_at_the_same_time() -> None:
     ]
     assert makespan(schedule(stages)) == 4.0
     assert makespan(schedule([replace(task, devices=None) for task in stages])) == 6.0
+
+
+def test_a_device_that_receives_does_not_wait_for_the_sender() -> None:
+    both, receiver = frozenset([0, 1]), frozenset([1])
+    tasks = [
+        StepTask((Phase(work=2.0),), 1, devices=frozenset([0])),
+        StepTask((Phase(work=1.0),), 0, (0,), waited=False, devices=both),
+        StepTask((Phase(work=1.0),), 1, devices=receiver),
+        StepTask((Phase(work=1.0),), 1, (1,), devices=receiver),
+    ]
+    assert schedule(tasks) == [(0.0, 2.0), (2.0, 3.0), (0.0, 1.0), (3.0, 4.0)]
