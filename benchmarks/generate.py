@@ -65,7 +65,16 @@ _ALL_RULES = """\
   %c{i} = all_to_all %b{i} over model dim 1 to 0
   %d{i} = permute %c{i} to f32[1048576@(data, model), 1048576]
   %e{i} = all_gather %d{i} over model dim 0
-  %f{i} = gather %e{i} over data.node dim 0
+  %ea{i} = shift %e{i} over data by 1
+  %eb{i} = keep %ea{i} at stage = 1
+  %ec{i} = send %eb{i} over stage from 1 to 0
+  %ed{i} = broadcast %ec{i} over stage
+  %ee{i} = slice %ed{i} over stage dim 1
+  %ef{i} = part %ee{i} over stage at 0 dim 1
+  %eg{i} = part %ee{i} over stage at 1 dim 1
+  %eh{i} = assemble %ef{i}, %eg{i} over stage dim 1
+  %ei{i} = all_gather %eh{i} over stage dim 1
+  %f{i} = gather %ei{i} over data.node dim 0
   %g{i} = scatter %f{i} over data.node dim 0
   %h{i} = keep_root %g{i} over model
   %j{i} = broadcast %h{i} over model
@@ -91,7 +100,7 @@ _ALL_RULES = """\
 def every_rule(rack: int, node: int, gpu: int, rounds: int = 3) -> str:
     """Return a function with every operation, on ``rack * node * gpu`` devices.
 
-    It has 24 steps in each round.
+    It has 33 steps in each round.
     """
     head = (
         "func @every_rule(%p: f32[1048576@data, 1048576] partial(sum: model))"
@@ -99,6 +108,8 @@ def every_rule(rack: int, node: int, gpu: int, rounds: int = 3) -> str:
     )
     steps = "".join(_ALL_RULES.format(i=i) for i in range(rounds))
     machine = MACHINE.format(rack=rack, node=node, gpu=gpu)
+    stages = f"{{ stage = rack:2, data = rack:{rack // 2} *"
+    machine = machine.replace(f"{{ data = rack:{rack} *", stages)
     return f"{machine}\n{head}{steps}  return %y{rounds - 1}\n}}\n"
 
 

@@ -361,3 +361,13 @@ def test_stages_compute_at_the_same_time() -> None:
     ]
     assert makespan(schedule(stages)) == 4.0
     assert makespan(schedule([replace(task, on=(0,)) for task in stages])) == 6.0
+
+
+def test_a_device_that_receives_does_not_wait_for_the_sender() -> None:
+    tasks = [
+        StepTask((Phase(work=2.0),), 1, on=(0,)),
+        StepTask((Phase(work=1.0),), 0, (0,), waited=False, on=(0, 1)),
+        StepTask((Phase(work=1.0),), 1, on=(1,)),
+        StepTask((Phase(work=1.0),), 1, (1,), on=(1,)),
+    ]
+    assert schedule(tasks) == [(0.0, 2.0), (2.0, 3.0), (0.0, 1.0), (3.0, 4.0)]

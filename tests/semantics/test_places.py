@@ -136,3 +136,37 @@ def test_what_goes_and_comes_back_is_proven_the_same(rng: random.Random) -> None
     modules = [module_of([mesh], [function]) for function in functions]
     verdict = compare(functions[0], modules[0], functions[1], modules[1])
     assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof"), functions_of(modules[1])
+
+
+@given(rng=RANDOM)
+@settings(max_examples=20, deadline=None)
+def test_open_shifts_add_up_and_lose_blocks(rng: random.Random) -> None:
+    mesh = mesh_with_axes(rng)
+    x, _, over = sharded_type(rng, mesh)
+    count = mesh.group_size(over)
+    if count < 3:
+        return
+    first = rng.randrange(1, count - 1)
+    second = rng.randrange(1, count - first)
+
+    def shifted(*distances: int, is_open: bool = True) -> FuncOp:
+        builder = FunctionBuilder(mesh, [x])
+        value = builder.values[0]
+        for distance in distances:
+            properties: dict[str, Attribute] = {"axes": AxesAttr(over)}
+            properties |= {"distance": integer(distance)}
+            properties |= {"open": UnitAttr()} if is_open else {}
+            moved = builder.try_op(OPERATIONS["shift"], [value], properties)
+            assert moved is not None
+            value = moved
+        return builder.function([value])
+
+    whole, parts = shifted(first + second), shifted(first, second)
+    closed, back = shifted(first + second, is_open=False), shifted(first, -first)
+    cases = [(whole, parts, Outcome.SAME), (whole, closed, Outcome.DIFFERENT)]
+    cases.append((shifted(first, -first, is_open=False), back, Outcome.DIFFERENT))
+    for before, after, outcome in cases:
+        functions = before.clone(), after.clone()
+        modules = [module_of([mesh], [function]) for function in functions]
+        verdict = compare(functions[0], modules[0], functions[1], modules[1])
+        assert (verdict.outcome, verdict.how) == (outcome, "proof")
