@@ -24,7 +24,7 @@ from collir.ir.alternatives import place_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import IDENTIFIER, set_name, unique_names
 from collir.ir.parameters import parameters_of
-from collir.layout import DistType, Mesh, place_at
+from collir.layout import DistType, Mesh
 from collir.layout.sizes import written
 from collir.layout.steps import Argument, ArgumentKind
 from collir.layout.types import place_text
