@@ -99,6 +99,35 @@ def test_some_programs(passes: str, made: Callable[[random.Random], ModuleOp]) -
     assert sum(check(passes, made, seed) for seed in range(30)) >= 10
 
 
+WAITING = """\
+machine @c {
+  level node[2] { port =  2 GB/s, latency = 1 us }
+  level gpu[8]  { port = 12 GB/s, latency = 1 us }
+}
+mesh @m on @c { data = node:2 * gpu:8 }
+func @f(%g: f32[1048576] partial(sum: data), %h: f32[8388608@data.gpu])
+    -> (f32[1048576], f32[8388608]) on @m {
+  %a = all_reduce %g over data async
+  %b = all_gather %h over data.gpu dim 0 async
+  return %a, %b
+}
+"""
+
+
+def test_a_program_that_is_faster_alone_may_keep_others_waiting() -> None:
+    """In three steps the all_reduce is faster, but the all_gather waits behind the third."""
+    module = collir.parse(WAITING)
+    model = "model=alpha-beta algorithm=ring"
+    alone = collir.parse(WAITING.replace(" async", ""))
+    [before] = simulate(alone, CostModel("alpha-beta", algorithm="ring"))
+    collir.run_passes(alone, f"decompose{{{model}}}")
+    [after] = simulate(alone, CostModel("alpha-beta", algorithm="ring"))
+    assert after.time < before.time
+    text = str(module)
+    collir.run_passes(module, f"decompose{{{model}}}")
+    assert str(module) == text
+
+
 def test_what_is_left_copies_no_more_than_what_folds() -> None:
     assert sum(check("canonicalize", idle, seed) for seed in range(200)) >= 100
 
