@@ -406,6 +406,15 @@ def scatter(mesh: Mesh, x: DistType, axes: Axes, dim: int) -> DistType:
     """root -> sharded on ``dim``, appended minor-most in the written order."""
     _require("scatter", mesh, x, axes, "root")
     _require_divides("scatter", mesh, x, axes, dim)
+    start = index_over(mesh, axes, dict(x.place))
+    if start and group_shares(mesh, x.dims[dim].axes, axes) is not None:
+        over = _listed(mesh, axes)
+        raise LayoutError(
+            f"{{0}} is at {start} on {over} here; scatter into blocks that differ in size starts "
+            f"at root: send {{0}} over {over} from {start} to 0 first",
+            operand=0,
+            axes=axes,
+        )
     return _append(_without_root(x, axes), axes, dim)
 
 

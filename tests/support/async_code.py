@@ -153,6 +153,9 @@ def hazards(
 ) -> list[str]:
     """Return what the emitted code of a target does too early.
 
+    The text is read as that of one device, so functions in which devices write their own piece of
+    one buffer are left out.
+
     Args:
         change: a change of the code before it is checked.
     """
@@ -161,12 +164,16 @@ def hazards(
     faults: list[str] = []
     checked = 0
     for name, parameters, lines in bodies(code, "int" if target == "mpi" else "ncclResult_t"):
-        if name in functions:
+        if name in functions and not _assembles(functions[name]):
             check = _in_mpi if target == "mpi" else _on_streams
             faults += [f"{name}: {fault}" for fault in check(functions[name], parameters, lines)]
-            checked += 1
+        checked += name in functions
     assert checked == len(functions)
     return faults
+
+
+def _assembles(function: FuncOp) -> bool:
+    return any(isinstance(op, DistOp) and op.kind.assembles for op in function.body.ops)
 
 
 # --- MPI ----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 
 import collir
 from collir.cost.model import CostModel
+from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.programs.simulation import Simulation, simulate
 from collir.targets.reports.text import seconds_text
 
@@ -64,7 +65,7 @@ def test_the_table_and_its_json_agree_with_the_simulation() -> None:
             assert step["alone_s"] <= (step["end_s"] - step["start_s"]) * (1 + 1e-9)
         levels = [level.name for level in simulation.mesh.machine.levels]
         busy = {
-            (levels.index(entry["level"]), entry["part"]): entry["time_s"]
+            Resource(levels.index(entry["level"]), ResourceKind(entry["part"])): entry["time_s"]
             for entry in report["busy_s"]
         }
         assert busy == simulation.busy
