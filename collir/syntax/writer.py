@@ -251,7 +251,7 @@ def _argument(kind: ArgumentKind, value: Argument, mesh: Mesh) -> str:
         case tuple() if kind is ArgumentKind.AXES:
             return ", ".join(mesh.short([str(axis) for axis in value]))
         case tuple():
-            return f"[{', '.join(map(written, value))}]"
+            return f"[{', '.join(written(size) for size in value if isinstance(size, int))}]"
         case float():
             return plain(Decimal(repr(value)))
         case int() | str():
