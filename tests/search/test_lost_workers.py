@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from search_problems import Deadly, Heap, Marking, within
+from search_problems import Deadly, Heap, within
 
 from collir.search import (
     Budget,
@@ -146,21 +146,32 @@ def test_a_root_that_kills_every_worker_is_an_error_that_names_it() -> None:
         optimise(Deadly(9, [0], None), engine=engine)
 
 
+class Heard(Nodes):
+    """The number of nodes, which counts the reports that the coordinator has merged."""
+
+    reports = 0
+
+    def merge(self, total: int, other: int) -> int:
+        self.reports += 1
+        return super().merge(total, other)
+
+
 @contextmanager
 def killing(
-    engine: Processes, times: int, pause: float, marks: Path | None = None
+    engine: Processes, times: int, pause: float, heard: Heard | None = None
 ) -> Generator[None]:
     """Kill one worker after the other during a search.
 
     Args:
         pause: the seconds before each kill.
-        marks: the folder of ``Marking``: the seconds begin when the worker has left its file.
+        heard: the fold of the search: the seconds begin when another report has been merged.
     """
     done = threading.Event()
 
     def kill() -> None:
         for number in range(times):
-            while marks and not any((marks / str(pid)).exists() for pid in engine.pids):
+            before = heard.reports if heard else 0
+            while heard and heard.reports == before:
                 if done.wait(0.01):
                     return
             if done.wait(pause):
@@ -188,14 +199,13 @@ def test_every_node_is_counted_once_though_workers_are_killed_from_outside(
     assert outcome.total == outcome.statistics.nodes == 3000
 
 
-def test_a_long_task_that_goes_on_is_not_blamed_for_workers_killed_from_outside(
-    tmp_path: Path,
-) -> None:
+def test_a_long_task_that_goes_on_is_not_blamed_for_workers_killed_from_outside() -> None:
     """A task that gets further between losses is not blamed for them."""
-    problem = Marking(4000, 0.0005, tmp_path)
-    with Processes(1) as engine, within(90), killing(engine, 3, 0.7, tmp_path):
-        outcome = enumerate(problem, Nodes(), engine=engine, coordination=Sequential())
+    problem, heard = Heap(4000, seconds=0.0005), Heard()
+    with Processes(1) as engine, within(90), killing(engine, 3, 0.05, heard):
+        outcome = enumerate(problem, heard, engine=engine, coordination=Sequential())
     assert outcome.total == 4000
+    assert outcome.statistics.lost == 3
 
 
 def test_workers_killed_between_two_searches_are_replaced(engine: Processes) -> None:

@@ -267,18 +267,6 @@ class Heap(Problem[int]):
         return sorted((node * 7919 % 1009 for node in range(self.size)), reverse=True)[:k]
 
 
-class Marking(Heap):
-    """A heap whose workers leave a file with their process id as they visit their first node."""
-
-    def __init__(self, size: int, seconds: float, folder: Path):
-        super().__init__(size, seconds=seconds)
-        self.folder = folder
-
-    def children(self, node: int) -> Iterable[int]:
-        (self.folder / str(os.getpid())).touch()
-        return super().children(node)
-
-
 class Deadly(Heap):
     """A tree with nodes that kill the process which expands them, except the process that made it.
 
