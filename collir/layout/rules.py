@@ -237,11 +237,11 @@ def _require_units(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int, param
 
 
 def _require_equal_blocks(op: str, mesh: Mesh, dim: Dim, axes: Axes, index: int) -> None:
-    """Check that the last sub-axes of a dimension cut it into blocks of one size."""
-    if group_shares(mesh, dim.axes[: len(dim.axes) - len(axes)], axes) is not None:
+    """Check that the sub-axes of a dimension cut it into blocks of one size."""
+    if not is_even(mesh, dim.axes):
         raise LayoutError(
             f"{op} needs blocks of one size: the weights cut dimension {index} over "
-            f"{_listed(mesh, axes)} into blocks that differ: use an axis without weights there",
+            f"{_listed(mesh, dim.axes)} into blocks that differ: use axes without weights there",
             axes=axes,
             parameter="axes",
         )

@@ -275,8 +275,9 @@ class _NcclRun(CheckedRun):
         lines: list[str] = []
         for name, x in self._exchanged().items():
             size = bytes_text(element_count(x, self.mesh), x)
-            if self.registered:
-                lines.append(f"TRY({self.mesh.name}_alloc(&device_{name}, {size}));")
+            if self.registered:  # windows have one size on all ranks: that of the largest buffer
+                largest = bytes_text(int(element_count(x, self.mesh)), x)
+                lines.append(f"TRY({self.mesh.name}_alloc(&device_{name}, {largest}));")
             else:
                 lines.append(f"TRY_CUDA(cudaMalloc(&device_{name}, {size}));")
             if name in self.inputs:
