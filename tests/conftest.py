@@ -101,10 +101,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let Hypothesis start from the seed of the run."""
+    """Let Hypothesis start from the seed of the run, but for tests whose cases are fixed."""
     for item in items:
         test: Any = getattr(item, "obj", None)
-        if hypothesis.is_hypothesis_test(test):
+        if hypothesis.is_hypothesis_test(test) and not item.get_closest_marker("fixed_cases"):
             hypothesis.seed(seeds.SEED)(test)
 
 
