@@ -22,7 +22,7 @@ from xdsl.irdl import (
     traits_def,
     var_operand_def,
 )
-from xdsl.traits import Pure
+from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import NumberAttr, mesh_of
@@ -34,11 +34,20 @@ from collir.machine import MachineError
 Properties = Mapping[str, Attribute]
 
 
+class MakesNewValues(MemoryEffect):
+    """The results are values of their own: unused ones may go, but equal operations stay apart."""
+
+    @classmethod
+    def get_effects(cls, op: Operation) -> set[EffectInstance]:
+        return {EffectInstance(MemoryEffectKind.ALLOC, result) for result in op.results}
+
+
 class DistOp(IRDLOperation, HasFolderInterface, ABC):
     """An operation on distributed tensors, with one result whose type follows from its row.
 
-    All operations are ``Pure``: in an SPMD program every device runs the same operations, so an
-    unused operation is removed, and equal operations are merged, on all devices alike.
+    Operations are ``Pure``: in an SPMD program every device runs the same operations, so an unused
+    operation is removed, and equal operations are merged, on all devices alike. Those whose row is
+    ``fixed`` are not merged.
     """
 
     KIND: ClassVar[StepKind]
@@ -265,6 +274,8 @@ def operation(dialect: str, kind: StepKind) -> type[DistOp]:
         "__doc__": (kind.rule.__doc__ or "").partition("\n")[0],
         "__module__": __name__,
     }
+    if kind.fixed:
+        fields["traits"] = traits_def(MakesNewValues())
     names = ("inputs",) if kind.operands is None else _NAMES[kind.operands]
     define = var_operand_def if kind.operands is None else operand_def
     fields |= {name: define(DistTensorType) for name in names}

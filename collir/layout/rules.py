@@ -691,3 +691,8 @@ def compute(mesh: Mesh, operands: Sequence[DistType], flops: float) -> DistType:
     if not 0 <= flops < math.inf:
         raise LayoutError("flops is a number of operations, 0 or more", parameter="flops")
     return operands[0]
+
+
+def barrier(mesh: Mesh, x: DistType) -> DistType:
+    """Return the operand; no pass merges the step with another, or moves a step through it."""
+    return x

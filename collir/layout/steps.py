@@ -112,6 +112,7 @@ class StepKind:
         placeholder: True if a search has to replace it by other steps.
         computes: True if it is a computation that takes time and that all later steps wait for.
         algorithms: the names that ``using`` accepts.
+        fixed: True if no pass merges it with an equal step, moves a step through it, or folds it.
         is_view: True if the result is the memory of the first operand, whatever their shapes.
         packs: True if the result is the concatenation of the operands along argument ``dim``.
         place: a function of the operand's local shape and the arguments. It returns the offset of
@@ -133,6 +134,7 @@ class StepKind:
     placeholder: bool = False
     computes: bool = False
     algorithms: tuple[str, ...] = ()
+    fixed: bool = False
     is_view: bool = False
     packs: bool = False
     place: Callable[[Shape, Arguments], int | None] | None = None
@@ -240,8 +242,8 @@ class StepKind:
 
     @property
     def maps(self) -> bool:
-        """True for a local step on one tensor that changes more than its layout."""
-        return self.local and self.operands == 1 and not self.layout_only
+        """True for a local step on one tensor that changes more than its layout and may move."""
+        return self.local and self.operands == 1 and not self.layout_only and not self.fixed
 
 
 _SEARCHED: set[tuple[State | None, State | None]] = {
@@ -569,3 +571,4 @@ COMPUTE = row(
         is_view=True,
     )
 )
+BARRIER = row(StepKind(name="barrier", rule=rules.barrier, is_view=True, fixed=True))

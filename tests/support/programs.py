@@ -212,6 +212,7 @@ def local_moves(x: DistType, rng: random.Random) -> Iterator[Move]:
         rng.shuffle(order)
         yield Move(OPERATIONS["transpose"], {"order": SizesAttr(tuple(order))})
         yield Move(OPERATIONS["reshape"], {"shape": SizesAttr(_random_shape(x.elements, rng))})
+    yield Move(OPERATIONS["barrier"], {})
     for factor in (2.0, -1.0, 0.5, 0.0):
         yield Move(OPERATIONS["scale"], {"factor": NumberAttr(factor)})
     for dtype in DType:

@@ -510,5 +510,6 @@ RULES: dict[str, Callable[[_Run, DistOp, Sequence[Value]], Value]] = {
     "cast": lambda run, op, xs: run.cast(xs[0], DType(op.word("dtype")), dist_type(op.input).dtype),
     "add": _add,
     "compute": lambda run, op, xs: run.compute(op, xs),
+    "barrier": lambda run, op, xs: xs[0],
 }
 """The symbolic meaning of every step, by its name."""

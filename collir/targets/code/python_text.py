@@ -490,6 +490,9 @@ class FunctionText(StepEmitter):
     def _keep_root(self, s: Local) -> list[str]:
         return [Assignment.of(s.out, s.operand)]
 
+    def _barrier(self, s: Local) -> list[str]:
+        return [Assignment.of(s.out, s.operand)]
+
     def _compute(self, s: Local) -> list[str]:
         # The operands that it waits for are used so, too.
         waited = [operand for operand in dict.fromkeys(s.operands[1:]) if operand != s.operand]
@@ -559,6 +562,7 @@ class FunctionText(StepEmitter):
     LOCAL: ClassVar[Emitters[Local]] = {
         "keep_root": _keep_root,
         "compute": _compute,
+        "barrier": _barrier,
         "split": _view,
         "merge": _view,
         "reshape": _view,
