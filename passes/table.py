@@ -29,6 +29,12 @@ def _fuse() -> type[ModulePass]:
     return FusePass
 
 
+def _inline() -> type[ModulePass]:
+    from collir.passes.inline import InlinePass
+
+    return InlinePass
+
+
 def _overlap() -> type[ModulePass]:
     from collir.passes.overlap import OverlapPass
 
@@ -53,6 +59,12 @@ def _split_level() -> type[ModulePass]:
     return SplitLevelPass
 
 
+def _unroll() -> type[ModulePass]:
+    from collir.passes.unroll import UnrollPass
+
+    return UnrollPass
+
+
 def _validate() -> type[ModulePass]:
     from collir.passes.validate import ValidatePass
 
@@ -64,10 +76,12 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "canonicalize": _canonicalize,
     "decompose": _decompose,
     "fuse": _fuse,
+    "inline": _inline,
     "overlap": _overlap,
     "place": _place,
     "reorder-by-hierarchy": _reorder_by_hierarchy,
     "split-level": _split_level,
+    "unroll": _unroll,
     "validate": _validate,
 }
 """Functions that import the passes, by the names of the passes."""

@@ -8,6 +8,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import MachineOp, MeshOp, mesh_of
+from collir.dialects.nested import NestedOp, YieldOp
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import DistTensorType
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
@@ -28,12 +29,15 @@ def functions_of(module: ModuleOp) -> list[FuncOp]:
     return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
 
 
-def check_programs(functions: Iterable[FuncOp], cannot: str, redistributions: bool = False) -> None:
+def check_programs(
+    functions: Iterable[FuncOp], cannot: str, redistributions: bool = False, nested: bool = False
+) -> None:
     """Check that functions are programs of collir: on a mesh, with operations of ``coll`` only.
 
     Args:
         cannot: the end of every message, such as "cannot be run" or "cannot be MPI".
         redistributions: whether placeholders that ``decompose`` replaces are allowed.
+        nested: whether operations that run other operations are allowed.
 
     Raises:
         DiagnosticError: one diagnostic for each mesh, type and operation that is not allowed.
@@ -49,14 +53,43 @@ def check_programs(functions: Iterable[FuncOp], cannot: str, redistributions: bo
         for x in dict.fromkeys((*signature.inputs, *signature.outputs)):
             if not isinstance(x, DistTensorType):
                 errors.append(Diagnostic(f"{x} {cannot}", Position.of(function)))
+        errors += [] if nested else _nested_errors(function, cannot)
         for op in function.body.walk():
-            if not isinstance(op, DistOp | ReturnOp):
+            if not isinstance(op, DistOp | ReturnOp | NestedOp | YieldOp):
                 errors.append(Diagnostic(f"{op.name} {cannot}", Position.of(op)))
             elif is_placeholder(op) and not redistributions:
                 message = f"{op.mnemonic} {cannot} as it is: -p decompose makes steps of it"
                 errors.append(Diagnostic(message, Position.of(op)))
     if errors:
         raise DiagnosticError(errors)
+
+
+def refuse_nested(functions: Iterable[FuncOp], cannot: str) -> None:
+    """Check that functions run no other programs.
+
+    Args:
+        cannot: the end of every message, such as "cannot be run".
+
+    Raises:
+        DiagnosticError: one diagnostic for each call and loop.
+    """
+    if errors := [error for function in functions for error in _nested_errors(function, cannot)]:
+        raise DiagnosticError(errors)
+
+
+def _nested_errors(function: FuncOp, cannot: str) -> list[Diagnostic]:
+    return [
+        Diagnostic(f"a {op.mnemonic} {cannot}: {_ADVICE[op.mnemonic]}", Position.of(op))
+        for op in function.body.walk()
+        if isinstance(op, NestedOp)
+    ]
+
+
+_ADVICE = {
+    "call": "put the steps of the function in its place with -p inline",
+    "repeat": "put its iterations in its place with -p unroll",
+}
+"""The pass that replaces operations that run others, by their names."""
 
 
 @contextmanager

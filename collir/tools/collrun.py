@@ -182,7 +182,9 @@ def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
     functions = functions_of(module)
     if not functions:
         raise DiagnosticError(Diagnostic(f"{options.file} has no functions to run"))
-    check_programs(functions, "cannot be run", redistributions=options.engine == "numpy")
+    check_programs(
+        functions, "cannot be run", redistributions=options.engine == "numpy", nested=True
+    )
     if options.n is not None:
         sizes = sorted({mesh_of(f).devices for f in functions})
         functions = [f for f in functions if mesh_of(f).devices == options.n]

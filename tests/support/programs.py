@@ -21,6 +21,7 @@ from collir.dialects.machine import (
     MeshOp,
     NumberAttr,
 )
+from collir.dialects.nested import CallOp, RepeatOp, YieldOp, argument_types
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr, DistTensorType, SizesAttr, dist_type
 from collir.ir.builders import machine_op, mesh_op
@@ -28,6 +29,9 @@ from collir.layout import Axis, Dim, DistType, DType, Factor, LayoutError, Mesh,
 from collir.machine import Device, Fabric, Level, Machine
 
 T = TypeVar("T")
+
+NESTED = False
+"""Whether random functions have loops, if nothing else is said."""
 
 SIZES = [
     sizes
@@ -317,14 +321,94 @@ def random_layout(rng: random.Random, mesh: Mesh, dtype: DType | None = None) ->
 
 
 def random_function(
-    rng: random.Random, mesh: Mesh, steps: int = 6, name: str = "f", dtype: DType | None = None
+    rng: random.Random,
+    mesh: Mesh,
+    steps: int = 6,
+    name: str = "f",
+    dtype: DType | None = None,
+    nested: bool = NESTED,
+    callee: FuncOp | None = None,
 ) -> FuncOp:
-    """Return a well-typed function of up to ``steps`` steps on one or two arguments."""
+    """Return a well-typed function of up to ``steps`` steps on some arguments.
+
+    Args:
+        nested: whether there may be loops.
+        callee: a function on the mesh that is called first.
+    """
     first = random_layout(rng, mesh, dtype)
     arguments = [first] + ([first] if rng.random() < 0.3 else [])
+    count = rng.choice([1, 2, 2, 3])
+    loops = nested and rng.random() < 0.4
+    if loops and rng.random() < 0.7:
+        arguments.append(replace(first, dims=(Dim(count), *first.dims)))
+    if callee is not None:
+        arguments += [dist_type(arg) for arg in callee.args]
     builder = FunctionBuilder(mesh, arguments, name)
     for value, hint in zip(builder.values, ("x", "y"), strict=False):
         value.name_hint = hint
+    if callee is not None:
+        operands = builder.values[len(builder.values) - len(callee.args) :]
+        call = CallOp.of(callee.sym_name.data, operands, [x.data for x in _dist_types(callee)])
+        builder.block.add_op(call)
+        builder.values += call.results
+    if loops:
+        _add_steps(rng, builder, steps // 3)
+        add_repeat(rng, builder, count, max(1, steps // 2))
+    _add_steps(rng, builder, steps - len(list(builder.block.ops)))
+    returned = rng.choice([1, 1, 2])
+    results = builder.values[-returned:]
+    if rng.random() < 0.1:
+        results = [*results, rng.choice(builder.values)]
+    return builder.function(results)
+
+
+def _dist_types(function: FuncOp) -> list[DistTensorType]:
+    return [x for x in function.function_type.outputs if isinstance(x, DistTensorType)]
+
+
+def add_repeat(
+    rng: random.Random, builder: FunctionBuilder, count: int, steps: int, depth: int = 0
+) -> RepeatOp | None:
+    """Add a loop with a random body, if one can be made, and return it."""
+    mesh, values = builder.mesh, builder.values
+    sliced = [x for x in values if _has_slices(dist_type(x), count)]
+    small = [x for x in values if dist_type(x).elements <= 1024]
+    operands = [
+        rng.sample(small, min(len(small), rng.choice([0, 1, 1, 2]))),
+        rng.sample(sliced, min(len(sliced), rng.choice([0, 1, 1, 2]))),
+        rng.sample(small, min(len(small), rng.choice([0, 0, 1]))),
+    ]
+    types = [dist_type(x) for group in operands for x in group]
+    if not types:
+        return None
+    first = len(operands[0])
+    types = argument_types(mesh, count, types, first, len(operands[1]))
+    body = FunctionBuilder(mesh, types)
+    if depth == 0 and rng.random() < 0.2:
+        add_repeat(rng, body, rng.choice([1, 2, 3]), 2, depth=1)
+    _add_steps(rng, body, steps)
+    yielded: list[SSAValue] = []
+    for carry in body.block.args[:first]:
+        alike = [x for x in body.values if x.type == carry.type]
+        yielded.append(rng.choice(alike[-2:]))
+    small = [x for x in body.values if dist_type(x).elements <= 1024]
+    yielded += rng.sample(small, min(len(small), rng.choice([0, 1, 1, 2])))
+    if not yielded:
+        return None
+    body.block.add_op(YieldOp.create(operands=yielded))
+    op = RepeatOp.of(mesh, count, operands, body.block, rng.random() < 0.5)
+    builder.block.add_op(op)
+    builder.values += op.results
+    return op
+
+
+def _has_slices(x: DistType, count: int) -> bool:
+    return bool(x.dims) and x.dims[0] == Dim(count)
+
+
+def _add_steps(rng: random.Random, builder: FunctionBuilder, steps: int) -> None:
+    """Add up to a number of random steps to a function."""
+    mesh = builder.mesh
     for _ in range(steps):
         value = rng.choice(builder.values[-3:])
         x = dist_type(value)
@@ -349,11 +433,6 @@ def random_function(
         for move in (collectives if first_collectives else []) + moves:
             if builder.try_move(value, move) is not None:
                 break
-    count = rng.choice([1, 1, 2])
-    results = builder.values[-count:]
-    if rng.random() < 0.1:
-        results = [*results, rng.choice(builder.values)]
-    return builder.function(results)
 
 
 def _flops(mesh: Mesh, x: DistType) -> dict[str, Attribute]:
@@ -362,10 +441,18 @@ def _flops(mesh: Mesh, x: DistType) -> dict[str, Attribute]:
     return {"flops": NumberAttr(1e6 if known else 0.0)}
 
 
-def random_module(rng: random.Random, functions: int = 3, steps: int = 6) -> ModuleOp:
+def random_module(
+    rng: random.Random, functions: int = 3, steps: int = 6, nested: bool = NESTED
+) -> ModuleOp:
     """Return a module of random functions on one or two random meshes."""
     meshes = [random_mesh(rng, name=name) for name in ("m", "n")[: rng.randint(1, 2)]]
-    made = [random_function(rng, rng.choice(meshes), steps, f"f{i}") for i in range(functions)]
+    made: list[FuncOp] = []
+    for i in range(functions):
+        mesh = rng.choice(meshes)
+        alike = [f for f in made if f.attributes[MESH_ATTRIBUTE] == SymbolRefAttr(mesh.name)]
+        callee = rng.choice(alike) if nested and alike and rng.random() < 0.3 else None
+        function = random_function(rng, mesh, steps, f"f{i}", nested=nested, callee=callee)
+        made.append(function)
     return module_of(meshes, made)
 
 

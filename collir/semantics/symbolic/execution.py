@@ -16,7 +16,7 @@ typing rules are not used.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from fractions import Fraction
@@ -25,6 +25,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import SSAValue
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
@@ -94,11 +95,14 @@ class Computation:
     Attributes:
         operands: the operands, with partial ones reduced.
         partial: the sub-axes that the first operand, and therefore the result, is partial over.
+        loop: for a result of a loop, the number of its body, the other facts of the loop, and the
+            number of the result.
     """
 
     flops: float
     operands: tuple[Value, ...]
     partial: frozenset[str]
+    loop: tuple[Hashable, ...] = ()
 
 
 @dataclass
@@ -109,12 +113,14 @@ class Computations:
         names: the names of their results.
         variables: the positions and coordinates that each result depends on.
         numbers: the numbers of the computations in ``known``.
+        bodies: for each loop the number of its body; bodies with the same number compute the same.
     """
 
     known: list[Computation] = field(default_factory=list[Computation])
     names: list[str] = field(default_factory=list[str])
     variables: list[tuple[Var, ...]] = field(default_factory=list[tuple[Var, ...]])
     numbers: dict[Computation, int] = field(default_factory=dict[Computation, int])
+    bodies: dict[RepeatOp, int] = field(default_factory=dict[RepeatOp, int])
 
     def number_of(self, new: Computation, name: str, variables: Sequence[Var]) -> int:
         """Return the number of an equal known computation, or add the computation."""
@@ -133,7 +139,7 @@ class Computations:
 def comparable(a: Computation, b: Computation) -> bool:
     """Return whether two computations have the same cost and operands of the same shapes."""
     shapes = [[(x.shape, x.roots) for x in side.operands] for side in (a, b)]
-    return (a.flops, a.partial) == (b.flops, b.partial) and shapes[0] == shapes[1]
+    return (a.flops, a.partial, a.loop) == (b.flops, b.partial, b.loop) and shapes[0] == shapes[1]
 
 
 def _equal(a: Computation, b: Computation) -> bool:
@@ -180,9 +186,13 @@ def symbolic_results(
     for op in function.body.ops:
         if isinstance(op, ReturnOp):
             return [values[operand] for operand in op.operands]
+        operands = [values[operand] for operand in op.operands]
+        if isinstance(op, RepeatOp):
+            values.update(zip(op.results, run.loop(op, operands), strict=True))
+            continue
         if not isinstance(op, DistOp):
             raise UnprovenError(f"{op.name} is not of the coll dialect")
-        values[op.result] = run.step(op, [values[operand] for operand in op.operands])
+        values[op.result] = run.step(op, operands)
     return []
 
 
@@ -211,6 +221,12 @@ class _Run:
 
     def argument(self, index: int, x: DistType) -> Value:
         """Return the value of an argument, whose elements are those of an input."""
+        at = self._elements(x)
+        return Value(x.local_shape(self.mesh), x.root, term_expr(Input(index, at, x.dtype)))
+
+    def _elements(self, x: DistType) -> tuple[Index, ...]:
+        """Return the position in the global tensor of the element at each position on a device,
+        then the coordinates on the sub-axes that the value is partial over."""
         shape = x.local_shape(self.mesh)
         at: list[Index] = []
         for number, (dim, size) in enumerate(zip(x.dims, shape, strict=True)):
@@ -218,7 +234,7 @@ class _Run:
         at += [
             variable(coordinate_variable(self.mesh, axis)) for axis in self.mesh.ordered(x.partial)
         ]
-        return Value(shape, x.root, term_expr(Input(index, tuple(at), x.dtype)))
+        return tuple(at)
 
     def _block(self, axes: Axes) -> tuple[Index, int]:
         """Return the block of a device, of a dimension sharded over sub-axes, and their number."""
@@ -238,6 +254,31 @@ class _Run:
         if rule is None:
             raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
         return rule(self, op, operands)
+
+    # --- loops --------------------------------------------------------------------------------
+
+    def loop(self, op: RepeatOp, operands: Sequence[Value]) -> list[Value]:
+        """Return the results of a loop, as elements of an unknown function of its operands.
+
+        Loops whose bodies have the same number are the same function: what the carries stand for
+        is equal before each iteration, so it is equal after it.
+
+        Raises:
+            UnprovenError: the body has no number.
+        """
+        if op not in self.computations.bodies:
+            raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
+        types = [dist_type(operand) for operand in op.operands]
+        meant = tuple(self.meant(x, value) for x, value in zip(types, operands, strict=True))
+        facts = self.computations.bodies[op], op.times, op.is_reverse, len(op.carried)
+        results: list[Value] = []
+        for index, result in enumerate(op.results):
+            x, loop = dist_type(result), (*facts, len(op.sliced), index)
+            computation = Computation(0.0, meant, x.partial, loop)
+            number = self.computations.number_of(computation, op.mnemonic, [])
+            expr = term_expr(Opaque(number, self._elements(x), x.dtype))
+            results.append(Value(x.local_shape(self.mesh), x.root, expr))
+        return results
 
     # --- collectives --------------------------------------------------------------------------
 
