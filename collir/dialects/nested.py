@@ -7,6 +7,7 @@ arguments only, so it can be executed, typed, proven and costed by itself, once.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from xdsl.dialects.builtin import I64, IntegerAttr, ModuleOp, SymbolRefAttr, UnitAttr, i64
 from xdsl.dialects.func import FuncOp
@@ -180,6 +181,7 @@ class RepeatOp(NestedOp):
     """
 
     name = "coll.repeat"
+    WORD: ClassVar = "repeat"
 
     count = prop_def(IntegerAttr[I64])
     reverse = opt_prop_def(UnitAttr)
@@ -229,7 +231,7 @@ class RepeatOp(NestedOp):
 
     @property
     def mnemonic(self) -> str:
-        return "repeat"
+        return self.WORD
 
     @property
     def times(self) -> int:

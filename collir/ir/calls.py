@@ -69,6 +69,17 @@ def inlined(module: ModuleOp) -> ModuleOp:
     return copy
 
 
+def function_without_calls(function: FuncOp) -> FuncOp:
+    """Return a function with the steps of callees in the place of calls: itself, or a copy of it in
+    a copy of its module."""
+    if not any(True for _ in calls_in(function)):
+        return function
+    module = function.parent_op()
+    assert isinstance(module, ModuleOp)
+    functions = [op for op in inlined(module).ops if isinstance(op, FuncOp)]
+    return next(op for op in functions if op.sym_name == function.sym_name)
+
+
 def inline_calls(module: ModuleOp) -> None:
     """Put the steps of callees in the place of calls, in all functions of a module."""
     done: set[FuncOp] = set()

@@ -1,6 +1,7 @@
 """Loops as other programs: their iterations one after the other, and their bodies as functions."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -9,8 +10,9 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of
 from collir.dialects.nested import NestedOp, RepeatOp
-from collir.dialects.operation import attribute_of
+from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import dist_type
+from collir.ir.calls import inline_calls
 from collir.ir.names import set_name, unused_symbol
 from collir.layout import Mesh
 from collir.layout.steps import CONCAT, PAD, RESHAPE, Argument, StepKind
@@ -27,6 +29,15 @@ def repeats_in(op: Operation) -> list[RepeatOp]:
 def has_nested(module: ModuleOp) -> bool:
     """Return whether a function of a module has operations that run others."""
     return any(isinstance(op, NestedOp) for op in module.walk())
+
+
+def steps_with_times(ops: Iterable[Operation], times: int = 1) -> Iterator[tuple[DistOp, int]]:
+    """Yield the steps that operations run, those of loops and callees too, and how often."""
+    for op in ops:
+        if isinstance(op, DistOp):
+            yield op, times
+        elif isinstance(op, NestedOp) and (program := op.program()):
+            yield from steps_with_times(program.ops, times * op.times)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -124,38 +135,80 @@ def body_function(op: RepeatOp, name: str) -> FuncOp:
     block.add_op(last)
     types = [arg.type for arg in block.args], [value.type for value in results]
     function = FuncOp(name, types, Region(block))
-    outer: Operation | None = op
-    while outer is not None and not isinstance(outer, FuncOp):
-        outer = outer.parent_op()
-    if outer is not None:
-        function.attributes[MESH_ATTRIBUTE] = outer.attributes[MESH_ATTRIBUTE]
+    function.attributes[MESH_ATTRIBUTE] = _function_of(op).attributes[MESH_ATTRIBUTE]
     function.location = op.location
     return function
 
 
-def outline_bodies(module: ModuleOp) -> list[FuncOp]:
+@contextmanager
+def as_function(op: RepeatOp) -> Generator[FuncOp]:
+    """Insert the body of a loop as a function into the module that it is in, and remove it."""
+    outer = _function_of(op)
+    block = outer.parent_block()
+    assert block is not None
+    function = body_function(op, outer.sym_name.data)
+    block.insert_op_after(function, outer)
+    try:
+        yield function
+    finally:
+        function.detach()
+        function.erase()
+
+
+def _function_of(op: Operation) -> FuncOp:
+    outer: Operation | None = op
+    while outer is not None and not isinstance(outer, FuncOp):
+        outer = outer.parent_op()
+    assert outer is not None
+    return outer
+
+
+def ready_for_code(module: ModuleOp) -> tuple[ModuleOp, list[FuncOp]]:
+    """Return a module without calls in which the bodies of loops are functions, and these.
+
+    It is the module itself if that is so already; else it is a copy.
+    """
+    functions = [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
+    ops = [op for function in functions for op in function.body.block.ops]
+    if all(not isinstance(op, NestedOp) or BODY in op.attributes for op in ops):
+        return module, []
+    copy = module.clone()
+    inline_calls(copy)
+    return copy, outline_bodies(copy)
+
+
+def outline_bodies(module: ModuleOp, of: Sequence[FuncOp] | None = None) -> list[FuncOp]:
     """Add a function for the body of every loop at the end of a module, and return them.
 
     Each loop names its function (``body_name``); those inside another loop are found in the
     function of that.
+
+    Args:
+        of: the functions whose loops are looked at; None: all.
     """
-    functions = [op for op in module.ops if isinstance(op, FuncOp)]
+    functions = list(of or [op for op in module.ops if isinstance(op, FuncOp)])
     added: list[FuncOp] = []
+    stems = {function: f"{function.sym_name.data}_body" for function in functions}
     for function in functions:  # grows meanwhile
         for op in function.body.block.ops if function.body.blocks else ():
             if isinstance(op, RepeatOp):
-                name = unused_symbol(module, f"{_stem(function, added)}_body")
+                name = _unused(module, stems[function])
                 body = body_function(op, name)
                 op.attributes[BODY] = SymbolRefAttr(name)
                 module.body.block.add_op(body)
+                stems[body] = stems[function]
                 functions.append(body)
                 added.append(body)
     return added
 
 
-def _stem(function: FuncOp, added: Iterable[FuncOp]) -> str:
-    name = function.sym_name.data
-    return name.removesuffix("_body") if function in added else name
+def _unused(module: ModuleOp, stem: str) -> str:
+    """Return a symbol that a module does not have: the stem, or the stem with a number."""
+    name, number = stem, 1
+    while unused_symbol(module, name) != name:
+        number += 1
+        name = f"{stem}_{number}"
+    return name
 
 
 def body_name(op: RepeatOp) -> str:
@@ -175,12 +228,15 @@ def stacked_elements(op: RepeatOp, mesh: Mesh, value: SSAValue) -> int:
 
 
 __all__ = [
+    "as_function",
     "body_function",
     "body_name",
     "has_nested",
     "outline_bodies",
+    "ready_for_code",
     "repeats_in",
     "stacked_elements",
+    "steps_with_times",
     "unroll",
     "unroll_all",
 ]

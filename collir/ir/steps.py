@@ -74,6 +74,12 @@ def steps_of(
 def steps_of(ops: Iterable[Operation], mesh: Mesh) -> Iterator[tuple[DistOp, tuple[int, ...]]]: ...
 
 
+@overload
+def steps_of(
+    ops: Iterable[Operation | PlannedStep], mesh: Mesh
+) -> Iterator[tuple[DistOp | PlannedStep, tuple[int, ...]]]: ...
+
+
 def steps_of(
     ops: Iterable[Operation | PlannedStep], mesh: Mesh
 ) -> Iterator[tuple[DistOp | PlannedStep, tuple[int, ...]]]:

@@ -30,7 +30,7 @@ from collir.machine import Device, Fabric, Level, Machine
 
 T = TypeVar("T")
 
-NESTED = False
+NESTED = True
 """Whether random functions have loops, if nothing else is said."""
 
 SIZES = [

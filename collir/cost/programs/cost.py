@@ -5,7 +5,7 @@ Operations that send nothing are free here; so is packing the blocks of a dimens
 first.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -15,12 +15,15 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.phases import Phase
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.nested import NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.calls import inlined
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.steps import PlannedStep, steps_of
@@ -33,8 +36,9 @@ class FunctionCost:
     """The cost of a function under a model, in seconds.
 
     Attributes:
-        steps: the costs of its collectives, in program order.
+        steps: the costs of its collectives, in program order, without those inside of loops.
         slots: the place of every step in the program.
+        loops: the costs of its loops, in program order.
     """
 
     name: str
@@ -42,6 +46,7 @@ class FunctionCost:
     model: CostModel
     steps: tuple[StepCost, ...]
     slots: "tuple[Slot, ...]"
+    loops: "tuple[LoopCost, ...]" = ()
 
     @property
     def overlaps(self) -> bool:
@@ -49,33 +54,54 @@ class FunctionCost:
         return not all(slot.waited for slot in self.slots)
 
     @cached_property
-    def tasks(self) -> tuple[StepTask, ...]:
-        """The steps, to be scheduled."""
-        return tuple(
-            StepTask(step.phases, stream_of(step.collective), slot.after, slot.waited)
-            for step, slot in zip(self.steps, self.slots, strict=True)
-        )
+    def items(self) -> "tuple[StepCost | LoopCost, ...]":
+        """The steps and the loops, in program order."""
+        items: list[StepCost | LoopCost] = list(self.steps)
+        for loop in reversed(self.loops):
+            items.insert(loop.place, loop)
+        return tuple(items)
 
     @cached_property
-    def spans(self) -> list[TimeSpan]:
-        """The time span of every step."""
+    def tasks(self) -> tuple[StepTask, ...]:
+        """The steps and the loops, to be scheduled; a loop waits for all steps before it."""
+        tasks: list[StepTask] = []
+        numbers: list[int] = []  # of the task of each step
+        for number, item in enumerate(self.items):
+            if isinstance(item, LoopCost):
+                phases = (Phase(work=item.time),) if item.time else ()
+                tasks.append(StepTask(phases, 0, tuple(range(number))))
+                continue
+            slot = self.slots[len(numbers)]
+            after = tuple(numbers[step] for step in slot.after)
+            numbers.append(number)
+            tasks.append(StepTask(item.phases, stream_of(item.collective), after, slot.waited))
+        return tuple(tasks)
+
+    @cached_property
+    def item_spans(self) -> list[TimeSpan]:
+        """The time span of every step and loop."""
         if self.overlaps:
             return schedule(self.tasks)
-        ends = list(accumulate((step.time for step in self.steps), initial=0.0))
+        ends = list(accumulate((item.time for item in self.items), initial=0.0))
         return list(pairwise(ends))
+
+    @property
+    def spans(self) -> list[TimeSpan]:
+        """The time span of every step."""
+        timed = zip(self.items, self.item_spans, strict=True)
+        return [span for item, span in timed if isinstance(item, StepCost)]
 
     @cached_property
     def time(self) -> float:
         """The end of the last step; if steps do not overlap, the sum of their times."""
-        return max((end for _, end in self.spans), default=0.0)
+        return max((end for _, end in self.item_spans), default=0.0)
 
     @cached_property
     def bound(self) -> float:
         """A lower bound of these steps' time: the sum of their bounds, or the longest chain of
         bounds if steps overlap."""
-        if not self.overlaps:
-            return sum(step.bound for step in self.steps)
-        return longest_chain(self.tasks, [step.bound for step in self.steps])
+        bounds = [item.bound for item in self.items]
+        return longest_chain(self.tasks, bounds) if self.overlaps else sum(bounds)
 
     def scaled(self, factor: float) -> "FunctionCost":
         """Return the cost with all buffers ``factor`` times as large.
@@ -84,7 +110,35 @@ class FunctionCost:
             CostError: see ``step_cost``.
         """
         steps = (step_cost(step.collective.scaled(factor), self.model) for step in self.steps)
-        return replace(self, steps=tuple(steps))
+        loops = (replace(loop, body=loop.body.scaled(factor)) for loop in self.loops)
+        return replace(self, steps=tuple(steps), loops=tuple(loops))
+
+
+@dataclass(frozen=True)
+class LoopCost:
+    """The cost of a loop, which is that of its body times the number of iterations.
+
+    All steps are waited for at the end of an iteration.
+
+    Attributes:
+        place: the number of steps of the function that stand before it.
+        times: the number of iterations.
+        body: the cost of an iteration.
+    """
+
+    place: int
+    times: int
+    body: FunctionCost
+
+    @property
+    def time(self) -> float:
+        """Seconds of all iterations."""
+        return self.times * self.body.time
+
+    @property
+    def bound(self) -> float:
+        """A lower bound of the time."""
+        return self.times * self.body.bound
 
 
 def stream_of(collective: Collective) -> int:
@@ -113,8 +167,8 @@ def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]
         DiagnosticError: an operation that is not of the coll dialect, a mesh that is not placed on
             levels, an algorithm that does not fit its group; with its position.
     """
-    functions = functions_of(module)
-    check_programs(functions, "has no cost")
+    functions = functions_of(inlined(module))
+    check_programs(functions, "has no cost", nested=True)
     with meshes_remembered():
         return [function_cost(function, model or CostModel()) for function in functions]
 
@@ -139,9 +193,21 @@ def program_cost(
     """
     steps: list[StepCost] = []
     slots: list[Slot] = []
+    loops: list[LoopCost] = []
+
+    def without_loops() -> Iterator[Operation | PlannedStep]:
+        for op in ops:
+            if isinstance(op, RepeatOp):
+                body = program_cost(name, op.body.block.ops, mesh, model)
+                loops.append(LoopCost(len(steps), op.times, body))
+            elif isinstance(op, NestedOp):
+                raise DiagnosticError.at(op, f"a {op.mnemonic} has no cost of its own")
+            else:
+                yield op
+
     number_of: dict[int, int] = {}  # of each collective among all steps, its number among them
     computed_on: set[int] = set()
-    for place, (op, predecessors) in enumerate(steps_of(ops, mesh)):
+    for place, (op, predecessors) in enumerate(steps_of(without_loops(), mesh)):
         needed = {number_of[step] for step in predecessors if step in number_of}
         if op.kind.sends:
             number_of[place] = len(steps)
@@ -150,7 +216,7 @@ def program_cost(
             computed_on.clear()  # later steps start behind this one, and so behind these
         else:  # a local step waits for its operands, and so does all that follows it
             computed_on |= needed
-    return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))
+    return FunctionCost(name, mesh, model, tuple(steps), tuple(slots), tuple(loops))
 
 
 def _step_cost(step: DistOp | PlannedStep, mesh: Mesh, model: CostModel) -> StepCost:

@@ -6,9 +6,11 @@ algorithms. Local steps run on a stream of their own. They take the time to read
 bytes, if the machine says how fast the memory of a device is, else no time. So do collectives that
 send nothing, which copy, and the copies at the end of results that lie in other buffers.
 ``compute`` takes the time of its operations at the rate of the device. The memory is that of the
-device at coordinate 0 of all sub-axes, which takes part in all steps.
+device at coordinate 0 of all sub-axes, which takes part in all steps. A loop waits for all steps
+before it, and so does each of its iterations; one iteration is simulated.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,13 +23,17 @@ from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.loads import Resource
 from collir.cost.programs.compute import compute_seconds, step_seconds
 from collir.cost.programs.cost import op_cost, stream_of
-from collir.cost.programs.memory import Buffer, buffers_of, memory_use
+from collir.cost.programs.memory import AT_END, Buffer, buffers_of, memory_use
 from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.nested import NestedOp, RepeatOp
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
+from collir.ir.calls import inlined
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.loops import as_function
 from collir.ir.steps import steps_of
 from collir.layout import Mesh
 from collir.machine import Device, Machine
@@ -54,32 +60,73 @@ class LocalStep:
 
 
 @dataclass(frozen=True)
+class LoopStep:
+    """A loop, whose iterations run one after the other.
+
+    Attributes:
+        times: the number of iterations.
+        body: the simulation of an iteration.
+    """
+
+    times: int
+    body: "Simulation"
+
+    @property
+    def kind(self) -> str:
+        """The word for the loop in reports."""
+        return f"{RepeatOp.WORD} {self.times}"
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase, which uses the resources as much as an iteration does on average."""
+        time = self.body.time
+        if not time:
+            return ()
+        uses = tuple((part, min(1.0, busy / time)) for part, busy in self.body.busy.items())
+        return (Phase(work=self.times * time, uses=uses),)
+
+    @property
+    def memory(self) -> float:
+        """The bytes that a device needs for an iteration, without its arguments and results."""
+        own = [x for x in self.body.buffers if x.first not in (None, AT_END) and x.until]
+        return max((size for _, size in memory_use(own, self.body.spans)), default=0.0)
+
+
+@dataclass(frozen=True)
 class SimulatedStep:
     """A step of a function.
 
     Attributes:
-        result: the name of its result in the program.
-        does: the cost of a collective that runs alone, or a local step.
+        result: the name of its (first) result in the program.
+        does: the cost of a collective that runs alone, a local step, or a loop.
         task: its scheduler task.
     """
 
     result: str
-    does: StepCost | LocalStep
+    does: StepCost | LocalStep | LoopStep
     task: StepTask
 
     @property
     def kind(self) -> str:
         """The name of the operation."""
-        return self.does.kind if isinstance(self.does, LocalStep) else self.does.collective.kind
+        return self.does.collective.kind if isinstance(self.does, StepCost) else self.does.kind
 
     @property
     def sent(self) -> StepCost | None:
-        """The cost of a collective that runs alone; None for a local step."""
-        return None if isinstance(self.does, LocalStep) else self.does
+        """The cost of a collective that runs alone; None for a local step or a loop."""
+        return self.does if isinstance(self.does, StepCost) else None
+
+    @property
+    def loop(self) -> LoopStep | None:
+        """The loop; None for a step."""
+        return self.does if isinstance(self.does, LoopStep) else None
 
     @property
     def size(self) -> float:
-        """The bytes of a collective's full buffer, or those that a local step reads and writes."""
+        """The bytes of a collective's full buffer, or those that a local step reads and writes; 0
+        for a loop."""
+        if isinstance(self.does, LoopStep):
+            return 0.0
         return self.does.size if isinstance(self.does, LocalStep) else self.does.collective.size
 
     def over(self, mesh: Mesh) -> str:
@@ -89,6 +136,8 @@ class SimulatedStep:
     @property
     def bound(self) -> float:
         """A lower bound of its seconds."""
+        if self.loop:
+            return self.loop.times * self.loop.body.bound
         return self.sent.bound if self.sent and not copied_bytes(self.sent) else self.task.time
 
 
@@ -197,6 +246,11 @@ class Simulation:
 
     def _changed(self, step: SimulatedStep, mesh: Mesh, factor: float) -> SimulatedStep:
         """Return a step on another mesh, with buffers ``factor`` times as large."""
+        if isinstance(step.does, LoopStep):
+            body = step.does.body
+            body = body.scaled(factor) if mesh == self.mesh else body.on(mesh.machine)
+            loop = replace(step.does, body=body)
+            return replace(step, does=loop, task=replace(step.task, phases=loop.phases))
         if isinstance(step.does, LocalStep):
             does = step.does
             local = replace(does, size=does.size * factor, flops=does.flops * factor)
@@ -234,8 +288,8 @@ def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulatio
             levels, an algorithm that does not fit its group, a computation on a device without a
             rate; with its position.
     """
-    functions = functions_of(module)
-    check_programs(functions, "cannot be simulated")
+    functions = functions_of(inlined(module))
+    check_programs(functions, "cannot be simulated", nested=True)
     with meshes_remembered():
         return [simulate_function(function, model or CostModel()) for function in functions]
 
@@ -249,7 +303,23 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     mesh, where = mesh_of(function), plan_buffers(function)
     steps: list[SimulatedStep] = []
     number_of: dict[Operation, int] = {}
-    for op, after in steps_of(function.body.ops, mesh):
+    inside: list[Buffer] = []  # of loops
+    numbers: list[int] = []  # of the steps that are no loops
+
+    def without_loops() -> Iterator[Operation]:
+        for op in function.body.ops:
+            if isinstance(op, RepeatOp):
+                number_of[op] = len(steps)
+                step, size = _loop(op, model, tuple(range(len(steps))), where)
+                inside.append(Buffer(size, len(steps), (len(steps),)))
+                steps.append(step)
+            elif isinstance(op, NestedOp):
+                raise DiagnosticError.at(op, f"a {op.mnemonic} is not simulated by itself")
+            else:
+                yield op
+
+    for op, predecessors in steps_of(without_loops(), mesh):
+        after = tuple(numbers[step] for step in predecessors)
         if is_collective(op):
             does = op_cost(op, mesh, model)
             waited = not op.is_async
@@ -259,14 +329,31 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
             phases = local_phases(does, mesh.machine.device)
             task = StepTask(phases, len(mesh.machine.levels), after)
         number_of[op] = len(steps)
+        numbers.append(len(steps))
         steps.append(SimulatedStep(where.names[op.result], does, task))
     for value in copied_results(where):
         does = LocalStep(COPY, 2 * dist_type(value).local_bytes(mesh))
         if phases := local_phases(does, mesh.machine.device):
             task = StepTask(phases, len(mesh.machine.levels), tuple(range(len(steps))))
             steps.append(SimulatedStep(where.names[value], does, task))
-    buffers = buffers_of(function, mesh, where, number_of)
-    return Simulation(function.sym_name.data, mesh, model, tuple(steps), tuple(buffers))
+    buffers = (*buffers_of(function, mesh, where, number_of), *inside)
+    return Simulation(function.sym_name.data, mesh, model, tuple(steps), buffers)
+
+
+def _loop(
+    op: RepeatOp, model: CostModel, before: tuple[int, ...], where: BufferPlan
+) -> tuple[SimulatedStep, float]:
+    """Return a loop as a step behind the steps ``before``, and the bytes that it needs inside.
+
+    Each carry is in one of two buffers while it is computed from the other.
+    """
+    mesh = mesh_of(op)
+    with as_function(op) as body:
+        loop = LoopStep(op.times, simulate_function(body, model))
+    task = StepTask(loop.phases, len(mesh.machine.levels), before)
+    second = (dist_type(x).local_bytes(mesh) for x in op.carried if op.times > 1)
+    step = SimulatedStep(where.names[op.results[0]], loop, task)
+    return step, loop.memory + sum(second)
 
 
 def local_step(op: DistOp, mesh: Mesh, where: BufferPlan) -> LocalStep:

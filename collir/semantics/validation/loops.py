@@ -10,14 +10,11 @@ If such a proof fails, as where one of the functions has its loop in parts or un
 iterations of both are proven one after the other, unless they are too many.
 """
 
-from collections.abc import Generator
-from contextlib import contextmanager
-
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.nested import RepeatOp
 from collir.ir.functions import scratch_copy
-from collir.ir.loops import body_function, repeats_in, unroll_all
+from collir.ir.loops import as_function, repeats_in, unroll_all
 from collir.semantics.validation.proof import proven
 from collir.semantics.validation.underflow import excess_loss
 from collir.semantics.validation.verdict import Outcome, Verdict
@@ -90,23 +87,5 @@ def _same_body(a: RepeatOp, b: RepeatOp) -> bool:
         return False
     if a.body.is_structurally_equivalent(b.body):
         return True
-    with _as_function(a) as old, _as_function(b) as new:
+    with as_function(a) as old, as_function(b) as new:
         return decided(old, new).outcome is Outcome.SAME
-
-
-@contextmanager
-def _as_function(op: RepeatOp) -> Generator[FuncOp]:
-    """Insert the body of a loop as a function into the module that it is in, and remove it."""
-    outer = op.parent_op()
-    while outer is not None and not isinstance(outer, FuncOp):
-        outer = outer.parent_op()
-    assert outer is not None
-    block = outer.parent_block()
-    assert block is not None
-    function = body_function(op, outer.sym_name.data)
-    block.insert_op_after(function, outer)
-    try:
-        yield function
-    finally:
-        function.detach()
-        function.erase()

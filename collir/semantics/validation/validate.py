@@ -17,7 +17,7 @@ from collir.dialects.nested import NestedOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
-from collir.ir.calls import calls_in, inlined
+from collir.ir.calls import function_without_calls
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.functions import functions_of
 from collir.layout import Mesh
@@ -80,17 +80,17 @@ def _is_program(function: FuncOp) -> bool:
     return (
         MESH_ATTRIBUTE in function.attributes
         and all(isinstance(x, DistTensorType) for x in types)
-        and all(isinstance(op, DistOp | ReturnOp | NestedOp | YieldOp) for op in function.body.walk())
+        and all(
+            isinstance(op, DistOp | ReturnOp | NestedOp | YieldOp) for op in function.body.walk()
+        )
     )
 
 
 def _without_calls(module: ModuleOp, function: FuncOp) -> FunctionInModule:
     """Return a function with the steps of those that it calls in the place of calls."""
-    if not any(True for _ in calls_in(function)):
-        return module, function
-    copy = inlined(module)
-    names = {f.sym_name.data: f for f in functions_of(copy)}
-    return copy, names[function.sym_name.data]
+    alone = function_without_calls(function)
+    parent = alone.parent_op()
+    return (parent if isinstance(parent, ModuleOp) else module), alone
 
 
 def _on_one_mesh(

@@ -130,7 +130,7 @@ def runnable_functions(
         DiagnosticError: names that the main uses, meshes of different sizes.
     """
     functions = functions_of(module)
-    check_programs(functions, refused)
+    check_programs(functions, refused, nested=True)
     _check_one_size(functions)
     _check_main_names(functions, words, more)
     return functions

@@ -20,13 +20,16 @@ from xdsl.ir import SSAValue
 import collir
 from collir.cost.programs.compute import step_seconds
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.loops import body_name, ready_for_code, repeats_in
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.steps import MASK, PERMUTE
 from collir.semantics.reference.buffers import NUMPY
+from collir.syntax.writer import nested_text
 from collir.targets.code.emitters import Emitters, StepEmitter, taking_part, written_step
 from collir.targets.code.names import Definition, check_definitions, distinct
 from collir.targets.code.ranks import OverList, RankText, axes_text
@@ -302,8 +305,12 @@ class FunctionText(StepEmitter):
         self.variable = dict(zip(plan.names, variables(list(plan.names.values())), strict=True))
         self.live = set(self.returned)
         for op in reversed(list(self.function.body.ops)):
-            if isinstance(op, DistOp) and op.result in self.live:
+            if any(result in self.live for result in op.results):
                 self.live |= set(op.operands)
+        taken = self.variable.values()
+        most = max([len(op.results) for op in repeats_in(self.function)], default=0)
+        rows = [f"row{index}" for index in range(most)]
+        self.number, *self.rows = variables(["i", *rows], taken)
 
     # --- what a target says -----------------------------------------------------------------
 
@@ -383,6 +390,8 @@ class FunctionText(StepEmitter):
         for op in self.function.body.ops:
             if isinstance(op, DistOp) and op.result in self.live:
                 body += self._step(op)
+            elif isinstance(op, RepeatOp) and self.live.intersection(op.results):
+                body += self._loop(op)
         body += self._return()
         arguments = [self.variable[arg] for arg in self.function.args]
         definition = call(f"def {self.function.sym_name.data}", ["self", *arguments], 5)
@@ -462,6 +471,40 @@ class FunctionText(StepEmitter):
     def computation(self, op: DistOp) -> list[str]:
         return self.local_step(op)
 
+    def _loop(self, op: RepeatOp) -> list[str]:
+        """Return the lines of a loop, which calls the method of its body."""
+        text = nested_text(op, lambda values: ", ".join(f"%{self.shown[x]}" for x in values))
+        carries = [self.variable[result] for result in op.results[: len(op.carried)]]
+        operands = [self.variable[operand] for operand in op.carried]
+        results = ", ".join(f"%{self.shown[result]}" for result in op.results)
+        lines = [f"# {comment(f'{results} = {text}')}"]
+        # All at once, as a carry may begin as the result of the same name of another loop.
+        lines += [f"{', '.join(carries)} = {', '.join(operands)}"] if carries else []
+        arguments = [*carries, *(self._slice_of(x) for x in op.sliced)]
+        arguments += [self.variable[operand] for operand in op.invariant]
+        targets, behind = list(carries), list[str]()
+        for index, result in enumerate(op.results[len(carries) :]):
+            x, name = dist_type(result), self.variable[result]
+            condition = self.names.at_zero(x.root)
+            new = self.full(x.local_shape(self.mesh), x.dtype, None)
+            lines.append(f"{name} = {new}" + (f" if {condition} else None" if condition else ""))
+            row = self.rows[index] if condition else f"{name}[{self.number}, ...]"
+            targets.append(row)
+            if condition:
+                behind += [f"if {condition}:", f"    {name}[{self.number}, ...] = {row}"]
+        numbers = f"range({op.times})"
+        lines.append(
+            f"for {self.number} in {f'reversed({numbers})' if op.is_reverse else numbers}:"
+        )
+        left = ", ".join(targets)
+        made = call(f"{left} = self.{body_name(op)}", arguments, 12)
+        return [*lines, *(f"    {line}" for line in (*made, *behind))]
+
+    def _slice_of(self, value: SSAValue) -> str:
+        row = f"{self.variable[value]}[{self.number}, ...]"
+        condition = self.names.at_zero(dist_type(value).root)
+        return f"{row} if {condition} else None" if condition else row
+
     def _return(self) -> list[str]:
         """Return the return statement; a result that shares memory with an argument or another
         result is copied."""
@@ -469,6 +512,8 @@ class FunctionText(StepEmitter):
         for op in self.function.body.ops:
             if isinstance(op, DistOp):
                 memory[op.result] = memory[op.operands[0]] if self.shares(op) else op.result
+            else:
+                memory |= {result: result for result in op.results}
         taken: set[SSAValue] = set(self.function.args)
         results: list[str] = []
         for value in self.returned:
@@ -592,8 +637,9 @@ def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
+    module, _ = ready_for_code(module)
     functions = functions_of(module)
-    check_programs(functions, f"has no form in {target}")
+    check_programs(functions, f"has no form in {target}", nested=True)
     by_mesh: dict[str, list[FuncOp]] = {}
     for function in functions:
         by_mesh.setdefault(mesh_of(function).name, []).append(function)
