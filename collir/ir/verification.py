@@ -128,15 +128,12 @@ def _wrongly_yielded(op: YieldOp) -> list[Diagnostic]:
     problem = loop.yield_problem() if isinstance(loop, RepeatOp) else None
     if problem is None or not isinstance(loop, RepeatOp):
         return []
-    message, carry = problem
-    notes = () if carry is None else (carry_note(loop, carry),)
+    message, number = problem
+    notes: tuple[Diagnostic, ...] = ()
+    if number is not None and (place := Position.of(loop.carries[number])):
+        name = value_text(loop.carries[number], "the carry")
+        notes = (note(f"{name} is carried from here", place),)
     return [Diagnostic(message, Position.of(op), notes)]
-
-
-def carry_note(loop: RepeatOp, number: int) -> Diagnostic:
-    """Return the note at a carry of a loop."""
-    carry = loop.carries[number]
-    return note(f"{value_text(carry, 'the carry')} is carried from here", Position.of(carry))
 
 
 def _defined_twice(module: ModuleOp) -> list[Diagnostic]:

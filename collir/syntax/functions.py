@@ -297,14 +297,14 @@ class FunctionLowering(Lowering):
         place = next(i for i, x in enumerate(children) if getattr(x, "type", "") == "REPEAT")
         targets, keyword, number = children[:place], children[place], children[place + 1]
         parts = children[place + 2 :]
-        bindings = self.bindings([x for x in parts if getattr(x, "data", "") == "binding"])
         errors_before = len(self.errors)
+        bindings = self.bindings([x for x in parts if getattr(x, "data", "") == "binding"])
         count = self.integer(number)
         tokens = [token for bound in bindings for _, token in bound]
         operands = [self.use(token) for token in tokens]
         types: list[DistType] | None = None
         defined = [operand for operand in operands if operand is not None]
-        if count is not None and len(defined) == len(operands):
+        if count is not None and len(self.errors) == errors_before and None not in operands:
             types = self.argument_types(number, count, bindings, defined, tokens)
         body = self.body(parts, bindings, types, count if types else None)
         op = None
@@ -327,8 +327,8 @@ class FunctionLowering(Lowering):
             if str(word) not in bindings:
                 hint = self.suggest(word, bindings)
                 self.error(word, f"repeat has no `{word}`: use {', '.join(BINDINGS)}{hint}")
-                continue
-            bindings[str(word)] += zip(names[::2], names[1::2], strict=True)
+            known = str(word) if str(word) in bindings else BINDINGS[-1]
+            bindings[known] += zip(names[::2], names[1::2], strict=True)
         return list(bindings.values())
 
     def argument_types(

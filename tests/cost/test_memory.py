@@ -32,7 +32,9 @@ from collir.machine import Device
 Instant = tuple[float, int, int]
 """Seconds, then the order of events at that time: ends of earlier steps, then steps in order."""
 
-VIEWS = tuple(OPERATIONS[name] for name in ("split", "merge", "reshape", "keep_root", "compute"))
+VIEWS = tuple(
+    OPERATIONS[name] for name in ("split", "merge", "reshape", "keep_root", "compute", "barrier")
+)
 
 
 @dataclass
@@ -169,7 +171,7 @@ def random_program(rng: random.Random, asynchronous: bool, copies_take_time: boo
     if copies_take_time:
         device = replace(mesh.machine.device or Device(), memory=1e12, memory_bandwidth=1e9)
         mesh = replace(mesh, machine=replace(mesh.machine, device=device))
-    function = random_function(rng, mesh, steps=10)
+    function = random_function(rng, mesh, steps=10, nested=False)
     if asynchronous:
         make_async([function], rng, rng.choice([0.3, 0.6, 1.0]))
     return module_of([mesh], [function])

@@ -337,8 +337,8 @@ class CFunction(StepEmitter):
         if op.carried:
             block = ["{", *(f"  {line}" for line in (*self._carried(op), *block)), "}"]
         return [
-            Comment(f"  // {comment(f'{names} = {text}')}"),
             *self.before_loop(op),
+            Comment(f"  // {comment(f'{names} = {text}')}"),
             *(f"  {statement}" for statement in new),
             *(f"  {line}" for line in block),
             *self.after_loop(op),

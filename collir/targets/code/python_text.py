@@ -310,7 +310,7 @@ class FunctionText(StepEmitter):
         taken = self.variable.values()
         most = max([len(op.results) for op in repeats_in(self.function)], default=0)
         rows = [f"row{index}" for index in range(most)]
-        self.number, *self.rows = variables(["i", *rows], taken)
+        self.number, self.made, *self.rows = variables(["i", "made", *rows], taken)
 
     # --- what a target says -----------------------------------------------------------------
 
@@ -487,7 +487,11 @@ class FunctionText(StepEmitter):
             x, name = dist_type(result), self.variable[result]
             condition = self.names.at_zero(x.root)
             new = self.full(x.local_shape(self.mesh), x.dtype, None)
-            lines.append(f"{name} = {new}" + (f" if {condition} else None" if condition else ""))
+            made = Assignment.of(name, new)
+            if condition and len(line := f"{made} if {condition} else None") <= WIDTH - 8:
+                lines.append(line)
+            else:
+                lines += self._where(condition, [f"{name} = None"], [made])
             row = self.rows[index] if condition else f"{name}[{self.number}, ...]"
             targets.append(row)
             if condition:
@@ -496,8 +500,13 @@ class FunctionText(StepEmitter):
         lines.append(
             f"for {self.number} in {f'reversed({numbers})' if op.is_reverse else numbers}:"
         )
-        left = ", ".join(targets)
-        made = call(f"{left} = self.{body_name(op)}", arguments, 12)
+        method = f"self.{body_name(op)}"
+        statement = f"{', '.join(targets)} = {method}({', '.join(arguments)})"
+        if len(targets) == 1 or 12 + len(statement) <= WIDTH:
+            made = call(f"{', '.join(targets)} = {method}", arguments, 12)
+        else:
+            made = call(f"{self.made} = {method}", arguments, 12)
+            made += [f"{target} = {self.made}[{n}]" for n, target in enumerate(targets)]
         return [*lines, *(f"    {line}" for line in (*made, *behind))]
 
     def _slice_of(self, value: SSAValue) -> str:
