@@ -315,7 +315,7 @@ def random_layout(rng: random.Random, mesh: Mesh, dtype: DType | None = None) ->
     for over in axes:
         more = mesh.devices // mesh.group_size(over) if rng.random() < 0.7 else rng.randint(1, 3)
         dims.append(Dim(mesh.group_size(over) * max(1, more) * rng.randint(1, 2), tuple(over)))
-    reductions = [r for r in Reduction if dtype.is_float or r is not Reduction.AVG]
+    reductions = dtype.reductions
     reduction = rng.choice(reductions) if partial else None
     return DistType(dtype, tuple(dims), frozenset(partial), reduction, frozenset(root))
 

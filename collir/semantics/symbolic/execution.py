@@ -443,6 +443,8 @@ class _Run:
         return Value(_with(x.shape, dim, total), x.roots, selection(at, pieces))
 
     def cast(self, x: Value, dtype: DType, source: DType) -> Value:
+        if dtype is DType.BOOL is not source and self.casts is Casts.ERASED:
+            raise UnprovenError("a cast to bool forgets the number")
         cuts = not dtype.is_float or (dtype.short_range and source.is_float)
         if self.casts is Casts.KEPT or (self.casts is Casts.UNDERFLOW and cuts):
             expr = cast_expr(x.expr, dtype, source)

@@ -17,7 +17,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import NestedOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.layout import DistType, Mesh, Reduction
+from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.reference.buffers import (
     InconsistentError,
     assemble,
@@ -105,6 +105,8 @@ def _input(
 ) -> Buffers:
     """Return random buffers of a type as intervals: small integers, times magnitudes if given."""
     tensor = random_tensor(x, rng)
+    if x.dtype is DType.BOOL:
+        magnitudes = []
     if magnitudes and x.reduction is not Reduction.PROD:
         tensor = rng.integers(-50, 51, x.shape).astype(tensor.dtype)
     parts = distribute(mesh, tensor, x, rng)

@@ -248,6 +248,8 @@ def _stored(value: str, x: DistType) -> str:
     """Return a double of the functions above as an element."""
     if x.dtype in AS_BITS:
         return f"{x.dtype}_store((float){value})"
+    if x.dtype is DType.BOOL:  # keeps the order, so also the maximum and the minimum
+        return f"({C_TYPES[x.dtype]})({value} > 0)"
     return f"({C_TYPES[x.dtype]}){value}"
 
 

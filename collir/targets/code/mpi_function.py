@@ -59,6 +59,7 @@ MPI_TYPES = {
     DType.I8: "MPI_INT8_T",
     DType.I32: "MPI_INT32_T",
     DType.I64: "MPI_INT64_T",
+    DType.BOOL: "MPI_C_BOOL",
 }
 """The MPI datatype of every element type; f16 and bf16 are sent as their bits."""
 
@@ -69,6 +70,9 @@ _MPI_OPS = {
     Reduction.MAX: "MPI_MAX",
     Reduction.MIN: "MPI_MIN",
 }
+
+_MPI_LOGICAL_OPS = {Reduction.MAX: "MPI_LOR", Reduction.MIN: "MPI_LAND"}
+"""The reductions of truth values."""
 
 _BY_SUM = {Reduction.AVG: Reduction.SUM}
 """The reductions that are another one and a division."""
@@ -302,7 +306,7 @@ class MpiFunction(CFunction):
     def _operator(self, x: DistType) -> str:
         assert x.reduction is not None
         if (custom := custom_operator(x)) is None:
-            return _MPI_OPS[x.reduction]
+            return (_MPI_LOGICAL_OPS if x.dtype is DType.BOOL else _MPI_OPS)[x.reduction]
         self.needs.add(x.dtype.value)
         return f"{self.names.variable}.{custom.name}"
 

@@ -59,8 +59,9 @@ NCCL_TYPES = {
     DType.I8: "ncclInt8",
     DType.I32: "ncclInt32",
     DType.I64: "ncclInt64",
+    DType.BOOL: "ncclInt8",
 }
-"""The NCCL datatype of every element type."""
+"""The NCCL datatype of every element type; truth values are 0 and 1."""
 
 _NCCL_OPS = {
     Reduction.SUM: "ncclSum",

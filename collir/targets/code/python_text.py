@@ -138,6 +138,8 @@ def tuple_text(items: Sequence[object]) -> str:
 
 def number_text(value: float, dtype: DType) -> str:
     """Return a constant, rounded to a dtype: in f32 and f64 the shortest text that rounds to it."""
+    if dtype is DType.BOOL:
+        return str(bool(value))
     if not dtype.is_float:
         return str(int(value))
     rounded = NUMPY[dtype].type(value)

@@ -33,6 +33,7 @@ TYPES = {
     DType.I8: "int8",
     DType.I32: "int32",
     DType.I64: "int64",
+    DType.BOOL: "uint8",
 }
 """The names of element types in nccl-tests."""
 
