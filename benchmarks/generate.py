@@ -91,7 +91,8 @@ _ALL_RULES = """\
   %v{i} = cast %u{i} to f64
   %w{i} = add %v{i}, %v{i}
   %z{i} = compute %w{i}, %v{i} flops 0
-  %x{i} = mask %z{i} over model op sum
+  %za{i} = barrier %z{i}
+  %x{i} = mask %za{i} over model op sum
   %y{i} = reduce_scatter %x{i} over model dim 1
 """
 """Every operation of the language."""
@@ -100,7 +101,7 @@ _ALL_RULES = """\
 def every_rule(rack: int, node: int, gpu: int, rounds: int = 3) -> str:
     """Return a function with every operation, on ``rack * node * gpu`` devices.
 
-    It has 33 steps in each round.
+    It has 34 steps in each round.
     """
     head = (
         "func @every_rule(%p: f32[1048576@data, 1048576] partial(sum: model))"

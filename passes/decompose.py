@@ -62,6 +62,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
+from collir.ir.functions import functions_of, refuse_nested
 from collir.ir.remarks import remark
 from collir.passes.locations import keep_locations
 from collir.synthesis.programs.choices import SearchOptions
@@ -125,6 +126,9 @@ class DecomposePass(ModulePass):
             remark(kept.op, f"{self.name} keeps {kept.what}: {kept.why}")
 
     def _decompose(self, op: ModuleOp) -> list[KeptCollective]:
+        if self.top > 1 or self.up_to > 1:
+            option = "top" if self.top > 1 else "up_to"
+            refuse_nested(functions_of(op), f"is not decomposed with {option}")
         if self.strategy:
             return decompose_by_strategy(op, self.strategy, keep_locations())
         model = CostModel(self.model, self.algorithm, self.order)

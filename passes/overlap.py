@@ -24,8 +24,9 @@ beside it. For an ``async`` collective, ``-t mpi`` prints a nonblocking call and
 first use, and ``-t nccl`` prints streams and events. Run ``decompose{chunks=N}`` first to cut large
 collectives into chunks that run beside each other.
 
-When not: a ``permute`` cannot be ``async``. Functions without collectives, and functions that no
-order makes faster, stay as they are.
+When not: no step moves over a loop or a call, or out of the body of a loop. A ``permute`` cannot be
+``async``. Functions without collectives, and functions that no order makes faster, stay as they
+are.
 
 Cost: the time that a simulation under the model predicts never increases. Collectives under way may
 need more memory than before, but never more than a device has.
@@ -48,6 +49,7 @@ from collir.dialects.machine import meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.ir.functions import functions_of, scratch_copy
 from collir.ir.remarks import remark
+from collir.ir.straight import straight_programs
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.choices import TIE
 from collir.synthesis.scheduling.memory import (
@@ -78,7 +80,7 @@ class OverlapPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         model = CostModel(self.model, self.algorithm, self.order)
-        with meshes_remembered():
+        with straight_programs(op), meshes_remembered():
             functions = [function for function in functions_of(op) if has_collectives(function)]
             # All functions are checked before the first one is changed.
             simulations = [checked_simulation(function, model) for function in functions]

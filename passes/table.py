@@ -29,6 +29,12 @@ def _fuse() -> type[ModulePass]:
     return FusePass
 
 
+def _inline() -> type[ModulePass]:
+    from collir.passes.inline import InlinePass
+
+    return InlinePass
+
+
 def _instantiate() -> type[ModulePass]:
     from collir.passes.instantiate import InstantiatePass
 
@@ -59,6 +65,12 @@ def _split_level() -> type[ModulePass]:
     return SplitLevelPass
 
 
+def _unroll() -> type[ModulePass]:
+    from collir.passes.unroll import UnrollPass
+
+    return UnrollPass
+
+
 def _validate() -> type[ModulePass]:
     from collir.passes.validate import ValidatePass
 
@@ -70,11 +82,13 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "canonicalize": _canonicalize,
     "decompose": _decompose,
     "fuse": _fuse,
+    "inline": _inline,
     "instantiate": _instantiate,
     "overlap": _overlap,
     "place": _place,
     "reorder-by-hierarchy": _reorder_by_hierarchy,
     "split-level": _split_level,
+    "unroll": _unroll,
     "validate": _validate,
 }
 """Functions that import the passes, by the names of the passes."""

@@ -69,7 +69,9 @@ class ValidatePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         before = _read(ctx, Path(self.against))
         for module in (before, op):
-            check_programs(functions_of(module), "cannot be validated", redistributions=True)
+            check_programs(
+                functions_of(module), "cannot be validated", redistributions=True, nested=True
+            )
         memory = self.memory * 2**20
         comparisons = compare_modules(before, op, new=False, seed=self.seed, memory=memory)
         for comparison in comparisons:

@@ -1,10 +1,12 @@
 """The coll dialect: distributed tensors, collectives over sub-axes, and local operations.
 
-It has one operation for each row of the table of steps (``collir.layout.steps``).
+It has one operation for each row of the table of steps (``collir.layout.steps``), and those that
+run other operations (``nested``).
 """
 
 from xdsl.ir import Dialect
 
+from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, operation
 from collir.dialects.tensor import (
     AxesAttr,
@@ -28,7 +30,9 @@ LOCAL = tuple(op for op in OPERATIONS.values() if op.KIND.local)
 """The operations that send nothing."""
 
 Coll = Dialect(
-    "coll", [*OPERATIONS.values()], [DistTensorType, AxesAttr, PlaceAttr, SizesAttr, SizeAttr]
+    "coll",
+    [*OPERATIONS.values(), CallOp, RepeatOp, YieldOp],
+    [DistTensorType, AxesAttr, PlaceAttr, SizesAttr, SizeAttr],
 )
 
 __all__ = [

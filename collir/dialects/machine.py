@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import (
     SymbolRefAttr,
     UnitAttr,
 )
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Data, Dialect, Operation, ParametrizedAttribute
 from xdsl.irdl import (
     IRDLOperation,
@@ -423,6 +424,15 @@ def meshes_remembered() -> Generator[None]:
         _remembered.reset(token)
 
 
+def function_of(op: Operation) -> FuncOp | None:
+    """Return the function that an operation is in, in loops too, or that it is."""
+    function: Operation | None = op
+    while function is not None and function.name != "func.func":
+        function = function.parent_op()
+    assert function is None or isinstance(function, FuncOp)
+    return function
+
+
 def mesh_of(op: Operation) -> Mesh:
     """Return the mesh of the function that an operation is in (or is).
 
@@ -430,9 +440,7 @@ def mesh_of(op: Operation) -> Mesh:
         VerifyException: the function names no mesh, or its mesh is not declared.
         MachineError, MeshError: the machine or the mesh cannot exist.
     """
-    function: Operation | None = op
-    while function is not None and function.name != "func.func":
-        function = function.parent_op()
+    function = function_of(op)
     if function is None:
         raise VerifyException("the operation is not in a function, so it has no mesh")
     known = _remembered.get()

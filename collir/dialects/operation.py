@@ -31,7 +31,7 @@ from xdsl.irdl.declarative_assembly_format import (
 )
 from xdsl.parser import Parser
 from xdsl.printer import Printer
-from xdsl.traits import Pure
+from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import NumberAttr, mesh_of
@@ -53,11 +53,20 @@ from collir.machine import MachineError
 Properties = Mapping[str, Attribute]
 
 
+class MakesNewValues(MemoryEffect):
+    """The results are values of their own: unused ones may go, but equal operations stay apart."""
+
+    @classmethod
+    def get_effects(cls, op: Operation) -> set[EffectInstance]:
+        return {EffectInstance(MemoryEffectKind.ALLOC, result) for result in op.results}
+
+
 class DistOp(IRDLOperation, HasFolderInterface, ABC):
     """An operation on distributed tensors, with one result whose type follows from its row.
 
-    All operations are ``Pure``: in an SPMD program every device runs the same operations, so an
-    unused operation is removed, and equal operations are merged, on all devices alike.
+    Operations are ``Pure``: in an SPMD program every device runs the same operations, so an unused
+    operation is removed, and equal operations are merged, on all devices alike. Those whose row is
+    ``fixed`` are not merged.
     """
 
     KIND: ClassVar[StepKind]
@@ -278,7 +287,7 @@ class _NumberDirective(CustomDirective, ABC):
 
 
 @irdl_custom_directive
-class _IntegerDirective(_NumberDirective):
+class IntegerDirective(_NumberDirective):
     """A directive for an integer."""
 
     attribute: AttributeVariable
@@ -310,7 +319,7 @@ class _FloatDirective(_NumberDirective):
 
 
 _DIRECTIVES: dict[ArgumentKind, type[_NumberDirective]] = {
-    ArgumentKind.INTEGER: _IntegerDirective,
+    ArgumentKind.INTEGER: IntegerDirective,
     ArgumentKind.NUMBER: _FloatDirective,
 }
 """The directive that writes an argument in MLIR's custom form, if it is not the attribute's."""
@@ -367,6 +376,8 @@ def operation(dialect: str, kind: StepKind) -> type[DistOp]:
         "__doc__": (kind.rule.__doc__ or "").partition("\n")[0],
         "__module__": __name__,
     }
+    if kind.fixed:
+        fields["traits"] = traits_def(MakesNewValues())
     names = ("inputs",) if kind.operands is None else _NAMES[kind.operands]
     define = var_operand_def if kind.operands is None else operand_def
     fields |= {name: define(DistTensorType) for name in names}

@@ -17,6 +17,14 @@ from collir.dialects.machine import (
     MachineOp,
     MeshOp,
 )
+from collir.dialects.nested import (
+    CallOp,
+    RepeatOp,
+    Signature,
+    YieldOp,
+    argument_types,
+    yield_problem,
+)
 from collir.dialects.operation import arguments_of, attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
@@ -225,6 +233,67 @@ class FunctionBuilder:
             case _:
                 kind = parameter.kind.name.lower()
                 raise TypeError(f"{parameter.keyword}={value!r}: {kind} is wanted here")
+
+    def call(self, callee: str, *operands: SSAValue) -> tuple[SSAValue, ...]:
+        """Add a call of a function that the module has already, and return its results.
+
+        Raises:
+            KeyError: the module has no such function.
+            ValueError: the function does not take these operands, or has no results.
+        """
+        op = SymbolTable.lookup_symbol(self._module, callee)
+        if not isinstance(op, FuncOp):
+            raise KeyError(f"the module has no function @{callee}")
+        signature = Signature.of(op)
+        problem = signature.problem(self.mesh, [dist_type(x) for x in operands])
+        if problem is not None:
+            raise ValueError(problem.text([value_text(x) for x in operands]))
+        made = CallOp.of(callee, operands, signature.outputs)
+        self._block.add_op(made)
+        return tuple(made.results)
+
+    def repeat(
+        self,
+        count: int,
+        body: Callable[..., Sequence[SSAValue]],
+        *,
+        carry: Sequence[SSAValue] = (),
+        slice_: Sequence[SSAValue] = (),
+        with_: Sequence[SSAValue] = (),
+        reverse: bool = False,
+    ) -> tuple[SSAValue, ...]:
+        """Add a loop, and return its results: the last carries, then the stacked values.
+
+        Args:
+            body: a function that adds the steps of an iteration with this builder. It takes the
+                carries, the slices and the invariants, and returns the carries of the next
+                iteration, then the values to stack.
+
+        Raises:
+            ValueError: an operand cannot be cut into slices, or the carries change their types.
+        """
+        operands = [*carry, *slice_, *with_]
+        names = [value_text(x) for x in operands]
+        try:
+            types = [dist_type(x) for x in operands]
+            types = argument_types(self.mesh, count, types, len(carry), len(slice_))
+        except LayoutError as error:
+            raise ValueError(error.text(names)) from error
+        outer, self._block = self._block, Block(arg_types=[DistTensorType(x) for x in types])
+        try:
+            inner = self._block
+            yielded = list(body(*inner.args))
+        finally:
+            self._block = outer
+        if (problem := yield_problem(self.mesh, inner.args[: len(carry)], yielded)) is not None:
+            raise ValueError(problem[0])
+        inner.add_op(YieldOp.create(operands=yielded))
+        try:
+            op = RepeatOp.of(self.mesh, count, [carry, slice_, with_], inner, reverse)
+        except LayoutError as error:
+            raise ValueError(error.text(names)) from error
+        self._block.add_op(op)
+        return tuple(op.results)
 
     def results(self, *values: SSAValue) -> FuncOp:
         """Return values from the function, and add it to the module."""

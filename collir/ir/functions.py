@@ -8,6 +8,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import MachineOp, MeshOp, mesh_of
+from collir.dialects.nested import NestedOp, YieldOp
 from collir.dialects.operation import DistOp, is_placeholder, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
@@ -30,7 +31,11 @@ def functions_of(module: ModuleOp) -> list[FuncOp]:
 
 
 def check_programs(
-    functions: Iterable[FuncOp], cannot: str, redistributions: bool = False, even: bool = False
+    functions: Iterable[FuncOp],
+    cannot: str,
+    redistributions: bool = False,
+    even: bool = False,
+    nested: bool = False,
 ) -> None:
     """Check that functions are programs of collir: on a mesh, with operations of ``coll`` only.
 
@@ -38,6 +43,7 @@ def check_programs(
         cannot: the end of every message, such as "cannot be run" or "cannot be MPI".
         redistributions: whether placeholders that ``decompose`` replaces are allowed.
         even: whether values whose blocks differ in size, by the weights of an axis, are refused.
+        nested: whether operations that run other operations are allowed.
 
     Raises:
         DiagnosticError: one diagnostic for each mesh, type and operation that is not allowed.
@@ -54,8 +60,9 @@ def check_programs(
         for x in dict.fromkeys((*signature.inputs, *signature.outputs)):
             if not isinstance(x, DistTensorType):
                 errors.append(Diagnostic(f"{x} {cannot}", Position.of(function)))
+        errors += [] if nested else _nested_errors(function, cannot)
         for op in function.body.walk():
-            if not isinstance(op, DistOp | ReturnOp):
+            if not isinstance(op, DistOp | ReturnOp | NestedOp | YieldOp):
                 errors.append(Diagnostic(f"{op.name} {cannot}", Position.of(op)))
             elif is_placeholder(op) and not redistributions:
                 message = f"{op.mnemonic} {cannot} as it is: -p decompose makes steps of it"
@@ -127,6 +134,34 @@ def without_weights(functions: Iterable[FuncOp], done: str) -> list[FuncOp]:
         else:
             kept.append(function)
     return kept
+
+
+def refuse_nested(functions: Iterable[FuncOp], cannot: str) -> None:
+    """Check that functions run no other programs.
+
+    Args:
+        cannot: the end of every message, such as "cannot be run".
+
+    Raises:
+        DiagnosticError: one diagnostic for each call and loop.
+    """
+    if errors := [error for function in functions for error in _nested_errors(function, cannot)]:
+        raise DiagnosticError(errors)
+
+
+def _nested_errors(function: FuncOp, cannot: str) -> list[Diagnostic]:
+    return [
+        Diagnostic(f"a {op.mnemonic} {cannot}: {_ADVICE[op.mnemonic]}", Position.of(op))
+        for op in function.body.walk()
+        if isinstance(op, NestedOp)
+    ]
+
+
+_ADVICE = {
+    "call": "put the steps of the function in its place with -p inline",
+    "repeat": "put its iterations in its place with -p unroll",
+}
+"""The pass that replaces operations that run others, by their names."""
 
 
 @contextmanager

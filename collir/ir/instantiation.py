@@ -5,26 +5,32 @@ for some values either is well typed for others too, which proves it as at first
 is not: the error at that step is the guard that fails.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from functools import partial
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, AttributeInvT, Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
-from collir.dialects.operation import DistOp
-from collir.dialects.tensor import DistTensorType, SizeAttr, SizesAttr, dist_type
+from collir.dialects.nested import RepeatOp, argument_types, result_types
+from collir.dialects.operation import DistOp, value_text
+from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import place_of
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.parameters import default_error, parameters_of, set_parameters
-from collir.ir.renaming import set_type
+from collir.ir.parameters import (
+    default_error,
+    parameters_of,
+    set_parameters,
+    with_sizes_changed,
+)
+from collir.ir.renaming import map_attributes, set_type
 from collir.ir.verification import verify
-from collir.layout import Dim, LayoutError, check_type
-from collir.layout.formulas import FormulaError
-from collir.layout.sizes import Size, size_at
+from collir.layout import DistType, LayoutError, Mesh, check_type
+from collir.layout.formulas import Formula, FormulaError
+from collir.layout.sizes import formula_of, size_at, substituted
 
 
 def instantiate(module: ModuleOp, values: Mapping[str, int], function: str = "") -> None:
@@ -51,6 +57,16 @@ def instantiate(module: ModuleOp, values: Mapping[str, int], function: str = "")
         for state in before:
             state.restore()
         raise _with_values(error, values) from error
+
+
+def fix_parameters(function: FuncOp, names: Iterable[str]) -> None:
+    """Remove parameters from a function: sizes depend on them no more, and keep their values."""
+    values = parameters_of(function)
+    fixed = {name: Formula.constant(values.pop(name)) for name in names}
+    if fixed:
+        change = partial(substituted, formulas=fixed)
+        map_attributes(function, lambda attribute: with_sizes_changed(attribute, change))
+        set_parameters(function, values)
 
 
 def _chosen(module: ModuleOp, values: Mapping[str, int], name: str) -> list[FuncOp]:
@@ -89,7 +105,7 @@ def _instantiate(function: FuncOp, values: Mapping[str, int]) -> None:
     old = parameters_of(function)
     new = {name: values.get(name, value) for name, value in old.items()}
     mesh = mesh_of(function)
-    item: Operation | SSAValue = function
+    item: FuncOp | SSAValue = function
     try:
         signature = function.function_type
         inputs = [_at(x, new) for x in signature.inputs]
@@ -98,39 +114,55 @@ def _instantiate(function: FuncOp, values: Mapping[str, int]) -> None:
         for item in function.args:
             set_type(item, _at(item.type, new))
             check_type(mesh, dist_type(item))
-        for item in function.body.ops:
-            if isinstance(item, DistOp):
-                item.properties = {name: _at(x, new) for name, x in item.properties.items()}
-                types = [dist_type(operand) for operand in item.operands]
-                result = item.result_type(mesh, types, item.properties)
-                set_type(item.result, DistTensorType(result))
     except (FormulaError, LayoutError) as error:
-        names = item.operand_names() if isinstance(item, DistOp) else ()
-        text = error.text(names) if isinstance(error, LayoutError) else str(error)
-        raise DiagnosticError.at(item, text) from error
+        raise _error_at(item, error) from error
+    for op in function.body.ops:
+        _type_again(op, mesh, new)
     set_parameters(function, new)
+
+
+def _type_again(op: Operation, mesh: Mesh, values: Mapping[str, int]) -> None:
+    """Evaluate the formulas of an operation again, and infer the types of its results.
+
+    Raises:
+        DiagnosticError: at the first step that is wrong.
+    """
+    if not isinstance(op, DistOp | RepeatOp):
+        return
+    try:
+        op.properties = {name: _at(x, values) for name, x in op.properties.items()}
+        types = [dist_type(operand) for operand in op.operands]
+        if isinstance(op, DistOp):
+            _set_types(op.results, [op.result_type(mesh, types, op.properties)])
+            return
+        inputs = argument_types(mesh, op.times, types, len(op.carried), len(op.sliced))
+        _set_types(op.body.block.args, inputs)
+        for inner in op.body.ops:
+            _type_again(inner, mesh, values)
+        yielded = [dist_type(value) for value in op.yielded]
+        _set_types(op.results, result_types(mesh, op.times, yielded, len(op.carried)))
+    except (FormulaError, LayoutError) as error:
+        raise _error_at(op, error) from error
+
+
+def _set_types(values: Iterable[SSAValue], types: Iterable[DistType]) -> None:
+    for value, x in zip(values, types, strict=True):
+        set_type(value, DistTensorType(x))
+
+
+def _error_at(item: Operation | SSAValue, error: FormulaError | LayoutError) -> DiagnosticError:
+    names: Iterable[str] = ()
+    if isinstance(item, DistOp):
+        names = item.operand_names()
+    elif isinstance(item, RepeatOp):
+        names = [value_text(operand) for operand in item.operands]
+    text = error.text(names) if isinstance(error, LayoutError) else str(error)
+    return DiagnosticError.at(item, text)
 
 
 def _at(attribute: AttributeInvT, values: Mapping[str, int]) -> AttributeInvT:
     """Return the attribute of a type or of an argument, for other values of parameters."""
-    match attribute:
-        case DistTensorType():
-            x = attribute.data
-            if not any(isinstance(size, Size) for size in x.shape):
-                return attribute
-            dims = tuple(Dim(_size_at(dim.size, values), dim.axes) for dim in x.dims)
-            return cast("AttributeInvT", DistTensorType(replace(x, dims=dims)))
-        case SizesAttr():
-            sizes = (_size_at(size, values) for size in attribute.data)
-            return cast("AttributeInvT", SizesAttr(tuple(sizes)))
-        case SizeAttr():
-            return cast("AttributeInvT", SizeAttr(_size_at(attribute.data, values)))
-        case _:
-            return attribute
-
-
-def _size_at(size: int, values: Mapping[str, int]) -> int:
-    return size_at(size.formula, values) if isinstance(size, Size) else size
+    return with_sizes_changed(attribute, lambda size: size_at(formula_of(size), values))
 
 
 def _with_values(error: DiagnosticError, values: Mapping[str, int]) -> DiagnosticError:
@@ -154,7 +186,8 @@ class _State:
     @staticmethod
     def of(function: FuncOp) -> "_State":
         ops = list(function.walk())
-        values = [*function.args, *(result for op in ops for result in op.results)]
+        values: list[SSAValue] = [result for op in ops for result in op.results]
+        values += [arg for op in ops for region in op.regions for arg in region.block.args]
         return _State(
             function,
             dict(function.attributes),

@@ -4,7 +4,8 @@ import re
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Region, SSAValue
+from xdsl.traits import IsolatedFromAbove
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 """The form of names in ``.coll``."""
@@ -14,11 +15,16 @@ def unique_names(function: FuncOp) -> dict[SSAValue, str]:
     """Return a distinct name (without %) for every value of a function, in order of definition.
 
     A value keeps its name unless an earlier value has the same; a value without a name gets a
-    number.
+    number. The values of the bodies of loops come behind all those outside of them.
     """
     names: dict[SSAValue, str] = {}
     used: set[str] = set()
-    values = [*function.args, *(r for op in function.body.walk() for r in op.results)]
+    values, bodies = _scope(function.body)
+    values = [*function.args, *values]
+    for body in bodies:  # grows meanwhile
+        inner, more = _scope(body)
+        values += [*(arg for block in body.blocks for arg in block.args), *inner]
+        bodies += more
     hints = {value.name_hint for value in values}
     number = 0
     for value in values:
@@ -35,6 +41,22 @@ def unique_names(function: FuncOp) -> dict[SSAValue, str]:
         used.add(name)
         names[value] = name
     return names
+
+
+def _scope(region: Region) -> tuple[list[SSAValue], list[Region]]:
+    """Return the results of operations that see each other, and the isolated regions inside."""
+    values: list[SSAValue] = []
+    isolated: list[Region] = []
+    for op in (op for block in region.blocks for op in block.ops):
+        values += op.results
+        if op.has_trait(IsolatedFromAbove):
+            isolated += op.regions
+            continue
+        for inner in op.regions:
+            more, bodies = _scope(inner)
+            values += more
+            isolated += bodies
+    return values, isolated
 
 
 def unused_symbol(module: ModuleOp, name: str) -> str:

@@ -1,13 +1,17 @@
 """The size parameters of a function, and the check that every size is the value of its formula."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import cast
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, i64
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, AttributeInvT, Operation
 from xdsl.utils.exceptions import VerifyException
 
+from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.tensor import DistTensorType, SizeAttr, SizesAttr
+from collir.layout import Dim
 from collir.layout.formulas import FormulaError
 from collir.layout.sizes import LIMIT, Size, bindings_text, size_at
 
@@ -43,6 +47,13 @@ def set_parameters(function: FuncOp, values: Mapping[str, int]) -> None:
         function.attributes.pop(PARAMETERS, None)
 
 
+def shared_attributes(function: FuncOp) -> dict[str, Attribute]:
+    """Return the attributes that a part of a function needs to be a function of its own: its mesh
+    and its parameters."""
+    names = (MESH_ATTRIBUTE, PARAMETERS)
+    return {name: function.attributes[name] for name in names if name in function.attributes}
+
+
 def default_error(name: str, value: int) -> str:
     """Return what is wrong with the default of a parameter, or an empty text."""
     if 1 <= value < LIMIT:
@@ -61,6 +72,29 @@ def sizes_in(attribute: Attribute) -> tuple[int, ...]:
             return (attribute.data,)
         case _:
             return ()
+
+
+def with_sizes_changed(attribute: AttributeInvT, change: Callable[[int], int]) -> AttributeInvT:
+    """Return the attribute of a type or of an argument with other integers where it has formulas.
+
+    Args:
+        change: function from a size with a formula to the new one.
+    """
+
+    def changed(size: int) -> int:
+        return change(size) if isinstance(size, Size) else size
+
+    match attribute:
+        case DistTensorType() if any(isinstance(size, Size) for size in attribute.data.shape):
+            x = attribute.data
+            dims = tuple(Dim(changed(dim.size), dim.axes) for dim in x.dims)
+            return cast("AttributeInvT", DistTensorType(replace(x, dims=dims)))
+        case SizesAttr():
+            return cast("AttributeInvT", SizesAttr(tuple(map(changed, attribute.data))))
+        case SizeAttr():
+            return cast("AttributeInvT", SizeAttr(changed(attribute.data)))
+        case _:
+            return attribute
 
 
 def attributes_of(op: Operation) -> Iterator[Attribute]:

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.ir import Attribute
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
@@ -26,7 +27,7 @@ def dimensions(module: ModuleOp) -> set[int]:
     values = [
         value
         for function in functions_of(module)
-        for value in (*function.args, *(r for op in function.body.ops for r in op.results))
+        for value in (*function.args, *(r for op in function.walk() for r in op.results))
     ]
     return {size for value in values for size in dist_type(value).shape}
 
@@ -49,10 +50,12 @@ def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
 
     for function in functions_of(module):
         map_attributes(function, resized)
-        for op in function.body.ops:
+        for op in function.walk():
             if isinstance(op, DistOp):
                 _resize_arguments(op, sizes)
                 _infer_result(op)
+            elif isinstance(op, RepeatOp):
+                op.count = IntegerAttr(sizes.get(op.times, op.times), i64)
     try:
         verify(module)
     except DiagnosticError as error:

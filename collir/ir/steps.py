@@ -6,6 +6,7 @@ from typing import overload
 
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from collir.dialects.nested import NestedOp
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import AxesAttr
 from collir.layout import DistType, Mesh
@@ -64,6 +65,10 @@ def is_free(op: Operation, mesh: Mesh) -> bool:
     return op.place_in_operand(mesh) is not None
 
 
+Step = DistOp | PlannedStep | NestedOp
+"""A step of a program, built or only planned; a loop or a call is one."""
+
+
 @overload
 def steps_of(
     ops: Iterable[PlannedStep], mesh: Mesh
@@ -71,18 +76,20 @@ def steps_of(
 
 
 @overload
-def steps_of(ops: Iterable[Operation], mesh: Mesh) -> Iterator[tuple[DistOp, tuple[int, ...]]]: ...
+def steps_of(
+    ops: Iterable[Operation], mesh: Mesh
+) -> Iterator[tuple[DistOp | NestedOp, tuple[int, ...]]]: ...
 
 
 @overload
 def steps_of(
     ops: Iterable[Operation | PlannedStep], mesh: Mesh
-) -> Iterator[tuple[DistOp | PlannedStep, tuple[int, ...]]]: ...
+) -> Iterator[tuple[Step, tuple[int, ...]]]: ...
 
 
 def steps_of(
     ops: Iterable[Operation | PlannedStep], mesh: Mesh
-) -> Iterator[tuple[DistOp | PlannedStep, tuple[int, ...]]]:
+) -> Iterator[tuple[Step, tuple[int, ...]]]:
     """Yield the steps that are more than views, in order, each with its predecessors.
 
     The predecessors of a step are the numbers of the steps that make its operands, counted in the
@@ -92,13 +99,14 @@ def steps_of(
     maker: dict[SSAValue | PlannedValue, int] = {}
     count = 0
     for op in ops:
-        if not isinstance(op, DistOp | PlannedStep):  # the return
+        if not isinstance(op, Step):  # the return
             continue
         predecessors = tuple(sorted({maker[value] for value in op.operands if value in maker}))
-        free = is_free(op, mesh) if isinstance(op, DistOp) else op.is_free(mesh)
+        free = op.is_free(mesh) if isinstance(op, PlannedStep) else is_free(op, mesh)
+        results = (op.result,) if isinstance(op, DistOp | PlannedStep) else op.results
         if not free:
-            maker[op.result] = count
+            maker |= dict.fromkeys(results, count)
             count += 1
             yield op, predecessors
         elif predecessors:
-            (maker[op.result],) = predecessors
+            (maker[results[0]],) = predecessors

@@ -9,10 +9,12 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
-from collir.dialects.machine import MachineOp, MeshOp, mesh_of, meshes_remembered
+from collir.dialects.machine import MachineOp, MeshOp, function_of, mesh_of, meshes_remembered
+from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import alternative_errors
+from collir.ir.calls import recursion_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import check_formulas, has_formulas, parameters_of
@@ -41,7 +43,7 @@ def verify(module: ModuleOp) -> None:
             errors += new_errors
             if new_errors and isinstance(op, FuncOp):
                 failed.add(op)
-    if errors := errors or alternative_errors(module):
+    if errors := errors or alternative_errors(module) or recursion_errors(module):
         raise DiagnosticError(errors)
 
 
@@ -56,6 +58,12 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
                 _verify_signature(op)
                 check_formulas(op, parameters_of(op))
                 return _used_before(op)
+            case RepeatOp():
+                op.verify(verify_nested_ops=False)
+                _verify_formulas(op)
+                return _used_before(op)
+            case YieldOp():
+                errors = _wrongly_yielded(op)
             case ReturnOp():
                 errors = _wrongly_returned(op)
             case _:
@@ -84,8 +92,8 @@ def _verify_formulas(op: Operation) -> None:
         VerifyException: a size is not the value of its formula.
     """
     if has_formulas(op):
-        function = op.parent_op()
-        check_formulas(op, parameters_of(function) if isinstance(function, FuncOp) else {})
+        function = function_of(op)
+        check_formulas(op, parameters_of(function) if function else {})
 
 
 def one_line(error: VerifyException) -> str:
@@ -97,9 +105,9 @@ def _name(value: SSAValue) -> str:
     return value_text(value, "the value")
 
 
-def _used_before(function: FuncOp) -> list[Diagnostic]:
+def _used_before(function: FuncOp | RepeatOp) -> list[Diagnostic]:
     """Return the errors at uses of values before their definition."""
-    known: set[SSAValue] = set(function.args)
+    known: set[SSAValue] = {arg for block in function.body.blocks for arg in block.args}
     errors: list[Diagnostic] = []
     for op in function.body.ops if len(function.body.blocks) == 1 else ():
         for operand in op.operands:
@@ -127,6 +135,20 @@ def _wrongly_returned(op: ReturnOp) -> list[Diagnostic]:
             notes = origin_notes(value, axes, _name(value), mesh)
             errors.append(Diagnostic(message, Position.of(op), notes))
     return errors
+
+
+def _wrongly_yielded(op: YieldOp) -> list[Diagnostic]:
+    """Return the error at values that do not suit the carries of a loop."""
+    loop = op.parent_op()
+    problem = loop.yield_problem() if isinstance(loop, RepeatOp) else None
+    if problem is None or not isinstance(loop, RepeatOp):
+        return []
+    message, number = problem
+    notes: tuple[Diagnostic, ...] = ()
+    if number is not None and (place := Position.of(loop.carries[number])):
+        name = value_text(loop.carries[number], "the carry")
+        notes = (note(f"{name} is carried from here", place),)
+    return [Diagnostic(message, Position.of(op), notes)]
 
 
 def _defined_twice(module: ModuleOp) -> list[Diagnostic]:

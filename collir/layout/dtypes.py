@@ -20,7 +20,7 @@ class Reduction(StrEnum):
 
 
 class DType(StrEnum):
-    """An element type, named as in MLIR (integers are signed)."""
+    """An element type: floats and signed integers, named as in MLIR, and truth values."""
 
     F16 = "f16"
     BF16 = "bf16"
@@ -29,11 +29,12 @@ class DType(StrEnum):
     I8 = "i8"
     I32 = "i32"
     I64 = "i64"
+    BOOL = "bool"
 
     @property
     def bits(self) -> int:
         """Width in bits."""
-        return int(self.value.lstrip("bfi"))
+        return 8 if self is DType.BOOL else int(self.value.lstrip("bfi"))
 
     @property
     def bytes(self) -> int:
@@ -43,13 +44,20 @@ class DType(StrEnum):
     @property
     def is_float(self) -> bool:
         """True for a floating-point type."""
-        return self.value[0] in "bf"
+        return self is not DType.BOOL and self.value[0] in "bf"
 
     @property
     def mantissa(self) -> int:
         """Precision in bits: every integer up to ``2 ** mantissa`` is exact."""
-        floats = {DType.F16: 11, DType.BF16: 8, DType.F32: 24, DType.F64: 53}
-        return floats.get(self, self.bits - 1)
+        known = {DType.F16: 11, DType.BF16: 8, DType.F32: 24, DType.F64: 53, DType.BOOL: 1}
+        return known.get(self, self.bits - 1)
+
+    @property
+    def reductions(self) -> tuple[Reduction, ...]:
+        """The reductions of partial values: of truth values, max is "or" and min is "and"."""
+        if self is DType.BOOL:
+            return (Reduction.MAX, Reduction.MIN)
+        return tuple(r for r in Reduction if self.is_float or r is not Reduction.AVG)
 
     @property
     def short_range(self) -> bool:
@@ -66,8 +74,10 @@ class DType(StrEnum):
 
     def holds(self, other: "DType") -> bool:
         """Return whether this type holds every value of ``other`` exactly (no narrowing)."""
-        if self == other:
+        if other in (self, DType.BOOL):
             return True
+        if self is DType.BOOL:
+            return False
         if not self.is_float:
             return not other.is_float and self.bits >= other.bits
         if self == DType.F16 and other == DType.BF16:
@@ -82,6 +92,8 @@ class DType(StrEnum):
         """
         if not math.isfinite(value):
             return False
+        if self is DType.BOOL:
+            return value in (0, 1)
         if not self.is_float:
             limit = 2 ** (self.bits - 1)
             return value == int(value) and -limit <= value < limit

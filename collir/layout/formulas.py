@@ -103,6 +103,25 @@ class Formula:
             total += number
         return total
 
+    def substituted(self, formulas: Mapping[str, "Formula"]) -> "Formula":
+        """Return the formula with formulas in the place of some parameters.
+
+        Raises:
+            FormulaError: a denominator becomes 0.
+        """
+        total = Formula()
+        for powers, number in self.terms:
+            term = Formula.constant(number)
+            for atom, exponent in powers:
+                if isinstance(atom, str):
+                    base = formulas.get(atom) or Formula.parameter(atom)
+                else:
+                    base = atom.substituted(formulas)
+                for _ in range(abs(exponent)):
+                    term = term * base if exponent > 0 else term / base
+            total += term
+        return total
+
     # --- text ---------------------------------------------------------------------------------
 
     def __str__(self) -> str:

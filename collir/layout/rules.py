@@ -685,7 +685,8 @@ def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:
             axes=mesh.ordered(x.partial),
         )
     partial = x.partial | frozenset(axes)
-    return replace(x, partial=partial, reduction=Reduction(reduction) if partial else None)
+    reduced = Reduction(reduction) if partial else None
+    return _checked(mesh, replace(x, partial=partial, reduction=reduced))
 
 
 def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType:
@@ -880,6 +881,8 @@ def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
     Partial values add if both are partial(sum) or partial(avg) over the same sub-axes. To a value
     that is partial(avg), partial(max) or partial(min), a value that is replicated there adds too.
     """
+    if DType.BOOL in (x.dtype, y.dtype):
+        raise LayoutError("values of bool have no sum: cast them to a number first", operand=0)
     shifted = (Reduction.AVG, Reduction.MAX, Reduction.MIN)
     for index, (partial, other) in enumerate(((x, y), (y, x))):
         if partial.reduction in shifted and not other.partial:
@@ -910,6 +913,8 @@ def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
 
 def scale(mesh: Mesh, x: DistType, factor: float) -> DistType:
     """Multiply every element by a constant; a negative one turns a partial max into a min."""
+    if x.dtype is DType.BOOL:
+        raise LayoutError("values of bool have no product: cast them to a number first", operand=0)
     if not x.dtype.represents(factor):
         raise LayoutError(
             f"factor {_shown(factor)} is not a value of {x.dtype}", parameter="factor"
@@ -931,7 +936,7 @@ def cast(mesh: Mesh, x: DistType, dtype: str) -> DistType:
 
     A partial sum, avg or prod may only be widened: rounding each part is not rounding the whole.
     A partial max or min takes every nondecreasing cast: all but those between integers that wrap
-    around.
+    around, and those to bool, of which every number but 0 is true.
     """
     if dtype not in list(DType):
         raise LayoutError(f"'{dtype}' is not a dtype: use {', '.join(DType)}", parameter="dtype")
@@ -940,7 +945,7 @@ def cast(mesh: Mesh, x: DistType, dtype: str) -> DistType:
     if x.reduction is None or target.holds(x.dtype):
         return _checked(mesh, result)
     wraps = not target.is_float and not x.dtype.is_float
-    if x.reduction not in (Reduction.MAX, Reduction.MIN) or wraps:
+    if x.reduction not in (Reduction.MAX, Reduction.MIN) or wraps or target is DType.BOOL:
         problem = (
             f", and {dtype} does not hold every {x.dtype}: narrowing the parts is not narrowing "
             f"the {x.reduction}: all_reduce it first"
@@ -966,3 +971,8 @@ def compute(mesh: Mesh, operands: Sequence[DistType], flops: float) -> DistType:
     if not 0 <= flops < math.inf:
         raise LayoutError("flops is a number of operations, 0 or more", parameter="flops")
     return operands[0]
+
+
+def barrier(mesh: Mesh, x: DistType) -> DistType:
+    """Return the operand; no pass merges the step with another, or moves a step through it."""
+    return x

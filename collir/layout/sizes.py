@@ -128,6 +128,14 @@ def size_at(formula: Formula, values: Mapping[str, int]) -> int:
     return sized(value.numerator, formula)
 
 
+def substituted(size: int, formulas: Mapping[str, Formula]) -> int:
+    """Return an integer with formulas in the place of some parameters of its own.
+
+    Its value stays: those parameters have the values of the formulas.
+    """
+    return sized(int(size), formula_of(size).substituted(formulas))
+
+
 def bindings_text(formulas: Iterable[Formula], values: Mapping[str, int]) -> str:
     """Return the values of the parameters of formulas, as in ``batch = 8, hidden = 64``."""
     names = frozenset[str]().union(*(formula.parameters for formula in formulas))

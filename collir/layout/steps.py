@@ -120,6 +120,7 @@ class StepKind:
         algorithms: the names that ``using`` accepts.
         by_layout: True if what it does to the tensor depends on the layout of its operand, so that
             no other step of its value may change places with it.
+        fixed: True if no pass merges it with an equal step, moves a step through it, or folds it.
         is_view: True if the result is the memory of the first operand, whatever their shapes.
         packs: True if the result is the concatenation of the operands along argument ``dim``.
         assembles: True if the result is, on each device, the one operand that the device holds.
@@ -143,6 +144,7 @@ class StepKind:
     computes: bool = False
     algorithms: tuple[str, ...] = ()
     by_layout: bool = False
+    fixed: bool = False
     is_view: bool = False
     packs: bool = False
     assembles: bool = False
@@ -287,8 +289,8 @@ class StepKind:
 
     @property
     def maps(self) -> bool:
-        """True for a local step on one tensor that changes more than its layout."""
-        alone = self.local and self.operands == 1 and not self.by_layout
+        """True for a local step on one tensor that changes more than its layout and may move."""
+        alone = self.local and self.operands == 1 and not (self.by_layout or self.fixed)
         return alone and not self.layout_only
 
 
@@ -684,3 +686,4 @@ COMPUTE = row(
         is_view=True,
     )
 )
+BARRIER = row(StepKind(name="barrier", rule=rules.barrier, is_view=True, fixed=True))

@@ -274,6 +274,12 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
             )
     if tensor.elements * tensor.dtype.bytes > MAX_BYTES:
         raise LayoutError("the tensor has more than 2^63 - 1 bytes")
+    possible = (None, *tensor.dtype.reductions)
+    if tensor.dtype is DType.BOOL and tensor.reduction not in possible:
+        raise LayoutError(
+            f"bool has no partial({tensor.reduction}): max is true where any part is, and min "
+            "where all are; or cast it to a number first"
+        )
     if tensor.reduction is Reduction.AVG and not tensor.dtype.is_float:
         raise LayoutError(
             f"an average of {tensor.dtype} is not an integer: use sum, or cast to a float first"

@@ -11,6 +11,15 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
+from collir.dialects.nested import (
+    CallOp,
+    NestedOp,
+    RepeatOp,
+    Signature,
+    YieldOp,
+    argument_types,
+    yield_problem,
+)
 from collir.dialects.operation import DistOp, arguments_of, attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
@@ -20,6 +29,7 @@ from collir.ir.names import set_name
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import default_error, set_parameters
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type, place_at
+from collir.layout.loops import stack_type
 from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.layout.types import check_coordinate, digits_over, unknown_axis_message
 from collir.syntax.formulas import FormulaLowering, first_token
@@ -29,6 +39,9 @@ from collir.syntax.parsing import SyntaxTree
 
 Operation = type[DistOp]
 
+BINDINGS = ("carry", "slice", "with")
+"""The words in front of what the body of a loop sees: carries, slices and invariants."""
+
 
 class FunctionLowering(FormulaLowering):
     """The lowering of a function.
@@ -37,6 +50,10 @@ class FunctionLowering(FormulaLowering):
 
     Args:
         overridden: values of parameters to take in place of the function's defaults.
+        signatures: the functions that may be called, by name; None for one with errors.
+
+    Attributes:
+        outside: the names of values outside of the loops whose bodies are lowered.
     """
 
     def __init__(
@@ -45,13 +62,16 @@ class FunctionLowering(FormulaLowering):
         errors: list[Diagnostic],
         mesh: Mesh,
         overridden: Mapping[str, int] | None = None,
+        signatures: Mapping[str, Signature | None] | None = None,
     ):
         super().__init__(file, errors)
         self.mesh = mesh
         self.overridden = overridden or {}
+        self.signatures = signatures or {}
         self.sizes: dict[str, int] = {}
         self.values: dict[str, SSAValue | None] = {}
         self.tokens: dict[str, Token] = {}
+        self.outside: list[set[str]] = []
 
     def lower(self, tree: SyntaxTree, function_name: str) -> FuncOp | None:
         """Return a function under a name, or None after errors."""
@@ -74,7 +94,7 @@ class FunctionLowering(FormulaLowering):
                 case "results":
                     result_tree = child
                     results = [self.type(t) for t in child.children if t is not None]
-                case "step":
+                case "step" | "call" | "repeat":
                     steps.append(child)
                 case "instead":
                     instead = child
@@ -86,7 +106,7 @@ class FunctionLowering(FormulaLowering):
         for token, x in arguments:
             self.define(token, next(values) if x is not None else None)
         for step in steps:
-            self.step(step, block)
+            self.statement(step, block)
         self.finish(symbol, return_tree, results, result_tree, block)
         if len(self.errors) > errors_before:
             return None
@@ -102,10 +122,34 @@ class FunctionLowering(FormulaLowering):
                 self.error(least, "the number is too large: values have less than 2^63 elements")
                 return None
             function.attributes[FROM] = _integer_attr(number)
+        self.forget_numbers()
+        return function
+
+    def signature(self, tree: SyntaxTree, mesh_symbol: Token) -> Signature | None:
+        """Return the types of a function, or None after an error."""
+        errors_before = len(self.errors)
+        inputs: list[DistType | None] = []
+        outputs: list[DistType | None] = []
+        for child in tree.children[1:]:
+            match getattr(child, "data", None):
+                case "parameters":
+                    self.sizes = self.defaults(child) | dict(self.overridden)
+                case "argument":
+                    inputs.append(self.type(child.children[1]))
+                case "results":
+                    outputs = [self.type(t) for t in child.children if t is not None]
+                case _:
+                    pass
+        if len(self.errors) > errors_before:
+            return None
+        name, mesh = bare(tree.children[0]), bare(mesh_symbol)
+        return Signature(name, mesh, tuple(filter(None, inputs)), tuple(filter(None, outputs)))
+
+    def forget_numbers(self) -> None:
+        """Take their names from the values of a scope that are only numbered."""
         for value in self.values.values():
             if value is not None and value.name_hint and value.name_hint.isdigit():
                 set_name(value, None)  # the printers number values anew
-        return function
 
     def define(self, token: Token, value: SSAValue | None) -> None:
         name = bare(token)
@@ -124,6 +168,13 @@ class FunctionLowering(FormulaLowering):
         name = bare(token)
         if name not in self.values:
             hint = self.suggest(name, self.values, "%")
+            if any(name in names for names in self.outside):
+                hint = (
+                    " in the body of this repeat, which sees only what it is given: "
+                    f"add with({token} = {token})"
+                )
+                self.error(token, f"{token} is not defined{hint}")
+                return None
             self.error(token, f"{token} is not defined before this use{hint}")
             return None
         return self.values[name]
@@ -245,6 +296,189 @@ class FunctionLowering(FormulaLowering):
             axes.update(named)
         self.trivial_parts_once(names.children, "sub-axis {} is named twice")
         return frozenset(axes)
+
+    # --- operations that run others -----------------------------------------------------------
+
+    def statement(self, tree: SyntaxTree, block: Block) -> None:
+        """Lower a step, a call or a loop."""
+        match tree.data:
+            case "call":
+                self.call(tree, block)
+            case "repeat":
+                self.repeat(tree, block)
+            case _:
+                self.step(tree, block)
+
+    def define_results(self, tokens: Sequence[Token], op: NestedOp | None, what: str) -> None:
+        """Define the results of an operation, or values that failed; ``what`` has the results."""
+        results: list[SSAValue | None] = [None] * len(tokens) if op is None else [*op.results]
+        if len(results) != len(tokens):
+            count = len(results)
+            self.error(
+                tokens[0],
+                f"{what} has {count} result{'s' * (count != 1)}, and {len(tokens)} "
+                f"{'are' if len(tokens) > 1 else 'is'} named here",
+            )
+            results = [None] * len(tokens)
+        for token, result in zip(tokens, results, strict=True):
+            self.define(token, result)
+
+    def call(self, tree: SyntaxTree, block: Block) -> None:
+        *targets, keyword, symbol, operand_tree = tree.children
+        tokens: list[Token] = operand_tree.children if operand_tree else []
+        operands = [self.use(token) for token in tokens]
+        op = None
+        signature = self.signatures.get(bare(symbol))
+        if bare(symbol) not in self.signatures:
+            hint = self.suggest(bare(symbol), self.signatures, "@")
+            self.error(symbol, f"there is no function {symbol}{hint}")
+        elif signature is not None and None not in operands:
+            defined = [operand for operand in operands if operand is not None]
+            problem = signature.problem(self.mesh, [dist_type(x) for x in defined])
+            if problem is None:
+                op = CallOp.of(signature.name, defined, signature.outputs)
+                op.location = self.position(keyword).location()
+                block.add_op(op)
+            else:
+                place = symbol if problem.operand is None else tokens[problem.operand]
+                self.error(place, problem.text([str(token) for token in tokens]))
+        self.define_results(targets, op, str(symbol))
+
+    def repeat(self, tree: SyntaxTree, block: Block) -> None:
+        children = tree.children
+        place = next(i for i, x in enumerate(children) if getattr(x, "type", "") == "REPEAT")
+        targets, keyword, number = children[:place], children[place], children[place + 1]
+        parts = children[place + 2 :]
+        errors_before = len(self.errors)
+        bindings = self.bindings([x for x in parts if getattr(x, "data", "") == "binding"])
+        count = self.size(number)
+        tokens = [token for bound in bindings for _, token in bound]
+        operands = [self.use(token) for token in tokens]
+        types: list[DistType] | None = None
+        defined = [operand for operand in operands if operand is not None]
+        if count is not None and len(self.errors) == errors_before and None not in operands:
+            types = self.argument_types(first_token(number), count, bindings, defined, tokens)
+        body = self.body(parts, bindings, types, count if types else None)
+        op = None
+        if len(self.errors) == errors_before and body is not None and count is not None:
+            groups: list[list[SSAValue]] = []
+            for bound in bindings:
+                groups.append(defined[: len(bound)])
+                defined = defined[len(bound) :]
+            reverse = any(getattr(x, "type", "") == "REVERSE" for x in parts)
+            op = self.loop(keyword, count, groups, body, reverse)
+        if op is not None:
+            block.add_op(op)
+        self.define_results(targets, op, "this repeat")
+
+    def bindings(self, trees: Sequence[SyntaxTree]) -> list[list[tuple[Token, Token]]]:
+        """Return the pairs of names inside and outside for carries, slices and invariants."""
+        bindings: dict[str, list[tuple[Token, Token]]] = {word: [] for word in BINDINGS}
+        for tree in trees:
+            word, *names = tree.children
+            if str(word) not in bindings:
+                hint = self.suggest(word, bindings)
+                self.error(word, f"repeat has no `{word}`: use {', '.join(BINDINGS)}{hint}")
+            known = str(word) if str(word) in bindings else BINDINGS[-1]
+            bindings[known] += zip(names[::2], names[1::2], strict=True)
+        return list(bindings.values())
+
+    def argument_types(
+        self,
+        number: Token,
+        count: int,
+        bindings: Sequence[Sequence[tuple[Token, Token]]],
+        operands: Sequence[SSAValue],
+        tokens: Sequence[Token],
+    ) -> list[DistType] | None:
+        """Return the types of the arguments of a body, or None after an error."""
+        types = [dist_type(operand) for operand in operands]
+        try:
+            return argument_types(self.mesh, count, types, len(bindings[0]), len(bindings[1]))
+        except LayoutError as error:
+            place, notes = number, ()
+            if error.operand is not None:
+                place = tokens[error.operand]
+                notes = origin_notes(operands[error.operand], error.axes, str(place), self.mesh)
+            self.error(place, error.text([str(token) for token in tokens]), *notes)
+            return None
+
+    def body(
+        self,
+        parts: Sequence[SyntaxTree],
+        bindings: Sequence[Sequence[tuple[Token, Token]]],
+        types: Sequence[DistType] | None,
+        count: int | None,
+    ) -> Block | None:
+        """Return the body of a loop with its yield, or None after an error."""
+        names = [name for bound in bindings for name, _ in bound]
+        block = Block(arg_types=[DistTensorType(x) for x in types or ()])
+        outer = self.values, self.tokens
+        self.outside.append(set(self.values))
+        self.values, self.tokens = {}, {}
+        arguments: list[BlockArgument | None] = [*block.args] if types else [None] * len(names)
+        for token, argument in zip(names, arguments, strict=True):
+            self.define(token, argument)
+        whole = types is not None
+        for part in parts:
+            match getattr(part, "data", None):
+                case "step" | "call" | "repeat":
+                    self.statement(part, block)
+                case "yield":
+                    whole &= self.end_body(part, block, bindings[0], count)
+                case _:
+                    pass
+        self.forget_numbers()
+        self.values, self.tokens = outer
+        self.outside.pop()
+        return block if whole else None
+
+    def end_body(
+        self,
+        tree: SyntaxTree,
+        block: Block,
+        carries: Sequence[tuple[Token, Token]],
+        count: int | None,
+    ) -> bool:
+        """Add the yield to the body of a loop; return False after an error."""
+        keyword, returned = tree.children
+        tokens: list[Token] = returned.children if returned else []
+        values = [self.use(token) for token in tokens]
+        defined = [value for value in values if value is not None]
+        if len(defined) < len(values) or count is None:
+            return False
+        op = YieldOp.create(operands=defined)
+        op.location = self.position(keyword).location()
+        arguments = list(block.args[: len(carries)])
+        if (problem := yield_problem(self.mesh, arguments, defined)) is not None:
+            message, carry = problem
+            if carry is None:
+                self.error(keyword, message)
+            else:
+                here = self.position(carries[carry][0])
+                name = carries[carry][0]
+                self.error(tokens[carry], message, note(f"{name} is carried from here", here))
+            return False
+        for token, value in zip(tokens[len(carries) :], defined[len(carries) :], strict=True):
+            try:
+                stack_type(self.mesh, dist_type(value), count)
+            except LayoutError as error:
+                self.error(token, f"{token} cannot be stacked: {error.text(())}")
+                return False
+        block.add_op(op)
+        return True
+
+    def loop(
+        self,
+        keyword: Token,
+        count: int,
+        groups: Sequence[Sequence[SSAValue]],
+        body: Block,
+        reverse: bool,
+    ) -> RepeatOp:
+        op = RepeatOp.of(self.mesh, count, groups, body, reverse)
+        op.location = self.position(keyword).location()
+        return op
 
     # --- steps ------------------------------------------------------------------------------
 

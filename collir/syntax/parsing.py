@@ -92,6 +92,10 @@ _TERMINALS = {
     "_AT": "`at(`",
     "FLAG": ", ".join(f"`{word}`" for word in CLAUSES["FLAG"]),
     "RETURN": "`return`",
+    "YIELD": "`yield`",
+    "CALL": "`call`",
+    "REPEAT": "`repeat`",
+    "REVERSE": "`reverse`",
     "MEMORY": "`memory`",
     "REDUCTION": "`reduction`",
     "$END": "the end of the file",
@@ -109,13 +113,17 @@ def _expected(terminals: set[str]) -> str:
         terminals = terminals - {"PLUS", "MINUS", "STAR", "SLASH"} or terminals
     elif {"NUMBER", "MINUS"} <= terminals:  # and every size may be one
         terminals = terminals - {"MINUS", "LPAR"}
-    names = sorted({shown(name) for name in terminals})
+    words = {"CALL", "REPEAT"} if "NAME" in terminals else set[str]()
+    names = sorted({shown(name) for name in terminals - words})
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 _HINTS = {
     ("VALUE", "NAME"): "operands come after the operation: `%y = all_reduce %x over data`",
     ("VALUE", "RBRACE"): "nothing may follow `return`",
+    ("RBRACE", "YIELD"): "the body of a repeat ends with `yield %y`",
+    ("RETURN", "YIELD"): "the body of a repeat ends with `yield %y`",
+    ("YIELD", "RETURN"): "`yield` ends the body of a repeat; a function ends with `return`",
     ("RBRACE", "RETURN"): "a function ends with `return %y`, or `return` if it has no results",
     ("LBRACE", "ON"): "a function says which mesh it is on: `-> f32[8] on @m {`",
     ("RPAR", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",

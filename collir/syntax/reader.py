@@ -7,16 +7,19 @@ errors are reported once per declaration.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
-from lark import Token
+from lark import Token, Tree
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import MachineOp, MeshOp
+from collir.dialects.nested import Signature
 from collir.ir.alternatives import alternative_errors
 from collir.ir.builders import mesh_op
-from collir.ir.diagnostics import DiagnosticError, Position, Sources, note
+from collir.ir.calls import recursion_errors
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources, note
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.imports import IMPORT, FunctionImports, declared_functions
@@ -58,6 +61,7 @@ class _ModuleLowering(MachineLowering):
     def __init__(self, file: str, sources: Sources):
         super().__init__(file, sources)
         self.meshes: dict[str, Mesh] = {}
+        self.signatures: dict[str, Signature | None] = {}
 
     def lower(self, text: str) -> ModuleOp:
         items = self.declare_machines(text)
@@ -65,10 +69,13 @@ class _ModuleLowering(MachineLowering):
         trees = declared_functions([tree for _, tree in items])
         self.imports = FunctionImports(self.sources, self.errors, self.failed, {self.file: trees})
         with no_gc():
+            self.signatures = dict.fromkeys(self.failed)
+            if any(tree.data == "func" and _calls(tree) for _, tree in items):
+                self.declare_signatures([tree for _, tree in items if tree.data == "func"])
             self.declare("func", items, self.function)
             self.declare(IMPORT, items, self.imported)
         module = ModuleOp([self.ops[index] for index in sorted(self.ops)])
-        if errors := self.errors or alternative_errors(module):
+        if errors := self.errors or alternative_errors(module) or recursion_errors(module):
             raise DiagnosticError(errors)
         return module
 
@@ -147,13 +154,22 @@ class _ModuleLowering(MachineLowering):
             self.error(symbol, f"there is no machine {symbol}{hint}")
         return None
 
+    def declare_signatures(self, trees: Sequence[SyntaxTree]) -> None:
+        """Note the types of all functions, which calls need before the functions are lowered."""
+        for tree in trees:
+            mesh_symbol = _mesh_symbol(tree)
+            mesh = self.meshes.get(bare(mesh_symbol))
+            unseen: list[Diagnostic] = []  # they are reported where the function is lowered
+            lowering = mesh and FunctionLowering(self.file, unseen, mesh)
+            signature = lowering and lowering.signature(tree, mesh_symbol)
+            self.signatures.setdefault(bare(tree.children[0]), signature)
+
     def function(self, tree: SyntaxTree) -> FuncOp | None:
-        symbols = (c for c in tree.children[1:] if isinstance(c, Token) and c.type == "SYMBOL")
-        mesh_symbol = next(symbols)
+        mesh_symbol = _mesh_symbol(tree)
         mesh = self.mesh_named(mesh_symbol)
         if mesh is None:
             return None
-        lowering = FunctionLowering(self.file, self.errors, mesh)
+        lowering = FunctionLowering(self.file, self.errors, mesh, signatures=self.signatures)
         return lowering.lower(tree, bare(tree.children[0]))
 
     def imported(self, tree: SyntaxTree) -> FuncOp | None:
@@ -179,3 +195,19 @@ class _ModuleLowering(MachineLowering):
                 hint = f"; {symbol} is a machine"
             self.error(symbol, f"there is no mesh {symbol}{hint}")
         return self.meshes.get(name)
+
+
+def _mesh_symbol(tree: SyntaxTree) -> Token:
+    """Return the name of the mesh that a function is on."""
+    return next(
+        child for child in tree.children[1:] if isinstance(child, Token) and child.type == "SYMBOL"
+    )
+
+
+def _calls(tree: SyntaxTree) -> bool:
+    """Return whether a function calls another."""
+    return any(
+        isinstance(child, Tree) and (child.data == "call" or _calls(child))
+        for child in tree.children
+        if isinstance(child, Tree) and child.data in ("call", "repeat")
+    )

@@ -1,7 +1,7 @@
 """The writer of ``.coll``: ``read(write(m))`` is ``m``, and writing twice gives the same text."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, UnitAttr
@@ -18,6 +18,7 @@ from collir.dialects.machine import (
     ParameterAttr,
     mesh_of,
 )
+from collir.dialects.nested import CallOp, NestedOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
@@ -205,16 +206,59 @@ def _function(function: FuncOp) -> str:
     head += f" on @{mesh.name}"
     if place := place_of(function):
         head += f" for @{place[0]} from {place[1]}"
-    lines = [f"{head} {{"]
-    for op in function.body.ops:
-        if isinstance(op, ReturnOp):
-            lines.append(f"  return {text(op.arguments)}".rstrip())
-        elif isinstance(op, DistOp):
-            step = f"{op.mnemonic} {text(op.operands)}{_clauses(op, mesh)}"
-            lines.append(f"  %{names[op.result]} = {step}")
-        else:
-            raise DiagnosticError.at(op, f"{op.name} cannot be written in .coll: use -t mlir")
-    return "\n".join([*lines, "}", ""])
+    body = _steps(function.body.ops, mesh, text)
+    return "\n".join([f"{head} {{", *(f"  {line}" for line in body), "}", ""])
+
+
+def _steps(
+    ops: Iterable[Operation], mesh: Mesh, text: Callable[[Iterable[SSAValue]], str]
+) -> list[str]:
+    """Return the lines of the operations of a block.
+
+    Args:
+        text: function from values to their names, separated by commas.
+    """
+    lines: list[str] = []
+    for op in ops:
+        match op:
+            case ReturnOp():
+                lines.append(f"return {text(op.arguments)}".rstrip())
+            case YieldOp():
+                lines.append(f"yield {text(op.arguments)}".rstrip())
+            case DistOp():
+                step = f"{op.mnemonic} {text(op.operands)}{_clauses(op, mesh)}"
+                lines.append(f"{text(op.results)} = {step}")
+            case NestedOp():
+                lines.append(f"{text(op.results)} = {nested_text(op, text)}")
+                if isinstance(op, RepeatOp):
+                    inner = _steps(op.body.ops, mesh, text)
+                    lines[-1] += " {"
+                    lines += [*(f"  {line}" for line in inner), "}"]
+            case _:
+                raise DiagnosticError.at(op, f"{op.name} cannot be written in .coll: use -t mlir")
+    return lines
+
+
+def nested_text(op: NestedOp, text: Callable[[Iterable[SSAValue]], str]) -> str:
+    """Return an operation that runs others as it is written in ``.coll``, without its results and
+    without what it runs.
+
+    Args:
+        text: function from values to their names, separated by commas.
+    """
+    if isinstance(op, CallOp):
+        return f"{op.mnemonic} @{op.symbol}({text(op.operands)})"
+    assert isinstance(op, RepeatOp)
+    count = written(op.times)
+    words = [
+        f"{op.mnemonic} {count if count.isidentifier() or count.isdecimal() else f'({count})'}"
+    ]
+    arguments = iter(op.body.block.args)
+    for word, operands in (("carry", op.carried), ("slice", op.sliced), ("with", op.invariant)):
+        if operands:
+            bound = [f"{text([next(arguments)])} = {text([operand])}" for operand in operands]
+            words.append(f"{word}({', '.join(bound)})")
+    return " ".join([*words, *(["reverse"] if op.is_reverse else [])])
 
 
 def _type_text(attribute: Attribute, mesh: Mesh) -> str:

@@ -24,6 +24,7 @@ from collir.cost.programs.cost import function_cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
+from collir.ir.calls import function_without_calls
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.instantiation import instantiate
@@ -197,7 +198,9 @@ def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
     functions = functions_of(module)
     if not functions:
         raise DiagnosticError(Diagnostic(f"{options.file} has no functions to run"))
-    check_programs(functions, "cannot be run", redistributions=options.engine == "numpy")
+    check_programs(
+        functions, "cannot be run", redistributions=options.engine == "numpy", nested=True
+    )
     if options.n is not None:
         sizes = sorted({mesh_of(f).devices for f in functions})
         functions = [f for f in functions if mesh_of(f).devices == options.n]
@@ -396,7 +399,7 @@ def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:
     model = CostModel("alpha-beta", "runtime", "written")
     measured = f"best of {repeats}: {seconds_text(seconds)} measured"
     try:
-        predicted = function_cost(function, model).time
+        predicted = function_cost(function_without_calls(function), model).time
     except DiagnosticError as error:
         return f"{measured}; no prediction: {error.diagnostics[0].message}"
     name = mesh_of(function).machine.name

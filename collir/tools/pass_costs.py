@@ -1,6 +1,6 @@
 """The savings of passes: the cost of every function before the first pass and after each."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -8,9 +8,10 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
-from collir.cost.model import CostModel
+from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.simulation import Simulation, simulate_function
 from collir.dialects.machine import meshes_remembered
+from collir.ir.calls import inlined
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.targets.reports.cost import mesh_title
@@ -46,15 +47,24 @@ class FunctionAt:
         """Return the figures of a simulation."""
         mesh, machine = simulation.mesh, simulation.mesh.machine
         level = next((i for i, x in enumerate(machine.levels) if x.size > 1), 0)
-        sent = [step.sent for step in simulation.steps if step.sent]
+        sent = list(_sent(simulation))
         return FunctionAt(
             f"{mesh_title(mesh)}, costed {simulation.model.how(machine)}",
             simulation.time,
-            sum(step.port_bytes[level] for step in sent),
+            sum(times * step.port_bytes[level] for step, times in sent),
             machine.levels[level].name,
             simulation.peak,
-            len(sent),
+            sum(times for _, times in sent),
         )
+
+
+def _sent(simulation: Simulation, times: int = 1) -> Iterator[tuple[StepCost, int]]:
+    """Yield the collectives of a function and how often each runs."""
+    for step in simulation.steps:
+        if step.loop:
+            yield from _sent(step.loop.body, times * step.loop.times)
+        elif step.sent:
+            yield step.sent, times
 
 
 Figure = FunctionAt | str
@@ -79,12 +89,12 @@ class PassCosts:
     def measure(self, done: str, module: ModuleOp) -> None:
         """Record the costs of a module after the pass named ``done``."""
         with meshes_remembered():
-            figures = {f.sym_name.data: self._figure(f) for f in functions_of(module)}
+            figures = {f.sym_name.data: self._figure(f) for f in functions_of(inlined(module))}
         self.stages.append(Stage(done, figures))
 
     def _figure(self, function: FuncOp) -> Figure:
         try:
-            check_programs([function], "cannot be simulated")
+            check_programs([function], "cannot be simulated", nested=True)
             return FunctionAt.of(simulate_function(function, self.model))
         except DiagnosticError as error:
             return error.diagnostics[0].message

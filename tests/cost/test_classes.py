@@ -29,7 +29,7 @@ def random_placed(rng: random.Random) -> FuncOp:
     """Return a random function on a mesh that is placed, in a module."""
     while not (mesh := random_mesh(rng, rng.choice([4, 6, 8]))).placed:
         pass
-    function = random_function(rng, mesh, 10, "f")
+    function = random_function(rng, mesh, 10, "f", nested=False)
     module_of([mesh], [function])
     return function
 

@@ -35,7 +35,7 @@ Instant = tuple[float, int, int]
 
 VIEWS = tuple(
     OPERATIONS[name]
-    for name in ("split", "merge", "reshape", "keep_root", "keep", "part", "compute")
+    for name in ("split", "merge", "reshape", "keep_root", "keep", "part", "compute", "barrier")
 )
 
 
@@ -189,7 +189,7 @@ def random_program(rng: random.Random, asynchronous: bool, copies_take_time: boo
     if copies_take_time:
         device = replace(mesh.machine.device or Device(), memory=1e12, memory_bandwidth=1e9)
         mesh = replace(mesh, machine=replace(mesh.machine, device=device))
-    function = random_function(rng, mesh, steps=10)
+    function = random_function(rng, mesh, steps=10, nested=False)
     if asynchronous:
         make_async([function], rng, rng.choice([0.3, 0.6, 1.0]))
     return module_of([mesh], [function])

@@ -24,7 +24,7 @@ MESH = Mesh("m", BOX, (Axis.placed("data", [Factor("node", 2), Factor("gpu", 4)]
 def test_random_functions_are_built_again_from_their_arguments(seed: int) -> None:
     rng = fresh(seed)
     mesh = random_mesh(rng)
-    written = random_function(rng, mesh, 8)
+    written = random_function(rng, mesh, 8, nested=False)
     module = collir.module_of(mesh)
     f = FunctionBuilder(module, mesh.name, written.sym_name.data)
     for name, default in parameters_of(written).items():
@@ -144,3 +144,61 @@ def test_steps_vanish_whose_sub_axes_are_renamed_to_nothing(seed: int) -> None:
     assert after == [over for over, old in zip(kept, before, strict=True) if over or not old]
     values = [*function.args, *(r for op in function.body.ops for r in op.results)]
     assert not {axis for value in values for axis in dist_type(value).axes}.intersection(gone)
+
+
+LOOP = """
+func @half(%x: f32[8]) -> (f32[8], f32[8]) on @m {
+  %a = scale %x by 0.5
+  return %a, %x
+}
+
+func @f(%x: f32[8], %w: f32[6, 8@data], %k: f32[8]) -> (f32[8], f32[6, 8]) on @m {
+  %a, %b = repeat 6 carry(%c = %x) slice(%v = %w) with(%l = %k) reverse {
+    %g = all_gather %v over data dim 0
+    %s = add %g, %c
+    %t = add %s, %l
+    yield %t, %g
+  }
+  %p, %q = call @half(%a)
+  return %p, %b
+}
+"""
+
+
+def test_a_loop_and_a_call_are_built_as_they_are_written() -> None:
+    module = collir.module_of(MESH)
+    f = FunctionBuilder(module, "m", "half")
+    x = f.argument("x", DistType.make(DType.F32, [8]))
+    f.results(f.scale(x, by=0.5), x)
+    f = FunctionBuilder(module, "m", "f")
+    x = f.argument("x", DistType.make(DType.F32, [8]))
+    w = f.argument("w", DistType(DType.F32, (Dim(6), Dim(8, f.axes("data")))))
+    k = f.argument("k", DistType.make(DType.F32, [8]))
+
+    def body(c: SSAValue, v: SSAValue, k: SSAValue) -> list[SSAValue]:
+        gathered = f.all_gather(v, over="data", dim=0)
+        return [f.add(f.add(gathered, c), k), gathered]
+
+    last, stacked = f.repeat(6, body, carry=[x], slice_=[w], with_=[k], reverse=True)
+    halved, _ = f.call("half", last)
+    f.results(halved, stacked)
+    module.verify()
+    written = collir.parse(collir.emit(collir.module_of(MESH)) + LOOP)
+    assert module.is_structurally_equivalent(written)
+
+
+def test_what_a_loop_or_a_call_does_not_take_is_refused() -> None:
+    module = collir.module_of(MESH)
+    f = FunctionBuilder(module, "m", "f")
+    x = f.argument("x", DistType.make(DType.F32, [8]))
+    with pytest.raises(KeyError, match="no function @g"):
+        f.call("g", x)
+    with pytest.raises(ValueError, match="dimension 0 of %x has size 8, but there are 6"):
+        f.repeat(6, lambda *values: values, slice_=[x])
+    with pytest.raises(ValueError, match="a carry has one type"):
+        f.repeat(6, lambda *values: [f.cast(values[0], to="f64")], carry=[x])
+    f.results(f.scale(x, by=2))
+    g = FunctionBuilder(module, "m", "g")
+    y = g.argument("y", DistType.make(DType.F64, [8]))
+    with pytest.raises(ValueError, match="@f takes"):
+        g.call("f", y)

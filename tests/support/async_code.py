@@ -29,7 +29,7 @@ def able(function: FuncOp) -> list[DistOp]:
     """Return the collectives of a function that may be ``async``."""
     return [
         op
-        for op in function.body.ops
+        for op in function.walk()
         if isinstance(op, coll.COLLECTIVES) and not isinstance(op, OPERATIONS["permute"])
     ]
 

@@ -99,7 +99,9 @@ def mnemonic(op: type[DistOp]) -> str:
 
 
 def reductions(dtype: DType) -> list[Reduction]:
-    """Return the reductions of a dtype; integers have no average."""
+    """Return the reductions of a dtype; integers have no average, truth values no sum."""
+    if dtype is DType.BOOL:
+        return [Reduction.MAX, Reduction.MIN]
     return [r for r in Reduction if dtype.is_float or r is not Reduction.AVG]
 
 
@@ -262,9 +264,13 @@ def local_operations(devices: int) -> Iterator[FuncOp]:
     for dtype in DType:
         missing = {"keep_root", "keep", "part", "slice", "mask_sum", "mask_prod"}
         missing = missing if devices > 1 else set[str]()
+        if dtype is DType.BOOL:
+            missing -= {"mask_sum", "mask_prod"}
         missing |= {"split", "merge", "reshape", "transpose"}
-        missing |= {f"pad_{i}" for i in range(len(PADS))}
-        missing |= {f"scale_{i}" for i in range(len(FACTORS + FRACTIONS * dtype.is_float))}
+        missing |= {f"pad_{i}" for i, pad in enumerate(PADS) if dtype.represents(pad[2])}
+        factors = FACTORS + FRACTIONS * dtype.is_float
+        if dtype is not DType.BOOL:
+            missing |= {f"scale_{i}" for i in range(len(factors))}
         missing |= {f"cast_to_{other}" for other in DType}
         while missing:
             mesh = rng.choice(meshes_of(devices))
@@ -316,9 +322,10 @@ def joins(rng: random.Random, mesh: Mesh, dtype: DType) -> Iterator[FuncOp]:
     whole = DistType(dtype, shape)
     rooted = DistType(dtype, shape, place=at_root(first))
     parts = {r: DistType(dtype, shape, first, r) for r in reductions(dtype)} if names else {}
-    terms = [(whole, whole), (rooted, rooted)]
+    terms = [] if dtype is DType.BOOL else [(whole, whole), (rooted, rooted)]
     terms += [(parts[r], parts[r]) for r in parts if r.linear]
-    terms += [(parts[r], whole) for r in parts if r not in (Reduction.SUM, Reduction.PROD)]
+    shifted = [r for r in parts if r not in (Reduction.SUM, Reduction.PROD)]
+    terms += [(parts[r], whole) for r in shifted if dtype is not DType.BOOL]
     for index, (x, y) in enumerate(terms):
         builder = FunctionBuilder(mesh, [x, y], f"add_{index}_{dtype}")
         made = builder.try_op(OPERATIONS["add"], rng.sample(builder.values, 2), {})

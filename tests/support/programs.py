@@ -22,10 +22,11 @@ from collir.dialects.machine import (
     MeshOp,
     NumberAttr,
 )
+from collir.dialects.nested import CallOp, RepeatOp, YieldOp, argument_types
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr, dist_type
 from collir.ir.builders import machine_op, mesh_op
-from collir.ir.parameters import set_parameters
+from collir.ir.parameters import parameters_of, set_parameters
 from collir.layout import (
     Axis,
     Dim,
@@ -252,6 +253,7 @@ def local_moves(x: DistType, rng: random.Random) -> Iterator[Move]:
         rng.shuffle(order)
         yield Move(OPERATIONS["transpose"], {"order": SizesAttr(tuple(order))})
         yield Move(OPERATIONS["reshape"], {"shape": SizesAttr(_random_shape(x.elements, rng))})
+    yield Move(OPERATIONS["barrier"], {})
     for factor in (2.0, -1.0, 0.5, 0.0):
         yield Move(OPERATIONS["scale"], {"factor": NumberAttr(factor)})
     for dtype in DType:
@@ -439,7 +441,7 @@ def random_layout(
             over.clear()
         more = all_units // units(mesh, over) if rng.random() < 0.7 else rng.randint(1, 3)
         dims.append(Dim(units(mesh, over) * max(1, more) * rng.randint(1, 2), tuple(over)))
-    reductions = [r for r in Reduction if dtype.is_float or r is not Reduction.AVG]
+    reductions = dtype.reductions
     reduction = rng.choice(reductions) if partial else None
     place = at_root(root)
     if places:
@@ -476,20 +478,93 @@ def random_function(
     name: str = "f",
     dtype: DType | None = None,
     parametric: float = 0.25,
+    nested: bool = True,
+    callee: FuncOp | None = None,
 ) -> FuncOp:
-    """Return a well-typed function of up to ``steps`` steps on one or two arguments.
+    """Return a well-typed function of up to ``steps`` steps on some arguments.
 
     Args:
         parametric: the probability that its sizes are formulas of parameters.
+        nested: whether there may be loops.
+        callee: a function on the mesh that is called first.
     """
     first = random_layout(rng, mesh, dtype, places=rng.random() < 0.5)
     parameters = random_parameters(rng) if rng.random() < parametric else {}
     if parameters:
         first = with_formulas(rng, first, parameters)
     arguments = [first] + ([first] if rng.random() < 0.3 else [])
+    count = rng.choice([1, 2, 2, 3])
+    loops = nested and rng.random() < 0.4
+    if loops and rng.random() < 0.7:
+        arguments.append(replace(first, dims=(Dim(count), *first.dims)))
+    if callee is not None:
+        arguments += [dist_type(arg) for arg in callee.args]
     builder = FunctionBuilder(mesh, arguments, name, parameters)
     for value, hint in zip(builder.values, ("x", "y"), strict=False):
         value.name_hint = hint
+    if callee is not None:
+        operands = builder.values[len(builder.values) - len(callee.args) :]
+        call = CallOp.of(callee.sym_name.data, operands, [x.data for x in _dist_types(callee)])
+        builder.block.add_op(call)
+        builder.values += call.results
+    if loops:
+        _add_steps(rng, builder, steps // 3)
+        add_repeat(rng, builder, count, max(1, steps // 2))
+    _add_steps(rng, builder, steps - len(list(builder.block.ops)))
+    returned = rng.choice([1, 1, 2])
+    results = builder.values[-returned:]
+    if rng.random() < 0.1:
+        results = [*results, rng.choice(builder.values)]
+    return builder.function(results)
+
+
+def _dist_types(function: FuncOp) -> list[DistTensorType]:
+    return [x for x in function.function_type.outputs if isinstance(x, DistTensorType)]
+
+
+def add_repeat(
+    rng: random.Random, builder: FunctionBuilder, count: int, steps: int, depth: int = 0
+) -> RepeatOp | None:
+    """Add a loop with a random body, if one can be made, and return it."""
+    mesh, values = builder.mesh, builder.values
+    sliced = [x for x in values if _has_slices(dist_type(x), count)]
+    small = [x for x in values if dist_type(x).elements <= 1024]
+    operands = [
+        rng.sample(small, min(len(small), rng.choice([0, 1, 1, 2]))),
+        rng.sample(sliced, min(len(sliced), rng.choice([0, 1, 1, 2]))),
+        rng.sample(small, min(len(small), rng.choice([0, 0, 1]))),
+    ]
+    types = [dist_type(x) for group in operands for x in group]
+    if not types:
+        return None
+    first = len(operands[0])
+    types = argument_types(mesh, count, types, first, len(operands[1]))
+    body = FunctionBuilder(mesh, types)
+    if depth == 0 and rng.random() < 0.2:
+        add_repeat(rng, body, rng.choice([1, 2, 3]), 2, depth=1)
+    _add_steps(rng, body, steps)
+    yielded: list[SSAValue] = []
+    for carry in body.block.args[:first]:
+        alike = [x for x in body.values if x.type == carry.type]
+        yielded.append(rng.choice(alike[-2:]))
+    small = [x for x in body.values if dist_type(x).elements <= 1024]
+    yielded += rng.sample(small, min(len(small), rng.choice([0, 1, 1, 2])))
+    if not yielded:
+        return None
+    body.block.add_op(YieldOp.create(operands=yielded))
+    op = RepeatOp.of(mesh, count, operands, body.block, rng.random() < 0.5)
+    builder.block.add_op(op)
+    builder.values += op.results
+    return op
+
+
+def _has_slices(x: DistType, count: int) -> bool:
+    return bool(x.dims) and x.dims[0] == Dim(count)
+
+
+def _add_steps(rng: random.Random, builder: FunctionBuilder, steps: int) -> None:
+    """Add up to a number of random steps to a function."""
+    mesh = builder.mesh
     for _ in range(steps):
         value = rng.choice(builder.values[-3:])
         x = dist_type(value)
@@ -517,11 +592,6 @@ def random_function(
         first_collectives = rng.random() < 0.7
         collectives = [m for m in moves if m.op in coll.COLLECTIVES]
         builder.try_first(value, (collectives if first_collectives else []) + moves)
-    count = rng.choice([1, 1, 2])
-    results = builder.values[-count:]
-    if rng.random() < 0.1:
-        results = [*results, rng.choice(builder.values)]
-    return builder.function(results)
 
 
 def _flops(mesh: Mesh, x: DistType) -> dict[str, Attribute]:
@@ -531,16 +601,28 @@ def _flops(mesh: Mesh, x: DistType) -> dict[str, Attribute]:
 
 
 def random_module(
-    rng: random.Random, functions: int = 3, steps: int = 6, weights: float = 0.0
+    rng: random.Random,
+    functions: int = 3,
+    steps: int = 6,
+    weights: float = 0.0,
+    nested: bool = True,
 ) -> ModuleOp:
     """Return a module of random functions on one or two random meshes.
 
     Args:
         weights: the probability that axes of a mesh have weights.
+        nested: whether there may be loops and calls.
     """
     names = ("m", "n")[: rng.randint(1, 2)]
     meshes = [random_mesh(rng, name=name, weights=weights) for name in names]
-    made = [random_function(rng, rng.choice(meshes), steps, f"f{i}") for i in range(functions)]
+    made: list[FuncOp] = []
+    for i in range(functions):
+        mesh = rng.choice(meshes)
+        alike = [f for f in made if f.attributes[MESH_ATTRIBUTE] == SymbolRefAttr(mesh.name)]
+        alike = [f for f in alike if not parameters_of(f)]
+        callee = rng.choice(alike) if nested and alike and rng.random() < 0.3 else None
+        function = random_function(rng, mesh, steps, f"f{i}", nested=nested, callee=callee)
+        made.append(function)
     return module_of(meshes, made)
 
 

@@ -376,7 +376,7 @@ def assert_programs(rng: random.Random) -> int:
     Returns: how many collectives are in chunks.
     """
     mesh = quick_mesh(rng)
-    functions = [random_function(rng, mesh, 5, f"f{index}") for index in range(2)]
+    functions = [random_function(rng, mesh, 5, f"f{index}", nested=False) for index in range(2)]
     before = module_of([mesh], functions)
     chunks = rng.choice([2, 3, 4, 8])
     passes = f"decompose{{model=p2 chunks={chunks} top={rng.choice([1, 2])}}}"

@@ -90,12 +90,12 @@ def test_every_number_of_ranks(ranks: int, target: str, tmp_path: Path) -> None:
 # --- random programs ----------------------------------------------------------------------------
 
 
-def random_programs(ranks: int, seed: int, count: int) -> ModuleOp:
+def random_programs(ranks: int, seed: int, count: int, nested: bool = False) -> ModuleOp:
     """Return random functions on a few meshes of ``ranks`` ranks, with async collectives."""
     rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}", weights=0.3) for index in range(4)]
     functions = [
-        random_function(rng, rng.choice(meshes), rng.randint(2, 10), f"f{index}")
+        random_function(rng, rng.choice(meshes), rng.randint(2, 10), f"f{index}", nested=nested)
         for index in range(count)
     ]
     for function in functions:
@@ -111,6 +111,13 @@ def test_random_programs(ranks: int, seed: int, target: str, tmp_path: Path) -> 
     module = random_programs(ranks, seed, 20)
     assert marked(module) > 15
     assert hazards(module, target) == []
+    assert wrong(module, functions_of(module), target, tmp_path) == []
+
+
+@pytest.mark.parametrize("target", some(["mpi", "nccl"], 1))
+def test_async_steps_in_loops(target: str, tmp_path: Path) -> None:
+    """All that is under way is waited for at the end of an iteration, and before a loop."""
+    module = random_programs(4, 5, 12, nested=True)
     assert wrong(module, functions_of(module), target, tmp_path) == []
 
 
@@ -137,7 +144,7 @@ def test_no_memory_is_misused(target: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 def assert_waits(rng: random.Random) -> None:
-    module = random_module(rng, functions=3, steps=rng.randint(2, 10))
+    module = random_module(rng, functions=3, steps=rng.randint(2, 10), nested=False)
     functions = functions_of(module)
     make_async(functions, rng, rng.choice([0.4, 0.7, 1.0]))
     for target in ("mpi", *FAKES):

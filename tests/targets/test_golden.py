@@ -37,7 +37,7 @@ def test_the_code_of_an_example_is_what_it_was(
 
 @pytest.mark.parametrize("target", ["mpi4py", "torch"])
 def test_python_is_as_ruff_would_have_it(target: str, tmp_path: Path) -> None:
-    rng = random.Random(0)
+    rng = random.Random(1)
     meshes = [random_mesh(rng, name=f"m{index}") for index in range(8)]
     functions = [random_function(rng, rng.choice(meshes), 8, f"f{i}") for i in range(60)]
     texts = [collir.emit(module_of(meshes, functions), target)]

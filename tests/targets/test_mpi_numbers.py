@@ -46,6 +46,8 @@ def around(dtype: DType, wide: DType) -> Array:
 
 def integers(dtype: DType) -> Array:
     """Return integers of both signs and all magnitudes, with ones and zeros below the top bits."""
+    if dtype is DType.BOOL:
+        return np.array([False, True])
     bits = NUMPY[dtype].itemsize * 8 - 1
     low = np.arange(-70000, 70000) if bits > 8 else np.arange(-128, 128)
     high = [s * (2**p + d) for p in range(bits) for d in (-1, 0, 1, 2**p // 2 + 1) for s in (1, -1)]

@@ -39,9 +39,11 @@ def test_there_is_a_mesh_for_every_number_of_ranks() -> None:
 
 def test_kinds_are_all_collectives_with_all_reductions_on_all_dtypes() -> None:
     reducing = {(kind.op, kind.dtype, kind.reduction) for kind in KINDS if kind.reduction}
-    averages_of_integers = 3
+    averages_of_integers, of_truth_values = 3, 3
     assert len(coll.COLLECTIVES) == 11
-    assert len(reducing) == 3 * (len(DType) * len(Reduction) - averages_of_integers)
+    assert len(reducing) == 3 * (
+        len(DType) * len(Reduction) - averages_of_integers - of_truth_values
+    )
     assert len(KINDS) - len(reducing) == 8 * len(DType)
 
 

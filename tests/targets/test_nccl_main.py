@@ -104,9 +104,10 @@ def assert_random_programs_ok(
     ranks: int, seed: int, count: int, options: str, folder: Path
 ) -> None:
     rng = fresh(seed)
+    nested = "symmetric" not in options
     meshes = [random_mesh(rng, ranks, f"m{index}", weights=0.4) for index in range(3)]
     functions = [
-        random_function(rng, rng.choice(meshes), rng.randint(1, 8), f"f{index}")
+        random_function(rng, rng.choice(meshes), rng.randint(1, 8), f"f{index}", nested=nested)
         for index in range(count)
     ]
     assert_all_ok(module_of(meshes, functions), options, folder)

@@ -55,14 +55,16 @@ def test_everywhere(ranks: int, tmp_path: Path) -> None:
     assert differences(module, functions, tmp_path) == []
 
 
-def random_module(ranks: int, seed: int, count: int) -> ModuleOp:
-    """Return random functions on a few meshes of ``ranks`` ranks."""
+def random_module(ranks: int, seed: int, count: int, target: str) -> ModuleOp:
+    """Return random functions on a few meshes of ``ranks`` ranks; loops are not in symmetric
+    memory."""
+    nested = target != SYMMETRIC
     rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}", weights=0.4) for index in range(4)]
     return module_of(
         meshes,
         [
-            random_function(rng, rng.choice(meshes), rng.randint(1, 10), f"f{index}")
+            random_function(rng, rng.choice(meshes), rng.randint(1, 10), f"f{index}", nested=nested)
             for index in range(count)
         ],
     )
@@ -70,7 +72,7 @@ def random_module(ranks: int, seed: int, count: int) -> ModuleOp:
 
 @pytest.mark.parametrize(("ranks", "seed", "target"), some([(8, 2, SYMMETRIC), (6, 3, "nccl")], 1))
 def test_random_programs(ranks: int, seed: int, target: str, tmp_path: Path) -> None:
-    module = random_module(ranks, seed, 20)
+    module = random_module(ranks, seed, 20, target)
     assert differences(module, functions_of(module), tmp_path, target) == []
 
 
@@ -81,7 +83,7 @@ SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 @pytest.mark.parametrize("target", ["nccl", SYMMETRIC])
 def test_no_memory_is_misused(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")  # MPI's own
-    module = random_module(6, 7, 25)
+    module = random_module(6, 7, 25, target)
     assert differences(module, functions_of(module), tmp_path, target, SANITIZED) == []
 
 
@@ -89,7 +91,7 @@ def test_no_memory_is_misused(target: str, tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("ranks", [2, 3, 5, 6, 8, 12, 16])
 @pytest.mark.parametrize("target", ["nccl", SYMMETRIC])
 def test_many_random_programs(ranks: int, target: str, tmp_path: Path) -> None:
-    module = random_module(ranks, 100 + ranks, 150)
+    module = random_module(ranks, 100 + ranks, 150, target)
     assert differences(module, functions_of(module), tmp_path, target) == []
 
 
@@ -176,6 +178,8 @@ def numbers(dtype: DType) -> Array:
     with np.errstate(all="ignore"):
         if dtype.bits == 16:
             return np.arange(2**16, dtype=np.uint16).view(NUMPY[dtype])
+        if dtype is DType.BOOL:
+            return np.array([False, True])
         if not dtype.is_float:
             bits = dtype.bits - 1
             near = [s * (2**p + d) for p in range(bits) for d in (-1, 0, 1) for s in (1, -1)]
@@ -196,7 +200,7 @@ def test_casts_round_as_numpy_does(tmp_path: Path) -> None:
         (numbers(source), source, target)
         for source in DType
         for target in DType
-        if target.bits == 16 or (source.bits == 16 and target.is_float)
+        if target.bits == 16 or target is DType.BOOL or (source.bits == 16 and target.is_float)
     ]
     text = (
         "machine @one { level l[1] { port = 1 GB/s, latency = 1 us } }\nmesh @m on @one { x = 1 }\n"

@@ -20,13 +20,13 @@ from xdsl.ir import Operation
 from collir.cost.collectives.phases import Phase
 from collir.cost.network.loads import Resource, ResourceKind
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import NestedOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.steps import PlannedStep, steps_of
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.steps import PlannedStep, Step, steps_of
 from collir.layout import DistType, Mesh
 from collir.layout.types import Place, place_at, place_text
-
-Step = DistOp | PlannedStep
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,9 @@ class Classes:
         """Return the sets of classes that run a step, each together."""
         if not self.axes:
             return [(0,)]
+        if isinstance(step, NestedOp):
+            message = f"a {step.mnemonic} whose devices run different steps has no cost"
+            raise DiagnosticError.at(step, f"{message}: put its iterations in its place by unroll")
         (source, *_), target = types_of(step)
         over = _coupled(step, source, target)
         ends = _ends(source, target, over)
@@ -135,7 +138,7 @@ class Classes:
         return [tuple(group) for group in groups.values()]
 
     def _instance(self, step: Step, on: tuple[int, ...], after: tuple[int, ...]) -> Instance:
-        if not self.axes:
+        if not self.axes or isinstance(step, NestedOp):
             return Instance(step, on, after)
         (source, *_), target = types_of(step)
         over = _coupled(step, source, target)
@@ -179,9 +182,8 @@ class Classes:
 
 
 def classes_of(ops: Iterable[Operation | PlannedStep], mesh: Mesh) -> Classes:
-    """Return the classes of a program."""
-    steps = [op for op in ops if isinstance(op, Step)]
-    return Classes(mesh, (x for step in steps for x in _all_types(step)))
+    """Return the classes of a program, by the types of its values, in loops too."""
+    return Classes(mesh, (x for op in ops if isinstance(op, Step) for x in _all_types(op)))
 
 
 def runs_apart(function: FuncOp) -> bool:
@@ -189,7 +191,7 @@ def runs_apart(function: FuncOp) -> bool:
     return bool(classes_of(function.body.ops, mesh_of(function)).axes)
 
 
-def types_of(step: Step) -> tuple[list[DistType], DistType]:
+def types_of(step: DistOp | PlannedStep) -> tuple[list[DistType], DistType]:
     """Return the types of the operands and of the result."""
     if isinstance(step, PlannedStep):
         return [operand.type for operand in step.operands], step.result.type
@@ -197,11 +199,17 @@ def types_of(step: Step) -> tuple[list[DistType], DistType]:
 
 
 def _all_types(step: Step) -> Iterator[DistType]:
-    operands, result = types_of(step)
-    yield from (*operands, result)
+    if isinstance(step, NestedOp):
+        yield from map(dist_type, (*step.operands, *step.results))
+        for op in step.regions[0].block.ops if step.regions else ():
+            if isinstance(op, Step):
+                yield from _all_types(op)
+    else:
+        operands, result = types_of(step)
+        yield from (*operands, result)
 
 
-def _coupled(step: Step, source: DistType, target: DistType) -> tuple[str, ...]:
+def _coupled(step: DistOp | PlannedStep, source: DistType, target: DistType) -> tuple[str, ...]:
     """Return the sub-axes along which devices take part in a step together."""
     if not step.kind.sends:
         return ()

@@ -15,14 +15,17 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.phases import Phase
 from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, StepCost, is_grouped, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.cost.programs.classes import Instance, classes_of
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.nested import NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.calls import inlined
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.steps import PlannedStep
@@ -37,15 +40,25 @@ class FunctionCost:
     """The cost of a function under a model, in seconds.
 
     Attributes:
-        steps: the costs of its collectives, in program order.
-        slots: the place of every step in the program.
+        items: the costs of its collectives and loops, in program order.
+        slots: the place of each of them in the program.
     """
 
     name: str
     mesh: Mesh
     model: CostModel
-    steps: tuple[StepCost, ...]
+    items: "tuple[StepCost | LoopCost, ...]"
     slots: "tuple[Slot, ...]"
+
+    @property
+    def steps(self) -> tuple[StepCost, ...]:
+        """The costs of its collectives, without those inside of loops."""
+        return tuple(item for item in self.items if isinstance(item, StepCost))
+
+    @property
+    def loops(self) -> "tuple[LoopCost, ...]":
+        """The costs of its loops."""
+        return tuple(item for item in self.items if isinstance(item, LoopCost))
 
     @property
     def overlaps(self) -> bool:
@@ -54,38 +67,43 @@ class FunctionCost:
 
     @cached_property
     def tasks(self) -> tuple[StepTask, ...]:
-        """The steps, to be scheduled."""
+        """The steps and the loops, to be scheduled."""
         return tuple(
             StepTask(
-                slot.instance.located(step.phases),
-                stream_of(step.collective),
+                slot.instance.located(item.phases),
+                stream_of(item.collective) if isinstance(item, StepCost) else 0,
                 slot.after,
                 slot.waited,
                 slot.instance.on,
             )
-            for step, slot in zip(self.steps, self.slots, strict=True)
+            for item, slot in zip(self.items, self.slots, strict=True)
         )
 
     @cached_property
-    def spans(self) -> list[TimeSpan]:
-        """The time span of every step."""
+    def item_spans(self) -> list[TimeSpan]:
+        """The time span of every step and loop."""
         if self.overlaps:
             return schedule(self.tasks)
-        ends = list(accumulate((step.time for step in self.steps), initial=0.0))
+        ends = list(accumulate((item.time for item in self.items), initial=0.0))
         return list(pairwise(ends))
+
+    @property
+    def spans(self) -> list[TimeSpan]:
+        """The time span of every step, without those inside of loops."""
+        timed = zip(self.items, self.item_spans, strict=True)
+        return [span for item, span in timed if isinstance(item, StepCost)]
 
     @cached_property
     def time(self) -> float:
         """The end of the last step; if steps do not overlap, the sum of their times."""
-        return max((end for _, end in self.spans), default=0.0)
+        return max((end for _, end in self.item_spans), default=0.0)
 
     @cached_property
     def bound(self) -> float:
         """A lower bound of these steps' time: the sum of their bounds, or the longest chain of
         bounds if steps overlap."""
-        if not self.overlaps:
-            return sum(step.bound for step in self.steps)
-        return longest_chain(self.tasks, [step.bound for step in self.steps])
+        bounds = [item.bound for item in self.items]
+        return longest_chain(self.tasks, bounds) if self.overlaps else sum(bounds)
 
     def scaled(self, factor: float) -> "FunctionCost":
         """Return the cost with all buffers ``factor`` times as large.
@@ -93,8 +111,43 @@ class FunctionCost:
         Raises:
             CostError: see ``step_cost``.
         """
-        steps = (step_cost(step.collective.scaled(factor), self.model) for step in self.steps)
-        return replace(self, steps=tuple(steps))
+
+        def scaled(item: StepCost | LoopCost) -> StepCost | LoopCost:
+            if isinstance(item, LoopCost):
+                return replace(item, body=item.body.scaled(factor))
+            return step_cost(item.collective.scaled(factor), self.model)
+
+        return replace(self, items=tuple(map(scaled, self.items)))
+
+
+@dataclass(frozen=True)
+class LoopCost:
+    """The cost of a loop, which is that of its body times the number of iterations.
+
+    All steps are waited for before it and at the end of each iteration.
+
+    Attributes:
+        times: the number of iterations.
+        body: the cost of an iteration.
+    """
+
+    times: int
+    body: FunctionCost
+
+    @property
+    def time(self) -> float:
+        """Seconds of all iterations."""
+        return self.times * self.body.time
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase, in which no other step runs."""
+        return (Phase(work=self.time),) if self.time else ()
+
+    @property
+    def bound(self) -> float:
+        """A lower bound of the time."""
+        return self.times * self.body.bound
 
 
 def stream_of(collective: Collective) -> int:
@@ -107,7 +160,7 @@ def stream_of(collective: Collective) -> int:
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of a collective in a program.
+    """The place of a collective or a loop in a program.
 
     Attributes:
         instance: the classes of devices that run it, and the ports that they use.
@@ -127,8 +180,8 @@ def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]
         DiagnosticError: an operation that is not of the coll dialect, a mesh that is not placed on
             levels, an algorithm that does not fit its group; with its position.
     """
-    functions = functions_of(module)
-    check_programs(functions, "has no cost")
+    functions = functions_of(inlined(module))
+    check_programs(functions, "has no cost", nested=True)
     with meshes_remembered():
         return [function_cost(function, model or CostModel()) for function in functions]
 
@@ -151,7 +204,7 @@ def program_cost(
         DiagnosticError: an operation has no cost; see ``cost``.
         CostError: a planned step has no cost.
     """
-    steps: list[StepCost] = []
+    items: list[StepCost | LoopCost] = []
     slots: list[Slot] = []
     number_of: dict[int, int] = {}  # of each collective among all steps, its number among them
     listed = list(ops)
@@ -160,9 +213,15 @@ def program_cost(
     for place, instance in enumerate(classes.instances(listed)):
         op = instance.step
         needed = {number_of[step] for step in instance.after if step in number_of}
-        if op.kind.sends:
-            number_of[place] = len(steps)
-            steps.append(_step_cost(op, mesh, model, instance.place))
+        if isinstance(op, RepeatOp):
+            number_of[place] = len(items)
+            slots.append(Slot(instance, tuple(range(len(items))), waited=True))
+            items.append(LoopCost(op.times, program_cost(name, op.body.block.ops, mesh, model)))
+        elif isinstance(op, NestedOp):
+            raise DiagnosticError.at(op, f"a {op.mnemonic} has no cost of its own")
+        elif op.kind.sends:
+            number_of[place] = len(items)
+            items.append(_step_cost(op, mesh, model, instance.place))
             after = needed.union(*(computed_on[device_class] for device_class in instance.on))
             slots.append(Slot(instance, tuple(sorted(after)), not op.is_async))
             for device_class in instance.on:
@@ -170,7 +229,7 @@ def program_cost(
         else:  # a local step waits for its operands, and so does all that follows it
             for device_class in instance.on:
                 computed_on[device_class] |= needed
-    return FunctionCost(name, mesh, model, tuple(steps), tuple(slots))
+    return FunctionCost(name, mesh, model, tuple(items), tuple(slots))
 
 
 def _step_cost(step: DistOp | PlannedStep, mesh: Mesh, model: CostModel, place: Place) -> StepCost:

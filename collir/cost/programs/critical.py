@@ -86,6 +86,12 @@ def time_shares(simulation: Simulation) -> list[TimeShare]:
     """Return the function's time divided by cause and resource, the largest share first."""
     on_path = {step.number for step in critical_path(simulation)}
     times: dict[tuple[str, Resource | None], float] = {}
+    for number in list(on_path):
+        if loop := simulation.steps[number].loop:
+            on_path.remove(number)
+            for share in time_shares(loop.body):
+                key = share.cause, share.resource
+                times[key] = times.get(key, 0.0) + loop.times * share.time
     for interval in simulation.intervals:
         for number in on_path & interval.running.keys():
             phase, speed = interval.running[number]

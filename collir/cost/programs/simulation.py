@@ -8,7 +8,8 @@ collectives that send nothing, which copy, and the copies at the end of results 
 buffers.
 ``compute`` takes the time of its operations at the rate of the device. The memory is that of the
 class of devices that needs most; of one class, that of the device at coordinate 0 of all sub-axes,
-which takes part in all steps.
+which takes part in all steps. A loop waits for all steps before it, and so does each of its
+iterations; one iteration is simulated.
 """
 
 from dataclasses import dataclass, replace
@@ -24,13 +25,18 @@ from collir.cost.network.loads import Resource
 from collir.cost.programs.classes import Classes, Sites, classes_of
 from collir.cost.programs.compute import compute_seconds, step_seconds
 from collir.cost.programs.cost import op_cost, stream_of
-from collir.cost.programs.memory import Buffer, buffers_of, memory_use
+from collir.cost.programs.memory import AT_END, Buffer, buffers_of, memory_use
 from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.nested import NestedOp, RepeatOp
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
+from collir.ir.calls import inlined
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.loops import as_function
+from collir.ir.steps import PlannedStep
 from collir.layout import Mesh
 from collir.machine import Device, Machine
 
@@ -56,19 +62,53 @@ class LocalStep:
 
 
 @dataclass(frozen=True)
+class LoopStep:
+    """A loop, whose iterations run one after the other.
+
+    Attributes:
+        times: the number of iterations.
+        body: the simulation of an iteration.
+    """
+
+    times: int
+    body: "Simulation"
+
+    @property
+    def kind(self) -> str:
+        """The word for the loop in reports."""
+        return f"{RepeatOp.WORD} {self.times}"
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase, which uses the resources as much as an iteration does on average."""
+        time = self.body.time
+        if not time:
+            return ()
+        uses = tuple((part, min(1.0, busy / time)) for part, busy in self.body.busy.items())
+        return (Phase(work=self.times * time, uses=uses),)
+
+    @property
+    def memory(self) -> float:
+        """The bytes that a device needs for an iteration, without its arguments and results."""
+        (buffers,) = self.body.buffers
+        own = [x for x in buffers if x.first not in (None, AT_END) and x.until]
+        return max((size for _, size in memory_use(own, self.body.spans)), default=0.0)
+
+
+@dataclass(frozen=True)
 class SimulatedStep:
     """A step of a function.
 
     Attributes:
-        result: the name of its result in the program.
-        does: the cost of a collective that runs alone, or a local step.
+        result: the name of its (first) result in the program.
+        does: the cost of a collective that runs alone, a local step, or a loop.
         task: its scheduler task.
         at: the place of the devices that run it, where places are told apart; else empty.
         sites: the ports that it uses there.
     """
 
     result: str
-    does: StepCost | LocalStep
+    does: StepCost | LocalStep | LoopStep
     task: StepTask
     at: str = ""
     sites: Sites | None = None
@@ -76,16 +116,24 @@ class SimulatedStep:
     @property
     def kind(self) -> str:
         """The name of the operation."""
-        return self.does.kind if isinstance(self.does, LocalStep) else self.does.collective.kind
+        return self.does.collective.kind if isinstance(self.does, StepCost) else self.does.kind
 
     @property
     def sent(self) -> StepCost | None:
-        """The cost of a collective that runs alone; None for a local step."""
-        return None if isinstance(self.does, LocalStep) else self.does
+        """The cost of a collective that runs alone; None for a local step or a loop."""
+        return self.does if isinstance(self.does, StepCost) else None
+
+    @property
+    def loop(self) -> LoopStep | None:
+        """The loop; None for a step."""
+        return self.does if isinstance(self.does, LoopStep) else None
 
     @property
     def size(self) -> float:
-        """The bytes of a collective's full buffer, or those that a local step reads and writes."""
+        """The bytes of a collective's full buffer, or those that a local step reads and writes; 0
+        for a loop."""
+        if isinstance(self.does, LoopStep):
+            return 0.0
         return self.does.size if isinstance(self.does, LocalStep) else self.does.collective.size
 
     @property
@@ -100,6 +148,8 @@ class SimulatedStep:
     @property
     def bound(self) -> float:
         """A lower bound of its seconds."""
+        if self.loop:
+            return self.loop.times * self.loop.body.bound
         return self.sent.bound if self.sent and not copied_bytes(self.sent) else self.task.time
 
 
@@ -217,6 +267,11 @@ class Simulation:
 
     def _changed(self, step: SimulatedStep, mesh: Mesh, factor: float) -> SimulatedStep:
         """Return a step on another mesh, with buffers ``factor`` times as large."""
+        if isinstance(step.does, LoopStep):
+            body = step.does.body
+            body = body.scaled(factor) if mesh == self.mesh else body.on(mesh.machine)
+            loop = replace(step.does, body=body)
+            return replace(step, does=loop, task=replace(step.task, phases=loop.phases))
         if isinstance(step.does, LocalStep):
             does = step.does
             local = replace(does, size=does.size * factor, flops=does.flops * factor)
@@ -256,8 +311,8 @@ def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulatio
             levels, an algorithm that does not fit its group, a computation on a device without a
             rate; with its position.
     """
-    functions = functions_of(module)
-    check_programs(functions, "cannot be simulated")
+    functions = functions_of(inlined(module))
+    check_programs(functions, "cannot be simulated", nested=True)
     with meshes_remembered():
         return [simulate_function(function, model or CostModel()) for function in functions]
 
@@ -272,9 +327,20 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     steps: list[SimulatedStep] = []
     classes = classes_of(function.body.ops, mesh)
     number_of: list[dict[Operation, int]] = [{} for _ in classes.places]
+    inside: list[list[Buffer]] = [[] for _ in classes.places]  # of loops
     for instance in classes.instances(function.body.ops):
         op, after = instance.step, instance.after
-        assert isinstance(op, DistOp)
+        assert not isinstance(op, PlannedStep)
+        for device_class in instance.on:
+            number_of[device_class][op] = len(steps)
+        if isinstance(op, RepeatOp):
+            step, size = _loop(op, model, tuple(range(len(steps))), where)
+            for device_class in instance.on:
+                inside[device_class].append(Buffer(size, len(steps), (len(steps),)))
+            steps.append(step)
+            continue
+        if isinstance(op, NestedOp):
+            raise DiagnosticError.at(op, f"a {op.mnemonic} is not simulated by itself")
         if is_collective(op):
             does = op_cost(op, mesh, model, instance.place)
             phases = instance.located(sent_phases(does))
@@ -283,14 +349,15 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
             does = local_step(op, mesh, where)
             phases = local_phases(does, mesh.machine.device)
             stream, waited = len(mesh.machine.levels), True
-        for device_class in instance.on:
-            number_of[device_class][op] = len(steps)
         task = StepTask(phases, stream, after, waited, instance.on)
         name = where.names[op.result]
         steps.append(SimulatedStep(name, does, task, instance.at, instance.sites))
     steps += _copies(where, mesh, classes, len(steps))
     buffers = tuple(
-        tuple(buffers_of(function, mesh, where, numbers, partial(_is_held, classes, device_class)))
+        (
+            *buffers_of(function, mesh, where, numbers, partial(_is_held, classes, device_class)),
+            *inside[device_class],
+        )
         for device_class, numbers in enumerate(number_of)
     )
     places = tuple(classes.text(number) for number in range(len(classes.places)))
@@ -316,6 +383,22 @@ def _copies(where: BufferPlan, mesh: Mesh, classes: Classes, before: int) -> lis
             task = StepTask(phases, len(mesh.machine.levels), after, on=on)
             copies.append(SimulatedStep(where.names[value], does, task))
     return copies
+
+
+def _loop(
+    op: RepeatOp, model: CostModel, before: tuple[int, ...], where: BufferPlan
+) -> tuple[SimulatedStep, float]:
+    """Return a loop as a step behind the steps ``before``, and the bytes that it needs inside.
+
+    Each carry is in one of two buffers while it is computed from the other.
+    """
+    mesh = mesh_of(op)
+    with as_function(op) as body:
+        loop = LoopStep(op.times, simulate_function(body, model))
+    task = StepTask(loop.phases, len(mesh.machine.levels), before)
+    second = (dist_type(x).local_bytes(mesh) for x in op.carried if op.times > 1)
+    step = SimulatedStep(where.names[op.results[0]], loop, task)
+    return step, loop.memory + sum(second)
 
 
 def local_step(op: DistOp, mesh: Mesh, where: BufferPlan) -> LocalStep:

@@ -22,6 +22,7 @@ NUMPY: dict[DType, np.dtype] = {
     DType.I8: np.dtype(np.int8),
     DType.I32: np.dtype(np.int32),
     DType.I64: np.dtype(np.int64),
+    DType.BOOL: np.dtype(np.bool_),
 }
 """The numpy dtype of every element type."""
 
@@ -32,7 +33,9 @@ class InconsistentError(RuntimeError):
 
 def random_tensor(x: DistType, rng: np.random.Generator) -> Array:
     """Return a global tensor of small integers that suits the type's reduction."""
-    if x.reduction is Reduction.PROD:
+    if x.dtype is DType.BOOL:
+        values = rng.integers(0, 2, size=x.shape)
+    elif x.reduction is Reduction.PROD:
         values = rng.choice(np.array([-2, -1, 1, 2, 3]), size=x.shape)
     else:
         values = rng.integers(-3, 4, size=x.shape)
@@ -71,7 +74,13 @@ def _parts(
     if count == 1 or reduction is None:
         yield from [tensor] * count
         return
-    if reduction in (Reduction.MAX, Reduction.MIN):
+    if dtype.kind == "b":
+        owner = rng.integers(0, count, size=tensor.shape)
+        for index in range(count):
+            other = rng.integers(0, 2, size=tensor.shape).astype(dtype)
+            away = tensor & other if reduction is Reduction.MAX else tensor | other
+            yield np.where(owner == index, tensor, away)
+    elif reduction in (Reduction.MAX, Reduction.MIN):
         sign = 1 if reduction is Reduction.MIN else -1
         owner = rng.integers(0, count, size=tensor.shape)
         for index in range(count):

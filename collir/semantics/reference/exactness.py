@@ -6,14 +6,15 @@ magnitude. As long as ``largest / unit`` fits the mantissa of the dtype, every o
 gives the same bits, and results may be compared bit by bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Reduction
@@ -64,12 +65,65 @@ def _input(mesh: Mesh, x: DistType) -> _Grid:
 def exact(function: FuncOp) -> bool:
     """Return whether no step of a function rounds on generated inputs, in any order of reducing."""
     mesh = mesh_of(function)
-    grids: dict[SSAValue, _Grid] = {arg: _input(mesh, dist_type(arg)) for arg in function.args}
-    for op in function.body.ops:
-        if isinstance(op, DistOp):
-            grid = _after(op, mesh, [grids[operand] for operand in op.operands])
-            grids[op.result] = grid.within(dist_type(op.result).dtype)
-    return all(grid.exact for grid in grids.values())
+    tracking = _Tracking(mesh)
+    tracking.run(function.body.ops, zip(function.args, _inputs(function), strict=True))
+    return tracking.exact
+
+
+def _inputs(function: FuncOp) -> list[_Grid]:
+    return [_input(mesh_of(function), dist_type(arg)) for arg in function.args]
+
+
+class _Tracking:
+    """The grids of the values of a program and of those that it runs.
+
+    Attributes:
+        exact: whether no value so far has been rounded.
+    """
+
+    def __init__(self, mesh: Mesh):
+        self.mesh = mesh
+        self.exact = True
+
+    def run(
+        self, ops: Iterable[Operation], arguments: Iterable[tuple[SSAValue, _Grid]]
+    ) -> list[_Grid]:
+        """Return the grids of what a program returns."""
+        grids = dict(arguments)
+        self.exact &= all(grid.exact for grid in grids.values())
+        for op in ops:
+            operands = [grids[operand] for operand in op.operands]
+            if isinstance(op, DistOp):
+                grid = _after(op, self.mesh, operands).within(dist_type(op.result).dtype)
+                self.exact &= grid.exact
+                grids[op.result] = grid
+            elif isinstance(op, CallOp) and (callee := op.function()):
+                results = self.run(callee.body.ops, zip(callee.args, operands, strict=True))
+                grids.update(zip(op.results, results, strict=True))
+            elif isinstance(op, RepeatOp):
+                grids.update(zip(op.results, self._loop(op, operands), strict=True))
+            else:
+                return operands
+        return []
+
+    def _loop(self, op: RepeatOp, operands: list[_Grid]) -> list[_Grid]:
+        """Return the grids of the results of a loop: of the last carries, and of all iterations."""
+        carries, args = len(op.carried), op.body.block.args
+        carried, rest = operands[:carries], operands[carries:]
+        stacks: list[list[_Grid]] = []
+        for _ in range(op.times):
+            yielded = self.run(op.body.block.ops, zip(args, [*carried, *rest], strict=True))
+            stacks.append(yielded[carries:])
+            if yielded[:carries] == carried or not self.exact:
+                break  # all later iterations are like this one
+            carried = yielded[:carries]
+        return [*carried, *(_united(grids) for grids in zip(*stacks, strict=True))]
+
+
+def _united(grids: Sequence[_Grid]) -> _Grid:
+    """Return a grid that holds the values of several."""
+    largest = max(grid.largest for grid in grids)
+    return _Grid(largest, min(grid.unit for grid in grids), all(grid.exact for grid in grids))
 
 
 def _after(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
@@ -92,8 +146,7 @@ def _added(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
 
 
 def _joined(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
-    largest = max(grid.largest for grid in operands)
-    return _Grid(largest, min(grid.unit for grid in operands), all(grid.exact for grid in operands))
+    return _united(operands)
 
 
 def _scaled(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
@@ -130,14 +183,19 @@ GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
 
 def roundings(function: FuncOp) -> int:
     """Return an upper bound of the roundings behind an element of a result, for comparisons."""
-    mesh = mesh_of(function)
-    reductions = sum(
-        mesh.group_size(reduced)
-        for op in function.body.ops
-        if isinstance(op, DistOp)
-        and (
-            (reduced := dist_type(op.input).partial - dist_type(op.result).partial)
-            or op.mnemonic == "redistribute"
-        )
-    )
-    return 2 + reductions + len(list(function.body.ops))
+    return 2 + _roundings(function.body.ops, mesh_of(function))
+
+
+def _roundings(ops: Iterable[Operation], mesh: Mesh) -> int:
+    """Return an upper bound of the roundings of steps, with those that loops and calls run."""
+    count = 0
+    for op in ops:
+        count += 1
+        if isinstance(op, NestedOp):
+            program = op.program()
+            count += op.times * _roundings(program.ops, mesh) if program else 0
+        elif isinstance(op, DistOp):
+            reduced = dist_type(op.input).partial - dist_type(op.result).partial
+            if reduced or op.mnemonic == "redistribute":
+                count += mesh.group_size(reduced)
+    return count

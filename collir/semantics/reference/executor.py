@@ -6,14 +6,22 @@ from functools import cache
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.interpreter import Interpreter, InterpreterFunctions, impl, register_impls
+from xdsl.interpreter import (
+    Interpreter,
+    InterpreterFunctions,
+    ReturnedValues,
+    impl,
+    impl_terminator,
+    register_impls,
+)
 from xdsl.interpreters.func import FuncFunctions
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
-from collir.semantics.reference.collectives import Buffers
+from collir.semantics.reference.collectives import Buffers, ExecutionError
 from collir.semantics.reference.steps import MEANINGS, Args, Meaning
 
 
@@ -28,6 +36,7 @@ def execute(module: ModuleOp, function: FuncOp, arguments: Sequence[Buffers]) ->
     """
     interpreter = Interpreter(module)
     interpreter.register_implementations(_functions())
+    interpreter.register_implementations(_NestedFunctions())
     interpreter.register_implementations(FuncFunctions())
     with np.errstate(all="ignore"):
         return list(interpreter.call_op(function, tuple(arguments)))
@@ -47,10 +56,12 @@ def memory_needed(function: FuncOp, element: int | None = None) -> int:
         element: the bytes of an element, if the arrays do not hold elements in their types.
     """
     mesh = mesh_of(function)
-    values = [*function.args, *function.args, *(r for op in function.body.ops for r in op.results)]
+    values = [*function.args, *function.args, *(r for op in function.walk() for r in op.results)]
     types = [dist_type(value) for value in values]
     local = (x.local_bytes(mesh) * (element or x.dtype.bytes) // x.dtype.bytes for x in types)
-    return sum((size + _ARRAY) * mesh.devices for size in local)
+    own = sum((size + _ARRAY) * mesh.devices for size in local)
+    callees = (op.function() for op in function.walk() if isinstance(op, CallOp))
+    return own + sum(memory_needed(callee, element) for callee in callees if callee)
 
 
 @cache
@@ -58,6 +69,50 @@ def _functions() -> InterpreterFunctions:
     """Return the steps in the form that xDSL's interpreter takes."""
     methods = {name: _implementation(name, meaning) for name, meaning in MEANINGS.items()}
     return register_impls(type("StepFunctions", (InterpreterFunctions,), methods))()
+
+
+@register_impls
+class _NestedFunctions(InterpreterFunctions):
+    """Calls and loops, as their definitions say."""
+
+    @impl(CallOp)
+    def run_call(self, interpreter: Interpreter, op: CallOp, args: Args) -> Args:
+        function = op.function()
+        if function is None:
+            raise ExecutionError(f"there is no function @{op.symbol}")
+        return interpreter.call_op(function, args)
+
+    @impl(RepeatOp)
+    def run_repeat(self, interpreter: Interpreter, op: RepeatOp, args: Args) -> Args:
+        carries, slices = len(op.carried), len(op.sliced)
+        carried, sliced = args[:carries], args[carries : carries + slices]
+        rows: dict[int, Args] = {}
+        numbers = range(op.times)
+        for number in reversed(numbers) if op.reverse is not None else numbers:
+            inputs = (*carried, *(_row(x, number) for x in sliced), *args[carries + slices :])
+            yielded = interpreter.run_ssacfg_region(op.body, inputs, op.name)
+            carried, rows[number] = yielded[:carries], yielded[carries:]
+        stacks = zip(*(rows[number] for number in numbers), strict=True)
+        return (*carried, *map(_stacked, stacks))
+
+    @impl_terminator(YieldOp)
+    def run_yield(
+        self, interpreter: Interpreter, op: YieldOp, args: Args
+    ) -> tuple[ReturnedValues, Args]:
+        return ReturnedValues(args), ()
+
+
+def _row(xs: Buffers, number: int) -> Buffers:
+    """Return a slice along the leading dimension, on every device that holds an array."""
+    return [None if x is None else x[number, ...] for x in xs]
+
+
+def _stacked(values: Sequence[Buffers]) -> Buffers:
+    """Return the stack of values along a new leading dimension, on every device."""
+    return [
+        None if parts[0] is None else np.concatenate([x.reshape((1, *x.shape)) for x in parts])
+        for parts in zip(*values, strict=True)
+    ]
 
 
 def _implementation(name: str, meaning: Meaning) -> object:

@@ -84,6 +84,10 @@ class Intervals(NDArrayOperatorsMixin):
         target = np.dtype(dtype)
         if np.issubdtype(target, np.integer):
             return self._truncated(target)
+        if target.kind == "b":
+            low = ((self.low > 0) | (self.high < 0)).astype(np.float64)
+            high = ((self.low != 0) | (self.high != 0)).astype(np.float64)
+            return Intervals(low, low if np.array_equal(low, high) else high, target)
         return _held(self.low, self.high, target, np.True_)
 
     def _truncated(self, target: np.dtype[Any]) -> "Intervals":

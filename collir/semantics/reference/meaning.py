@@ -5,13 +5,15 @@ layouts a function is left with its local operations on global tensors. Every di
 program must compute the same as this function.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
+from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.builders import module_of
@@ -31,14 +33,38 @@ def undistributed(x: DistType) -> DistType:
 
 
 def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
-    """Return the new module, on a machine of one device, and the function without collectives."""
+    """Return the new module, on a machine of one device, and the function without collectives.
+
+    The steps of functions that it calls stand in the place of the calls.
+    """
     machine = Machine("collir_one_device", (Level("device", 1, port=1.0, latency=0.0),))
     module = module_of(Mesh(_MESH, machine, (Axis("device", 1),)))
-    block = Block(arg_types=[_type(value) for value in function.args])
-    values: dict[SSAValue, SSAValue] = dict(zip(function.args, block.args, strict=True))
-    for old, new in zip(function.args, block.args, strict=True):
+    block, values = _block(function.args)
+    last = _add_steps(function.body.ops, block, values)
+    block.add_op(ReturnOp(*last))
+    inputs = [_type(value) for value in function.args]
+    outputs = [value.type for value in block.last_op.operands] if block.last_op else []
+    alone = FuncOp(function.sym_name.data, (inputs, outputs), Region(block))
+    alone.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(_MESH)
+    set_parameters(alone, parameters_of(function))
+    module.body.block.add_op(alone)
+    return module, alone
+
+
+def _block(arguments: Sequence[SSAValue]) -> tuple[Block, dict[SSAValue, SSAValue]]:
+    """Return a block with arguments on one device, and those by the arguments they stand for."""
+    block = Block(arg_types=[_type(value) for value in arguments])
+    values: dict[SSAValue, SSAValue] = dict(zip(arguments, block.args, strict=True))
+    for old, new in values.items():
         set_name(new, old.name_hint)
-    for op in function.body.ops:
+    return block, values
+
+
+def _add_steps(
+    ops: Iterable[Operation], block: Block, values: dict[SSAValue, SSAValue]
+) -> list[SSAValue]:
+    """Add the steps of a program without collectives to a block, and return what they return."""
+    for op in ops:
         operands = [values[operand] for operand in op.operands]
         if isinstance(op, DistOp) and MEANINGS[op.mnemonic].effect is Effect.NOTHING:
             values[op.result] = operands[0]
@@ -54,16 +80,34 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
             set_name(copy.result, op.result.name_hint)
             values[op.result] = copy.result
             block.add_op(copy)
+        elif isinstance(op, RepeatOp):
+            copy = _loop(op, operands)
+            block.add_op(copy)
+            for old, new in zip(op.results, copy.results, strict=True):
+                set_name(new, old.name_hint)
+                values[old] = new
+        elif isinstance(op, CallOp):
+            function = op.function()
+            assert function is not None
+            inner: dict[SSAValue, SSAValue] = dict(zip(function.args, operands, strict=True))
+            results = _add_steps(function.body.ops, block, inner)
+            values.update(zip(op.results, results, strict=True))
         else:
-            assert isinstance(op, ReturnOp)
-            block.add_op(ReturnOp(*operands))
-    inputs = [_type(value) for value in function.args]
-    outputs = [value.type for value in block.last_op.operands] if block.last_op else []
-    alone = FuncOp(function.sym_name.data, (inputs, outputs), Region(block))
-    alone.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(_MESH)
-    set_parameters(alone, parameters_of(function))
-    module.body.block.add_op(alone)
-    return module, alone
+            assert isinstance(op, ReturnOp | YieldOp)
+            return operands
+    return []
+
+
+def _loop(op: RepeatOp, operands: Sequence[SSAValue]) -> RepeatOp:
+    """Return the meaning of a loop on one device."""
+    body, values = _block(op.body.block.args)
+    body.add_op(YieldOp.create(operands=_add_steps(op.body.ops, body, values)))
+    return RepeatOp.create(
+        operands=operands,
+        properties=op.properties,
+        result_types=[_type(result) for result in op.results],
+        regions=[Region(body)],
+    )
 
 
 def _type(value: SSAValue) -> DistTensorType:

@@ -325,6 +325,10 @@ def _compute(op: DistOp, args: Args) -> Buffers:
     return args[0]
 
 
+def _unchanged(op: DistOp, args: Args) -> Buffers:
+    return args[0]
+
+
 MEANINGS: dict[str, Meaning] = {
     "all_reduce": Meaning(_all_reduce),
     "reduce": Meaning(_reduce),
@@ -345,6 +349,7 @@ MEANINGS: dict[str, Meaning] = {
     "assemble": Meaning(_assemble, Effect.VALUES, alone=_assemble_alone),
     "mask": Meaning(_mask),
     "compute": Meaning(_compute),
+    "barrier": Meaning(_unchanged),
     "split": Meaning(_as_shape, Effect.ORDER),
     "merge": Meaning(_as_shape, Effect.ORDER),
     "reshape": Meaning(_as_shape, Effect.ORDER),

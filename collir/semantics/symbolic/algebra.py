@@ -120,6 +120,8 @@ def constant_cast(leaf: Sum, dtype: DType) -> Sum:
     Raises:
         UnprovenError: the type does not hold the constant.
     """
+    if dtype is DType.BOOL and not leaf.terms:
+        return constant_expr(int(leaf.number != 0))
     if leaf.terms or (leaf.number.denominator == 1 and abs(leaf.number) <= 16):
         return leaf  # every type holds the integers up to 16
     with np.errstate(all="ignore"):
@@ -136,7 +138,9 @@ def _cast(leaf: Sum, dtype: DType, source: DType) -> Expr:
     if isinstance(summand, Input | Opaque | Cast) and dtype.holds(summand.dtype):
         return leaf
     wraps = not dtype.is_float and not source.is_float
-    if isinstance(summand, Extremum) and not wraps:  # casts that do not wrap keep the order
+    if (
+        isinstance(summand, Extremum) and not wraps and dtype is not DType.BOOL
+    ):  # casts that do not wrap keep the order
         families = [Family(f.bound, cast_expr(f.body, dtype, source)) for f in summand.families]
         return extremum(summand.reduction, families)
     return term_expr(Cast(dtype, leaf))

@@ -17,16 +17,18 @@ typing rules are not used.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from fractions import Fraction
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import SSAValue
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Place, Reduction, at_root, place_at
@@ -46,6 +48,7 @@ from collir.semantics.symbolic.expressions import (
     Expr,
     Input,
     Opaque,
+    Summand,
     UnprovenError,
     constant_expr,
     interval_variable,
@@ -106,11 +109,14 @@ class Computation:
     Attributes:
         operands: the operands, with partial ones reduced.
         partial: the sub-axes that the first operand, and therefore the result, is partial over.
+        loop: for a result of a loop, the number of its body, the other facts of the loop, and the
+            number of the result.
     """
 
     flops: float
     operands: tuple[Value, ...]
     partial: frozenset[str]
+    loop: tuple[Hashable, ...] = ()
 
 
 @dataclass
@@ -121,12 +127,14 @@ class Computations:
         names: the names of their results.
         variables: the positions and coordinates that each result depends on.
         numbers: the numbers of the computations in ``known``.
+        bodies: for each loop the number of its body; bodies with the same number compute the same.
     """
 
     known: list[Computation] = field(default_factory=list[Computation])
     names: list[str] = field(default_factory=list[str])
     variables: list[tuple[Var, ...]] = field(default_factory=list[tuple[Var, ...]])
     numbers: dict[Computation, int] = field(default_factory=dict[Computation, int])
+    bodies: dict[RepeatOp, int] = field(default_factory=dict[RepeatOp, int])
 
     def number_of(self, new: Computation, name: str, variables: Sequence[Var]) -> int:
         """Return the number of an equal known computation, or add the computation."""
@@ -145,7 +153,7 @@ class Computations:
 def comparable(a: Computation, b: Computation) -> bool:
     """Return whether two computations have the same cost and operands of the same shapes."""
     shapes = [[(x.shape, x.place) for x in side.operands] for side in (a, b)]
-    return (a.flops, a.partial) == (b.flops, b.partial) and shapes[0] == shapes[1]
+    return (a.flops, a.partial, a.loop) == (b.flops, b.partial, b.loop) and shapes[0] == shapes[1]
 
 
 def _equal(a: Computation, b: Computation) -> bool:
@@ -253,8 +261,45 @@ class AnyRun(ABC, Generic[V]):
         digits = coordinates(self.mesh, axes, constant(index))
         return place_at((str(var.name), digit.offset) for var, digit in digits.items())
 
+    def argument(self, index: int, x: DistType) -> V:
+        """Return the value of an argument, whose elements are those of an input."""
+        return self.elements(x, lambda at: Input(index, at, x.dtype))
+
+    def loop(self, op: RepeatOp, operands: Sequence[V]) -> list[V]:
+        """Return the results of a loop, as elements of an unknown function of its operands.
+
+        Loops whose bodies have the same number are the same function: what the carries stand for
+        is equal before each iteration, so it is equal after it.
+
+        Raises:
+            UnprovenError: the body has no number.
+        """
+        if op not in self.computations.bodies:
+            raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
+        types = [dist_type(operand) for operand in op.operands]
+        meant = [self.meant(x, y) for x, y in zip(types, operands, strict=True)]
+        facts = self.computations.bodies[op], op.times, op.is_reverse, len(op.carried)
+        results: list[V] = []
+        for index, x in enumerate(map(dist_type, op.results)):
+            loop = (*facts, len(op.sliced), index)
+            known = tuple(part for value in meant for part in self.parts(value))
+            computation = Computation(0.0, known, x.partial, loop)
+            number = self.computations.number_of(computation, op.mnemonic, [])
+            results.append(self.elements(x, partial(Opaque, number, dtype=x.dtype)))
+        return results
+
     @abstractmethod
-    def argument(self, index: int, x: DistType) -> V: ...
+    def elements(self, x: DistType, term: Callable[[tuple[Index, ...]], Summand]) -> V:
+        """Return a value of a type, by the term for the element at a position in the global tensor,
+        followed by the coordinates on the sub-axes that the value is partial over."""
+
+    @abstractmethod
+    def meant(self, x: DistType, value: V) -> V:
+        """Return the value that buffers stand for: partial values are reduced."""
+
+    @abstractmethod
+    def parts(self, value: V) -> tuple[Value, ...]:
+        """Return the values on devices with buffers of one shape, in a fixed order."""
 
     @abstractmethod
     def reduce(self, op: DistOp, x: V, axes: Axes) -> V: ...
@@ -309,9 +354,13 @@ def results_of(function: FuncOp, run: "AnyRun[V]") -> list[V]:
     for op in function.body.ops:
         if isinstance(op, ReturnOp):
             return [values[operand] for operand in op.operands]
-        if not isinstance(op, DistOp):
+        operands = [values[operand] for operand in op.operands]
+        if isinstance(op, RepeatOp):
+            values.update(zip(op.results, run.loop(op, operands), strict=True))
+        elif isinstance(op, DistOp):
+            values[op.result] = run.step(op, operands)
+        else:
             raise UnprovenError(f"{op.name} is not of the coll dialect")
-        values[op.result] = run.step(op, [values[operand] for operand in op.operands])
     return []
 
 
@@ -338,8 +387,7 @@ class Run(AnyRun[Value]):
         shape = dist_type(op.result).local_shape(self.mesh)
         return step(LocalStep(self, op, operands, shape))
 
-    def argument(self, index: int, x: DistType) -> Value:
-        """Return the value of an argument, whose elements are those of an input."""
+    def elements(self, x: DistType, term: Callable[[tuple[Index, ...]], Summand]) -> Value:
         shape = x.local_shape(self.mesh)
         at: list[Index] = []
         for number, (dim, size) in enumerate(zip(x.dims, shape, strict=True)):
@@ -347,7 +395,7 @@ class Run(AnyRun[Value]):
         at += [
             variable(coordinate_variable(self.mesh, axis)) for axis in self.mesh.ordered(x.partial)
         ]
-        return Value(shape, x.place, term_expr(Input(index, tuple(at), x.dtype)))
+        return Value(shape, x.place, term_expr(term(tuple(at))))
 
     def _block(self, axes: Axes) -> tuple[Index, int]:
         """Return the block of a device, of a dimension sharded over sub-axes, and their number."""
@@ -472,11 +520,13 @@ class Run(AnyRun[Value]):
         return self.keep(op, y, to.place)
 
     def meant(self, x: DistType, value: Value) -> Value:
-        """Return the value that a buffer stands for: partial values are reduced."""
         if x.reduction is None:
             return value
         expr = self.over(value.expr, self.mesh.ordered(x.partial), x.reduction)
         return Value(value.shape, value.place, expr)
+
+    def parts(self, value: Value) -> tuple[Value, ...]:
+        return (value,)
 
     # --- local steps --------------------------------------------------------------------------
 
@@ -560,6 +610,8 @@ class Run(AnyRun[Value]):
         return Value(_with(x.shape, dim, total), x.place, selection(at, pieces))
 
     def cast(self, x: Value, dtype: DType, source: DType) -> Value:
+        if dtype is DType.BOOL is not source and self.casts is Casts.ERASED:
+            raise UnprovenError("a cast to bool forgets the number")
         cuts = not dtype.is_float or (dtype.short_range and source.is_float)
         if self.casts is Casts.KEPT or (self.casts is Casts.UNDERFLOW and cuts):
             expr = cast_expr(x.expr, dtype, source)
@@ -687,5 +739,6 @@ RULES: dict[str, Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = {
     "cast": lambda run, op, xs: run.local(op, xs, _cast),
     "add": lambda run, op, xs: run.local(op, xs, _add),
     "compute": lambda run, op, xs: run.compute(op, xs),
+    "barrier": lambda run, op, xs: xs[0],
 }
 """The symbolic meaning of every step, by its name."""

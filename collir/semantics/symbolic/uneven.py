@@ -36,8 +36,8 @@ from collir.semantics.symbolic.execution import (
     results_of,
 )
 from collir.semantics.symbolic.expressions import (
-    Input,
     Opaque,
+    Summand,
     UnprovenError,
     constant_expr,
     interval_variable,
@@ -136,10 +136,12 @@ class UnevenRun(AnyRun[Pieces]):
             values[of] = step(LocalStep(self.single, op, held, shape))
         return Pieces(values)
 
-    def argument(self, index: int, x: DistType) -> Pieces:
-        return Pieces({of: self._argument(of, index, x) for of in self.classes})
+    def elements(self, x: DistType, term: Callable[[tuple[Index, ...]], Summand]) -> Pieces:
+        return Pieces({of: self._elements(of, x, term) for of in self.classes})
 
-    def _argument(self, of: Class, index: int, x: DistType) -> Value:
+    def _elements(
+        self, of: Class, x: DistType, term: Callable[[tuple[Index, ...]], Summand]
+    ) -> Value:
         shape, known = self._shape(of, x), coordinates_in(self.mesh, of)
         at = [self._position(of, dim, number, shape[number]) for number, dim in enumerate(x.dims)]
         for axis in self.mesh.ordered(x.partial):
@@ -149,7 +151,7 @@ class UnevenRun(AnyRun[Pieces]):
                 if unrolled is None
                 else constant(unrolled)
             )
-        return Value(shape, x.place, term_expr(Input(index, tuple(at), x.dtype)))
+        return Value(shape, x.place, term_expr(term(tuple(at))))
 
     def _position(self, of: Class, dim: Dim, number: int, local: int) -> Index:
         """Return the position in the whole dimension of a position in a block of it."""
@@ -355,15 +357,12 @@ class UnevenRun(AnyRun[Pieces]):
         """Return elements of an unknown function of the operands on all classes of devices."""
         types = [dist_type(operand) for operand in op.operands]
         partial = types[0].partial
-        meant = [
-            y if x.reduction is None else self.over(y, self.mesh.ordered(x.partial), x.reduction)
-            for x, y in zip(types, operands, strict=True)
-        ]
+        meant = [self.meant(x, y) for x, y in zip(types, operands, strict=True)]
         used = {v for y in meant[0].values.values() for v in y.expr.free if v.kind == "device"}
         even = partial - self.mesh.uneven.keys()
         used |= {coordinate_variable(self.mesh, axis) for axis in even}
         devices = sorted(used, key=str)
-        all_values = tuple(y.values[of] for y in meant for of in self.classes)
+        all_values = tuple(part for y in meant for part in self.parts(y))
         computation = Computation(op.number("flops"), all_values, partial)
         name = f"%{hint}" if (hint := op.result.name_hint) else "a computation"
         alike = [axis for axis in self.mesh.uneven if axis not in partial]
@@ -378,6 +377,14 @@ class UnevenRun(AnyRun[Pieces]):
             opaque = Opaque(known, at, dist_type(op.result).dtype)
             values[of] = Value(x.shape, x.place, term_expr(opaque))
         return Pieces(values)
+
+    def parts(self, value: Pieces) -> tuple[Value, ...]:
+        return tuple(value.values[of] for of in self.classes)
+
+    def meant(self, x: DistType, value: Pieces) -> Pieces:
+        if x.reduction is None:
+            return value
+        return self.over(value, self.mesh.ordered(x.partial), x.reduction)
 
     def _at_zero(self, of: Class, axes: Axes) -> Class:
         """Return a class with coordinate 0 on some sub-axes."""

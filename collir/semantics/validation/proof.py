@@ -15,6 +15,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
 from collir.dialects.tensor import DistTensorType
 from collir.layout import DistType, Mesh
 from collir.machine.model import devices_text
@@ -47,17 +48,24 @@ from collir.semantics.symbolic.uneven import (
 from collir.semantics.validation.verdict import Outcome, Verdict
 
 
-def proven(before: FuncOp, after: FuncOp) -> Verdict:
+def proven(before: FuncOp, after: FuncOp, bodies: dict[RepeatOp, int] | None = None) -> Verdict:
     """Return the verdict on two functions of one mesh that is proven without running them.
 
     Where nothing is proven, the outcome is unknown and the explanation says why.
+
+    Args:
+        bodies: the numbers of the bodies of loops (see ``loops``), if there are loops. No
+            difference is proven then.
     """
     mesh = mesh_of(before)
     forget_interval_variables()
     try:
-        computations = Computations()
+        computations = Computations(bodies=bodies or {})
         sides = [results_by_class(function, computations) for function in (before, after)]
-        checked = _results_compared(before, after, sides)
+        if bodies is None:
+            checked = _results_compared(before, after, sides)
+        else:
+            checked = _with_loops(before, sides)
     except UnprovenError as error:
         return Verdict(Outcome.UNKNOWN, "none", str(error))
     except RecursionError:
@@ -68,6 +76,25 @@ def proven(before: FuncOp, after: FuncOp) -> Verdict:
         text = f"the same for all inputs, proven for {devices_text(mesh.devices)}"
         return Verdict(Outcome.SAME, "proof", text)
     return checked
+
+
+def _with_loops(before: FuncOp, sides: Sequence[Sequence[Pieces]]) -> Verdict | None:
+    """Return the first result that is not proven to be equal; None if all are."""
+    mesh = mesh_of(before)
+    types = [type_of_attribute(output) for output in before.function_type.outputs]
+    for index, (x, old, new) in enumerate(zip(types, *sides, strict=True)):
+        olds, news = (logical_values(mesh, x, side) for side in (old, new))
+        if olds.keys() != news.keys() or not all(
+            _is_proven_equal(mesh, x, value, news[of]) for of, value in olds.items()
+        ):
+            return Verdict(Outcome.UNKNOWN, "none", "its loops differ", index)
+    return None
+
+
+def _is_proven_equal(mesh: Mesh, x: DistType, old: Value, new: Value) -> bool:
+    same = (old.shape, old.place) == (new.shape, new.place)
+    pair = [logical_value(mesh, x, value) for value in (old, new)]
+    return same and expressions_equal(pair[0], pair[1], tolerance_of(x))
 
 
 def _impossible(error: ImpossibleError) -> str:
@@ -119,8 +146,7 @@ def _result_compared(
         new = news[of]
         if (old.shape, old.place) != (new.shape, new.place):
             return Verdict(Outcome.DIFFERENT, "proof", _held(mesh, old, new), index)
-        tolerance = min(4 * Fraction(x.dtype.epsilon or 0), _FACTOR_TOLERANCE)
-        if expressions_equal(logical_value(mesh, x, old), logical_value(mesh, x, new), tolerance):
+        if _is_proven_equal(mesh, x, old, new):
             continue
         exprs = [
             logical_value(mesh, x, logical_values(mesh, x, side[index])[of])
@@ -133,7 +159,7 @@ def _result_compared(
             if axis not in x.partial | old.placed | known.keys()
         ]
         free += [position_variable(dim, size) for dim, size in enumerate(old.shape) if size > 1]
-        difference = first_difference(exprs[0], exprs[1], free, tolerance)
+        difference = first_difference(exprs[0], exprs[1], free, tolerance_of(x))
         if difference is not None and not _doubtful(difference, erased.computations):
             text = explain_difference(
                 difference, erased.before, mesh, x, erased.computations, old.shape, known
@@ -166,6 +192,11 @@ def _differ(a: Computation, b: Computation) -> bool:
 
 _FACTOR_TOLERANCE = Fraction(1, 2**21)
 """The relative difference that factors may have: 0.3333333 is accepted for a third."""
+
+
+def tolerance_of(x: DistType) -> Fraction:
+    """Return the relative difference that factors in a result of a type may have."""
+    return min(4 * Fraction(x.dtype.epsilon or 0), _FACTOR_TOLERANCE)
 
 
 def logical_value(mesh: Mesh, x: DistType, value: Value) -> Expr:

@@ -14,9 +14,10 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import NestedOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.layout import DistType, Mesh, Reduction
+from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.reference.buffers import (
     InconsistentError,
     assemble,
@@ -104,6 +105,8 @@ def _input(
 ) -> Buffers:
     """Return random buffers of a type as intervals: small integers, times magnitudes if given."""
     tensor = random_tensor(x, rng)
+    if x.dtype is DType.BOOL:
+        magnitudes = []
     if magnitudes and x.reduction is not Reduction.PROD:
         tensor = rng.integers(-50, 51, x.shape).astype(tensor.dtype)
     parts = distribute(mesh, tensor, x, rng)
@@ -148,7 +151,12 @@ def _magnitudes(functions: Sequence[FuncOp]) -> list[list[float]]:
         }
         constants = {1.0}
         for op in function.body.ops:
-            if isinstance(op, DistOp):
+            if isinstance(op, NestedOp):  # as if it did not scale
+                of_results = frozenset[tuple[int, float]]().union(
+                    *(factors[x] for x in op.operands)
+                )
+                factors |= dict.fromkeys(op.results, of_results)
+            elif isinstance(op, DistOp):
                 times = _FACTORS.get(op.mnemonic, lambda _: 1.0)(op)
                 constants |= {c for c in _CONSTANTS.get(op.mnemonic, _no_constants)(op) if c}
                 of_result = {

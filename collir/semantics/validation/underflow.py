@@ -16,6 +16,7 @@ from math import prod
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
 from collir.layout import DistType
 from collir.semantics.symbolic.algebra import zipped
 from collir.semantics.symbolic.execution import Casts, Computations, ImpossibleError
@@ -40,14 +41,22 @@ _SMALL = Fraction(1, 1000)
 """The relative difference from which on losses count as different."""
 
 
-def excess_loss(before: FuncOp, after: FuncOp) -> tuple[int, Fraction] | None:
-    """Return the first result that loses more to underflow than before, and the ratio of losses."""
+def excess_loss(
+    before: FuncOp, after: FuncOp, bodies: dict[RepeatOp, int] | None = None
+) -> tuple[int, Fraction] | None:
+    """Return the first result that loses more to underflow than before, and the ratio of losses.
+
+    Args:
+        bodies: the numbers of the bodies of loops, if there are any. What is lost inside of a loop
+            does not count.
+    """
     types: list[DistType] = [type_of_attribute(output) for output in before.function_type.outputs]
     mesh = mesh_of(before)
     try:
         sides: list[list[tuple[int, Expr]]] = []  # each with the index of its result
         for function in (after, before):
-            results = results_by_class(function, Computations(), Casts.UNDERFLOW)
+            computations = Computations(bodies=bodies or {})
+            results = results_by_class(function, computations, Casts.UNDERFLOW)
             sides.append(
                 [
                     (index, logical_value(mesh, x, value))

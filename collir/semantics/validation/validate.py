@@ -13,16 +13,18 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
+from collir.dialects.nested import NestedOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
+from collir.ir.calls import function_without_calls
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.functions import functions_of
 from collir.layout import Mesh
-from collir.semantics.validation.proof import proven, type_of_attribute
+from collir.semantics.validation.loops import decided
+from collir.semantics.validation.proof import type_of_attribute
 from collir.semantics.validation.runs import FunctionInModule, memory_of_runs, run_both
 from collir.semantics.validation.same_mesh import moved_to_mesh, refined
-from collir.semantics.validation.underflow import excess_loss
 from collir.semantics.validation.verdict import How, Outcome, Verdict
 from collir.syntax.parsing import no_gc
 
@@ -58,24 +60,16 @@ def compare(
         return Verdict(
             Outcome.UNKNOWN, "none", "not proven and not run: it is no program of collir"
         )
-    pair = _on_one_mesh((before_module, before), (after_module, after))
+    sides = _without_calls(before_module, before), _without_calls(after_module, after)
+    pair = _on_one_mesh(*sides)
     if isinstance(pair, str):
         return Verdict(Outcome.DIFFERENT, "none", pair)
     (old_module, old), (new_module, new) = pair
     if problem := _signature_difference(old, new):
         return Verdict(Outcome.DIFFERENT, "none", problem)
     with meshes_remembered(), no_gc():
-        verdict = proven(old, new)
-        if verdict.outcome is Outcome.DIFFERENT:
-            return verdict
-        if loss := excess_loss(old, new):
-            result, ratio = loss
-            text = (
-                f"up to {float(ratio):g} times as much is lost to underflow, as values are made "
-                "small before they are added or scaled up, and not after"
-            )
-            return Verdict(Outcome.DIFFERENT, "proof", text, result)
-        if verdict.outcome is Outcome.SAME:
+        verdict = decided(old, new)
+        if verdict.outcome is not Outcome.UNKNOWN:
             return verdict
         return executed(old, old_module, new, new_module, verdict.explanation, seed, memory)
 
@@ -86,8 +80,17 @@ def _is_program(function: FuncOp) -> bool:
     return (
         MESH_ATTRIBUTE in function.attributes
         and all(isinstance(x, DistTensorType) for x in types)
-        and all(isinstance(op, DistOp | ReturnOp) for op in function.body.ops)
+        and all(
+            isinstance(op, DistOp | ReturnOp | NestedOp | YieldOp) for op in function.body.walk()
+        )
     )
+
+
+def _without_calls(module: ModuleOp, function: FuncOp) -> FunctionInModule:
+    """Return a function with the steps of those that it calls in the place of calls."""
+    alone = function_without_calls(function)
+    parent = alone.parent_op()
+    return (parent if isinstance(parent, ModuleOp) else module), alone
 
 
 def _on_one_mesh(

@@ -80,7 +80,7 @@ def best_placements(
             machine has as many devices as the mesh.
     """
     functions = functions_on(module, op.sym_name.data)
-    check_programs(functions, "has no cost", redistributions=True)
+    check_programs(functions, "has no cost", redistributions=True, nested=True)
     check_no_weights(functions, "has no placements to choose from")
     mesh = op.value()
     problem = PlacementProblem(functions, mesh, model, weights or {})

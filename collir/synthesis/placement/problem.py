@@ -17,8 +17,8 @@ from xdsl.dialects.func import FuncOp
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import collective_between
-from collir.dialects.operation import DistOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.loops import steps_with_times
 from collir.ir.renaming import renamed_type
 from collir.layout import DistType, Mesh
 from collir.layout.numbers import divisors
@@ -117,10 +117,10 @@ class PlacementProblem(Problem[PartialMatrix]):
     ):
         self.mesh, self._model = mesh, model
         self._operations = [
-            (function.sym_name.data, PlacementBounds(op, mesh, model))
+            (function.sym_name.data, times, PlacementBounds(op, mesh, model))
             for function in functions
-            for op in function.body.ops
-            if isinstance(op, DistOp) and not op.kind.local
+            for op, times in steps_with_times(function.body.ops)
+            if not op.kind.local
         ]
         self._names = [function.sym_name.data for function in functions]
         self._weights = {name: weights.get(name, 1.0) for name in self._names}
@@ -166,7 +166,7 @@ class PlacementProblem(Problem[PartialMatrix]):
             if len(node.columns) == len(node.part):
                 least = [known.least for known in self._known_costs(node, placement)]
             else:
-                least = [bounds.least(placement) for _, bounds in self._operations]
+                least = [bounds.least(placement) for _, _, bounds in self._operations]
             self._node_bounds[node] = self._weighted_sum(least) * (1 - SLACK)
         return self._node_bounds[node]
 
@@ -223,8 +223,8 @@ class PlacementProblem(Problem[PartialMatrix]):
     def lower_bound(self, mesh: Mesh) -> float:
         """Return a lower bound in seconds for any programs on a placement."""
         return sum(
-            self._weights[name] * self._shared_bound(bounds, mesh)
-            for name, bounds in self._operations
+            self._weights[name] * times * self._shared_bound(bounds, mesh)
+            for name, times, bounds in self._operations
         )
 
     def _current_bound(self, node: PartialMatrix) -> float:
@@ -235,7 +235,7 @@ class PlacementProblem(Problem[PartialMatrix]):
     def _weighted_sum(self, seconds: Iterable[float]) -> float:
         """Return the sum of the seconds of all operations, weighted by their functions."""
         pairs = zip(self._operations, seconds, strict=True)
-        return sum(self._weights[name] * time for (name, _), time in pairs)
+        return sum(self._weights[name] * times * time for (name, times, _), time in pairs)
 
     def _partial_placement(self, node: PartialMatrix) -> PartialPlacement:
         assert node.part is not None
@@ -249,7 +249,7 @@ class PlacementProblem(Problem[PartialMatrix]):
     def _known_costs(self, node: PartialMatrix, placement: PartialPlacement) -> list[KnownCost]:
         """Return what is known of every operation on the placement of a node."""
         costs: list[KnownCost] = []
-        for number, (_, bounds) in enumerate(self._operations):
+        for number, (_, _, bounds) in enumerate(self._operations):
             key = (number, node.part, self._key(bounds, placement.rows))
             if key not in self._known:
                 self._known[key] = KnownCost(bounds.least(placement))
@@ -279,14 +279,16 @@ class PlacementProblem(Problem[PartialMatrix]):
         mesh = self._mesh(node)
         costs = self._known_costs(node, self._partial_placement(node))
         open_ = [
-            (not known.refined, known.least * self._weights[name], number)
-            for number, ((name, _), known) in enumerate(zip(self._operations, costs, strict=True))
+            (not known.refined, known.least * self._weights[name] * times, number)
+            for number, ((name, times, _), known) in enumerate(
+                zip(self._operations, costs, strict=True)
+            )
             if known.time is None
         ]
         if not open_:
             return False
         number = max(open_)[-1]
-        bounds, known = self._operations[number][1], costs[number]
+        bounds, known = self._operations[number][2], costs[number]
         if known.refined or bounds.ordered or len(mesh.machine.levels) <= _FEW_LEVELS:
             known.time, proven = self._cheapest(bounds, mesh)
             known.least = known.time if proven else known.least
@@ -315,8 +317,8 @@ class PlacementProblem(Problem[PartialMatrix]):
         if math.inf in times:
             return None
         functions = dict.fromkeys(self._names, 0.0)
-        for (name, _), time in zip(self._operations, times, strict=True):
-            functions[name] += time
+        for (name, count, _), time in zip(self._operations, times, strict=True):
+            functions[name] += count * time
         matrix = tuple(zip(*node.columns, strict=True))
         return Placement(self._mesh(node), matrix, functions, self._weighted_sum(times))
 

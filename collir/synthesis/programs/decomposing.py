@@ -14,6 +14,7 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import is_placeholder
 from collir.ir.functions import functions_of, names_weights, scratch_copy
 from collir.ir.progress import activity
+from collir.ir.straight import on_straight_programs
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.choices import TIE, Choice, Choices, SearchOptions, alike, choices
 from collir.synthesis.programs.rewriting import (
@@ -31,6 +32,7 @@ _LATER = (
 )
 
 
+@on_straight_programs
 def decompose_by_search(
     module: ModuleOp, options: SearchOptions, listener: PatternRewriterListener | None = None
 ) -> list[KeptCollective]:

@@ -21,6 +21,7 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of, without_weights
+from collir.ir.straight import on_straight_programs
 from collir.layout import LayoutError, Mesh
 from collir.layout.steps import ADD
 from collir.synthesis.programs.build import planned
@@ -29,6 +30,7 @@ from collir.synthesis.programs.rewriting import erase, replace_by
 from collir.synthesis.searching import grouped_remarks
 
 
+@on_straight_programs
 def fuse(
     module: ModuleOp, options: SearchOptions, listener: PatternRewriterListener | None = None
 ) -> None:

@@ -9,6 +9,7 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.ir.functions import functions_of, without_weights
+from collir.ir.straight import on_straight_programs
 from collir.layout import Mesh
 from collir.layout.steps import (
     ALL_GATHER,
@@ -57,6 +58,7 @@ _PROGRAMS: dict[str, Callable[[list[Axes]], Program]] = {
 }
 
 
+@on_straight_programs
 def decompose_by_strategy(
     module: ModuleOp, strategy: str, listener: PatternRewriterListener | None = None
 ) -> list[KeptCollective]:

@@ -22,6 +22,7 @@ from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
+from collir.ir.straight import on_straight_programs
 from collir.layout import Mesh
 from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import layout_change
@@ -45,6 +46,7 @@ MOST_ORDERS = 4
 """The most sub-axes for which all orders are tried."""
 
 
+@on_straight_programs
 def reorder(
     module: ModuleOp, options: SearchOptions, listener: PatternRewriterListener | None = None
 ) -> None:

@@ -35,6 +35,7 @@ from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
+from collir.ir.straight import on_straight_programs
 from collir.layout import LayoutError, Mesh
 from collir.synthesis.programs.choices import TIE, SearchOptions, needs_search, search_programs
 from collir.synthesis.scheduling.memory import checked_simulation, fits_memory, has_collectives
@@ -165,6 +166,7 @@ RULES: dict[str, Rule] = {
 # ---------------------------------------------------------------------------------------------
 
 
+@on_straight_programs
 def bucket_collectives(
     module: ModuleOp, options: SearchOptions, rule: Rule | None = None
 ) -> list[tuple[FuncOp, str]]:

@@ -91,6 +91,7 @@ def work_of(
     last: list[tuple[int, ...]] = []
     steps = steps or _as_written(mesh, model)
     for op, predecessors in steps_of(function.body.ops, mesh):
+        assert isinstance(op, DistOp)  # the passes cut programs at loops
         after = tuple(sorted({number for step in predecessors for number in last[step]}))
         if is_collective(op):
             waited = not op.kind.may_be_async

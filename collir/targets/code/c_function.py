@@ -4,22 +4,26 @@ from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.blocks import cuts_in, shares_in
 from collir.ir.buffers import BufferPlan, plan_buffers
+from collir.ir.loops import body_name
 from collir.layout import DistType, Mesh, place_at
 from collir.layout.cuts import GroupShares
 from collir.layout.steps import PAD
 from collir.layout.types import digits_over, index_over
+from collir.syntax.writer import nested_text
 from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (
     AS_TYPED,
@@ -133,6 +137,20 @@ def _int_table(rows: Sequence[Sequence[int]]) -> str:
     return "{" + ",\n     ".join(texts) + "}"
 
 
+class Carry(NamedTuple):
+    """The variables of a carry of a loop.
+
+    Attributes:
+        spare: the buffer beside that of the result: iterations write to both in turns.
+        source: the buffer that the iteration reads.
+        target: the buffer that it writes.
+    """
+
+    spare: str
+    source: str
+    target: str
+
+
 @dataclass
 class CFunction(StepEmitter):
     """One function in C or C++: its names, its declaration and its steps.
@@ -172,8 +190,22 @@ class CFunction(StepEmitter):
             if owner is value and value not in elsewhere
         ]
         names = [*results, *(self.plan.names[value] for value in owners)]
+        carries = [
+            f"{self.plan.names[result]}_{word}"
+            for op in self.function.body.ops
+            if isinstance(op, RepeatOp)
+            for result in op.results[: len(op.carried)]
+            for word in ("spare", "from", "to")
+        ]
         # The first name is taken: a variable must not hide the function itself.
-        chosen = variables([self.function.sym_name.data, *names], self.words)[1:]
+        chosen = variables([self.function.sym_name.data, *names, *carries], self.words)[1:]
+        of_carries = iter(chosen[len(names) :])
+        chosen = chosen[: len(names)]
+        self.loops = {
+            op: [Carry(*islice(of_carries, 3)) for _ in op.carried]
+            for op in self.function.body.ops
+            if isinstance(op, RepeatOp)
+        }
         self.results = chosen[: len(results)]
         memory = dict(zip(owners, chosen[len(results) :], strict=True))
         memory |= {owner: self.results[index] for owner, index in self.plan.result_of.items()}
@@ -307,6 +339,104 @@ class CFunction(StepEmitter):
             lines += [f"  {statement}" for statement in statements]
         return [*lines, *self.ending(op), *self.release(op)]
 
+    # --- loops ------------------------------------------------------------------------------
+
+    def program(self) -> list[str]:
+        """Return the lines of all operations."""
+        lines: list[str] = []
+        for op in self.function.body.ops:
+            if isinstance(op, DistOp):
+                lines += self.step(op)
+            elif isinstance(op, RepeatOp):
+                lines += self.loop(op)
+        return lines
+
+    def loop(self, op: RepeatOp) -> list[str]:
+        """Return the lines of a loop, which calls the function of its body."""
+        text = nested_text(op, lambda values: ", ".join(f"%{self.plan.names[x]}" for x in values))
+        names = ", ".join(f"%{self.plan.names[result]}" for result in op.results)
+        new = [
+            only_if(self.holds(y), statement)
+            for result in op.results
+            if (y := dist_type(result)) and self.is_allocated(result)
+            for statement in self.new(self.variable[result], y)
+        ]
+        block = self._iterations(op)
+        if op.carried:
+            block = ["{", *(f"  {line}" for line in (*self._carried(op), *block)), "}"]
+        return [
+            *self.before_loop(op),
+            Comment(f"  // {comment(f'{names} = {text}')}"),
+            *(f"  {statement}" for statement in new),
+            *(f"  {line}" for line in block),
+            *self.after_loop(op),
+            *self.release(op),
+        ]
+
+    def _carried(self, op: RepeatOp) -> list[str]:
+        """Return the statements that get a second buffer for each carry, and the variables for the
+        buffers that an iteration reads and writes; the last one writes that of the result."""
+        lines: list[str] = []
+        for operand, result, names in zip(op.carried, op.results, self.loops[op], strict=False):
+            y, out = dist_type(result), self.variable[result]
+            kind = self.local.elements.types[y.dtype]
+            if op.times > 1:
+                lines += self.new_spare(names.spare, y)
+            first = out if op.times % 2 else names.spare
+            lines.append(f"const {kind} *{names.source} = {self.variable[operand]};")
+            lines.append(f"{kind} *{names.target} = {first};")
+        return lines
+
+    def _iterations(self, op: RepeatOp) -> list[str]:
+        carries = self.loops[op]
+        inputs, outputs = [x.source for x in carries], [x.target for x in carries]
+        inputs += [self._row(op, operand) for operand in op.sliced]
+        inputs += [self.variable[operand] for operand in op.invariant]
+        outputs += [self._row(op, result) for result in op.results[len(carries) :]]
+        last = ["width"] if self.size.by_width else []
+        last += [name for _, name in self.last_parameters]
+        call = f"{body_name(op)}({', '.join([*inputs, *outputs, *last])})"
+        lines = [
+            f"for (size_t i = 0; i < {size_text(op.times)}; ++i) {{",
+            f"  {self.attempt(call)}",
+        ]
+        for result, names in zip(op.results, carries, strict=False):
+            lines.append(f"  {names.source} = {names.target};")
+            if op.times > 1:
+                out = self.variable[result]
+                swapped = f"{names.target} == {out} ? {names.spare} : {out}"
+                lines.append(f"  {names.target} = {swapped};")
+        return [*lines, "}"]
+
+    def _row(self, op: RepeatOp, value: SSAValue) -> str:
+        """Return the slice of a stacked value that an iteration takes or makes."""
+        x = dist_type(value)
+        number = f"({size_text(op.times - 1)} - i)" if op.is_reverse else "i"
+        elements = element_count(x, self.mesh) // op.times
+        row = f"{self.variable[value]} + {number} * {self.size(elements)}"
+        condition = self.holds(x)
+        return f"({condition} ? {row} : NULL)" if condition else row
+
+    @abstractmethod
+    def attempt(self, call: str) -> str:
+        """Return the statement that makes a call, and ends the function if it fails."""
+
+    def before_loop(self, op: RepeatOp) -> list[str]:
+        """Return the lines that wait for all that is under way."""
+        return []
+
+    def after_loop(self, op: RepeatOp) -> list[str]:
+        """Return the lines behind a loop."""
+        return []
+
+    def is_allocated(self, value: SSAValue) -> bool:
+        """Return whether a result of a loop needs memory where the loop begins."""
+        return self.plan.is_temporary(value)
+
+    @abstractmethod
+    def new_spare(self, name: str, y: DistType) -> list[str]:
+        """Return the statements that get memory for a spare buffer of a carry."""
+
     @abstractmethod
     def heading(self, op: DistOp) -> list[str]:
         """Return the comment of an operation, and the statements that wait for its operands."""
@@ -328,7 +458,7 @@ class CFunction(StepEmitter):
         """Return the lines behind the statements of an operation."""
         return []
 
-    def release(self, op: DistOp) -> list[str]:
+    def release(self, op: Operation) -> list[str]:
         """Return the lines that free the temporaries of which an operation is the last use."""
         owners = dict.fromkeys(self.plan.owner[operand] for operand in op.operands)
         return [
@@ -339,7 +469,7 @@ class CFunction(StepEmitter):
         ]
 
     @abstractmethod
-    def is_last_use(self, owner: SSAValue, op: DistOp) -> bool:
+    def is_last_use(self, owner: SSAValue, op: Operation) -> bool:
         """Return whether nothing reads a buffer after an operation."""
 
     @abstractmethod
@@ -478,9 +608,13 @@ Text = TypeVar("Text", bound=CFunction)
 
 
 def called_by_others(texts: Sequence[Text]) -> list[Text]:
-    """Return the functions that others call for larger values, and so are declared first."""
+    """Return the functions that others call, for larger values or as the bodies of loops, and that
+    are declared first."""
     called = {function for text in texts for _, function in text.instead}
-    return [text for text in texts if text.function in called]
+    bodies = {body_name(op) for text in texts for op in text.loops}
+    return [
+        text for text in texts if text.function in called or text.function.sym_name.data in bodies
+    ]
 
 
 def header_text(
@@ -496,6 +630,8 @@ def header_text(
     lines = [about, "#pragma once", "", *(f"#include <{name}>" for name in includes), ""]
     lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", "", *meshes]
     for function in functions:
+        if function.static:
+            continue
         lines += ["", function.comment(), f"{function.declaration()};"]
     lines += ["", "#ifdef __cplusplus", "}", "#endif"]
     return "\n".join(lines) + "\n"

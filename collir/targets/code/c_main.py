@@ -131,7 +131,7 @@ def runnable_functions(
         DiagnosticError: names that the main uses, meshes of different sizes.
     """
     functions = functions_of(module)
-    check_programs(functions, refused)
+    check_programs(functions, refused, nested=True)
     _check_one_size(functions)
     _check_main_names(functions, words, more)
     return functions
@@ -249,6 +249,8 @@ def _stored(value: str, x: DistType) -> str:
     """Return a double of the functions above as an element."""
     if x.dtype in AS_BITS:
         return f"{x.dtype}_store((float){value})"
+    if x.dtype is DType.BOOL:  # keeps the order, so also the maximum and the minimum
+        return f"({C_TYPES[x.dtype]})({value} > 0)"
     return f"({C_TYPES[x.dtype]}){value}"
 
 

@@ -23,6 +23,7 @@ C_TYPES = {
     DType.I8: "int8_t",
     DType.I32: "int32_t",
     DType.I64: "int64_t",
+    DType.BOOL: "uint8_t",
 }
 """The type of each element in memory; f16 and bf16 are kept as their bits."""
 
@@ -212,6 +213,8 @@ class Elements:
     def converted(self, text: str, source: DType, target: DType) -> str:
         """Return an element as one of another dtype."""
         value = self.load(text, source)
+        if target is DType.BOOL is not source:
+            return f"({self.types[target]})({value} != 0)"
         if target not in AS_BITS:
             return f"({self.types[target]}){value}"
         if (source, target) == (DType.F64, DType.F16):  # by way of float it would be rounded twice

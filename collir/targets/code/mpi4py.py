@@ -35,6 +35,7 @@ _DTYPES = {
     DType.I8: "int8",
     DType.I32: "int32",
     DType.I64: "int64",
+    DType.BOOL: "bool",
 }
 """The element types of the library of arrays, which does not know bf16."""
 
@@ -295,6 +296,8 @@ class Mpi4pyFunction(FunctionText):
         assert x.reduction is not None
         reduction = Reduction.SUM if x.reduction is Reduction.AVG else x.reduction
         self.needs.add("MPI")
+        if x.dtype is DType.BOOL:
+            return "MPI.LOR" if reduction is Reduction.MAX else "MPI.LAND"
         if x.dtype not in _AS_BITS:
             return f"MPI.{reduction.upper()}"
         self.needs.add("np")

@@ -13,11 +13,13 @@ from xdsl.ir import Operation, SSAValue
 import collir
 from collir.cost.programs.compute import step_seconds
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
 from collir.ir.blocks import Part, parts_of
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.loops import ready_for_code
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
 from collir.targets.code import c_function
@@ -58,6 +60,7 @@ MPI_TYPES = {
     DType.I8: "MPI_INT8_T",
     DType.I32: "MPI_INT32_T",
     DType.I64: "MPI_INT64_T",
+    DType.BOOL: "MPI_C_BOOL",
 }
 """The MPI datatype of every element type; f16 and bf16 are sent as their bits."""
 
@@ -68,6 +71,9 @@ _MPI_OPS = {
     Reduction.MAX: "MPI_MAX",
     Reduction.MIN: "MPI_MIN",
 }
+
+_MPI_LOGICAL_OPS = {Reduction.MAX: "MPI_LOR", Reduction.MIN: "MPI_LAND"}
+"""The reductions of truth values."""
 
 _BY_SUM = {Reduction.AVG: Reduction.SUM}
 """The reductions that are another one and a division."""
@@ -203,6 +209,7 @@ class MpiFunction(CFunction):
         passed: the operations whose statements are printed.
         ended: the started collectives that were waited for.
         fallible: whether a statement goes to the label ``done`` when it fails.
+        spares: the spare buffers of carries, with the types of their elements.
     """
 
     success: ClassVar[str] = "MPI_SUCCESS"
@@ -213,6 +220,7 @@ class MpiFunction(CFunction):
     passed: set[Operation] = field(default_factory=set[Operation])
     ended: set[DistOp] = field(default_factory=set[DistOp])
     fallible: bool = False
+    spares: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -229,10 +237,7 @@ class MpiFunction(CFunction):
 
     def text(self) -> list[str]:
         """Return the function with a comment that has its types in ``.coll``."""
-        body: list[str] = []
-        for op in self.function.body.ops:
-            if isinstance(op, DistOp):
-                body += self.step(op)
+        body = self.program()
         body += self._wait(op.result for op in list(self.started))
         body += self.copied_results()
         lines = [self.comment(), self.signature(), "{", f"  int err = {self.success};"]
@@ -243,6 +248,7 @@ class MpiFunction(CFunction):
             f"  {C_TYPES[dist_type(value).dtype]} *{self.variable[value]} = NULL;"
             for value in self.temporaries()
         ]
+        lines += [f"  {kind} *{name} = NULL;" for name, kind in self.spares.items()]
         lines += self.choice()
         lines += [f"  (void){name};" for name in self.unused()]
         if requests:
@@ -253,7 +259,8 @@ class MpiFunction(CFunction):
         if self.started:
             lines.append("  if (err != MPI_SUCCESS) return err; /* memory may still be in use */")
         lines += [f"  free({self.variable[value]});" for value in self.temporaries()]
-        lines = [*lines, "  return err;", "}", ""]
+        lines += [f"  free({name});" for name in self.spares]
+        lines += ["  return err;", "}", ""]
         if not self.names.shares:
             return lines
         return [with_comments_kept(line, self.names.resolved) for line in lines]
@@ -269,7 +276,19 @@ class MpiFunction(CFunction):
         self.fallible = True
         return [f"NEW({name}, {self.bytes_of(y)});"]
 
-    def is_last_use(self, owner: SSAValue, op: DistOp) -> bool:
+    def new_spare(self, name: str, y: DistType) -> list[str]:
+        self.spares[name] = C_TYPES[y.dtype]
+        return [only_if(self.holds(y), statement) for statement in self.new(name, y)]
+
+    def before_loop(self, op: RepeatOp) -> list[str]:
+        return self._wait(started.result for started in list(self.started))
+
+    def after_loop(self, op: RepeatOp) -> list[str]:
+        self.passed.add(op)
+        spares = [names.spare for names in self.loops[op] if names.spare in self.spares]
+        return [line for name in spares for line in self.freed(name)]
+
+    def is_last_use(self, owner: SSAValue, op: Operation) -> bool:
         return self.plan.last_use[owner] in self.passed and not self.reading[owner]
 
     def freed(self, name: str) -> list[str]:
@@ -300,7 +319,7 @@ class MpiFunction(CFunction):
     def _operator(self, x: DistType) -> str:
         assert x.reduction is not None
         if (custom := custom_operator(x)) is None:
-            return _MPI_OPS[x.reduction]
+            return (_MPI_LOGICAL_OPS if x.dtype is DType.BOOL else _MPI_OPS)[x.reduction]
         self.needs.add(x.dtype.value)
         return f"{self.names.variable}.{custom.name}"
 
@@ -609,11 +628,13 @@ def emit_c(
     Raises:
         DiagnosticError: names that C cannot have, operations that are not collectives.
     """
-    hidden = set(static)
+    module, bodies = ready_for_code(module)
+    hidden = {*static, *bodies}
     functions = functions_of(module)
-    check_programs(functions, "has no form in MPI")
+    check_programs(functions, "has no form in MPI", nested=True)
     if sized:
-        check_programs(functions, "has no form in MPI for values of any size", even=True)
+        cannot = "has no form in MPI for values of any size"
+        check_programs(functions, cannot, even=True, nested=True)
     # A mesh that is only for this file, of one device, needs no communicators.
     open_on = {mesh_of(function).name for function in functions if function not in hidden}
     meshes = mesh_names(functions)

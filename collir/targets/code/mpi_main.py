@@ -7,6 +7,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
+from collir.ir.calls import inline_calls
+from collir.ir.loops import outline_bodies
 from collir.targets.code.c_main import (
     DIFFER,
     INPUTS,
@@ -86,6 +88,7 @@ def emit_with_main(module: ModuleOp) -> str:
         DiagnosticError: names that C cannot have, meshes of different sizes.
     """
     program = module.clone()
+    inline_calls(program)
     functions = runnable_functions(program, "has no form in MPI")
     names = mesh_names(functions)
     hidden: list[FuncOp] = []
@@ -95,6 +98,7 @@ def emit_with_main(module: ModuleOp) -> str:
         total = add_total(program, function)
         hidden += [reference] if total is None else [reference, total]
         runs.append(_MpiRun(function, reference, total, names[mesh_of(function).name]).text())
+    hidden += outline_bodies(program)
     types = exchanged_types(functions)
     sections = {x.dtype.value for x in types if x.dtype in AS_BITS}
     return "\n".join(

@@ -7,19 +7,21 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 import collir
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.programs.compute import step_seconds
 from collir.cost.programs.cost import runs_grouped
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
 from collir.ir.blocks import Part, parts_of
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import check_programs, functions_of
+from collir.ir.functions import check_programs, functions_of, refuse_nested
+from collir.ir.loops import ready_for_code
 from collir.layout import DistType, DType, Reduction
 from collir.layout.steps import PERMUTE
 from collir.layout.types import MAX_BYTES
@@ -62,8 +64,9 @@ NCCL_TYPES = {
     DType.I8: "ncclInt8",
     DType.I32: "ncclInt32",
     DType.I64: "ncclInt64",
+    DType.BOOL: "ncclInt8",
 }
-"""The NCCL datatype of every element type."""
+"""The NCCL datatype of every element type; truth values are 0 and 1."""
 
 _NCCL_OPS = {
     Reduction.SUM: "ncclSum",
@@ -145,9 +148,7 @@ class FunctionText(CFunction):
         if self.streams.events:
             body += self._all_memory()
             body += [f"  {line}" for line in self.streams.fork()]
-        for op in self.function.body.ops:
-            if isinstance(op, DistOp):
-                body += self.step(op)
+        body += self.program()
         body += [f"  {line}" for line in self.streams.join()]
         copies = self.copied_results()
         declarations = [
@@ -206,10 +207,24 @@ class FunctionText(CFunction):
     def new(self, name: str, y: DistType) -> list[str]:
         return self._memory(name, element_count(y, self.mesh), y.dtype)
 
-    def release(self, op: DistOp) -> list[str]:
+    def release(self, op: Operation) -> list[str]:
         return [] if self.streams.events else super().release(op)
 
-    def is_last_use(self, owner: SSAValue, op: DistOp) -> bool:
+    def attempt(self, call: str) -> str:
+        self.on_stream = True
+        return f"TRY({call});"
+
+    def is_allocated(self, value: SSAValue) -> bool:
+        return super().is_allocated(value) and not self.streams.events
+
+    def new_spare(self, name: str, y: DistType) -> list[str]:
+        new = (only_if(self.holds(y), statement) for statement in self.new(name, y))
+        return [self._declaration(name, y.dtype), *new]
+
+    def before_loop(self, op: RepeatOp) -> list[str]:
+        return [f"  {line}" for line in self.streams.join()]
+
+    def is_last_use(self, owner: SSAValue, op: Operation) -> bool:
         return self.plan.last_use[owner] is op
 
     def freed(self, name: str) -> list[str]:
@@ -489,11 +504,15 @@ def emit_cpp(
     Raises:
         DiagnosticError: names that C++ cannot have, operations that are not collectives.
     """
-    hidden = set(static)
+    module, bodies = ready_for_code(module)
+    hidden = {*static, *bodies}
     functions = functions_of(module)
-    check_programs(functions, "has no form in NCCL")
+    check_programs(functions, "has no form in NCCL", nested=True)
     if sized:
-        check_programs(functions, "has no form in NCCL for values of any size", even=True)
+        cannot = "has no form in NCCL for values of any size"
+        check_programs(functions, cannot, even=True, nested=True)
+    if symmetric:
+        refuse_nested(functions, "has no form in NCCL with symmetric memory")
     cuda = CudaText(size=Sizes(sized))
     choices = alternatives(module) if sized else {}
     names = mesh_names(functions)

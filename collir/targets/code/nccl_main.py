@@ -15,12 +15,13 @@ from xdsl.dialects.func import FuncOp
 
 from collir.cost.collectives.table import COSTS
 from collir.dialects.machine import mesh_of
-from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.calls import inline_calls
 from collir.ir.functions import functions_of
+from collir.ir.loops import outline_bodies, repeats_in, steps_with_times
 from collir.layout import DistType, Mesh, Reduction
 from collir.targets.code import mpi_function
-from collir.targets.code.c_function import runtime
+from collir.targets.code.c_function import called_by_others, runtime
 from collir.targets.code.c_main import (
     DIFFER,
     INPUTS,
@@ -175,8 +176,8 @@ def averages_round(function: FuncOp) -> bool:
     """Return whether a function has an average over a number of ranks that is no power of two: NCCL
     multiplies by the rounded 1/n before it adds up."""
     mesh = mesh_of(function)
-    for op in function.body.ops:
-        if not isinstance(op, DistOp) or not op.kind.reduces:
+    for op, _ in steps_with_times(function.body.ops):
+        if not op.kind.reduces:
             continue
         if dist_type(op.input).reduction is Reduction.AVG:
             group = mesh.group_size(op.over)
@@ -188,8 +189,8 @@ def averages_round(function: FuncOp) -> bool:
 def traffic(function: FuncOp) -> tuple[int, float] | None:
     """Return the bytes of a function that is one collective, and the factor from its algbw to its
     busbw, as nccl-tests define them; None for other functions."""
-    ops = [op for op in function.body.ops if isinstance(op, DistOp) and not op.kind.is_view]
-    if len(ops) != 1 or not ops[0].kind.sends:
+    ops = [op for op, _ in steps_with_times(function.body.ops) if not op.kind.is_view]
+    if len(ops) != 1 or not ops[0].kind.sends or repeats_in(function):
         return None
     op, mesh = ops[0], mesh_of(function)
     size = max(dist_type(value).local_bytes(mesh) for value in (op.operands[0], op.result))
@@ -256,7 +257,8 @@ class _NcclRun(CheckedRun):
         Averages of NCCL round each term, which may be much larger than their sum.
         """
         if any(averages_round(run) for run in (self.function, self.total) if run is not None):
-            return 8 * self.mesh.devices * max(1, len(list(self.function.body.ops)))
+            ran = steps_with_times(self.function.body.ops)
+            return 8 * self.mesh.devices * max(1, sum(times for _, times in ran))
         return super().epsilons()
 
     def _exchanged(self) -> dict[str, DistType]:
@@ -354,9 +356,11 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
         DiagnosticError: names that C++ cannot have, meshes of different sizes.
     """
     program = module.clone()
+    inline_calls(program)
     functions = runnable_functions(program, "has no form in NCCL", CPP, _LOCALS)
     totals = {function: add_total(program, function) for function in functions}
     hidden = [total for total in totals.values() if total is not None]
+    hidden += outline_bodies(program)
     device_functions = functions_of(program)
     names = mesh_names(device_functions)
     library = ["mpi.h"] if processes else ["condition_variable", "mutex", "thread", "vector"]
@@ -367,12 +371,14 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
     for function in functions:
         reference = add_reference(program, function)
         alone = MeshNames.of(mesh_of(reference), [], words=CPP)
-        references.append(_HostFunction(reference, alone, static=True))
+        bodies = outline_bodies(program, [reference])
+        references += [_HostFunction(f, alone, static=True) for f in (*bodies[::-1], reference)]
         mesh = names[mesh_of(function).name]
         count = counts.get(mesh.mesh.name)
         runs.append(_NcclRun(function, reference, totals[function], mesh, count))
     types = exchanged_types(functions)
-    host_code = [line for reference in references for line in reference.text()]
+    host_code = [f"{text.signature()};" for text in called_by_others(references)]
+    host_code += [line for reference in references for line in reference.text()]
     sections = {name for reference in references for name in reference.needs} - {"check"}
     sections |= {x.dtype.value for x in types if x.dtype in AS_BITS}
     meshes = [members.mesh for members in names.values()]

@@ -14,6 +14,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.ir.buffers import BufferPlan
 from collir.ir.steps import is_free
@@ -67,12 +68,12 @@ class Streams:
     events: dict[DistOp, int] = field(default_factory=dict[DistOp, int])
     _seen: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     _last: dict[str, int] = field(default_factory=dict[str, int])
-    _places: dict[DistOp, int] = field(default_factory=dict[DistOp, int])
+    _places: dict[DistOp | RepeatOp, int] = field(default_factory=dict[DistOp | RepeatOp, int])
 
     def __post_init__(self) -> None:
-        self.on: dict[DistOp, str] = {}
+        self.on: dict[DistOp | RepeatOp, str] = {}
         for place, op in enumerate(self.function.body.ops):
-            if isinstance(op, DistOp):
+            if isinstance(op, DistOp | RepeatOp):
                 self._places[op] = place
                 self.on[op] = CALLERS
                 if is_async(op):
@@ -111,7 +112,7 @@ class Streams:
         return [self._record(self.events[op], self.on[op])]
 
     def join(self) -> list[str]:
-        """Return the statements that let the caller's stream wait for all others."""
+        """Return the statements that let the caller's stream wait for all others so far."""
         by_place = {self._places[op]: op for op in self.events}
         return [
             line
@@ -123,7 +124,7 @@ class Streams:
         """Return the statements that let a stream wait for a value of another stream, if it has not
         waited yet."""
         op = value.owner
-        if not isinstance(op, DistOp) or self.on[op] == stream:
+        if not isinstance(op, DistOp | RepeatOp) or self.on[op] == stream:
             return []
         source, place = self.on[op], self._places[op]
         if self._seen.get((stream, source), -1) >= place:
@@ -131,6 +132,7 @@ class Streams:
         self._seen[stream, source] = now if source == CALLERS else place
         if source == CALLERS:
             return [self._record(0, CALLERS), self._waits(stream, 0)]
+        assert isinstance(op, DistOp)
         return [self._waits(stream, self.events[op])]
 
     def _record(self, event: int, stream: str) -> str:

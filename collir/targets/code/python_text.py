@@ -20,16 +20,19 @@ from xdsl.ir import SSAValue
 import collir
 from collir.cost.programs.compute import step_seconds
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.blocks import Part, cuts_in, parts_of, shares_by_dim, shares_in
 from collir.ir.buffers import plan_buffers
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.loops import body_name, ready_for_code, repeats_in
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
 from collir.layout.cuts import GroupShares
 from collir.layout.steps import MASK
 from collir.layout.types import digits_over
 from collir.semantics.reference.buffers import NUMPY
+from collir.syntax.writer import nested_text
 from collir.targets.code.emitters import (
     Emitters,
     StepEmitter,
@@ -158,6 +161,8 @@ def tuple_text(items: Sequence[object]) -> str:
 
 def number_text(value: float, dtype: DType) -> str:
     """Return a constant, rounded to a dtype: in f32 and f64 the shortest text that rounds to it."""
+    if dtype is DType.BOOL:
+        return str(bool(value))
     if not dtype.is_float:
         return str(int(value))
     rounded = NUMPY[dtype].type(value)
@@ -269,6 +274,19 @@ class Assignment(str):
         return Assignment(f"{variable} = {expression}")
 
 
+def wrapped(statement: str, indent: int) -> list[str]:
+    """Return the lines of a statement that is indented by a number of letters.
+
+    An assignment of a call that is too long has its arguments in a line of their own.
+    """
+    variable, _, call_text = statement.partition(" = ")
+    function, _, arguments = call_text.partition("(")
+    fits = indent + len(statement) <= WIDTH
+    if fits or not isinstance(statement, Assignment) or not arguments.endswith(")"):
+        return [statement]
+    return [f"{variable} = {function}(", f"    {arguments[:-1]}", ")"]
+
+
 @dataclass(frozen=True)
 class Sent:
     """A collective with the variables of its arrays.
@@ -377,8 +395,12 @@ class FunctionText(StepEmitter):
         self.variable = dict(zip(plan.names, variables(list(plan.names.values())), strict=True))
         self.live = set(self.returned)
         for op in reversed(list(self.function.body.ops)):
-            if isinstance(op, DistOp) and op.result in self.live:
+            if any(result in self.live for result in op.results):
                 self.live |= set(op.operands)
+        taken = self.variable.values()
+        most = max([len(op.results) for op in repeats_in(self.function)], default=0)
+        rows = [f"row{index}" for index in range(most)]
+        self.number, self.made, *self.rows = variables(["i", "made", *rows], taken)
 
     # --- what a target says -----------------------------------------------------------------
 
@@ -461,6 +483,8 @@ class FunctionText(StepEmitter):
         for op in self.function.body.ops:
             if isinstance(op, DistOp) and op.result in self.live:
                 body += self._step(op)
+            elif isinstance(op, RepeatOp) and self.live.intersection(op.results):
+                body += self._loop(op)
         body += self._return()
         arguments = [self.variable[arg] for arg in self.function.args]
         definition = call(f"def {self.function.sym_name.data}", ["self", *arguments], 5)
@@ -521,7 +545,9 @@ class FunctionText(StepEmitter):
             line = f"{statements[0]} if {condition} else None"
             if len(line) <= WIDTH - 8:
                 return [heading, line]
-        return [heading, *self._where(condition, [f"{out} = None"], statements)]
+        indent = 12 if condition else 8
+        lines = [line for statement in statements for line in wrapped(statement, indent)]
+        return [heading, *self._where(condition, [f"{out} = None"], lines)]
 
     def collective(self, op: DistOp) -> list[str]:
         x, y, axes = dist_type(op.input), dist_type(op.result), op.over
@@ -573,6 +599,49 @@ class FunctionText(StepEmitter):
             *(f"    {line}" for line in received),
         ]
 
+    def _loop(self, op: RepeatOp) -> list[str]:
+        """Return the lines of a loop, which calls the method of its body."""
+        text = nested_text(op, lambda values: ", ".join(f"%{self.shown[x]}" for x in values))
+        carries = [self.variable[result] for result in op.results[: len(op.carried)]]
+        operands = [self.variable[operand] for operand in op.carried]
+        results = ", ".join(f"%{self.shown[result]}" for result in op.results)
+        lines = [f"# {comment(f'{results} = {text}')}"]
+        # All at once, as a carry may begin as the result of the same name of another loop.
+        lines += [f"{', '.join(carries)} = {', '.join(operands)}"] if carries else []
+        arguments = [*carries, *(self._slice_of(x) for x in op.sliced)]
+        arguments += [self.variable[operand] for operand in op.invariant]
+        targets, behind = list(carries), list[str]()
+        for index, result in enumerate(op.results[len(carries) :]):
+            x, name = dist_type(result), self.variable[result]
+            condition = self.names.at_place(x.place)
+            new = self.full(x.local_shape(self.mesh), x.dtype, None)
+            made = Assignment.of(name, new)
+            if condition and len(line := f"{made} if {condition} else None") <= WIDTH - 8:
+                lines.append(line)
+            else:
+                lines += self._where(condition, [f"{name} = None"], [made])
+            row = self.rows[index] if condition else f"{name}[{self.number}, ...]"
+            targets.append(row)
+            if condition:
+                behind += [f"if {condition}:", f"    {name}[{self.number}, ...] = {row}"]
+        numbers = f"range({op.times})"
+        lines.append(
+            f"for {self.number} in {f'reversed({numbers})' if op.is_reverse else numbers}:"
+        )
+        method = f"self.{body_name(op)}"
+        statement = f"{', '.join(targets)} = {method}({', '.join(arguments)})"
+        if len(targets) == 1 or 12 + len(statement) <= WIDTH:
+            made = call(f"{', '.join(targets)} = {method}", arguments, 12)
+        else:
+            made = call(f"{self.made} = {method}", arguments, 12)
+            made += [f"{target} = {self.made}[{n}]" for n, target in enumerate(targets)]
+        return [*lines, *(f"    {line}" for line in (*made, *behind))]
+
+    def _slice_of(self, value: SSAValue) -> str:
+        row = f"{self.variable[value]}[{self.number}, ...]"
+        condition = self.names.at_place(dist_type(value).place)
+        return f"{row} if {condition} else None" if condition else row
+
     def _return(self) -> list[str]:
         """Return the return statement; a result that shares memory with an argument or another
         result is copied."""
@@ -580,6 +649,8 @@ class FunctionText(StepEmitter):
         for op in self.function.body.ops:
             if isinstance(op, DistOp):
                 memory[op.result] = memory[op.operands[0]] if self.shares(op) else op.result
+            else:
+                memory |= {result: result for result in op.results}
         taken: set[SSAValue] = set(self.function.args)
         results: list[str] = []
         for value in self.returned:
@@ -610,6 +681,9 @@ class FunctionText(StepEmitter):
                 f"    {s.out} = {self.copied(operand)}",
             ]
         return lines
+
+    def _barrier(self, s: Local) -> list[str]:
+        return [Assignment.of(s.out, s.operand)]
 
     def _compute(self, s: Local) -> list[str]:
         # The operands that it waits for are used so, too.
@@ -680,7 +754,7 @@ class FunctionText(StepEmitter):
             return [Assignment.of(out, self.packed(kept))]
         place = part(out, max(low, 0), after - max(high, 0), after)
         made = self.full(y.local_shape(self.mesh), y.dtype, op.number("value"))
-        return [f"{out} = {made}", f"{place if place != out else f'{out}[...]'} = {kept}"]
+        return [Assignment.of(out, made), f"{place if place != out else f'{out}[...]'} = {kept}"]
 
     LOCAL: ClassVar[Emitters[Local]] = {
         "keep_root": _keep,
@@ -688,6 +762,7 @@ class FunctionText(StepEmitter):
         "part": _keep,
         "assemble": _assemble,
         "compute": _compute,
+        "barrier": _barrier,
         "split": _view,
         "merge": _view,
         "reshape": _view,
@@ -717,8 +792,9 @@ def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
+    module, _ = ready_for_code(module)
     functions = functions_of(module)
-    check_programs(functions, f"has no form in {target}")
+    check_programs(functions, f"has no form in {target}", nested=True)
     by_mesh: dict[str, list[FuncOp]] = {}
     for function in functions:
         by_mesh.setdefault(mesh_of(function).name, []).append(function)

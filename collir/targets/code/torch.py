@@ -44,6 +44,7 @@ _DTYPES = {
     DType.I8: "torch.int8",
     DType.I32: "torch.int32",
     DType.I64: "torch.int64",
+    DType.BOOL: "torch.bool",
 }
 
 _OPS = {

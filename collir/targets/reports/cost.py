@@ -1,6 +1,7 @@
 """The cost of every collective of a program, as a table and as JSON."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -9,8 +10,9 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
 from collir.cost.model import CostModel
-from collir.cost.programs.cost import FunctionCost, cost
+from collir.cost.programs.cost import FunctionCost, LoopCost, cost
 from collir.cost.programs.simulation import Simulation
+from collir.dialects.nested import RepeatOp
 from collir.layout import Mesh
 from collir.machine.model import devices_text
 from collir.targets.reports.text import (
@@ -90,13 +92,13 @@ def title_of(result: FunctionCost | Simulation) -> str:
 def cost_table(costs: FunctionCost) -> list[str]:
     """Return the lines of a function's table."""
     title = title_of(costs)
-    if not costs.steps:
+    if not costs.items:
         return [title, "  no collectives"]
     levels = [level.name for level in costs.mesh.machine.levels]
     head = ["step", "over", "algorithm", "bytes/rank", *levels, "time", "share", "busbw", "bound"]
     if costs.overlaps:
         head.insert(head.index("time"), "start")
-    rows = [_row(costs, number) for number in range(len(costs.steps))]
+    rows = list(_rows(costs, costs.time, costs.overlaps))
     lines = table([*head, ""], rows, left=3)
     notes = [_copies(costs, number) for number in range(len(costs.steps))]
     return [title, *(f"  {line}" for line in (*lines, *filter(None, notes)))]
@@ -114,22 +116,38 @@ def _copies(costs: FunctionCost, number: int) -> str:
     )
 
 
-def _row(costs: FunctionCost, number: int) -> list[str]:
-    step = costs.steps[number]
-    collective = step.collective
-    return [
-        collective.kind,
-        ", ".join(costs.mesh.short(collective.axes)),
-        step.algorithm,
-        bytes_text(collective.size),
-        *(bytes_text(size) if size else "-" for size in step.port_bytes),
-        *([seconds_text(costs.spans[number][0])] if costs.overlaps else []),
-        seconds_text(step.time),
-        percent_text(step.time, costs.time),
-        rate_text(collective.busbw(step.time)),
-        seconds_text(step.bound),
-        ratio_text(step.time, step.bound),
-    ]
+def _rows(
+    costs: FunctionCost, total: float, starts: bool, times: int = 1, prefix: str = ""
+) -> Iterator[list[str]]:
+    """Yield the rows of steps and loops; the steps of an iteration stand below their loop.
+
+    Args:
+        total: the seconds of which the shares are.
+        starts: whether there is a column for the start.
+        times: how often these steps run.
+    """
+    for item, (start, _) in zip(costs.items, costs.item_spans, strict=True):
+        when = [seconds_text(start)] if starts else []
+        tail = [percent_text(times * item.time, total)]
+        bound = [seconds_text(item.bound), ratio_text(item.time, item.bound)]
+        if isinstance(item, LoopCost):
+            blank = [""] * (3 + len(costs.mesh.machine.levels))
+            name = f"{prefix}{RepeatOp.WORD} {item.times}"
+            yield [name, *blank, *when, seconds_text(item.time), *tail, "", *bound]
+            yield from _rows(item.body, total, starts, times * item.times, f"{prefix}- ")
+            continue
+        yield [
+            f"{prefix}{item.collective.kind}",
+            ", ".join(costs.mesh.short(item.collective.axes)),
+            item.algorithm,
+            bytes_text(item.collective.size),
+            *(bytes_text(size) if size else "-" for size in item.port_bytes),
+            *when,
+            seconds_text(item.time),
+            *tail,
+            rate_text(item.collective.busbw(item.time)),
+            *bound,
+        ]
 
 
 def heading_json(result: FunctionCost | Simulation, **figures: int) -> dict[str, Any]:
@@ -170,7 +188,23 @@ def cost_json(costs: FunctionCost) -> dict[str, Any]:
             }
             for step, (start, end) in zip(costs.steps, costs.spans, strict=True)
         ],
+        **({"loops": [*_loops_json(costs)]} if costs.loops else {}),
     }
+
+
+def _loops_json(costs: FunctionCost) -> Iterator[dict[str, Any]]:
+    steps = 0
+    for item in costs.items:
+        if isinstance(item, LoopCost):
+            yield {
+                "before_step": steps,
+                "times": item.times,
+                "time_s": item.time,
+                "bound_s": item.bound,
+                "iteration": cost_json(item.body),
+            }
+        else:
+            steps += 1
 
 
 def _whole(size: float) -> float:

@@ -15,7 +15,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
-from collir.ir.functions import check_no_weights, functions_of
+from collir.ir.functions import check_no_weights, functions_of, refuse_nested
 from collir.semantics.validation.proof import type_of_attribute
 from collir.semantics.validation.validate import Outcome, compare
 from collir.synthesis.programs.choices import SearchOptions
@@ -85,6 +85,7 @@ class CrossoverTarget(CostingTarget):
             raise ValueError(f"strategies are among {', '.join(known)}, not '{unknown[0]}'")
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        refuse_nested(functions_of(module), "is not compared by sizes")
         candidates = self._candidates(module)
         names = {candidate.cost.name for candidate in candidates}
         functions = [f for f in functions_of(module) if f.sym_name.data in names]

@@ -86,7 +86,7 @@ def simulation_table(simulation: Simulation) -> list[str]:
     rows = [
         _row(simulation, number, number in path, apart)
         for number, step in enumerate(simulation.steps)
-        if step.sent or step.size  # a step that moves nothing is a view
+        if step.sent or step.loop or step.size  # a step that moves nothing is a view
     ]
     busy = [
         f"{resource_name(simulation, resource)} busy {seconds_text(time)} "
@@ -120,12 +120,12 @@ def _row(simulation: Simulation, number: int, critical: bool, apart: bool) -> li
         step.over(simulation.mesh),
         step.sent.algorithm if step.sent else "",
         stream_name(simulation, step.task.stream),
-        bytes_text(step.size),
+        "" if step.loop else bytes_text(step.size),
         seconds_text(start),
         seconds_text(end - start),
         seconds_text(step.task.time),
-        seconds_text(step.bound) if step.sent else "",
-        ratio_text(end - start, step.bound) if step.sent else "",
+        seconds_text(step.bound) if step.sent or step.loop else "",
+        ratio_text(end - start, step.bound) if step.sent or step.loop else "",
     ]
 
 
@@ -169,6 +169,7 @@ def _step_json(simulation: Simulation, number: int, critical: bool) -> dict[str,
         sending = {"over": list(step.sent.collective.axes), "algorithm": step.sent.algorithm}
     return {
         "op": step.kind,
+        **({"iteration": simulation_json(step.loop.body)} if step.loop else {}),
         "result": step.result,
         **({"at": step.at} if step.at else {}),
         **sending,

@@ -19,7 +19,7 @@ from collir.cost.programs.cost import FunctionCost, cost
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.ir.functions import functions_of
+from collir.ir.functions import functions_of, refuse_nested
 from collir.layout import DType
 from collir.syntax.units import Quantity
 from collir.targets.reports.cost import CostingTarget, heading_json
@@ -33,6 +33,7 @@ TYPES = {
     DType.I8: "int8",
     DType.I32: "int32",
     DType.I64: "int64",
+    DType.BOOL: "uint8",
 }
 """The names of element types in nccl-tests."""
 
@@ -138,6 +139,7 @@ class SizingTarget(CostingTarget):
             DiagnosticError: a function has no cost, or no function has collectives.
         """
         functions = functions_of(module)
+        refuse_nested(functions, "is not costed by sizes")
         costs = zip(functions, cost(module, self.cost_model()), strict=True)
         try:
             sized = [

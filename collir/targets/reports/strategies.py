@@ -115,13 +115,13 @@ class StrategiesBase(CostingTarget):
             DiagnosticError: a mesh is not placed, or an operation has no cost.
         """
         functions = functions_of(module)
-        check_programs(functions, "has no cost", redistributions=True)
+        check_programs(functions, "has no cost", redistributions=True, nested=True)
         check_no_weights(functions, "has no strategies")
         with meshes_remembered(), search_workers(self.workers):
             return [
                 self._strategies(function.sym_name.data, op)
                 for function in functions
-                for op in function.body.ops
+                for op in function.body.walk()
                 if isinstance(op, DistOp) and self._looked_at(op)
             ]
 

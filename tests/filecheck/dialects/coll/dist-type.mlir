@@ -37,7 +37,7 @@ func.func private @negative(!coll.dist<f32[-8]>)
 // -----
 
 // There is no such element type.
-// expected-error@+1 {{Expected one of 'bf16', 'f16', 'f32', 'f64', 'i32', 'i64', 'i8'}}
+// expected-error@+1 {{Expected one of 'bf16', 'bool', 'f16', 'f32', 'f64', 'i32', 'i64', 'i8'}}
 func.func private @unknown(!coll.dist<f8[8]>)
 
 // -----

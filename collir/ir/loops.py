@@ -1,0 +1,245 @@
+"""Loops as other programs: their iterations one after the other, and their bodies as functions."""
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.machine import function_of, mesh_of
+from collir.dialects.nested import NestedOp, RepeatOp
+from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.tensor import dist_type
+from collir.ir.calls import inline_calls
+from collir.ir.instantiation import fix_parameters
+from collir.ir.names import set_name, unused_symbol
+from collir.ir.parameters import shared_attributes
+from collir.layout import Mesh
+from collir.layout.sizes import formula_of
+from collir.layout.steps import CONCAT, PAD, RESHAPE, Argument, StepKind
+
+BODY = "coll.body"
+"""The attribute of a loop that names the function that its body has become."""
+
+
+def repeats_in(op: Operation) -> list[RepeatOp]:
+    """Return the loops in an operation, outer loops before those inside them."""
+    return [inner for inner in op.walk() if isinstance(inner, RepeatOp)]
+
+
+def has_nested(module: ModuleOp) -> bool:
+    """Return whether a function of a module has operations that run others."""
+    return any(isinstance(op, NestedOp) for op in module.walk())
+
+
+def steps_with_times(ops: Iterable[Operation], times: int = 1) -> Iterator[tuple[DistOp, int]]:
+    """Yield the steps that operations run, those of loops and callees too, and how often."""
+    for op in ops:
+        if isinstance(op, DistOp):
+            yield op, times
+        elif isinstance(op, NestedOp) and (program := op.program()):
+            yield from steps_with_times(program.ops, times * op.times)
+
+
+# ---------------------------------------------------------------------------------------------
+# Iterations one after the other
+# ---------------------------------------------------------------------------------------------
+
+
+def unroll(op: RepeatOp) -> None:
+    """Put the iterations of a loop, one after the other, in its place.
+
+    A slice is a ``pad`` that cuts the others off, and a ``reshape`` without the leading dimension.
+    The values to stack get one by a ``reshape``, and become one value by a ``concat``. If the
+    number of iterations is a formula, its parameters get the values that they have.
+    """
+    fix_parameters(_function_of(op), formula_of(op.times).parameters)
+    _Unrolling(op).run()
+
+
+class _Unrolling:
+    """The iterations of one loop, put in front of it."""
+
+    def __init__(self, op: RepeatOp):
+        self.op, self.mesh = op, mesh_of(op)
+
+    def run(self) -> None:
+        op, block = self.op, self.op.body.block
+        carried: list[SSAValue] = list(op.carried)
+        stacks: list[dict[int, SSAValue]] = [{} for _ in op.yielded[len(carried) :]]
+        for number in op.order:
+            slices = [self._slice(x, number) for x in op.sliced]
+            inputs = [*carried, *slices, *op.invariant]
+            values: dict[SSAValue, SSAValue] = dict(zip(block.args, inputs, strict=True))
+            for inner in list(block.ops)[:-1]:
+                self._insert(inner.clone(values))
+            yielded = [values[value] for value in op.yielded]
+            carried = yielded[: len(carried)]
+            for stack, value in zip(stacks, yielded[len(carried) :], strict=True):
+                stack[number] = value
+        results = [*carried, *map(self._stack, stacks)]
+        for result, value in zip(op.results, results, strict=True):
+            if value not in op.operands:
+                set_name(value, result.name_hint or value.name_hint)
+            result.replace_all_uses_with(value)
+        assert op.parent is not None
+        op.parent.erase_op(op)
+
+    def _insert(self, new: Operation) -> None:
+        assert self.op.parent is not None
+        self.op.parent.insert_op_before(new, self.op)
+
+    def _step(self, kind: StepKind, values: Sequence[SSAValue], **arguments: Argument) -> SSAValue:
+        """Put a step in front of the loop, and return its result."""
+        kinds = {parameter.name: parameter.kind for parameter in kind.parameters}
+        properties = {name: attribute_of(kinds[name], x) for name, x in arguments.items()}
+        step = OPERATIONS[kind.name].make(self.mesh, *values, **properties)
+        step.location = self.op.location
+        self._insert(step)
+        return step.result
+
+    def _slice(self, x: SSAValue, number: int) -> SSAValue:
+        last = self.op.times - 1
+        if last:
+            x = self._step(PAD, [x], dim=0, low=-number, high=number - last, value=0.0)
+        return self._step(RESHAPE, [x], shape=dist_type(x).shape[1:])
+
+    def _stack(self, values: dict[int, SSAValue]) -> SSAValue:
+        rows = [
+            self._step(RESHAPE, [value], shape=(1, *dist_type(value).shape))
+            for _, value in sorted(values.items())
+        ]
+        return self._step(CONCAT, rows, dim=0) if len(rows) > 1 else rows[0]
+
+
+def unroll_all(root: Operation) -> None:
+    """Put their iterations in the place of all loops in an operation, in place."""
+    for op in reversed(repeats_in(root)):
+        unroll(op)
+
+
+# ---------------------------------------------------------------------------------------------
+# Bodies as functions
+# ---------------------------------------------------------------------------------------------
+
+
+def body_function(op: RepeatOp, name: str) -> FuncOp:
+    """Return a new function that does what one iteration of a loop does; it is in no module."""
+    block = Block(arg_types=[arg.type for arg in op.body.block.args])
+    values: dict[SSAValue, SSAValue] = dict(zip(op.body.block.args, block.args, strict=True))
+    for old, new in values.items():
+        set_name(new, old.name_hint)
+    for inner in list(op.body.block.ops)[:-1]:
+        block.add_op(inner.clone(values))
+    results = [values[value] for value in op.yielded]
+    last = ReturnOp(*results)
+    if op.body.block.last_op is not None:
+        last.location = op.body.block.last_op.location
+    block.add_op(last)
+    types = [arg.type for arg in block.args], [value.type for value in results]
+    function = FuncOp(name, types, Region(block))
+    function.attributes = shared_attributes(_function_of(op))
+    function.location = op.location
+    return function
+
+
+@contextmanager
+def as_function(op: RepeatOp) -> Generator[FuncOp]:
+    """Insert the body of a loop as a function into the module that it is in, and remove it."""
+    outer = _function_of(op)
+    block = outer.parent_block()
+    assert block is not None
+    function = body_function(op, outer.sym_name.data)
+    block.insert_op_after(function, outer)
+    try:
+        yield function
+    finally:
+        function.detach()
+        function.erase()
+
+
+def _function_of(op: Operation) -> FuncOp:
+    function = function_of(op)
+    assert function is not None
+    return function
+
+
+def ready_for_code(module: ModuleOp) -> tuple[ModuleOp, list[FuncOp]]:
+    """Return a module without calls in which the bodies of loops are functions, and these.
+
+    It is the module itself if that is so already; else it is a copy.
+    """
+    functions = [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
+    ops = [op for function in functions for op in function.body.block.ops]
+    if all(not isinstance(op, NestedOp) or BODY in op.attributes for op in ops):
+        return module, []
+    copy = module.clone()
+    inline_calls(copy)
+    return copy, outline_bodies(copy)
+
+
+def outline_bodies(module: ModuleOp, of: Sequence[FuncOp] | None = None) -> list[FuncOp]:
+    """Add a function for the body of every loop at the end of a module, and return them.
+
+    Each loop names its function (``body_name``); those inside another loop are found in the
+    function of that.
+
+    Args:
+        of: the functions whose loops are looked at; None: all.
+    """
+    functions = list(of or [op for op in module.ops if isinstance(op, FuncOp)])
+    added: list[FuncOp] = []
+    stems = {function: f"{function.sym_name.data}_body" for function in functions}
+    for function in functions:  # grows meanwhile
+        for op in function.body.block.ops if function.body.blocks else ():
+            if isinstance(op, RepeatOp):
+                name = _unused(module, stems[function])
+                body = body_function(op, name)
+                op.attributes[BODY] = SymbolRefAttr(name)
+                module.body.block.add_op(body)
+                stems[body] = stems[function]
+                functions.append(body)
+                added.append(body)
+    return added
+
+
+def _unused(module: ModuleOp, stem: str) -> str:
+    """Return a symbol that a module does not have: the stem, or the stem with a number."""
+    name, number = stem, 1
+    while unused_symbol(module, name) != name:
+        number += 1
+        name = f"{stem}_{number}"
+    return name
+
+
+def body_name(op: RepeatOp) -> str:
+    """Return the name of the function that the body of a loop has become."""
+    reference = op.attributes[BODY]
+    assert isinstance(reference, SymbolRefAttr)
+    return reference.string_value()
+
+
+def stacked_elements(op: RepeatOp, mesh: Mesh, value: SSAValue) -> int:
+    """Return the elements of one slice of a stacked operand or result on a device."""
+    x = dist_type(value)
+    elements = 1
+    for size in x.local_shape(mesh)[1:]:
+        elements *= size
+    return elements
+
+
+__all__ = [
+    "as_function",
+    "body_function",
+    "body_name",
+    "has_nested",
+    "outline_bodies",
+    "ready_for_code",
+    "repeats_in",
+    "stacked_elements",
+    "steps_with_times",
+    "unroll",
+    "unroll_all",
+]

@@ -1,0 +1,159 @@
+"""Functions cut into straight programs, for the rewrites that know only steps.
+
+A loop or a call is a wall: no step moves over it. The steps between two walls, and those of the
+body of a loop, are a program of their own. Rewrites of straight programs therefore rewrite the
+programs between the walls, and know nothing of walls.
+"""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from xdsl.dialects.builtin import ModuleOp, UnrealizedConversionCastOp
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from collir.dialects.nested import NestedOp
+from collir.ir.names import set_name
+from collir.ir.parameters import shared_attributes
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def on_straight_programs(
+    rewrite: Callable[Concatenate[ModuleOp, P], R],
+) -> Callable[Concatenate[ModuleOp, P], R]:
+    """Return a rewrite of a module that is given straight programs in the place of functions."""
+
+    @wraps(rewrite)
+    def wrapped(module: ModuleOp, *args: P.args, **kwargs: P.kwargs) -> R:
+        with straight_programs(module):
+            return rewrite(module, *args, **kwargs)
+
+    return wrapped
+
+
+@contextmanager
+def straight_programs(module: ModuleOp) -> Generator[None]:
+    """Put the straight programs of functions with loops or calls in the place of these functions.
+
+    They have the names of their functions. In the end each program is put back where it came from.
+    """
+    cuts = [
+        _Cut(op)
+        for op in list(module.ops)
+        if isinstance(op, FuncOp) and any(isinstance(x, NestedOp) for x in op.walk())
+    ]
+    try:
+        yield
+    finally:
+        for cut in reversed(cuts):
+            cut.restore()
+
+
+class _Cut:
+    """A function whose straight programs are functions of their own.
+
+    Attributes:
+        programs: the programs, each with the operation that keeps its place.
+    """
+
+    def __init__(self, function: FuncOp):
+        self.function = function
+        self.block = function.parent_block()
+        self.programs: list[tuple[UnrealizedConversionCastOp, FuncOp]] = []
+        for block in list(_blocks(function)):
+            for run in _runs(block):
+                self.programs.append(self._taken_out(block, run))
+        assert self.block is not None
+        for _, program in self.programs:
+            self.block.insert_op_before(program, function)
+        # What stands in front of the function stays there; without programs nothing else does.
+        self.before = function.prev_op
+        self.block.detach_op(function)
+
+    def _taken_out(
+        self, block: Block, run: list[Operation]
+    ) -> tuple[UnrealizedConversionCastOp, FuncOp]:
+        """Move operations to a function of their own, and leave an operation in their place."""
+        inside = set(run)
+        inputs = dict.fromkeys(
+            operand for op in run for operand in op.operands if operand.owner not in inside
+        )
+        outputs = [
+            result
+            for op in run
+            for result in op.results
+            if any(use.operation not in inside for use in result.uses)
+        ]
+        place = UnrealizedConversionCastOp.get([*inputs], [value.type for value in outputs])
+        block.insert_op_before(place, run[0])
+        for value, stand_in in zip(outputs, place.results, strict=True):
+            value.replace_uses_with_if(stand_in, lambda use: use.operation not in inside)
+        body = Block(arg_types=[value.type for value in inputs])
+        for value, argument in zip(inputs, body.args, strict=True):
+            set_name(argument, value.name_hint)
+            value.replace_uses_with_if(argument, lambda use: use.operation in inside)
+        for op in run:
+            block.detach_op(op)
+            body.add_op(op)
+        body.add_op(ReturnOp(*outputs))
+        types = [arg.type for arg in body.args], [value.type for value in outputs]
+        program = FuncOp(self.function.sym_name.data, types, Region(body))
+        program.attributes = shared_attributes(self.function)
+        program.location = self.function.location
+        return place, program
+
+    def restore(self) -> None:
+        """Put the programs back into the function, and the function back into its module."""
+        assert self.block is not None
+        if self.before is not None:
+            self.block.insert_op_after(self.function, self.before)
+        else:
+            first = self.block.first_op
+            if first is None:
+                self.block.add_op(self.function)
+            else:
+                self.block.insert_op_before(self.function, first)
+        for place, program in self.programs:
+            _put_back(place, program)
+            program.detach()
+            program.erase(safe_erase=False)
+
+
+def _put_back(place: UnrealizedConversionCastOp, program: FuncOp) -> None:
+    """Put the operations of a program where an operation keeps their place."""
+    block, body = place.parent, program.body.block
+    assert block is not None
+    for argument, value in zip(body.args, place.operands, strict=True):
+        argument.replace_all_uses_with(value)
+    *ops, last = list(body.ops)
+    returned: list[SSAValue] = list(last.operands)
+    body.erase_op(last)
+    for op in ops:
+        body.detach_op(op)
+        block.insert_op_before(op, place)
+    for result, value in zip(place.results, returned, strict=True):
+        result.replace_all_uses_with(value)
+    block.erase_op(place)
+
+
+def _blocks(function: FuncOp) -> Iterator[Block]:
+    """Yield the blocks of a function and of the loops in it."""
+    for op in function.walk():
+        for region in op.regions:
+            yield from region.blocks
+
+
+def _runs(block: Block) -> Iterator[list[Operation]]:
+    """Yield the longest rows of steps that follow each other in a block."""
+    run: list[Operation] = []
+    for op in list(block.ops):
+        if isinstance(op, NestedOp) or op is block.last_op:
+            if run:
+                yield run
+            run = []
+        else:
+            run.append(op)

@@ -1,0 +1,83 @@
+"""A loop costs what its iterations cost one after the other, and calls cost their steps."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from programs import RANDOM, random_module
+from xdsl.dialects.builtin import ModuleOp
+
+import collir
+from collir.cost.programs.simulation import simulate
+from collir.ir.calls import inline_calls
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.loops import unroll_all
+from collir.syntax.reader import read
+
+
+def straight(module: ModuleOp) -> ModuleOp:
+    """Return a copy of a module without calls and loops."""
+    copy = module.clone()
+    inline_calls(copy)
+    unroll_all(copy)
+    return copy
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40, deadline=None)
+def test_it_is_the_time_of_all_iterations(rng: random.Random) -> None:
+    module = random_module(rng, functions=2, steps=8)
+    try:
+        pairs = zip(collir.cost(module), collir.cost(straight(module)), strict=True)
+        simulated = zip(simulate(module), simulate(straight(module)), strict=True)
+    except DiagnosticError:  # a mesh that is on no levels
+        return
+    for cost, unrolled in pairs:
+        assert cost.time == pytest.approx(unrolled.time, rel=1e-9)
+        assert cost.bound == pytest.approx(unrolled.bound, rel=1e-9)
+    for simulation, unrolled in simulated:
+        assert simulation.time == pytest.approx(unrolled.time, rel=1e-9)
+        assert simulation.busy == pytest.approx(unrolled.busy, rel=1e-9)
+
+
+LAYERS = """
+machine @box {{ device {{ memory = 1 GiB @ 100 GB/s; compute f32 = 1 TFLOP/s }}
+               level node[2] {{ port = 8 GB/s, latency = 20 us }}
+               level gpu[2] {{ port = 270 GB/s, latency = 3 us }} }}
+mesh @m on @box {{ data = node:2 * gpu:2 }}
+func @f(%x: f32[1000], %w: f32[{count}, 1000@data]) -> (f32[1000], f32[{count}, 1000]) on @m {{
+  %h, %s = repeat {count} carry(%h = %x) slice(%w = %w) {{
+    %v = all_gather %w over data dim 0 async
+    %c = compute %h flops 1e6
+    %a = add %c, %v
+    %b = scale %a by 2
+    yield %b, %a
+  }}
+  return %h, %s
+}}
+"""
+
+
+def test_steps_overlap_within_an_iteration_only() -> None:
+    once, often = (simulate(read(LAYERS.format(count=n)))[0] for n in (1, 96))
+    assert often.time == pytest.approx(96 * once.time)
+    (step,) = often.steps
+    assert step.loop is not None
+    assert step.loop.body.time < sum(inner.task.time for inner in step.loop.body.steps)
+
+
+def test_the_memory_is_that_of_one_iteration() -> None:
+    """Arguments, results, the second buffer of the carry, and the largest inside of an iteration:
+    the gathered weights and the sum that is scaled, which is the row of the stack."""
+    (simulation,) = simulate(read(LAYERS.format(count=96)))
+    vector = 4 * 1000
+    stacked = 96 * vector
+    assert simulation.peak == (vector + stacked / 4) + (vector + stacked) + vector + vector
+
+
+def test_other_machines_and_sizes_count_in_loops() -> None:
+    (simulation,) = simulate(read(LAYERS.format(count=96)))
+    assert simulation.on(simulation.mesh.machine).time == pytest.approx(simulation.time)
+    assert simulation.scaled(1000).time > 5 * simulation.time
+    (cost,) = collir.cost(read(LAYERS.format(count=96)))
+    assert cost.scaled(1000).time > 10 * cost.time
