@@ -60,7 +60,7 @@ class FunctionAt:
 
 def _sent(simulation: Simulation, times: int = 1) -> Iterator[tuple[StepCost, int]]:
     """Yield the collectives of a function and how often each runs."""
-    for step in simulation.steps:
+    for step in simulation.program:
         if step.loop:
             yield from _sent(step.loop.body, times * step.loop.times)
         elif step.sent:

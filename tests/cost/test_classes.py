@@ -29,7 +29,7 @@ def random_placed(rng: random.Random) -> FuncOp:
     """Return a random function on a mesh that is placed, in a module."""
     while not (mesh := random_mesh(rng, rng.choice([4, 6, 8]))).placed:
         pass
-    function = random_function(rng, mesh, 10, "f", nested=False)
+    function = random_function(rng, mesh, 10, "f")
     module_of([mesh], [function])
     return function
 
@@ -41,7 +41,8 @@ def test_the_classes_that_run_a_step_are_those_that_hold_its_result(rng: random.
     classes = classes_of(function.body.ops, mesh_of(function))
     running: dict[DistOp, set[int]] = {}
     for instance in classes.instances(function.body.ops):
-        assert isinstance(instance.step, DistOp)
+        if not isinstance(instance.step, DistOp):
+            continue
         on = running.setdefault(instance.step, set())
         assert on.isdisjoint(instance.on)
         on |= {*instance.on}

@@ -119,9 +119,10 @@ def test_programs_take_what_they_cost(rng: random.Random) -> None:
         return
     (simulation,) = simulate(module, model)
     assert close(simulation.time, expected.time)
-    sent = [n for n, step in enumerate(simulation.steps) if step.sent]
+    spans = simulation.timeline.outer_spans
+    sent = [n for n, step in enumerate(simulation.program) if step.sent]
     for number, span in zip(sent, expected.spans, strict=True):
-        assert all(map(close, simulation.spans[number], span))
+        assert all(map(close, spans[number], span))
     assert simulation.bound <= simulation.time * (1 + 1e-9)
 
 

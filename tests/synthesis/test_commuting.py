@@ -128,6 +128,8 @@ def partial(dtype: DType, reduction: Reduction) -> DistType:
 def values(dtype: DType, rng: np.random.Generator, most: float) -> Array:
     """Return random values of a dtype: any integers, or floats of about a size."""
     to = NUMPY[dtype]
+    if dtype is DType.BOOL:
+        return rng.integers(0, 2, size=(3, SIZE)).astype(to)
     if not dtype.is_float:
         info = np.iinfo(to)
         return rng.integers(info.min, info.max, size=(3, SIZE), dtype=to, endpoint=True)

@@ -23,7 +23,6 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import NestedOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.diagnostics import DiagnosticError
 from collir.ir.steps import PlannedStep, Step, steps_of
 from collir.layout import DistType, Mesh
 from collir.layout.types import Place, place_at, place_text
@@ -123,8 +122,7 @@ class Classes:
         if not self.axes:
             return [(0,)]
         if isinstance(step, NestedOp):
-            message = f"a {step.mnemonic} whose devices run different steps has no cost"
-            raise DiagnosticError.at(step, f"{message}: put its iterations in its place by unroll")
+            return [tuple(sorted(self._taking_part(step)))]
         (source, *_), target = types_of(step)
         over = _coupled(step, source, target)
         ends = _ends(source, target, over)
@@ -136,6 +134,13 @@ class Classes:
             apart = tuple(place[axis] for axis in self.axes if axis not in over)
             groups.setdefault(apart, []).append(number)
         return [tuple(group) for group in groups.values()]
+
+    def _taking_part(self, loop: NestedOp) -> set[int]:
+        """Return the classes that run a step in a loop, or hold one of its results."""
+        block = loop.program()
+        inner = [op for op in block.ops if isinstance(op, Step)] if block else []
+        on = {number for result in loop.results for number in self.holding(dist_type(result))}
+        return on.union(*(group for op in inner for group in self._groups(op)))
 
     def _instance(self, step: Step, on: tuple[int, ...], after: tuple[int, ...]) -> Instance:
         if not self.axes or isinstance(step, NestedOp):

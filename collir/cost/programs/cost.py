@@ -5,7 +5,7 @@ Operations that send nothing are free here; so is packing the blocks of a dimens
 first.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -19,7 +19,15 @@ from collir.cost.collectives.phases import Phase
 from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, StepCost, is_grouped, step_cost
 from collir.cost.network.group import CostError, Group
-from collir.cost.programs.classes import Instance, classes_of
+from collir.cost.programs.classes import Classes, Instance, classes_of
+from collir.cost.programs.repetition import (
+    Bound,
+    Node,
+    Repeated,
+    TooManyError,
+    least_time,
+    timeline,
+)
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import NestedOp, RepeatOp
@@ -42,6 +50,7 @@ class FunctionCost:
     Attributes:
         items: the costs of its collectives and loops, in program order.
         slots: the place of each of them in the program.
+        apart: True if there are several classes of devices.
     """
 
     name: str
@@ -49,6 +58,7 @@ class FunctionCost:
     model: CostModel
     items: "tuple[StepCost | LoopCost, ...]"
     slots: "tuple[Slot, ...]"
+    apart: bool = False
 
     @property
     def steps(self) -> tuple[StepCost, ...]:
@@ -79,13 +89,40 @@ class FunctionCost:
             for item, slot in zip(self.items, self.slots, strict=True)
         )
 
+    @property
+    def nodes(self) -> list[Node]:
+        """The steps and the loops, where several classes of devices run the loops."""
+        loops = [item if isinstance(item, LoopCost) else None for item in self.items]
+        return [
+            Repeated(loop.times, tuple(loop.body.nodes), task.on) if loop else task
+            for loop, task in zip(loops, self.tasks, strict=True)
+        ]
+
+    @property
+    def bounds(self) -> list[Bound]:
+        """The lower bounds of the times of steps, and of those in loops."""
+        return [x.body.bounds if isinstance(x, LoopCost) else x.bound for x in self.items]
+
+    @property
+    def _has_loops_apart(self) -> bool:
+        """True if several classes of devices run a loop, each at its own time."""
+        return bool(self.loops) and self.apart
+
     @cached_property
-    def item_spans(self) -> list[TimeSpan]:
+    def item_spans(self) -> Sequence[TimeSpan]:
         """The time span of every step and loop."""
+        if self._has_loops_apart:
+            return timeline(self.nodes).outer_spans
         if self.overlaps:
             return schedule(self.tasks)
         ends = list(accumulate((item.time for item in self.items), initial=0.0))
         return list(pairwise(ends))
+
+    def loop_bound(self, number: int) -> float:
+        """Return a lower bound of the time of the loop that is item ``number``."""
+        if self._has_loops_apart:
+            return least_time([self.nodes[number]], [self.bounds[number]])
+        return self.items[number].bound
 
     @property
     def spans(self) -> list[TimeSpan]:
@@ -102,6 +139,8 @@ class FunctionCost:
     def bound(self) -> float:
         """A lower bound of these steps' time: the sum of their bounds, or the longest chain of
         bounds if steps overlap."""
+        if self._has_loops_apart:
+            return least_time(self.nodes, self.bounds)
         bounds = [item.bound for item in self.items]
         return longest_chain(self.tasks, bounds) if self.overlaps else sum(bounds)
 
@@ -124,7 +163,8 @@ class FunctionCost:
 class LoopCost:
     """The cost of a loop, which is that of its body times the number of iterations.
 
-    All steps are waited for before it and at the end of each iteration.
+    All steps are waited for before it and at the end of each iteration. If several classes of
+    devices run it, one may be ahead of another, and the time in a program is less.
 
     Attributes:
         times: the number of iterations.
@@ -196,9 +236,16 @@ def function_cost(function: FuncOp, model: CostModel) -> FunctionCost:
 
 
 def program_cost(
-    name: str, ops: Iterable[Operation] | Iterable[PlannedStep], mesh: Mesh, model: CostModel
+    name: str,
+    ops: Iterable[Operation] | Iterable[PlannedStep],
+    mesh: Mesh,
+    model: CostModel,
+    classes: Classes | None = None,
 ) -> FunctionCost:
     """Return the cost of a program, built or only planned, under the name of a function.
+
+    Args:
+        classes: the classes of devices that run it; None: those that the program tells apart.
 
     Raises:
         DiagnosticError: an operation has no cost; see ``cost``.
@@ -208,15 +255,17 @@ def program_cost(
     slots: list[Slot] = []
     number_of: dict[int, int] = {}  # of each collective among all steps, its number among them
     listed = list(ops)
-    classes = classes_of(listed, mesh)
+    classes = classes or classes_of(listed, mesh)
     computed_on: list[set[int]] = [set() for _ in classes.places]
     for place, instance in enumerate(classes.instances(listed)):
         op = instance.step
         needed = {number_of[step] for step in instance.after if step in number_of}
         if isinstance(op, RepeatOp):
             number_of[place] = len(items)
-            slots.append(Slot(instance, tuple(range(len(items))), waited=True))
-            items.append(LoopCost(op.times, program_cost(name, op.body.block.ops, mesh, model)))
+            after = () if classes.axes else tuple(range(len(items)))
+            slots.append(Slot(instance, after, waited=True))
+            body = program_cost(name, op.body.block.ops, mesh, model, classes)
+            items.append(LoopCost(op.times, body))
         elif isinstance(op, NestedOp):
             raise DiagnosticError.at(op, f"a {op.mnemonic} has no cost of its own")
         elif op.kind.sends:
@@ -229,7 +278,13 @@ def program_cost(
         else:  # a local step waits for its operands, and so does all that follows it
             for device_class in instance.on:
                 computed_on[device_class] |= needed
-    return FunctionCost(name, mesh, model, tuple(items), tuple(slots))
+    result = FunctionCost(name, mesh, model, tuple(items), tuple(slots), bool(classes.axes))
+    if result.apart and (loop := next((op for op in listed if isinstance(op, RepeatOp)), None)):
+        try:
+            _ = result.item_spans
+        except TooManyError as error:
+            raise DiagnosticError.at(loop, str(error)) from error
+    return result
 
 
 def _step_cost(step: DistOp | PlannedStep, mesh: Mesh, model: CostModel, place: Place) -> StepCost:

@@ -28,9 +28,10 @@ class CriticalStep:
 def critical_path(simulation: Simulation) -> list[CriticalStep]:
     """Return the steps that follow each other without a gap from the start to the end, in order.
 
+    Iterations that are left out are no gap.
     If one of them gets faster, so does the function, unless another path is as long.
     """
-    spans, steps = simulation.spans, simulation.steps
+    spans, steps = simulation.timeline.simulated, simulation.steps
     if not steps:
         return []
     number = max(range(len(spans)), key=lambda step: spans[step][1])
@@ -45,7 +46,7 @@ def critical_path(simulation: Simulation) -> list[CriticalStep]:
 
 def _critical_step(simulation: Simulation, number: int) -> CriticalStep:
     """Return a step with the reason why it does not start earlier."""
-    spans, steps = simulation.spans, simulation.steps
+    spans, steps = simulation.timeline.simulated, simulation.steps
     start, task = spans[number][0], steps[number].task
     for operand in task.after:
         if spans[operand][1] == start:
@@ -71,8 +72,9 @@ class TimeShare:
     """Time on the critical path due to one cause.
 
     Attributes:
-        cause: ``latency``, ``transfer``, ``reduction``, ``local`` (steps that send nothing), or
-            ``shared`` (steps that run at the same time use the same ports and links).
+        cause: ``latency``, ``transfer``, ``reduction``, ``local`` (steps that send nothing),
+            ``shared`` (steps that run at the same time use the same ports and links), or
+            ``iterations`` (those that are not simulated, as they recur).
         resource: the resource of the machine that takes the time, if any; for latency, a port.
         time: seconds.
     """
@@ -102,6 +104,8 @@ def time_shares(simulation: Simulation) -> list[TimeShare]:
             if speed < 1:
                 key = "shared", _fullest(interval, phase)
                 times[key] = times.get(key, 0.0) + time * (1 - speed)
+    for left_out in simulation.timeline.cuts:
+        times["iterations", None] = times.get(("iterations", None), 0.0) + left_out.cut.seconds
     shares = (TimeShare(*key, time) for key, time in times.items() if time)
     return sorted(shares, key=lambda share: -share.time)
 

@@ -30,6 +30,11 @@ class Buffer:
     first: int | None
     until: tuple[int, ...] | None
 
+    @property
+    def is_inside(self) -> bool:
+        """True if it is neither there from the beginning nor left at the end."""
+        return self.first not in (None, AT_END) and self.until is not None
+
 
 def buffers_of(
     function: FuncOp,

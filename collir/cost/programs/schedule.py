@@ -17,7 +17,7 @@ time in proportion to its events, not to the simulated time or the number of dev
 import heapq
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -141,8 +141,52 @@ class _Running:
         return False
 
 
+class Moment:
+    """What is known between two events of the schedule of a program, as it is written.
+
+    Attributes:
+        now: seconds from the first start.
+        spans: the time span of every task; infinite where it has not started or ended.
+    """
+
+    def __init__(
+        self,
+        now: float,
+        spans: Sequence[TimeSpan],
+        waiting: "_Written",
+        running: Mapping[int, _Running],
+    ):
+        self.now, self.spans = now, spans
+        self._waiting, self._running = waiting, running
+
+    def issued(self) -> "Iterator[tuple[int, int | None, int | None]]":
+        """Yield for each class of devices the next task that it issues, and the task that it waits
+        for; None if there is none."""
+        for device_class, issue in self._waiting.classes.items():
+            left = issue.issued < len(issue.tasks)
+            last = issue.awaited
+            awaits = last is not None and self.spans[last][1] > self.now
+            following = issue.tasks[issue.issued] if left else None
+            yield device_class, following, last if awaits else None
+
+    def queues(self) -> "Iterator[tuple[Stream, Sequence[int]]]":
+        """Yield the tasks that wait for each stream, in order."""
+        for stream, queue in sorted(self._waiting.queues.items()):
+            if queue:
+                yield stream, tuple(queue)
+
+    def run(self) -> Iterator[tuple[int, int, float]]:
+        """Yield the tasks that run, each with the number of its phase and the seconds left of it at
+        full speed."""
+        for number, task in self._running.items():
+            yield number, task.index, task.left
+
+
 def schedule(
-    tasks: Sequence[StepTask], as_written: bool = True, watch: Observer | None = None
+    tasks: Sequence[StepTask],
+    as_written: bool = True,
+    watch: Observer | None = None,
+    at: Callable[[Moment], bool] | None = None,
 ) -> list[TimeSpan]:
     """Return the time span of every task.
 
@@ -150,12 +194,16 @@ def schedule(
         as_written: False if a task whose operands are ready may be issued before earlier tasks that
             still wait for theirs. The order of the starts is then a good order for the program.
         watch: a function that is called with every interval, in order.
+        at: a function that is called between events, in order; the schedule ends where it returns
+            True. Only for tasks that are issued as they are written.
     """
     spans: list[TimeSpan] = [(math.inf, math.inf)] * len(tasks)
     running: dict[int, _Running] = {}
     waiting = (_Written if as_written else _Ready)(tasks, spans)
     now = 0.0
     while waiting or running:
+        if at and isinstance(waiting, _Written) and at(Moment(now, spans, waiting, running)):
+            break
         started = waiting.start(running, now)
         for number in started:
             phases = tasks[number].phases

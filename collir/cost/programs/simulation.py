@@ -8,10 +8,15 @@ collectives that send nothing, which copy, and the copies at the end of results 
 buffers.
 ``compute`` takes the time of its operations at the rate of the device. The memory is that of the
 class of devices that needs most; of one class, that of the device at coordinate 0 of all sub-axes,
-which takes part in all steps. A loop waits for all steps before it, and so does each of its
-iterations; one iteration is simulated.
+which takes part in all steps.
+
+A loop waits for all steps before it, and so does each of its iterations. If there is one class of
+devices, one iteration is simulated, and the loop is a step that takes the time of all. If there are
+several, each waits for its own steps only, and iterations are simulated until they recur
+(``repetition``).
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -22,11 +27,21 @@ from xdsl.ir import Operation, SSAValue
 from collir.cost.collectives.phases import Phase
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.loads import Resource
-from collir.cost.programs.classes import Classes, Sites, classes_of
+from collir.cost.programs.classes import Classes, Instance, Sites, classes_of
 from collir.cost.programs.compute import compute_seconds, step_seconds
 from collir.cost.programs.cost import op_cost, stream_of
 from collir.cost.programs.memory import AT_END, Buffer, buffers_of, memory_use
-from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain, schedule
+from collir.cost.programs.repetition import (
+    Bound,
+    Node,
+    Placed,
+    Repeated,
+    Timeline,
+    TooManyError,
+    least_time,
+    timeline,
+)
+from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import NestedOp, RepeatOp
 from collir.dialects.operation import DistOp, is_collective
@@ -91,7 +106,7 @@ class LoopStep:
     def memory(self) -> float:
         """The bytes that a device needs for an iteration, without its arguments and results."""
         (buffers,) = self.body.buffers
-        own = [x for x in buffers if x.first not in (None, AT_END) and x.until]
+        own = [buffer for buffer in buffers if buffer.is_inside]
         return max((size for _, size in memory_use(own, self.body.spans)), default=0.0)
 
 
@@ -105,6 +120,7 @@ class SimulatedStep:
         task: its scheduler task.
         at: the place of the devices that run it, where places are told apart; else empty.
         sites: the ports that it uses there.
+        iterations: the numbers of the iterations that it is in, from 0, outermost first.
     """
 
     result: str
@@ -112,6 +128,12 @@ class SimulatedStep:
     task: StepTask
     at: str = ""
     sites: Sites | None = None
+    iterations: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its result, and the numbers of its iterations, as a report shows them."""
+        return f"%{self.result}{''.join(f'[{number}]' for number in self.iterations)}"
 
     @property
     def kind(self) -> str:
@@ -158,32 +180,59 @@ class Simulation:
     """A function simulated under a model; all times are in seconds.
 
     Attributes:
-        buffers: the buffers that a device of each class holds.
+        program: its steps and loops, in program order.
+        held: the buffers that a device of each class holds, by the places of steps in the program.
         places: the place of each class, as a report shows it; empty if there is one class.
     """
 
     name: str
     mesh: Mesh
     model: CostModel
-    steps: tuple[SimulatedStep, ...]
-    buffers: tuple[tuple[Buffer, ...], ...]
+    program: tuple[SimulatedStep, ...]
+    held: tuple[tuple[Buffer, ...], ...]
     places: tuple[str, ...] = ("",)
 
     @cached_property
-    def _schedule(self) -> tuple[list[TimeSpan], list[Interval]]:
-        intervals: list[Interval] = []
-        spans = schedule([step.task for step in self.steps], watch=intervals.append)
-        return spans, intervals
+    def steps(self) -> tuple[SimulatedStep, ...]:
+        """The steps that are simulated.
+
+        If there are several classes, these are the steps of loops too, with the iterations that
+        are simulated, and steps of no time with which loops begin and iterations end.
+        """
+        if not self._has_loops_apart:
+            return self.program
+        return tuple(step_at(self.program, placed) for placed in self.timeline.placed)
+
+    @cached_property
+    def _has_loops_apart(self) -> bool:
+        return len(self.places) > 1 and any(step.loop for step in self.program)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The schedule of the steps."""
+        if self._has_loops_apart:
+            return timeline(nodes_of(self.program))
+        return timeline([step.task for step in self.program])
 
     @property
-    def spans(self) -> list[TimeSpan]:
+    def buffers(self) -> tuple[tuple[Buffer, ...], ...]:
+        """The buffers that a device of each class holds, by the numbers of ``steps``."""
+        if not self._has_loops_apart:
+            return self.held
+        return tuple(
+            tuple(_LaidOut(self.timeline.placed, device_class).buffers(self.program, self.held))
+            for device_class in range(len(self.places))
+        )
+
+    @property
+    def spans(self) -> Sequence[TimeSpan]:
         """The time span of every step."""
-        return self._schedule[0]
+        return self.timeline.spans
 
     @property
-    def intervals(self) -> list[Interval]:
-        """The intervals between events, in order."""
-        return self._schedule[1]
+    def intervals(self) -> Sequence[Interval]:
+        """The intervals between events, in order; iterations left out are one without steps."""
+        return self.timeline.intervals
 
     @cached_property
     def time(self) -> float:
@@ -196,21 +245,21 @@ class Simulation:
         timed = zip(self.steps, self.spans, strict=True)
         return max((end for step, (_, end) in timed if step.kind != COPY), default=0.0)
 
-    @cached_property
-    def busy(self) -> dict[Resource, float]:
+    @property
+    def busy(self) -> Mapping[Resource, float]:
         """Seconds that each resource of the machine is kept busy."""
-        busy: dict[Resource, float] = {}
-        for step in self.steps:
-            for resource, time in step.task.busy.items():
-                busy[resource] = busy.get(resource, 0.0) + time
-        return busy
+        return self.timeline.busy
 
     @cached_property
     def bound(self) -> float:
-        """A lower bound of these steps' time: the longest chain of their bounds."""
-        return longest_chain(
-            [step.task for step in self.steps], [step.bound for step in self.steps]
-        )
+        """A lower bound of these steps' time: the longest chain of their bounds.
+
+        In a loop that several classes run, it is that of each class for itself.
+        """
+        if not self._has_loops_apart:
+            tasks = [step.task for step in self.program]
+            return longest_chain(tasks, [step.bound for step in self.program])
+        return least_time(nodes_of(self.program), bounds_of(self.program))
 
     @cached_property
     def memory(self) -> list[tuple[float, float]]:
@@ -230,8 +279,10 @@ class Simulation:
     def in_use(self) -> dict[Resource, list[tuple[float, float]]]:
         """For each resource, the changes of the part in use, as (time, part from 0 to 1)."""
         changes_of: dict[Resource, list[tuple[float, float]]] = {r: [] for r in self.busy}
+        left_out = {cut.start: cut.use for cut in self.timeline.cuts}
         for interval in self.intervals:
             used = dict.fromkeys(changes_of, 0.0)
+            used |= left_out.get(interval.start, {}) if not interval.running else {}
             for phase, speed in interval.running.values():
                 for resource, part in phase.uses:
                     used[resource] += part * speed
@@ -249,8 +300,8 @@ class Simulation:
             CostError: see ``step_cost``.
         """
         mesh = replace(self.mesh, machine=machine)
-        steps = tuple(self._changed(step, mesh, 1.0) for step in self.steps)
-        return replace(self, mesh=mesh, steps=steps)
+        program = tuple(self._changed(step, mesh, 1.0) for step in self.program)
+        return replace(self, mesh=mesh, program=program)
 
     def scaled(self, factor: float) -> "Simulation":
         """Return the simulation with all buffers ``factor`` times as large.
@@ -258,12 +309,12 @@ class Simulation:
         Raises:
             CostError: see ``step_cost``.
         """
-        steps = tuple(self._changed(step, self.mesh, factor) for step in self.steps)
+        program = tuple(self._changed(step, self.mesh, factor) for step in self.program)
         buffers = tuple(
             tuple(replace(buffer, size=buffer.size * factor) for buffer in held)
-            for held in self.buffers
+            for held in self.held
         )
-        return replace(self, steps=steps, buffers=buffers)
+        return replace(self, program=program, held=buffers)
 
     def _changed(self, step: SimulatedStep, mesh: Mesh, factor: float) -> SimulatedStep:
         """Return a step on another mesh, with buffers ``factor`` times as large."""
@@ -271,7 +322,8 @@ class Simulation:
             body = step.does.body
             body = body.scaled(factor) if mesh == self.mesh else body.on(mesh.machine)
             loop = replace(step.does, body=body)
-            return replace(step, does=loop, task=replace(step.task, phases=loop.phases))
+            phases = () if len(self.places) > 1 else loop.phases
+            return replace(step, does=loop, task=replace(step.task, phases=phases))
         if isinstance(step.does, LocalStep):
             does = step.does
             local = replace(does, size=does.size * factor, flops=does.flops * factor)
@@ -282,6 +334,80 @@ class Simulation:
         phases = sent_phases(does)
         located = step.sites.located(phases) if step.sites else phases
         return replace(step, does=does, task=replace(step.task, phases=located))
+
+
+def nodes_of(program: Sequence[SimulatedStep]) -> list[Node]:
+    """Return the steps and loops of a program that several classes run, to be scheduled."""
+    return [
+        Repeated(step.loop.times, tuple(nodes_of(step.loop.body.program)), step.task.on)
+        if step.loop
+        else step.task
+        for step in program
+    ]
+
+
+def step_at(program: Sequence[SimulatedStep], placed: Placed) -> SimulatedStep:
+    """Return the step of a task; where a loop begins and iterations end, one that does nothing."""
+    step = program[placed.path[0]]
+    for place in placed.path[1:]:
+        assert step.loop
+        step = step.loop.body.program[place]
+    does = LocalStep(step.kind, 0.0) if step.loop else step.does
+    return replace(step, does=does, task=placed.task, iterations=placed.of_all)
+
+
+def bounds_of(program: Sequence[SimulatedStep]) -> list[Bound]:
+    """Return the lower bounds of the seconds of steps, and of those in loops."""
+    return [bounds_of(step.loop.body.program) if step.loop else step.bound for step in program]
+
+
+class _LaidOut:
+    """The numbers of the tasks of one class in a list with the iterations of loops."""
+
+    def __init__(self, placed: Sequence[Placed], device_class: int):
+        self.device_class = device_class
+        self.first: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        self.last: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        for number, task in enumerate(placed):
+            if device_class in task.task.on:
+                key = task.path, task.iterations[: len(task.path) - 1]
+                self.first.setdefault(key, number)
+                self.last[key] = number
+
+    def buffers(
+        self, program: Sequence[SimulatedStep], held: Sequence[Sequence[Buffer]]
+    ) -> Iterator[Buffer]:
+        """Yield the buffers of a function, and those inside of its loops."""
+        for buffer in held[self.device_class]:
+            yield self._numbered(buffer, (), ())
+        yield from self._inside(program, (), ())
+
+    def _inside(
+        self, program: Sequence[SimulatedStep], path: tuple[int, ...], iterations: tuple[int, ...]
+    ) -> Iterator[Buffer]:
+        for place, step in enumerate(program):
+            here = (*path, place)
+            if not step.loop or (here, iterations) not in self.first:
+                continue
+            depth = len(iterations)
+            begun = (key[1] for key in self.first if key[0][:-1] == here)
+            numbers = dict.fromkeys(inner[depth] for inner in begun if inner[:depth] == iterations)
+            own = [b for b in step.loop.body.held[self.device_class] if b.is_inside]
+            for number in numbers:
+                inner = (*iterations, number)
+                yield from (self._numbered(buffer, here, inner) for buffer in own)
+                yield from self._inside(step.loop.body.program, here, inner)
+
+    def _numbered(
+        self, buffer: Buffer, path: tuple[int, ...], iterations: tuple[int, ...]
+    ) -> Buffer:
+        """Return a buffer by the numbers in the list, from that by places in a program."""
+        first, until = buffer.first, buffer.until
+        if first not in (None, AT_END):
+            first = self.first[(*path, first), iterations]
+        if until is not None:
+            until = tuple(self.last[(*path, place), iterations] for place in until)
+        return Buffer(buffer.size, first, until)
 
 
 def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:
@@ -323,9 +449,18 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     Raises:
         DiagnosticError: see ``simulate``.
     """
+    simulation = _simulated(function, model, classes_of(function.body.ops, mesh_of(function)))
+    try:
+        _ = simulation.timeline
+    except TooManyError as error:
+        raise DiagnosticError.at(function, str(error)) from error
+    return simulation
+
+
+def _simulated(function: FuncOp, model: CostModel, classes: Classes) -> Simulation:
+    """Return the simulation of a function, or of the body of a loop, that classes run."""
     mesh, where = mesh_of(function), plan_buffers(function)
     steps: list[SimulatedStep] = []
-    classes = classes_of(function.body.ops, mesh)
     number_of: list[dict[Operation, int]] = [{} for _ in classes.places]
     inside: list[list[Buffer]] = [[] for _ in classes.places]  # of loops
     for instance in classes.instances(function.body.ops):
@@ -334,8 +469,8 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
         for device_class in instance.on:
             number_of[device_class][op] = len(steps)
         if isinstance(op, RepeatOp):
-            step, size = _loop(op, model, tuple(range(len(steps))), where)
-            for device_class in instance.on:
+            step, sizes = _loop(op, model, instance, len(steps), where, classes)
+            for device_class, size in zip(instance.on, sizes, strict=True):
                 inside[device_class].append(Buffer(size, len(steps), (len(steps),)))
             steps.append(step)
             continue
@@ -352,7 +487,7 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
         task = StepTask(phases, stream, after, waited, instance.on)
         name = where.names[op.result]
         steps.append(SimulatedStep(name, does, task, instance.at, instance.sites))
-    steps += _copies(where, mesh, classes, len(steps))
+    steps += _copies(where, mesh, classes, steps)
     buffers = tuple(
         (
             *buffers_of(function, mesh, where, numbers, partial(_is_held, classes, device_class)),
@@ -368,37 +503,53 @@ def _is_held(classes: Classes, device_class: int, value: SSAValue) -> bool:
     return device_class in classes.holding(dist_type(value))
 
 
-def _copies(where: BufferPlan, mesh: Mesh, classes: Classes, before: int) -> list[SimulatedStep]:
-    """Return the copies at the end, of results that lie in other buffers.
+def _copies(
+    where: BufferPlan, mesh: Mesh, classes: Classes, before: Sequence[SimulatedStep]
+) -> list[SimulatedStep]:
+    """Return the copies at the end, of results that lie in other buffers, on each class.
 
     Args:
-        before: the number of steps before them.
+        before: the steps before them.
     """
-    copies: list[SimulatedStep] = []
+    steps = list(before)
     for value in copied_results(where):
         does = LocalStep(COPY, 2 * dist_type(value).local_bytes(mesh))
-        on = tuple(classes.holding(dist_type(value)))
-        if phases := local_phases(does, mesh.machine.device):
-            after = tuple(range(before + len(copies)))
-            task = StepTask(phases, len(mesh.machine.levels), after, on=on)
-            copies.append(SimulatedStep(where.names[value], does, task))
-    return copies
+        if not (phases := local_phases(does, mesh.machine.device)):
+            continue
+        for device_class in classes.holding(dist_type(value)):
+            after = (n for n, step in enumerate(steps) if device_class in step.task.on)
+            task = StepTask(phases, len(mesh.machine.levels), tuple(after), on=(device_class,))
+            at = classes.text(device_class)
+            steps.append(SimulatedStep(where.names[value], does, task, at))
+    return steps[len(before) :]
 
 
 def _loop(
-    op: RepeatOp, model: CostModel, before: tuple[int, ...], where: BufferPlan
-) -> tuple[SimulatedStep, float]:
-    """Return a loop as a step behind the steps ``before``, and the bytes that it needs inside.
+    op: RepeatOp,
+    model: CostModel,
+    instance: Instance,
+    before: int,
+    where: BufferPlan,
+    classes: Classes,
+) -> tuple[SimulatedStep, list[float]]:
+    """Return a loop as a step, and the bytes that a device of each class needs throughout it.
 
-    Each carry is in one of two buffers while it is computed from the other.
+    Each carry is in one of two buffers while it is computed from the other. A loop that one class
+    runs is a step with phases behind all steps before it, and its memory is that of an iteration.
     """
-    mesh = mesh_of(op)
+    mesh, alone = mesh_of(op), len(classes.places) == 1
     with as_function(op) as body:
-        loop = LoopStep(op.times, simulate_function(body, model))
-    task = StepTask(loop.phases, len(mesh.machine.levels), before)
-    second = (dist_type(x).local_bytes(mesh) for x in op.carried if op.times > 1)
+        loop = LoopStep(op.times, _simulated(body, model, classes))
+    phases, after = (loop.phases, tuple(range(before))) if alone else ((), ())
+    task = StepTask(phases, len(mesh.machine.levels), after, on=instance.on)
     step = SimulatedStep(where.names[op.results[0]], loop, task)
-    return step, loop.memory + sum(second)
+    own = loop.memory if alone else 0.0
+    carried = [dist_type(x) for x in op.carried] if op.times > 1 else []
+    second = (
+        sum(x.local_bytes(mesh) for x in carried if device_class in classes.holding(x))
+        for device_class in instance.on
+    )
+    return step, [own + size for size in second]
 
 
 def local_step(op: DistOp, mesh: Mesh, where: BufferPlan) -> LocalStep:

@@ -126,14 +126,18 @@ def _rows(
         starts: whether there is a column for the start.
         times: how often these steps run.
     """
-    for item, (start, _) in zip(costs.items, costs.item_spans, strict=True):
-        when = [seconds_text(start)] if starts else []
-        tail = [percent_text(times * item.time, total)]
-        bound = [seconds_text(item.bound), ratio_text(item.time, item.bound)]
+    for number, (item, span) in enumerate(zip(costs.items, costs.item_spans, strict=True)):
+        when = [seconds_text(span[0])] if starts else []
+        if isinstance(item, LoopCost):
+            time, bound = span[1] - span[0], costs.loop_bound(number)
+        else:
+            time, bound = item.time, item.bound
+        tail = [percent_text(times * time, total)]
+        bounds = [seconds_text(bound), ratio_text(time, bound)]
         if isinstance(item, LoopCost):
             blank = [""] * (3 + len(costs.mesh.machine.levels))
             name = f"{prefix}{RepeatOp.WORD} {item.times}"
-            yield [name, *blank, *when, seconds_text(item.time), *tail, "", *bound]
+            yield [name, *blank, *when, seconds_text(time), *tail, "", *bounds]
             yield from _rows(item.body, total, starts, times * item.times, f"{prefix}- ")
             continue
         yield [
@@ -143,10 +147,10 @@ def _rows(
             bytes_text(item.collective.size),
             *(bytes_text(size) if size else "-" for size in item.port_bytes),
             *when,
-            seconds_text(item.time),
+            seconds_text(time),
             *tail,
-            rate_text(item.collective.busbw(item.time)),
-            *bound,
+            rate_text(item.collective.busbw(time)),
+            *bounds,
         ]
 
 
@@ -194,13 +198,13 @@ def cost_json(costs: FunctionCost) -> dict[str, Any]:
 
 def _loops_json(costs: FunctionCost) -> Iterator[dict[str, Any]]:
     steps = 0
-    for item in costs.items:
+    for number, (item, (start, end)) in enumerate(zip(costs.items, costs.item_spans, strict=True)):
         if isinstance(item, LoopCost):
             yield {
                 "before_step": steps,
                 "times": item.times,
-                "time_s": item.time,
-                "bound_s": item.bound,
+                "time_s": end - start,
+                "bound_s": costs.loop_bound(number),
                 "iteration": cost_json(item.body),
             }
         else:

@@ -196,7 +196,8 @@ def _critical(simulation: Simulation) -> list[str]:
 
 def _link_row(simulation: Simulation, link: CriticalStep) -> list[str]:
     start, end = simulation.spans[link.number]
-    predecessor = "" if link.waited_for is None else f" %{simulation.steps[link.waited_for].result}"
+    before = link.waited_for
+    predecessor = "" if before is None else f" {simulation.steps[before].name}"
     return [
         f"  {_step_text(simulation, simulation.steps[link.number])}",
         seconds_text(end - start),
@@ -206,7 +207,7 @@ def _link_row(simulation: Simulation, link: CriticalStep) -> list[str]:
 
 
 def _step_text(simulation: Simulation, step: SimulatedStep) -> str:
-    text = f"%{step.result} = {step.kind}"
+    text = f"{step.name} = {step.kind}"
     return (
         f"{text} over {step.over(simulation.mesh)} ({step.sent.algorithm})" if step.sent else text
     )
@@ -236,6 +237,8 @@ def _cause(simulation: Simulation, share: TimeShare) -> str:
             return f"bytes through the {resource}"
         case "shared":
             return f"other steps on the {resource}"
+        case "iterations":
+            return "iterations like those before them"
         case "local":
             return "steps that send nothing"
         case _:

@@ -1,5 +1,6 @@
 """A simulation as a chart: the span of each step, the ports in use, and the memory held."""
 
+from collections.abc import Iterator
 from typing import IO
 
 from xdsl.context import Context
@@ -42,6 +43,16 @@ def charts(simulations: list[Simulation]) -> str:
         message = "a chart needs matplotlib: install it with `pip install 'collir[plot]'`"
         raise DiagnosticError(Diagnostic(message)) from error
 
+    def left_out(simulation: Simulation) -> Iterator[Bar]:
+        """Yield the bars that stand for iterations that are not simulated, as they recur."""
+        inside = (step for step in simulation.steps if step.iterations and step.task.phases)
+        lanes = dict.fromkeys(lane_name(simulation, step) for step in inside)
+        for found in simulation.timeline.cuts:
+            texts = f"{found.cut.skipped} iterations", f"{found.cut.skipped}x"
+            end = found.start + found.cut.seconds
+            for lane in lanes:
+                yield Bar(lane, found.start, end, texts, "more iterations", False)
+
     def timeline(simulation: Simulation) -> Timeline:
         path = {link.number for link in critical_path(simulation)}
         bars = [
@@ -57,6 +68,7 @@ def charts(simulations: list[Simulation]) -> str:
             )
             if span[1] > span[0]
         ]
+        bars += left_out(simulation)
         steps = sorted(simulation.steps, key=lambda step: (step.lane, step.task.stream))
         lanes = dict.fromkeys(lane_name(simulation, step) for step in steps)
         used = [lane for lane in lanes if any(bar.lane == lane for bar in bars)]

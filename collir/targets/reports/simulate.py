@@ -1,6 +1,7 @@
 """The start and time of every step of a program, as a table and as JSON."""
 
 import json
+from collections.abc import Iterator
 from typing import IO, Any
 
 from xdsl.context import Context
@@ -86,7 +87,7 @@ def simulation_table(simulation: Simulation) -> list[str]:
     rows = [
         _row(simulation, number, number in path, apart)
         for number, step in enumerate(simulation.steps)
-        if step.sent or step.loop or step.size  # a step that moves nothing is a view
+        if step.sent or step.loop or step.size or step.task.time  # others are views
     ]
     busy = [
         f"{resource_name(simulation, resource)} busy {seconds_text(time)} "
@@ -96,9 +97,22 @@ def simulation_table(simulation: Simulation) -> list[str]:
     return [
         title_of(simulation),
         *(f"  {line}" for line in table([*head, ""], rows, left=5 + apart)),
-        *(f"  {line}" for line in busy),
+        *(f"  {line}" for line in (*busy, *_iterations_text(simulation))),
         f"  {memory_text(simulation)}",
     ]
+
+
+def _iterations_text(simulation: Simulation) -> Iterator[str]:
+    """Yield what is to be said of loops of which iterations are simulated one by one."""
+    for left_out in simulation.timeline.cuts:
+        step, cut = simulation.program[left_out.cut.place], left_out.cut
+        yield (
+            f"%{step.result} = {step.kind}: {cut.skipped} iterations behind the first {cut.done} "
+            f"recur and are not shown; they take {seconds_text(cut.seconds)}"
+        )
+    for place in simulation.timeline.whole:
+        step = simulation.program[place]
+        yield f"%{step.result} = {step.kind}: all iterations are simulated, as none recur before"
 
 
 def memory_text(simulation: Simulation) -> str:
@@ -115,12 +129,12 @@ def _row(simulation: Simulation, number: int, critical: bool, apart: bool) -> li
     step, (start, end) = simulation.steps[number], simulation.spans[number]
     return [
         "*" if critical else "",
-        f"%{step.result} = {step.kind}",
+        f"{step.name} = {step.kind}",
         *([step.at] if apart else []),
         step.over(simulation.mesh),
         step.sent.algorithm if step.sent else "",
         stream_name(simulation, step.task.stream),
-        "" if step.loop else bytes_text(step.size),
+        bytes_text(step.size) if step.size else "",
         seconds_text(start),
         seconds_text(end - start),
         seconds_text(step.task.time),
@@ -155,11 +169,26 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
             "peak_bytes": simulation.peak,
             "held": [{"from_s": time, "bytes": size} for time, size in simulation.memory],
         },
+        **_left_out_json(simulation),
         "steps": [
             _step_json(simulation, number, number in path)
             for number in range(len(simulation.steps))
         ],
     }
+
+
+def _left_out_json(simulation: Simulation) -> dict[str, Any]:
+    """Return the iterations that are not among the steps, if there are such."""
+    entries = [
+        {
+            "loop": simulation.program[left_out.cut.place].result,
+            "iterations": left_out.cut.skipped,
+            "from_s": left_out.start,
+            "time_s": left_out.cut.seconds,
+        }
+        for left_out in simulation.timeline.cuts
+    ]
+    return {"left_out": entries} if entries else {}
 
 
 def _step_json(simulation: Simulation, number: int, critical: bool) -> dict[str, Any]:
@@ -171,6 +200,7 @@ def _step_json(simulation: Simulation, number: int, critical: bool) -> dict[str,
         "op": step.kind,
         **({"iteration": simulation_json(step.loop.body)} if step.loop else {}),
         "result": step.result,
+        **({"iterations": [*step.iterations]} if step.iterations else {}),
         **({"at": step.at} if step.at else {}),
         **sending,
         "bytes": step.size,
