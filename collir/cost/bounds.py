@@ -15,7 +15,7 @@ that all send together go through all ports.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.permutation import missing_blocks
@@ -45,13 +45,9 @@ def collective_bound(collective: Collective) -> Bound:
     Raises:
         CostError: the mesh is not placed on levels.
     """
-    group = Group.of(collective.mesh, collective.axes, collective.at_root, base=collective.base)
-    distinct = Group.of(
-        collective.mesh,
-        collective.axes,
-        collective.at_root | collective.replicated,
-        base=collective.base,
-    )
+    group = collective.group()
+    alone = replace(collective, at_root=collective.at_root | collective.replicated)
+    distinct = alone.group()
     return Bound(_latency(collective, group), _bandwidth(collective, group, distinct))
 
 

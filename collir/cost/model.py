@@ -154,7 +154,7 @@ def step_cost(collective: Collective, model: CostModel) -> StepCost:
     if model.model == "alpha-beta":
         own, shared = (lower_bound.time for lower_bound in _bounds(collective))
     else:  # the other models count only ports, and have latencies of their own
-        group = Group.of(collective.mesh, collective.axes, collective.at_root, base=collective.base)
+        group = collective.group()
         plain = replace(collective, mesh=_switched(collective.mesh, nccl.switch_advantage(group)))
         own, shared = (lower_bound.bandwidth for lower_bound in _bounds(plain))
     phases = step_phases(collective, model, estimate)
@@ -177,9 +177,7 @@ def step_phases(collective: Collective, model: CostModel, estimate: Estimate) ->
     """Return the phases of a collective, from a model's estimate."""
     model = model.on(collective.mesh.machine, collective.algorithm)
     order = "written" if collective.listed else model.order
-    group = Group.of(
-        collective.mesh, collective.axes, collective.at_root, order, base=collective.base
-    )
+    group = collective.group(order)
     if model.model == "alpha-beta":
         return phases_of(group, estimate.rounds)
     return single_phase(group, estimate.time, estimate.port_bytes)
@@ -241,14 +239,10 @@ def metered_estimate(group: Group, algorithm: Algorithm, size: float) -> Estimat
 
 def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     if collective.listed:  # its messages are listed in the written order of ranks
-        meter = Meter(
-            Group.of(collective.mesh, collective.axes, collective.at_root, base=collective.base)
-        )
+        meter = Meter(collective.group())
         meter.add_rounds(pattern_of(collective), collective.size)
         return "direct", meter.estimate
-    group = Group.of(
-        collective.mesh, collective.axes, collective.at_root, model.order, base=collective.base
-    )
+    group = collective.group(model.order)
     entry = COSTS[collective.kind]
     known = entry.algorithms
     chosen = collective.algorithm or (model.algorithm if model.algorithm in known else None)
@@ -277,13 +271,9 @@ def _p2(collective: Collective) -> tuple[str, Estimate]:
     that P² lacks."""
     if collective.listed:
         name, estimate = _alpha_beta(collective, _PLAIN)
-        group = Group.of(
-            collective.mesh, collective.axes, collective.at_root, "hardware", base=collective.base
-        )
+        group = collective.group("hardware")
         return name, _without_latency(group, estimate)
-    group = Group.of(
-        collective.mesh, collective.axes, collective.at_root, "hardware", base=collective.base
-    )
+    group = collective.group("hardware")
     name, algorithm = COSTS[collective.kind].p2
     estimate = metered_estimate(group, algorithm, collective.size_for(name))
     return name, _without_latency(group, estimate)
@@ -296,9 +286,7 @@ def _without_latency(group: Group, estimate: Estimate) -> Estimate:
 
 
 def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
-    group = Group.of(
-        collective.mesh, collective.axes, collective.at_root, "hardware", base=collective.base
-    )
+    group = collective.group("hardware")
     if collective.listed:
         _, estimate = _alpha_beta(collective, _PLAIN)
     elif not isinstance(known := COSTS[collective.kind].nccl, NcclKind):
@@ -314,12 +302,7 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
             grouped = nccl.grouped_estimate(collective.kind, group, collective.size)
             choice = min(choice, grouped, key=lambda estimate: estimate.time)
         if not choice.algorithm.startswith((nccl.RING, nccl.GROUPED)):
-            switched = Group.of(
-                _switched(collective.mesh),
-                collective.axes,
-                collective.at_root,
-                base=collective.base,
-            )
+            switched = replace(collective, mesh=_switched(collective.mesh)).group()
             ports = algorithm_estimate(collective, switched, "double_binary_tree").port_bytes
         else:
             grouped = choice.algorithm.startswith(nccl.GROUPED)

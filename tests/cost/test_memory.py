@@ -8,6 +8,7 @@ result, and so on.
 import math
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -153,7 +154,7 @@ class Lives:
         ]
 
 
-def held_at(lives: Lives, spans: list[tuple[float, float]]) -> dict[Instant, int]:
+def held_at(lives: Lives, spans: Sequence[tuple[float, float]]) -> dict[Instant, int]:
     """Return the bytes held at every instant at which a step starts or ends, and at the end."""
     end = max((last for _, last in spans), default=0.0)
     over: Instant = (end, len(spans), 0)
@@ -228,7 +229,7 @@ def test_between_events_what_must_be_held_is_held(rng: random.Random) -> None:
     assert [sizes[-1] if sizes else 0.0 for sizes in said] in held
 
 
-def _after(lives: Lives, spans: list[tuple[float, float]], time: float) -> int:
+def _after(lives: Lives, spans: Sequence[tuple[float, float]], time: float) -> int:
     """Return the bytes held right after a time."""
     end = max((last for _, last in spans), default=0.0)
     held = sum(lives.held(argument) for argument in lives.function.args)

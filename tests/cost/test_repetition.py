@@ -1,4 +1,4 @@
-"""Loops of which periods are left out are scheduled as if all of their iterations were simulated."""
+"""Loops are scheduled as if all iterations were simulated, of which most are left out."""
 
 import random
 from collections.abc import Sequence
@@ -10,8 +10,7 @@ from programs import RANDOM
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.network.loads import Resource, ResourceKind
-from collir.cost.programs import repetition
-from collir.cost.programs.repetition import Node, Repeated, TooManyError, timeline
+from collir.cost.programs.repetition import Node, Repeated, timeline
 from collir.cost.programs.schedule import StepTask, schedule
 
 
@@ -52,7 +51,7 @@ def random_program(rng: random.Random, classes: int, steps: int, loops: int) -> 
 
 
 def unrolled(nodes: Sequence[Node]) -> list[StepTask]:
-    """Return all tasks of a program; every class waits for its own where iterations begin and end."""
+    """Return all tasks of a program, with the waiting where iterations begin and end."""
     tasks: list[StepTask] = []
 
     def wait(on: Sequence[int]) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from collir.cost.collectives.table import COSTS
 from collir.cost.collectives.uneven import UnevenSizes
+from collir.cost.network.group import Group
 from collir.layout import DistType, Mesh
 
 
@@ -46,6 +47,14 @@ class Collective:
     def ranks(self) -> int:
         """The ranks of one group."""
         return self.mesh.group_size(self.axes)
+
+    def group(self, order: str = "") -> Group:
+        """Return its groups, with ranks in the written or the ``hardware`` order.
+
+        Raises:
+            CostError: the mesh is not placed on levels.
+        """
+        return Group.of(self.mesh, self.axes, self.at_root, order, base=self.base)
 
     @property
     def listed(self) -> bool:

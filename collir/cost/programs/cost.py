@@ -18,7 +18,7 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.phases import Phase
 from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, StepCost, is_grouped, step_cost
-from collir.cost.network.group import CostError, Group
+from collir.cost.network.group import CostError
 from collir.cost.programs.classes import Classes, Instance, classes_of
 from collir.cost.programs.repetition import (
     Bound,
@@ -192,9 +192,7 @@ class LoopCost:
 
 def stream_of(collective: Collective) -> int:
     """Return the stream of a collective: the outermost level that it goes through."""
-    digits = Group.of(
-        collective.mesh, collective.axes, collective.at_root, base=collective.base
-    ).digits
+    digits = collective.group().digits
     return min((digit.level for digit in digits), default=0)
 
 

@@ -194,7 +194,7 @@ class Ports:
         """
         if not self._symmetric or collective.listed:
             return step_estimate(collective, self._model)[1].time
-        group = Group.of(self.mesh, collective.axes, collective.at_root, base=collective.base)
+        group = collective.group()
         digits = tuple((digit.level, digit.size) for digit in group.digits)
         others = tuple(sorted((digit.level, digit.size) for digit in group.others))
         key = (self.mesh.machine, self._model, collective.kind, digits, others, collective.size)
