@@ -15,6 +15,7 @@ from collir.tools.api import run_passes
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GENERATE = runpy.run_path(str(BENCHMARKS / "generate.py"))
 PASS_SPEED = runpy.run_path(str(BENCHMARKS / "pass_speed.py"))
+LAYERS = runpy.run_path(str(BENCHMARKS / "layers.py"))
 SIMULATE = runpy.run_path(str(BENCHMARKS / "simulate.py"))
 
 
@@ -30,6 +31,14 @@ def test_every_operation_is_verified(sizes: tuple[int, int, int]) -> None:
     verify(module)
     operations = {type(op) for op in module.walk()}
     assert operations >= {*coll.COLLECTIVES, *coll.LOCAL}
+
+
+@pytest.mark.parametrize("program", ["LAYERS", "STAGES"])
+def test_layers_are_as_many_when_they_are_unrolled(program: str) -> None:
+    text = LAYERS["HEAD"] + LAYERS[program].replace("COUNT", "96")
+    verify(read(text))
+    few = LAYERS["HEAD"] + LAYERS[program].replace("COUNT", "3")
+    assert len(list(run_passes(read(few), "unroll").walk())) > 3 * 4
 
 
 @pytest.mark.parametrize("distinct", [False, True])
