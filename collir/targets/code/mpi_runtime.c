@@ -473,10 +473,10 @@ static int *block_starts(const int *parts, int p) {
   return starts;
 }
 
-//: all_gather_blocks needs least, size_of, unit_columns, block_starts
-/* parts[r] columns from rank r, each with n elements in every row. */
-static int all_gather_blocks(const void *in, void *out, const int *parts, size_t n, size_t rows,
-                             MPI_Datatype type, MPI_Comm comm) {
+//: gather_units needs least, size_of, unit_columns, block_starts
+/* parts[r] columns from rank r, each with n elements in every row, to rank 0 or to all ranks. */
+static int gather_units(const void *in, void *out, const int *parts, size_t n, size_t rows,
+                        int to_all, MPI_Datatype type, MPI_Comm comm) {
   size_t size = size_of(type), c;
   int err = MPI_SUCCESS, p, rank;
   MPI_Comm_size(comm, &p);
@@ -488,8 +488,10 @@ static int all_gather_blocks(const void *in, void *out, const int *parts, size_t
     c = least(n - i);
     if ((err = unit_columns(type, c, n, rows, (size_t)parts[rank] * n, size, &own)) != MPI_SUCCESS) break;
     if ((err = unit_columns(type, c, n, rows, units_before(parts, p) * n, size, &all)) == MPI_SUCCESS) {
-      err = MPI_Allgatherv((const char *)in + i * size, parts[rank], own, (char *)out + i * size,
-                           parts, starts, all, comm);
+      const char *from = (const char *)in + i * size;
+      char *to = to_all || rank == 0 ? (char *)out + i * size : NULL;
+      err = to_all ? MPI_Allgatherv(from, parts[rank], own, to, parts, starts, all, comm)
+                   : MPI_Gatherv(from, parts[rank], own, to, parts, starts, all, 0, comm);
       MPI_Type_free(&all);
     }
     MPI_Type_free(&own);
@@ -497,30 +499,15 @@ static int all_gather_blocks(const void *in, void *out, const int *parts, size_t
   free(starts);
   return err;
 }
-
-//: gather_blocks needs least, size_of, unit_columns, block_starts
-/* parts[r] columns from rank r, each with n elements in every row. */
+//: all_gather_blocks needs gather_units
+static int all_gather_blocks(const void *in, void *out, const int *parts, size_t n, size_t rows,
+                             MPI_Datatype type, MPI_Comm comm) {
+  return gather_units(in, out, parts, n, rows, 1, type, comm);
+}
+//: gather_blocks needs gather_units
 static int gather_blocks(const void *in, void *out, const int *parts, size_t n, size_t rows,
                          MPI_Datatype type, MPI_Comm comm) {
-  size_t size = size_of(type), c;
-  int err = MPI_SUCCESS, p, rank;
-  MPI_Comm_size(comm, &p);
-  MPI_Comm_rank(comm, &rank);
-  int *starts = block_starts(parts, p);
-  if (!starts) return MPI_ERR_NO_MEM;
-  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
-    MPI_Datatype own, all;
-    c = least(n - i);
-    if ((err = unit_columns(type, c, n, rows, (size_t)parts[rank] * n, size, &own)) != MPI_SUCCESS) break;
-    if ((err = unit_columns(type, c, n, rows, units_before(parts, p) * n, size, &all)) == MPI_SUCCESS) {
-      err = MPI_Gatherv((const char *)in + i * size, parts[rank], own,
-                        rank ? NULL : (char *)out + i * size, parts, starts, all, 0, comm);
-      MPI_Type_free(&all);
-    }
-    MPI_Type_free(&own);
-  }
-  free(starts);
-  return err;
+  return gather_units(in, out, parts, n, rows, 0, type, comm);
 }
 
 //: scatter_blocks needs least, size_of, unit_columns, block_starts
