@@ -12,10 +12,10 @@ from xdsl.traits import SymbolTable
 from collir.dialects.machine import (
     MESH_ATTRIBUTE,
     AxisAttr,
-    DeviceAttr,
     LevelAttr,
     MachineOp,
     MeshOp,
+    device_properties,
 )
 from collir.dialects.operation import arguments_of, attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
@@ -34,9 +34,8 @@ def machine_op(machine: Machine) -> MachineOp:
     properties: dict[str, Attribute] = {
         "sym_name": StringAttr(machine.name),
         "levels": ArrayAttr(map(LevelAttr.of, machine.levels)),
+        **device_properties(machine),
     }
-    if machine.device:
-        properties["device"] = DeviceAttr.of(machine.device)
     return MachineOp.create(properties=properties)
 
 

@@ -19,6 +19,7 @@ from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, StepCost, is_grouped, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.cost.programs.classes import Instance, classes_of
+from collir.cost.programs.kinds import seen_by
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
@@ -162,7 +163,8 @@ def program_cost(
         needed = {number_of[step] for step in instance.after if step in number_of}
         if op.kind.sends:
             number_of[place] = len(steps)
-            steps.append(_step_cost(op, mesh, model, instance.place))
+            seen = seen_by(mesh, instance.kinds)
+            steps.append(_step_cost(op, seen, model, instance.place))
             after = needed.union(*(computed_on[device_class] for device_class in instance.on))
             slots.append(Slot(instance, tuple(sorted(after)), not op.is_async))
             for device_class in instance.on:
