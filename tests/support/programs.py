@@ -98,11 +98,10 @@ def random_machine(rng: random.Random, sizes: Sequence[int], name: str) -> Machi
 
 
 def with_random_kinds(rng: random.Random, machine: Machine) -> Machine:
-    """Return the machine with up to three kinds of devices, on some level; it may stay as it is."""
-    device, index = machine.device, rng.randrange(len(machine.levels))
+    """Return the machine with up to three kinds of devices, on some level."""
+    device = machine.device or Device((("f32", 1e12),))
+    index = rng.randrange(len(machine.levels))
     level = machine.levels[index]
-    if not device:
-        return machine
     marks = sorted(rng.sample(range(1, level.size), min(rng.choice([1, 2]), level.size - 1)))
     counts = [end - start for start, end in pairwise([0, *marks, level.size])]
 

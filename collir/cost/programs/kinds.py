@@ -187,10 +187,11 @@ def share_links(mesh: Mesh, over: Collection[str]) -> bool:
     index = mesh.machine.kinds_level
     assert index is not None
     levels = mesh.machine.levels
+    own = levels[index]
     used = {mesh.by_name[axis].level for axis in over}
-    plain = levels[index].kind is LinkKind.SWITCH and levels[index].taper == 1
-    outer = any(level.name in used for level in levels[:index])
-    return outer or (levels[index].name in used and not plain)
+    kinds = {own.kind, *(part.kind for part in own.parts)}
+    plain = kinds == {LinkKind.SWITCH} and own.taper == 1
+    return any(level.name in used for level in levels[:index]) or (own.name in used and not plain)
 
 
 def has_kinds(mesh: Mesh) -> bool:
@@ -198,12 +199,14 @@ def has_kinds(mesh: Mesh) -> bool:
     return mesh.machine.kinds_level is not None
 
 
-@lru_cache(maxsize=256)
 def kinds_at(mesh: Mesh, place: Place) -> tuple[str, ...]:
     """Return the kinds of the devices at some coordinates; none if they are not known, as all
     devices are alike or the mesh is on no levels."""
-    if not has_kinds(mesh) or not mesh.placed:
-        return ()
+    return _kinds_at(mesh, place) if has_kinds(mesh) and mesh.placed else ()
+
+
+@lru_cache(maxsize=256)
+def _kinds_at(mesh: Mesh, place: Place) -> tuple[str, ...]:
     here = [(axis, coordinate) for axis, coordinate in place if axis in axes_of_kinds(mesh)]
     children = Children(mesh, [axis for axis, _ in here], (), ())
     return tuple(
@@ -216,9 +219,11 @@ def kinds_at(mesh: Mesh, place: Place) -> tuple[str, ...]:
     )
 
 
-@lru_cache(maxsize=64)
 def seen_by(mesh: Mesh, kinds: tuple[str, ...]) -> Mesh:
     """Return the mesh on a machine whose devices are all as slow as the slowest of some kinds."""
-    if not kinds or len(kinds) == len(mesh.machine.kinds):
-        return mesh
+    return _seen_by(mesh, kinds) if 0 < len(kinds) < len(mesh.machine.kinds) else mesh
+
+
+@lru_cache(maxsize=64)
+def _seen_by(mesh: Mesh, kinds: tuple[str, ...]) -> Mesh:
     return Mesh(mesh.name, mesh.machine.of_kinds(kinds), mesh.axes)
