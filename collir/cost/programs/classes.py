@@ -37,7 +37,6 @@ from collir.dialects.tensor import dist_type
 from collir.ir.steps import PlannedStep, steps_of
 from collir.layout import DistType, Mesh
 from collir.layout.types import Place, place_at, place_text
-from collir.machine import Device
 
 Step = DistOp | PlannedStep
 
@@ -103,6 +102,7 @@ class Classes:
         places: for each class, the coordinates of its device on these sub-axes.
         children: the children of the level of the kinds; None if kinds are not told apart.
         sets: for each class, the number of its set of these children.
+        roots: the sub-axes on their level of which only coordinate 0 holds some value.
     """
 
     def __init__(
@@ -195,11 +195,6 @@ class Classes:
         else:
             kinds = (kind for n in on for kind in self.children.kinds(self.sets[n]))
         return tuple(dict.fromkeys(kinds))
-
-    def device(self, number: int) -> Device | None:
-        """Return the device of a class; the slowest, where kinds are not told apart."""
-        machine = self.mesh.machine
-        return machine.slowest_of(self.kinds_of((number,)) if self.children else ())
 
     def local_bytes(self, number: int, x: DistType) -> int:
         """Return the bytes of the largest buffer of a value on the devices of a class."""
