@@ -462,3 +462,26 @@ def test_the_first_children_keep_their_kinds() -> None:
     part = machine.value().first([3, 2])
     assert part.levels[0].kinds == (("v100", 2), ("p100", 1))
     assert [kind.name for kind in machine.value().first([2, 2]).kinds] == ["v100"]
+
+
+def test_a_send_between_kinds_waits_for_its_own_sender() -> None:
+    """The nodes of stage 0 are a V100 and a P100; those of stage 1 are a P100 and a V100."""
+    text = ACCELERATORS.replace("8) {", "4) {").replace("2 v100, 6 p100", "v100, 2 p100, v100")
+    text += """\
+mesh @m on @mixed { pipe = node:2, data = node:2 * gpu:2 }
+func @f(%x: f32[64] at(pipe = 0)) -> f32[64] at(pipe = 1) on @m {
+  %a = compute %x flops 2e9
+  %b = send %a over pipe from 0 to 1
+  return %b
+}
+"""
+    [simulation] = simulate(collir.parse(text))
+    starts = {
+        step.at: start
+        for step, (start, _) in zip(simulation.steps, simulation.spans, strict=True)
+        if step.kind == "send"
+    }
+    assert starts == {
+        "pipe = 0 to pipe = 1, v100 and p100": pytest.approx(1e-3),
+        "pipe = 0 to pipe = 1, p100 and v100": pytest.approx(2e-3),
+    }

@@ -184,7 +184,7 @@ class Classes:
         sets = sorted({self.sets[number] for number in on})
         if len(sets) == len(self.children.members):
             return ""
-        return " and ".join(map(self.children.text, sets))
+        return " and ".join(dict.fromkeys(map(self.children.text, sets)))
 
     def kinds_of(self, on: Iterable[int]) -> tuple[str, ...]:
         """Return the kinds of the devices of some classes; none if they are not known, as all

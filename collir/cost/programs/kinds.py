@@ -72,6 +72,9 @@ class Children:
         self.members: list[list[int]] = [[] for _ in range(sets)]
         for child, number in enumerate(self.set_of):
             self.members[number].append(child)
+        self._places = [
+            [self.coordinate(first, axis) for axis in apart] for first, *_ in self.members
+        ]
 
     def _on(self, axes: Iterable[str]) -> Iterator[str]:
         return (axis for axis in axes if axis in self.axes)
@@ -120,11 +123,11 @@ class Children:
         return tuple(dict.fromkeys(self._names[child] for child in self.members[number]))
 
     def text(self, number: int) -> str:
-        """Return the name of a set for reports: its kind, and its first child if the kind has other
-        sets too."""
-        name = "/".join(self.kinds(number))
-        alike = [n for n in range(len(self.members)) if self.kinds(n) == self.kinds(number)]
-        if len(alike) == 1:
+        """Return the name of a set for reports beside its place: its kind, and its first child if
+        the kind has other sets at that place."""
+        name, same = "/".join(self.kinds(number)), (self.kinds(number), self._places[number])
+        others = [(self.kinds(n), self._places[n]) for n in range(len(self.members)) if n != number]
+        if same not in others:
             return name
         return f"{name} {self.mesh.machine.levels[self.level].name} {self.members[number][0]}"
 
