@@ -34,7 +34,6 @@ need more memory than before, but never more than a device has.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import isinf
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
@@ -44,6 +43,7 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.cost.programs.classes import runs_apart
+from collir.cost.programs.kinds import has_kinds
 from collir.cost.programs.simulation import Simulation, simulate_function
 from collir.dialects.machine import meshes_remembered
 from collir.dialects.operation import DistOp
@@ -56,7 +56,7 @@ from collir.synthesis.scheduling.memory import (
     checked_simulation,
     fits_memory,
     has_collectives,
-    memory_of,
+    has_limited_memory,
 )
 from collir.synthesis.scheduling.ordering import Work, work_of, write_in_order
 
@@ -99,6 +99,13 @@ class OverlapPass(ModulePass):
         time, order = work.best()
         if time >= before.time_before_copies * (1 - TIE):
             return
+        if has_kinds(before.mesh) and not _is_faster(function, work, order, before):
+            remark(
+                function,
+                f"{self.name} keeps @{function.sym_name.data}: no order is faster on all kinds of "
+                "devices together",
+            )
+            return
         if _fits_memory_reordered(function, work, order, before):
             _reorder(function, work, order)
             return
@@ -110,16 +117,32 @@ class OverlapPass(ModulePass):
         )
 
 
+def _is_faster(function: FuncOp, work: Work, order: Sequence[int], before: Simulation) -> bool:
+    """Return whether a function with its steps in ``order`` ends earlier where devices differ.
+
+    Orders are chosen for a device that is as slow as the slowest at everything.
+    """
+    after = _simulated_reordered(function, work, order, before)
+    return after.time_before_copies < before.time_before_copies * (1 - TIE)
+
+
 def _fits_memory_reordered(
     function: FuncOp, work: Work, order: Sequence[int], before: Simulation
 ) -> bool:
     """Return whether a device has enough memory for a function with its steps in ``order``."""
-    if isinf(memory_of(before)):
+    if not has_limited_memory(before):
         return True
+    return fits_memory(_simulated_reordered(function, work, order, before))
+
+
+def _simulated_reordered(
+    function: FuncOp, work: Work, order: Sequence[int], before: Simulation
+) -> Simulation:
+    """Return the simulation of a function with its steps in ``order``."""
     with scratch_copy(function) as copy:
         copies = dict(zip(function.body.ops, copy.body.ops, strict=True))
         _reorder(copy, replace(work, ops=tuple(copies[op] for op in work.ops)), order)
-        return fits_memory(simulate_function(copy, before.model))
+        return simulate_function(copy, before.model)
 
 
 def _reorder(function: FuncOp, work: Work, order: Sequence[int]) -> None:

@@ -108,7 +108,7 @@ def _split_machine(op: MachineOp, name: str, sizes: Sequence[int]) -> Machine:
                 message = f"machine @{machine.name} has a level '{new.name}' already"
                 raise DiagnosticError.at(op, message)
             levels.append(new)
-    return Machine(machine.name, tuple(levels), machine.device)
+    return Machine(machine.name, tuple(levels), machine.device, machine.kinds)
 
 
 def _check_groups(op: MachineOp, level: Level, sizes: Sequence[int]) -> None:
@@ -127,6 +127,12 @@ def _check_groups(op: MachineOp, level: Level, sizes: Sequence[int]) -> None:
         raise DiagnosticError.at(
             op,
             f"the children of {of_machine} have ports of their own: only children that are all "
+            "alike can be put in groups",
+        )
+    if level.kinds:
+        raise DiagnosticError.at(
+            op,
+            f"the children of {of_machine} have devices of their own: only children that are all "
             "alike can be put in groups",
         )
 

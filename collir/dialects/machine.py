@@ -36,7 +36,16 @@ from xdsl.traits import SymbolOpInterface, SymbolTable
 from xdsl.utils.exceptions import VerifyException
 
 from collir.layout import Axis, Factor, Mesh, MeshError
-from collir.machine import Device, Fabric, Level, LinkKind, Machine, MachineError, PartLinks
+from collir.machine import (
+    Device,
+    DeviceKind,
+    Fabric,
+    Level,
+    LinkKind,
+    Machine,
+    MachineError,
+    PartLinks,
+)
 
 MESH_ATTRIBUTE = "coll.mesh"
 """The attribute of a ``func.func`` that names the mesh its tensors are distributed over."""
@@ -99,12 +108,22 @@ class PartAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
+class KindChildrenAttr(ParametrizedAttribute):
+    """A kind of devices, and the number of neighbouring children of a level that have it."""
+
+    name = "machine.kind_children"
+
+    kind: StringAttr = param_def()
+    children: IntAttr = param_def()
+
+
+@irdl_attr_definition
 class LevelAttr(TrailingDefaults):
     """A level of a machine.
 
     ``size_from`` is the parameter that gives the size, or empty. ``fabric`` is empty if unknown.
-    ``ports``, ``shape``, ``links`` and ``parts`` are empty, and ``nvls`` is 0, if the level has
-    none.
+    ``ports``, ``shape``, ``links``, ``parts`` and ``kinds`` are empty, and ``nvls`` is 0, if the
+    level has none.
     """
 
     name = "machine.level"
@@ -117,6 +136,7 @@ class LevelAttr(TrailingDefaults):
         ArrayAttr[Attribute](()),
         ArrayAttr[Attribute](()),
         NumberAttr(0.0),
+        ArrayAttr[Attribute](()),
     )
 
     level_name: StringAttr = param_def()
@@ -133,6 +153,7 @@ class LevelAttr(TrailingDefaults):
     links: ArrayAttr[ArrayAttr[IntAttr]] = param_def()
     parts: ArrayAttr[PartAttr] = param_def()
     nvls: NumberAttr = param_def()
+    kinds: ArrayAttr[KindChildrenAttr] = param_def()
 
     @staticmethod
     def of(level: Level, size_from: str = "") -> "LevelAttr":
@@ -155,6 +176,10 @@ class LevelAttr(TrailingDefaults):
                 for part in level.parts
             ),
             NumberAttr(level.nvls or 0.0),
+            ArrayAttr(
+                KindChildrenAttr(StringAttr(kind), IntAttr(children))
+                for kind, children in level.kinds
+            ),
         )
 
     def value(self) -> Level:
@@ -185,6 +210,7 @@ class LevelAttr(TrailingDefaults):
                 for part in self.parts
             ),
             self.nvls.data or None,
+            tuple((kind.kind.data, kind.children.data) for kind in self.kinds),
         )
 
 
@@ -237,6 +263,25 @@ class DeviceAttr(TrailingDefaults):
             optional(self.memory_bandwidth),
             optional(self.reduction),
         )
+
+
+@irdl_attr_definition
+class KindAttr(ParametrizedAttribute):
+    """A named kind of devices."""
+
+    name = "machine.kind"
+
+    kind: StringAttr = param_def()
+    device: DeviceAttr = param_def()
+
+    @staticmethod
+    def of(kind: DeviceKind) -> "KindAttr":
+        """Return the attribute of a plain kind."""
+        return KindAttr(StringAttr(kind.name), DeviceAttr.of(kind.device))
+
+    def value(self) -> DeviceKind:
+        """Return the plain kind."""
+        return DeviceKind(self.kind.data, self.device.value())
 
 
 @irdl_attr_definition
@@ -335,13 +380,14 @@ class MachineOp(IRDLOperation):
     parameters = opt_prop_def(ArrayAttr[ParameterAttr])
     levels = prop_def(ArrayAttr[LevelAttr])
     device = opt_prop_def(DeviceAttr)
+    kinds = opt_prop_def(ArrayAttr[KindAttr])
     reference = opt_prop_def(ReferenceAttr)
 
     traits = traits_def(SymbolOpInterface())
 
     assembly_format = (
         "$sym_name (`parameters` $parameters^)? (`from` $reference^)? "
-        "`levels` $levels (`device` $device^)? attr-dict"
+        "`levels` $levels (`device` $device^)? (`kinds` $kinds^)? attr-dict"
     )
 
     def value(self) -> Machine:
@@ -351,7 +397,9 @@ class MachineOp(IRDLOperation):
             MachineError: the machine cannot exist.
         """
         device = self.device.value() if self.device else None
-        return Machine(self.sym_name.data, tuple(level.value() for level in self.levels), device)
+        levels = tuple(level.value() for level in self.levels)
+        kinds = tuple(kind.value() for kind in self.kinds or ())
+        return Machine(self.sym_name.data, levels, device, kinds)
 
     def verify_(self) -> None:
         try:
@@ -390,7 +438,8 @@ class MeshOp(IRDLOperation):
         machine = SymbolTable.lookup_symbol(self, self.machine)
         if not isinstance(machine, MachineOp):
             raise VerifyException(f"there is no machine {self.machine}")
-        key = (self.axes, self.sym_name, machine.levels, machine.device, machine.sym_name)
+        devices = machine.device, machine.kinds
+        key = (self.axes, self.sym_name, machine.levels, *devices, machine.sym_name)
         if (known := _MESHES.get(self)) and all(map(operator.is_, known[0], key)):
             return known[1]
         axes = tuple(axis.value() for axis in self.axes)
@@ -461,6 +510,16 @@ def _look_up(function: Operation) -> Mesh:
     return mesh.value()
 
 
+def device_properties(machine: Machine) -> dict[str, Attribute]:
+    """Return the properties of a machine's operation that say what its devices are."""
+    properties: dict[str, Attribute] = {}
+    if machine.device:
+        properties["device"] = DeviceAttr.of(machine.device)
+    if machine.kinds:
+        properties["kinds"] = ArrayAttr(map(KindAttr.of, machine.kinds))
+    return properties
+
+
 def parameter_list(values: Mapping[str, int]) -> ArrayAttr[ParameterAttr]:
     """Return the parameters of a machine as an attribute."""
     return ArrayAttr(
@@ -475,8 +534,10 @@ Machines = Dialect(
         NumberAttr,
         LevelAttr,
         PartAttr,
+        KindChildrenAttr,
         RateAttr,
         DeviceAttr,
+        KindAttr,
         ParameterAttr,
         ReferenceAttr,
         FactorAttr,

@@ -12,10 +12,10 @@ from xdsl.traits import SymbolTable
 from collir.dialects.machine import (
     MESH_ATTRIBUTE,
     AxisAttr,
-    DeviceAttr,
     LevelAttr,
     MachineOp,
     MeshOp,
+    device_properties,
 )
 from collir.dialects.nested import (
     CallOp,
@@ -42,9 +42,8 @@ def machine_op(machine: Machine) -> MachineOp:
     properties: dict[str, Attribute] = {
         "sym_name": StringAttr(machine.name),
         "levels": ArrayAttr(map(LevelAttr.of, machine.levels)),
+        **device_properties(machine),
     }
-    if machine.device:
-        properties["device"] = DeviceAttr.of(machine.device)
     return MachineOp.create(properties=properties)
 
 

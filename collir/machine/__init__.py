@@ -4,6 +4,7 @@ from collir.machine.fabric import Runtime, level_fabrics, runtime_of
 from collir.machine.model import (
     MAX_DEVICES,
     Device,
+    DeviceKind,
     Fabric,
     Level,
     LinkKind,
@@ -15,6 +16,7 @@ from collir.machine.model import (
 __all__ = [
     "MAX_DEVICES",
     "Device",
+    "DeviceKind",
     "Fabric",
     "Level",
     "LinkKind",

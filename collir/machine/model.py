@@ -5,7 +5,7 @@ full-duplex port, which all devices below that child share.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -85,6 +85,9 @@ MAX_BESIDE = 2**16
 
 Matrix = tuple[tuple[int, ...], ...]
 
+Kinds = tuple[tuple[str, int], ...]
+"""Names of kinds of devices, each with the number of neighbouring children that have it."""
+
 
 @dataclass(frozen=True)
 class PartLinks:
@@ -134,11 +137,13 @@ class Level:
             first. A group uses the first entry with enough children, or else the level itself.
         nvls: bytes/second at which the switch reduces and multicasts (NVLink SHARP), as nccl-tests
             report it for an all_reduce (busbw).
+        kinds: the kinds of the devices below the children, in order: the name of a kind, and the
+            number of children that have it. Empty if the level does not say.
 
     Raises:
         MachineError: a size or a number of rails below 1, a bandwidth below 0.001 B/s, a
-            negative latency, a taper below 1; ports, a shape, links or parts that do not fit;
-            NVLS on links other than a switch.
+            negative latency, a taper below 1; ports, a shape, links, parts or kinds that do not
+            fit; NVLS on links other than a switch.
     """
 
     name: str
@@ -154,6 +159,7 @@ class Level:
     links: Matrix | None = None
     parts: tuple[PartLinks, ...] = ()
     nvls: float | None = None
+    kinds: Kinds = ()
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -179,6 +185,22 @@ class Level:
         self._check_shape()
         self._check_links()
         self._check_parts()
+        self._check_kinds()
+
+    def _check_kinds(self) -> None:
+        for kind, children in self.kinds:
+            if children < 1:
+                raise MachineError(
+                    f"level '{self.name}' has {children} children with devices of kind '{kind}': "
+                    "leave the kind out, or give it one child or more"
+                )
+        total = sum(children for _, children in self.kinds)
+        if self.kinds and total != self.size:
+            raise MachineError(
+                f"the devices of level '{self.name}' add up to "
+                f"{_count(total, 'child', 'children')}, but it has {self.size}: each child has "
+                "devices of one kind"
+            )
 
     def _check_parts(self) -> None:
         where = f"level '{self.name}'"
@@ -306,8 +328,9 @@ class Level:
         if size == self.size:
             return self
         smaller_parts = tuple(part for part in self.parts if part.children < size)
+        kinds = _first_kinds(self.kinds, size)
         if size > 1 and (seen := self.for_children(size)) is not self:
-            return replace(seen, size=size, parts=smaller_parts)
+            return replace(seen, size=size, parts=smaller_parts, kinds=kinds)
         ports = self.ports and self.ports[:size]
         alone = size == 1 and self.kind in (LinkKind.TORUS, LinkKind.LINKS)
         return replace(
@@ -320,6 +343,7 @@ class Level:
             shape=None if alone else self.shape,
             links=None if alone else self.links,
             parts=smaller_parts,
+            kinds=kinds,
         )
 
     @property
@@ -327,6 +351,16 @@ class Level:
         """The level as a switch without a taper, and its parts as switches too."""
         parts = tuple(replace(part, kind=LinkKind.SWITCH) for part in self.parts)
         return replace(self, kind=LinkKind.SWITCH, taper=1.0, shape=None, links=None, parts=parts)
+
+
+def _first_kinds(kinds: Kinds, size: int) -> Kinds:
+    """Return the kinds of the first ``size`` children."""
+    first: list[tuple[str, int]] = []
+    for kind, children in kinds:
+        if size > 0:
+            first.append((kind, min(children, size)))
+        size -= children
+    return tuple(first)
 
 
 def _check_symmetric(name: str, links: Matrix) -> None:
@@ -363,6 +397,20 @@ def _count(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _verb(names: Sequence[str], one: str, many: str) -> str:
+    return one if len(names) == 1 else many
+
+
+def _least(values: Sequence[float | None]) -> float | None:
+    """Return the least of some numbers; None if one is not known."""
+    known = [value for value in values if value is not None]
+    return min(known) if len(known) == len(values) else None
+
+
 @dataclass(frozen=True)
 class Device:
     """The device at each leaf of a machine; values that are unknown are ``None`` or absent.
@@ -397,19 +445,34 @@ class Device:
 
 
 @dataclass(frozen=True)
+class DeviceKind:
+    """A kind of devices of a machine that has several, by its name."""
+
+    name: str
+    device: Device
+
+
+@dataclass(frozen=True)
 class Machine:
-    """A regular machine: levels outermost first, and the device at its leaves.
+    """A regular machine: levels outermost first, and the devices at its leaves.
 
     The rank of a device is its mixed-radix index over the levels, outermost most significant.
 
+    Attributes:
+        device: the device at every leaf; None if nothing is known of it, or if kinds have names.
+        kinds: the named kinds of devices. If there are several, one level says which of its
+            children has which; all devices below a child are alike.
+
     Raises:
         MachineError: no levels, two levels of one name, more than ``MAX_DEVICES`` devices, rails
-            that the devices below do not divide into.
+            that the devices below do not divide into, kinds that levels do not tell apart or that
+            only some have a rate of reducing or copying for.
     """
 
     name: str
     levels: tuple[Level, ...]
     device: Device | None = None
+    kinds: tuple[DeviceKind, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.levels:
@@ -424,6 +487,11 @@ class Machine:
                 f"machine @{self.name} has {product_text(self.devices)} devices; "
                 "at most 2^31 - 1 are possible"
             )
+        self._check_rails()
+        self._check_kinds()
+        self._check_levels_of_kinds()
+
+    def _check_rails(self) -> None:
         below = self.devices
         for level in self.levels:
             below //= level.size
@@ -434,6 +502,100 @@ class Machine:
                     f"the {devices} below a port of level '{level.name}' {verb} not divide into "
                     f"its {level.rails} rails"
                 )
+
+    def _check_kinds(self) -> None:
+        if self.kinds and self.device:
+            raise MachineError(
+                f"machine @{self.name} has a device without a name beside the kind "
+                f"'{self.kinds[0].name}': give every kind a name, as in `device v100 {{ ... }}`"
+            )
+        if len({kind.name for kind in self.kinds}) < len(self.kinds):
+            raise MachineError(f"machine @{self.name} has two kinds of devices of one name")
+        for what, name, clause in (
+            ("reduction", "reduction rate", "reduction = 10 GB/s"),
+            ("memory_bandwidth", "memory bandwidth", "memory = 16 GB @ 900 GB/s"),
+        ):
+            without = [k.name for k in self.kinds if getattr(k.device, what) is None]
+            if without and len(without) < len(self.kinds):
+                having = [k.name for k in self.kinds if k.name not in without]
+                raise MachineError(
+                    f"{_listed(having)} of machine @{self.name} {_verb(having, 'has', 'have')} a "
+                    f"{name} and {_listed(without)} "
+                    f"{_verb(without, 'has', 'have')} none: give every kind one, as in "
+                    f"`{clause}`, or none"
+                )
+
+    def _check_levels_of_kinds(self) -> None:
+        saying = [level for level in self.levels if level.kinds]
+        known = {kind.name for kind in self.kinds}
+        for level in saying:
+            for name, _ in level.kinds:
+                if name not in known:
+                    has = f"its kinds are {', '.join(known)}" if known else "it names no kinds"
+                    raise MachineError(
+                        f"machine @{self.name} has no devices of kind '{name}': {has}"
+                    )
+        if len(saying) > 1:
+            raise MachineError(
+                f"levels '{saying[0].name}' and '{saying[1].name}' of machine @{self.name} both "
+                "say which devices their children have: one level says so for all"
+            )
+        if not saying and len(self.kinds) > 1:
+            counts = ", ".join(f"1 {kind.name}" for kind in self.kinds)
+            raise MachineError(
+                f"machine @{self.name} has {len(self.kinds)} kinds of devices, and no level says "
+                f"which of its children has which: add `devices = [{counts}]`, with its own "
+                "numbers, to one level"
+            )
+        used = {name for level in saying for name, _ in level.kinds}
+        if saying and (unused := [kind.name for kind in self.kinds if kind.name not in used]):
+            raise MachineError(
+                f"no child of level '{saying[0].name}' has devices of kind {_listed(unused)}: "
+                "leave the kind out, or name it in `devices`"
+            )
+
+    @cached_property
+    def kinds_level(self) -> int | None:
+        """The index of the level that says which child has which kind of devices; None if all
+        devices are alike."""
+        if all(kind.device == self.kinds[0].device for kind in self.kinds):
+            return None
+        return next(index for index, level in enumerate(self.levels) if level.kinds)
+
+    @cached_property
+    def kind_of(self) -> dict[str, Device]:
+        """The device of each kind by its name."""
+        return {kind.name: kind.device for kind in self.kinds}
+
+    @cached_property
+    def slowest(self) -> Device | None:
+        """A device with the least of each number that all kinds have, so that no kind takes longer
+        than it; the device itself, if all are alike."""
+        return self.slowest_of(self.kind_of)
+
+    def slowest_of(self, names: Iterable[str]) -> Device | None:
+        """Return a device with the least of each number that all of some kinds have."""
+        devices = [self.kind_of[name] for name in names]
+        if not devices:
+            return self.device if not self.kinds else self.slowest
+        rates = [dict(device.compute) for device in devices]
+        shared = [dtype for dtype in rates[0] if all(dtype in rate for rate in rates)]
+        return Device(
+            tuple((dtype, min(rate[dtype] for rate in rates)) for dtype in shared),
+            _least([device.memory for device in devices]),
+            _least([device.memory_bandwidth for device in devices]),
+            _least([device.reduction for device in devices]),
+        )
+
+    def with_devices(self, changed: Callable[[Device], Device]) -> "Machine":
+        """Return the machine with a change to its device, or to that of every kind."""
+        kinds = tuple(replace(kind, device=changed(kind.device)) for kind in self.kinds)
+        return replace(self, device=self.device and changed(self.device), kinds=kinds)
+
+    def of_kinds(self, names: Iterable[str]) -> "Machine":
+        """Return the machine as steps of some kinds see it: all devices are the slowest of them."""
+        levels = tuple(replace(level, kinds=()) for level in self.levels)
+        return replace(self, levels=levels, device=self.slowest_of(names), kinds=())
 
     @cached_property
     def devices(self) -> int:
@@ -477,7 +639,12 @@ class Machine:
                 )
             before *= self.levels[index].size
             below *= levels[index].size
-        return replace(self, levels=tuple(levels))
+        return replace(self, levels=tuple(levels), kinds=self.kinds_on(levels))
+
+    def kinds_on(self, levels: Iterable[Level]) -> tuple[DeviceKind, ...]:
+        """Return the kinds of the devices on fewer children of the levels."""
+        names = {name for level in levels for name, _ in level.kinds}
+        return tuple(kind for kind in self.kinds if kind.name in names or not names)
 
     def level(self, name: str) -> Level | None:
         """Return the level with this name, or None."""

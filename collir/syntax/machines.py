@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, Operation
 
 from collir.dialects.machine import (
     DeviceAttr,
+    KindAttr,
     LevelAttr,
     MachineOp,
     ReferenceAttr,
@@ -53,6 +54,7 @@ _SETTINGS = (
     "fabric",
     "nvls",
     "part",
+    "devices",
 )
 
 
@@ -135,12 +137,15 @@ class MachineLowering(Lowering):
         return first is symbol
 
     def machine(self, tree: SyntaxTree) -> MachineOp | None:
-        symbol, parameters, device, *levels = tree.children
+        symbol, parameters, *parts = tree.children
+        devices = [part for part in parts if part.data == "device"]
+        levels = [part for part in parts if part.data == "level"]
         before = len(self.errors)
         values = self.parameters(parameters)
         built = [self.level(level, values) for level in levels]
-        self.distinct_levels(levels)
-        device_attr = self.device(device) if device else None
+        self.distinct("level", levels)
+        kinds = self.kinds(devices)
+        self.check_kinds(devices, levels)
         if len(self.errors) > before:
             return None
         properties: dict[str, Attribute] = {
@@ -149,8 +154,10 @@ class MachineLowering(Lowering):
         }
         if values:
             properties["parameters"] = parameter_list({k: v for k, (v, _) in values.items()})
-        if device_attr:
-            properties["device"] = device_attr
+        if devices and devices[0].children[0] is None:
+            properties["device"] = kinds[0].device
+        elif devices:
+            properties["kinds"] = ArrayAttr(kinds)
         return self._finish_machine(symbol, MachineOp.create(properties=properties))
 
     def _finish_machine(self, symbol: Token, op: MachineOp) -> MachineOp | None:
@@ -163,14 +170,53 @@ class MachineLowering(Lowering):
         self.machines[bare(symbol)] = (op, symbol)
         return op
 
-    def distinct_levels(self, trees: Sequence[SyntaxTree]) -> None:
+    def distinct(self, what: str, trees: Sequence[SyntaxTree]) -> None:
         known: dict[str, Token] = {}
         for tree in trees:
             name = tree.children[0]
             first = known.setdefault(str(name), name)
             if first is not name:
-                here = note(f"level '{name}' is first defined here", self.position(first))
-                self.error(name, f"level '{name}' is defined twice", here)
+                here = note(f"{what} '{name}' is first defined here", self.position(first))
+                self.error(name, f"{what} '{name}' is defined twice", here)
+
+    def kinds(self, trees: Sequence[SyntaxTree]) -> list[KindAttr]:
+        """Return the kinds of devices, of which one alone may have no name."""
+        named = [tree for tree in trees if tree.children[0] is not None]
+        self.distinct("device", named)
+        for tree in trees:
+            if tree.children[0] is None and len(trees) > 1:
+                start = next(tree.scan_values(_is_token))
+                self.error(
+                    start,
+                    "a machine with several kinds of devices names each of them: "
+                    "say `device NAME { ... }`",
+                )
+        kinds: list[KindAttr] = []
+        for tree in trees:
+            name, *clauses = tree.children
+            if device := self.device(clauses):
+                kinds.append(KindAttr(StringAttr(str(name or "")), device))
+        return kinds
+
+    def check_kinds(self, devices: Sequence[SyntaxTree], levels: Sequence[SyntaxTree]) -> None:
+        """Check the names of kinds on levels."""
+        known = [str(tree.children[0]) for tree in devices if tree.children[0] is not None]
+        said = [
+            setting for level in levels for setting in level.children[2:] if setting.data == "kinds"
+        ]
+        for again in said[1:]:
+            here = note("they are named here", self.position(said[0].children[0]))
+            self.error(
+                again.children[0],
+                "the devices are named twice: one level says which of its children have which",
+                here,
+            )
+        for name in (kind.children[1] for setting in said for kind in setting.children[1:]):
+            if str(name) not in known:
+                example = f"name it above, as in `device {name} {{ memory = 16 GB }}`"
+                has = f"it has {', '.join(known)}" if known else example
+                hint = self.suggest(name, known)
+                self.error(name, f"the machine has no device '{name}': {has}{hint}")
 
     def level(self, tree: SyntaxTree, parameters: dict[str, tuple[int, Token]]) -> LevelAttr | None:
         name, size_token, *settings = tree.children
@@ -191,6 +237,9 @@ class MachineLowering(Lowering):
         for setting in settings:
             if setting.data == "part":
                 parts.append(self.part(*setting.children))
+                continue
+            if setting.data == "kinds":
+                values["kinds"] = self.kinds_of_children(setting)
                 continue
             key, value = setting.children
             if str(key) in values:
@@ -217,6 +266,23 @@ class MachineLowering(Lowering):
             self.error(size_token if size < 1 else name, str(error))
             return None
         return LevelAttr.of(level, size_from)
+
+    def kinds_of_children(self, tree: SyntaxTree) -> tuple[tuple[str, int], ...] | None:
+        """Return the kinds of the devices below the children, or None after an error."""
+        kinds: list[tuple[str, int]] = []
+        for count, name in (kind.children for kind in tree.children[1:]):
+            children = 1 if count is None else self.integer(count)
+            if children is None:
+                return None
+            if children < 1 and count is not None:
+                self.error(
+                    count,
+                    f"{children} children with devices of kind '{name}': leave "
+                    "the kind out, or give it one child or more",
+                )
+                return None
+            kinds.append((str(name), children))
+        return tuple(kinds)
 
     def part(
         self, key: Token, count: Token, port: SyntaxTree, word: Token | None
@@ -315,12 +381,12 @@ class MachineLowering(Lowering):
             return None
         return number
 
-    def device(self, tree: SyntaxTree) -> DeviceAttr | None:
+    def device(self, clauses: Sequence[SyntaxTree | None]) -> DeviceAttr | None:
         rates: dict[str, float] = {}
         memory = bandwidth = reduction = None
         start: Token | None = None
         seen: set[str] = set()
-        for item in tree.children:
+        for item in clauses:
             if item is None:
                 continue
             token = next(item.scan_values(lambda v: isinstance(v, Token)))
@@ -389,8 +455,9 @@ class MachineLowering(Lowering):
                 StringAttr(file[1:-1] if file else ""),
             ),
         }
-        if template.device:
-            properties["device"] = template.device
+        for what in ("device", "kinds"):
+            if what in template.properties:
+                properties[what] = template.properties[what]
         return self._finish_machine(symbol, MachineOp.create(properties=properties))
 
     def template(self, symbol: Token, file: Token | None) -> MachineOp | None:

@@ -94,7 +94,10 @@ def _parameters(parameters: ArrayAttr[ParameterAttr] | None) -> str:
 def _machine(op: MachineOp) -> str:
     head = f"machine {_symbol(op, op.sym_name.data)}"
     _check_names(op, *(level.level_name.data for level in op.levels))
-    _check_names(op, *(rate.dtype.data for rate in op.device.compute) if op.device else ())
+    named = {kind.kind.data: kind.device for kind in op.kinds or ()}
+    devices = named | ({"": op.device} if op.device else {})
+    _check_names(op, *named)
+    _check_names(op, *(rate.dtype.data for device in devices.values() for rate in device.compute))
     parameters = op.reference.arguments if op.reference else op.parameters
     _check_names(op, *(parameter.parameter.data for parameter in parameters or ()))
     if reference := op.reference:
@@ -104,8 +107,13 @@ def _machine(op: MachineOp) -> str:
         file = f' from "{reference.file.data}"' if reference.file.data else ""
         return f"{head} = @{reference.template.data}{_parameters(reference.arguments)}{file}\n"
     lines = [f"{head}{_parameters(op.parameters)} {{"]
-    if op.device and (text := _device(op.device)):
-        lines.append(f"  device {{ {text} }}")
+    for name, device in devices.items():
+        if text := _device(device):
+            lines.append(f"  device {name}{' ' * bool(name)}{{ {text} }}")
+        elif name:
+            raise DiagnosticError.at(
+                op, f"the device '{name}' without numbers cannot be written in .coll"
+            )
     lines += [f"  {level_text(level)}" for level in op.levels]
     return "\n".join([*lines, "}", ""])
 
@@ -148,6 +156,9 @@ def level_text(level: LevelAttr) -> str:
         settings["fabric"] = level.fabric.data
     if level.nvls.data:
         settings["nvls"] = Quantity.BANDWIDTH.format(level.nvls.data)
+    if level.kinds.data:
+        kinds = ", ".join(f"{kind.children.data} {kind.kind.data}" for kind in level.kinds)
+        settings["devices"] = f"[{kinds}]"
     for part in level.parts:
         kind = "" if part.kind.data == LinkKind.SWITCH else f" {part.kind.data}"
         port = Quantity.BANDWIDTH.format(part.port.data)

@@ -13,7 +13,7 @@ from collir.cost.calibration import Calibration, Residual
 from collir.cost.calibration.knobs import knobs_of, machine_with_values
 from collir.cost.calibration.values import FittedParameter, median_error, worst_residual
 from collir.cost.model import CostModel
-from collir.dialects.machine import DeviceAttr, LevelAttr, MachineOp
+from collir.dialects.machine import LevelAttr, MachineOp, device_properties
 from collir.machine import Machine
 from collir.syntax.units import Quantity
 from collir.syntax.writer import write
@@ -166,8 +166,7 @@ def machine_text(op: MachineOp, result: Result) -> str:
     }
     if op.parameters and not op.reference:
         properties["parameters"] = op.parameters
-    if machine.device:
-        properties["device"] = DeviceAttr.of(machine.device)
+    properties |= device_properties(machine)
     written = write(ModuleOp([MachineOp.create(properties=properties)]))
     return "\n".join([*_head(result), *_commented(written, result.fit)])
 
@@ -195,7 +194,7 @@ def _commented(text: str, fit: Calibration) -> Iterator[str]:
             labels += [(name.rpartition(".")[2].capitalize(), name) for name in parts]
             sources = [_source(label, known[name]) for label, name in labels if name in known]
             yield from comment(" ".join(sources), "  ")
-        elif line.startswith("  device {") and "reduction" in known:
+        elif line.startswith("  device ") and "reduction" in known:
             yield from comment(_source("Reduction", known["reduction"]), "  ")
         yield line
 

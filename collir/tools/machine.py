@@ -25,6 +25,7 @@ from collir.ir.diagnostics import (
     render_all,
 )
 from collir.ir.functions import machines_of
+from collir.machine import Device
 from collir.syntax.machines import PRESETS, shipped
 from collir.syntax.reader import read
 from collir.syntax.units import Quantity
@@ -66,14 +67,23 @@ class Preset:
             asdict(level) | {"size_from": attr.size_from.data or None}
             for level, attr in zip(machine.levels, self.op.levels, strict=True)
         ]
+        for level in levels:
+            if not level["kinds"]:
+                del level["kinds"]
+        kinds = {kind.name: _device_json(kind.device) for kind in machine.kinds}
         return {
             "name": self.name,
             "summary": self.summary,
             "parameters": self.parameters,
             "devices": machine.devices,
             "levels": levels,
-            "device": asdict(device) | {"compute": dict(device.compute)} if device else None,
+            "device": _device_json(device) if device else None,
+            **({"kinds": kinds} if kinds else {}),
         }
+
+
+def _device_json(device: Device) -> dict[str, Any]:
+    return asdict(device) | {"compute": dict(device.compute)}
 
 
 @cache

@@ -25,9 +25,17 @@ def device_class(classes: Classes, rank: int) -> int:
     return classes.places.index(place)
 
 
+def coordinate_of(classes: Classes, number: int, axis: str, otherwise: int) -> int:
+    """Return the coordinate of the devices of a class, if its place or kind says it."""
+    if classes.children is not None and axis in classes.children.axes:
+        first = classes.children.members[classes.sets[number]][0]
+        return classes.children.coordinate(first, axis)
+    return classes.places[number].get(axis, otherwise)
+
+
 def random_placed(rng: random.Random) -> FuncOp:
     """Return a random function on a mesh that is placed, in a module."""
-    while not (mesh := random_mesh(rng, rng.choice([4, 6, 8]))).placed:
+    while not (mesh := random_mesh(rng, rng.choice([4, 6, 8]), kinds=0.3)).placed:
         pass
     function = random_function(rng, mesh, 10, "f")
     module_of([mesh], [function])
@@ -64,7 +72,8 @@ def test_the_classes_that_run_a_step_are_those_that_hold_its_result(rng: random.
 @settings(max_examples=60)
 def test_a_class_holds_the_arguments_at_its_place(rng: random.Random) -> None:
     function = random_placed(rng)
-    classes = classes_of(function.body.ops, mesh_of(function))
+    arguments = [dist_type(argument) for argument in function.args]
+    classes = classes_of(function.body.ops, mesh_of(function), True, arguments)
     try:
         simulation = simulate_function(function, CostModel())
     except collir.DiagnosticError:  # a computation on a device without a rate, and the like
@@ -73,7 +82,7 @@ def test_a_class_holds_the_arguments_at_its_place(rng: random.Random) -> None:
         held = 0
         for argument in function.args:
             x = dist_type(argument)
-            if all(classes.places[number].get(axis, n) == n for axis, n in x.place):
+            if all(coordinate_of(classes, number, axis, n) == n for axis, n in x.place):
                 size = NUMPY[x.dtype].itemsize
                 for count in x.local_shape(classes.mesh):
                     size *= count

@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -44,7 +45,7 @@ from collir.layout.formulas import Formula
 from collir.layout.sizes import Size
 from collir.layout.steps import ArgumentKind
 from collir.layout.types import index_over, with_sizes
-from collir.machine import Device, Fabric, Level, Machine
+from collir.machine import Device, DeviceKind, Fabric, Level, Machine
 
 T = TypeVar("T")
 
@@ -97,12 +98,46 @@ def random_machine(rng: random.Random, sizes: Sequence[int], name: str) -> Machi
     return Machine(name, tuple(levels), rarely(None, device))
 
 
+def with_random_kinds(rng: random.Random, machine: Machine) -> Machine:
+    """Return the machine with up to three kinds of devices, on some level."""
+    device = machine.device or Device((("f32", 1e12),))
+    index = rng.randrange(len(machine.levels))
+    level = machine.levels[index]
+    marks = sorted(rng.sample(range(1, level.size), min(rng.choice([1, 2]), level.size - 1)))
+    counts = [end - start for start, end in pairwise([0, *marks, level.size])]
+
+    def faster(rate: float | None) -> float | None:
+        return rate and rate * rng.uniform(0.5, 2)
+
+    kinds = [
+        DeviceKind(
+            f"k{number}",
+            Device(
+                tuple((dtype, rate * rng.uniform(0.5, 2)) for dtype, rate in device.compute),
+                faster(device.memory),
+                faster(device.memory_bandwidth),
+                faster(device.reduction),
+            ),
+        )
+        for number in range(len(counts))
+    ]
+    runs = tuple((kind.name, count) for kind, count in zip(kinds, counts, strict=True))
+    levels = list(machine.levels)
+    levels[index] = replace(level, kinds=runs)
+    return replace(machine, levels=tuple(levels), device=None, kinds=tuple(kinds))
+
+
 def random_mesh(
-    rng: random.Random, devices: int | None = None, name: str = "m", weights: float = 0.0
+    rng: random.Random,
+    devices: int | None = None,
+    name: str = "m",
+    weights: float = 0.0,
+    kinds: float = 0.0,
 ) -> Mesh:
     """Return a mesh of up to 16 devices, on up to 3 levels, of up to 3 axes; or an unplaced one.
 
     Args:
+        kinds: the probability that devices of a mesh that is placed differ in kind.
         weights: the probability that axes have weights.
     """
     factors: list[tuple[int, int, int]] = []  # level, axis, size
@@ -127,6 +162,8 @@ def random_mesh(
             Axis.placed("xyz"[j], [Factor(f"l{i}", size_of[i, j]) for i in range(levels)])
             for j in range(axes)
         ]
+        if kinds and rng.random() < kinds:
+            machine = with_random_kinds(rng, machine)
     if rng.random() < weights:
         made = [axis.weighted(random_weights(rng, axis)) for axis in made]
     return Mesh(name, machine, tuple(made))
@@ -596,7 +633,7 @@ def _add_steps(rng: random.Random, builder: FunctionBuilder, steps: int) -> None
 
 def _flops(mesh: Mesh, x: DistType) -> dict[str, Attribute]:
     """Return the flops of a microsecond, if the device has a rate for the dtype (only for f32)."""
-    known = mesh.machine.device is not None and x.dtype is DType.F32
+    known = mesh.machine.slowest is not None and x.dtype is DType.F32
     return {"flops": NumberAttr(1e6 if known else 0.0)}
 
 
@@ -606,15 +643,17 @@ def random_module(
     steps: int = 6,
     weights: float = 0.0,
     nested: bool = True,
+    kinds: float = 0.2,
 ) -> ModuleOp:
     """Return a module of random functions on one or two random meshes.
 
     Args:
         weights: the probability that axes of a mesh have weights.
         nested: whether there may be loops and calls.
+        kinds: the probability that devices of a mesh that is placed differ in kind.
     """
     names = ("m", "n")[: rng.randint(1, 2)]
-    meshes = [random_mesh(rng, name=name, weights=weights) for name in names]
+    meshes = [random_mesh(rng, name=name, weights=weights, kinds=kinds) for name in names]
     made: list[FuncOp] = []
     for i in range(functions):
         mesh = rng.choice(meshes)

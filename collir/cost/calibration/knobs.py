@@ -7,8 +7,9 @@ second.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from collir.machine import Level, Machine
+from collir.machine import Device, Level, Machine
 
 FLOOR = {"latency": 1e-9, "port": 1e-18, "reduction": 1e-18}
 """Smallest settings: 1 ns, and 10^18 bytes/second."""
@@ -39,8 +40,8 @@ class Knob:
     def machine_value(self, machine: Machine) -> float:
         """Return the machine's value: seconds, or bytes per second."""
         if self.what == "reduction":
-            assert machine.device and machine.device.reduction
-            return machine.device.reduction
+            assert machine.slowest and machine.slowest.reduction
+            return machine.slowest.reduction
         level = machine.levels[self.level]
         if self.part is not None:
             return level.parts[self.part].port
@@ -68,7 +69,7 @@ def knobs_of(machine: Machine) -> list[Knob]:
                 for number, part in enumerate(level.parts)
             ]
             knobs += [Knob(f"{level.name}.{what}", what, index) for what in ("port", "latency")]
-    if machine.device and machine.device.reduction:
+    if machine.slowest and machine.slowest.reduction:
         knobs.append(Knob("reduction", "reduction"))
     return knobs
 
@@ -86,18 +87,23 @@ def machine_with_values(
 ) -> Machine:
     """Return the machine with other values of some knobs: seconds, or bytes per second."""
     levels = list(machine.levels)
-    device = machine.device
     for knob, value in zip(knobs, values, strict=True):
         if knob.what == "reduction":
-            assert device
-            device = replace(device, reduction=value)
+            given = knob.machine_value(machine)
+            machine = machine.with_devices(partial(_with_reduction, given, value))
         elif knob.what == "latency":
             levels[knob.level] = replace(levels[knob.level], latency=value)
         elif knob.part is not None:
             levels[knob.level] = _with_part(levels[knob.level], knob.part, value)
         else:
             levels[knob.level] = _with_port(levels[knob.level], value)
-    return replace(machine, levels=tuple(levels), device=device)
+    return replace(machine, levels=tuple(levels))
+
+
+def _with_reduction(given: float, reduction: float, device: Device) -> Device:
+    """Return the device with another rate; those of faster kinds change in proportion."""
+    own = device.reduction or given
+    return replace(device, reduction=reduction if own == given else own / given * reduction)
 
 
 def _with_part(level: Level, place: int, port: float) -> Level:

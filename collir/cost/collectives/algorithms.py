@@ -140,7 +140,7 @@ class Meter:
 
     def reduction_seconds(self, size: float) -> float:
         """Return the seconds a rank takes to reduce ``size`` bytes."""
-        device = self.group.machine.device
+        device = self.group.machine.slowest
         return size / device.reduction if device and device.reduction else 0.0
 
     @property

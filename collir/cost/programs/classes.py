@@ -8,8 +8,12 @@ root has one class: the device at coordinate 0 takes part in all of its steps.
 A step runs once for each set of classes that take part in it together. An all_reduce over ``data``
 is one step for each stage of a pipeline, and stages do not wait for each other. A send is a step of
 the two classes at its ends.
+
+On a machine with several kinds of devices there are classes for each kind too (``kinds``). Groups
+whose messages may share links start together, when the last of their devices is there.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -19,6 +23,14 @@ from xdsl.ir import Operation
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.network.loads import Resource, ResourceKind
+from collir.cost.programs.kinds import (
+    Children,
+    Coupling,
+    axes_of_kinds,
+    has_kinds,
+    kinds_at,
+    share_links,
+)
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import NestedOp
 from collir.dialects.operation import DistOp
@@ -64,6 +76,7 @@ class Instance:
         after: the numbers of the earlier instances whose results it needs, ascending.
         place: the coordinates of these classes on sub-axes along which others run it apart.
         at: the place, as a report shows it; empty if there is one class.
+        kinds: the kinds of the devices, if the machine has several; else empty.
         sites: the ports and interconnects that it uses; None if there is one class.
     """
 
@@ -73,6 +86,7 @@ class Instance:
     place: Place = ()
     at: str = ""
     sites: Sites | None = None
+    kinds: tuple[str, ...] = ()
 
     def located(self, phases: Sequence[Phase]) -> tuple[Phase, ...]:
         """Return phases of the step that use the resources of its classes."""
@@ -85,24 +99,122 @@ class Classes:
     Attributes:
         axes: the sub-axes whose coordinates tell classes apart.
         places: for each class, the coordinates of its device on these sub-axes.
+        children: the children of the level of the kinds; None if kinds are not told apart.
+        sets: for each class, the number of its set of these children.
+        roots: the sub-axes on their level of which only coordinate 0 holds some value.
     """
 
-    def __init__(self, mesh: Mesh, types: Iterable[DistType]):
+    def __init__(
+        self,
+        mesh: Mesh,
+        steps: Sequence[Step],
+        by_kind: bool = False,
+        arguments: Sequence[DistType] = (),
+    ):
+        """Tell classes apart.
+
+        Args:
+            by_kind: whether devices of different kinds are in different classes.
+            arguments: the types of the arguments of the program, which matter to kinds.
+
+        Raises:
+            CostError: kinds are to be told apart, and the mesh is not placed on levels.
+        """
         self.mesh = mesh
-        self.axes = mesh.ordered(axis for x in types for axis, coordinate in x.place if coordinate)
-        sizes = (range(mesh.by_name[axis].size) for axis in self.axes)
+        by_kind = by_kind and has_kinds(mesh)
+        steps = [*_with_nested(steps)]
+        types = [x for step in steps for x in _types_in(step)] + list(arguments if by_kind else ())
+        places = [pair for x in types for pair in x.place]
+        self.axes = mesh.ordered(axis for axis, coordinate in places if coordinate)
+        self.children: Children | None = None
+        self.sets: list[int] = []
+        self.roots: frozenset[str] = frozenset()
+        on_level: Sequence[str] = ()
+        if by_kind:
+            roots = mesh.ordered(axis for axis, _ in places if axis not in self.axes)
+            alone = (step for step in steps if not isinstance(step, NestedOp))
+            couplings = dict.fromkeys(map(self._coupling, alone))
+            self.children = Children(mesh, self.axes, roots, [*filter(None, couplings)])
+            self.roots = frozenset(roots).intersection(on_level := self.children.axes)
+        sizes = (range(mesh.by_name[axis].size) for axis in self.axes if axis not in on_level)
+        names = [axis for axis in self.axes if axis not in on_level]
         self.places: list[Mapping[str, int]] = [
-            dict(zip(self.axes, coordinates, strict=True)) for coordinates in product(*sizes)
+            dict(zip(names, coordinates, strict=True)) for coordinates in product(*sizes)
+        ]
+        if self.children is not None:
+            self._split_by_kind(self.children)
+
+    def _split_by_kind(self, children: Children) -> None:
+        """Split each class by the sets of the children."""
+        numbers = range(len(children.members))
+        self.sets = [number for _ in self.places for number in numbers]
+        self.places = [
+            place
+            | {
+                axis: children.coordinate(children.members[number][0], axis)
+                for axis in children.axes
+                if axis in self.axes
+            }
+            for place in map(dict, self.places)
+            for number in numbers
         ]
 
+    def _coupling(self, step: DistOp | PlannedStep) -> Coupling:
+        """Return the sub-axes on the level of the kinds along which a step couples children."""
+        (source, *_), target = types_of(step)
+        over, on_level = _coupled(step, source, target), axes_of_kinds(self.mesh)
+        coupled = {axis for axis in on_level if axis in over}
+        if share_links(self.mesh, over):
+            coupled.update(axis for axis in on_level if axis not in self.axes)
+        return frozenset(coupled)
+
+    @property
+    def _told_apart(self) -> bool:
+        return bool(self.axes) or self.children is not None
+
     def text(self, number: int) -> str:
-        """Return the coordinates of a class as in a ``.coll`` file; empty if there are none."""
-        return place_text(place_at(self.places[number]), self.mesh)
+        """Return the coordinates of a class as in a ``.coll`` file, and its kind of devices; empty
+        if there is one class."""
+        place = place_text(place_at(self.places[number]), self.mesh)
+        return ", ".join(filter(None, (place, self._kind_text((number,)))))
+
+    def _kind_text(self, on: Sequence[int]) -> str:
+        """Return the kinds of devices of some classes; empty if all kinds are among them."""
+        if self.children is None:
+            return ""
+        sets = sorted({self.sets[number] for number in on})
+        if len(sets) == len(self.children.members):
+            return ""
+        return " and ".join(dict.fromkeys(map(self.children.text, sets)))
+
+    def kinds_of(self, on: Iterable[int]) -> tuple[str, ...]:
+        """Return the kinds of the devices of some classes; none if they are not known, as all
+        devices are alike or the mesh is on no levels."""
+        if self.children is None:
+            places = [place_at(self.places[number]) for number in on]
+            kinds = (kind for place in places for kind in kinds_at(self.mesh, place))
+        else:
+            kinds = (kind for n in on for kind in self.children.kinds(self.sets[n]))
+        return tuple(dict.fromkeys(kinds))
+
+    def local_bytes(self, number: int, x: DistType) -> int:
+        """Return the bytes of the largest buffer of a value on the devices of a class."""
+        if self.children is None or x.is_even(self.mesh):
+            return x.local_bytes(self.mesh)
+        uneven = [axis for dim in x.dims for axis in dim.axes if axis in self.mesh.uneven]
+        devices = self.children.coordinates(self.sets[number], uneven, self.places[number])
+        return max(math.prod(x.shape_at(self.mesh, at)) for at in devices) * x.dtype.bytes
 
     def holding(self, x: DistType) -> list[int]:
         """Return the classes that hold a value."""
         at = {axis: coordinate for axis, coordinate in x.place if axis in self.axes}
-        return [n for n, place in enumerate(self.places) if at.items() <= place.items()]
+        classes = [n for n, place in enumerate(self.places) if at.items() <= place.items()]
+        if self.children is None:
+            return classes
+        children = self.children
+        roots = [axis for axis, _ in x.place if axis in self.roots]
+        first = {n: children.members[self.sets[n]][0] for n in classes}
+        return [n for n in classes if not any(children.coordinate(first[n], a) for a in roots)]
 
     def instances(self, ops: Iterable[Operation | PlannedStep]) -> list[Instance]:
         """Return the steps that are more than views, as classes run them, in order."""
@@ -119,20 +231,24 @@ class Classes:
 
     def _groups(self, step: Step) -> list[tuple[int, ...]]:
         """Return the sets of classes that run a step, each together."""
-        if not self.axes:
+        if not self._told_apart:
             return [(0,)]
         if isinstance(step, NestedOp):
             return [tuple(sorted(self._taking_part(step)))]
         (source, *_), target = types_of(step)
         over = _coupled(step, source, target)
         ends = _ends(source, target, over)
-        groups: dict[tuple[int, ...], list[int]] = {}
+        coupling = None if self.children is None else self._coupling(step)
+        groups: dict[object, list[int]] = {}
         for number in self.holding(target.without_place(over)):
             place = self.places[number]
             if ends and not any(_agree(place, end) for end in ends):
                 continue
             apart = tuple(place[axis] for axis in self.axes if axis not in over)
-            groups.setdefault(apart, []).append(number)
+            partners: frozenset[int] = frozenset()
+            if self.children is not None and coupling is not None:
+                partners = self.children.partners(self.sets[number], coupling)
+            groups.setdefault((apart, partners), []).append(number)
         return [tuple(group) for group in groups.values()]
 
     def _taking_part(self, loop: NestedOp) -> set[int]:
@@ -143,8 +259,8 @@ class Classes:
         return on.union(*(group for op in inner for group in self._groups(op)))
 
     def _instance(self, step: Step, on: tuple[int, ...], after: tuple[int, ...]) -> Instance:
-        if not self.axes or isinstance(step, NestedOp):
-            return Instance(step, on, after)
+        if not self._told_apart or isinstance(step, NestedOp):
+            return Instance(step, on, after, kinds=self.kinds_of(on))
         (source, *_), target = types_of(step)
         over = _coupled(step, source, target)
         ends = _ends(source, target, over)
@@ -160,7 +276,8 @@ class Classes:
             ports.append(tuple(names))
             inside.append(tuple(dict.fromkeys(self._path(n, level).rstrip(", ") for n in on)))
         sites = Sites(tuple(ports), tuple(inside))
-        return Instance(step, on, after, place_at(place), self._text(on, ends), sites)
+        text = ", ".join(filter(None, (self._text(on, ends), self._kind_text(on))))
+        return Instance(step, on, after, place_at(place), text, sites, self.kinds_of(on))
 
     def _path(self, number: int, levels: int) -> str:
         """Return the coordinates of a class on the outer levels, as the start of a text."""
@@ -170,7 +287,10 @@ class Classes:
             for axis, coordinate in self.places[number].items()
             if self.mesh.by_name[axis].level in (None, *names)
         }
-        return f"{place_text(place_at(place), self.mesh)}, " if place else ""
+        text = f"{place_text(place_at(place), self.mesh)}, " if place else ""
+        if self.children is not None and levels > self.children.level:
+            text += f"{self.children.text(self.sets[number])}, "
+        return text
 
     def _text(self, on: Sequence[int], ends: Sequence[Mapping[str, int]]) -> str:
         """Return the place of an instance: what its classes have in common, or its two ends."""
@@ -186,9 +306,22 @@ class Classes:
         return place_text(place_at(common), self.mesh)
 
 
-def classes_of(ops: Iterable[Operation | PlannedStep], mesh: Mesh) -> Classes:
-    """Return the classes of a program, by the types of its values, in loops too."""
-    return Classes(mesh, (x for op in ops if isinstance(op, Step) for x in _all_types(op)))
+def classes_of(
+    ops: Iterable[Operation | PlannedStep],
+    mesh: Mesh,
+    by_kind: bool = False,
+    arguments: Sequence[DistType] = (),
+) -> Classes:
+    """Return the classes of a program, by the steps in its loops too.
+
+    Args:
+        by_kind: whether devices of different kinds are in different classes.
+        arguments: the types of the arguments of the program, which matter to kinds.
+
+    Raises:
+        CostError: kinds are to be told apart, and the mesh is not placed on levels.
+    """
+    return Classes(mesh, [op for op in ops if isinstance(op, Step)], by_kind, arguments)
 
 
 def runs_apart(function: FuncOp) -> bool:
@@ -203,15 +336,20 @@ def types_of(step: DistOp | PlannedStep) -> tuple[list[DistType], DistType]:
     return [dist_type(operand) for operand in step.operands], dist_type(step.result)
 
 
-def _all_types(step: Step) -> Iterator[DistType]:
-    if isinstance(step, NestedOp):
-        yield from map(dist_type, (*step.operands, *step.results))
-        for op in step.regions[0].block.ops if step.regions else ():
-            if isinstance(op, Step):
-                yield from _all_types(op)
+def _types_in(step: Step) -> Iterator[DistType]:
+    """Yield the types of the operands and results of a step."""
+    if isinstance(step, PlannedStep):
+        yield from (value.type for value in (*step.operands, step.result))
     else:
-        operands, result = types_of(step)
-        yield from (*operands, result)
+        yield from map(dist_type, (*step.operands, *step.results))
+
+
+def _with_nested(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield steps, and those inside of loops."""
+    for step in steps:
+        yield step
+        for region in step.regions if isinstance(step, NestedOp) else ():
+            yield from _with_nested(op for op in region.block.ops if isinstance(op, Step))
 
 
 def _coupled(step: DistOp | PlannedStep, source: DistType, target: DistType) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, StepCost, is_grouped, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.classes import Classes, Instance, classes_of
+from collir.cost.programs.kinds import seen_by
 from collir.cost.programs.repetition import (
     Bound,
     Node,
@@ -268,7 +269,7 @@ def program_cost(
             raise DiagnosticError.at(op, f"a {op.mnemonic} has no cost of its own")
         elif op.kind.sends:
             number_of[place] = len(items)
-            items.append(_step_cost(op, mesh, model, instance.place))
+            items.append(_step_cost(op, seen_by(mesh, instance.kinds), model, instance.place))
             after = needed.union(*(computed_on[device_class] for device_class in instance.on))
             slots.append(Slot(instance, tuple(sorted(after)), not op.is_async))
             for device_class in instance.on:

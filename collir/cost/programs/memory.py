@@ -8,9 +8,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from collir.cost.programs.schedule import TimeSpan
-from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results
-from collir.layout import Mesh
 
 AT_END = -1
 """Stands for a step: the time when all steps have ended."""
@@ -38,10 +36,10 @@ class Buffer:
 
 def buffers_of(
     function: FuncOp,
-    mesh: Mesh,
     where: BufferPlan,
     number_of: Mapping[Operation, int],
     is_held: Callable[[SSAValue], bool],
+    bytes_of: Callable[[SSAValue], int],
 ) -> Iterator[Buffer]:
     """Yield the buffers that a device of one class holds.
 
@@ -52,11 +50,8 @@ def buffers_of(
     Args:
         number_of: the number of every step of the function that the class runs.
         is_held: a function that returns whether the class holds a value.
+        bytes_of: a function that returns the bytes of a value on a device of the class.
     """
-
-    def bytes_of(value: SSAValue) -> int:
-        return dist_type(value).local_bytes(mesh)
-
     for argument in filter(is_held, function.args):
         yield Buffer(bytes_of(argument), None, None)
     for value in filter(is_held, copied_results(where)):

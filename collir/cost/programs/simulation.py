@@ -6,7 +6,8 @@ phases of their algorithms. Local steps run on a stream of their own. They take 
 write their bytes, if the machine says how fast the memory of a device is, else no time. So do
 collectives that send nothing, which copy, and the copies at the end of results that lie in other
 buffers.
-``compute`` takes the time of its operations at the rate of the device. The memory is that of the
+``compute`` takes the time of its operations at the rate of the device: of their share, on a kind of
+devices with smaller blocks. The memory is that of the
 class of devices that needs most; of one class, that of the device at coordinate 0 of all sub-axes,
 which takes part in all steps.
 
@@ -16,7 +17,7 @@ several, each waits for its own steps only, and iterations are simulated until t
 (``repetition``).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -26,10 +27,12 @@ from xdsl.ir import Operation, SSAValue
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.model import CostModel, StepCost, step_cost
+from collir.cost.network.group import CostError
 from collir.cost.network.loads import Resource
 from collir.cost.programs.classes import Classes, Instance, Sites, classes_of
 from collir.cost.programs.compute import compute_seconds, step_seconds
 from collir.cost.programs.cost import op_cost, stream_of
+from collir.cost.programs.kinds import seen_by
 from collir.cost.programs.memory import AT_END, Buffer, buffers_of, memory_use
 from collir.cost.programs.repetition import (
     Bound,
@@ -120,6 +123,7 @@ class SimulatedStep:
         task: its scheduler task.
         at: the place of the devices that run it, where places are told apart; else empty.
         sites: the ports that it uses there.
+        kinds: the kinds of these devices, if the machine has several; else empty.
         iterations: the numbers of the iterations that it is in, from 0, outermost first.
     """
 
@@ -128,6 +132,7 @@ class SimulatedStep:
     task: StepTask
     at: str = ""
     sites: Sites | None = None
+    kinds: tuple[str, ...] = ()
     iterations: tuple[int, ...] = ()
 
     @property
@@ -183,6 +188,7 @@ class Simulation:
         program: its steps and loops, in program order.
         held: the buffers that a device of each class holds, by the places of steps in the program.
         places: the place of each class, as a report shows it; empty if there is one class.
+        kinds: the kinds of devices of each class, if the machine has several.
     """
 
     name: str
@@ -191,6 +197,7 @@ class Simulation:
     program: tuple[SimulatedStep, ...]
     held: tuple[tuple[Buffer, ...], ...]
     places: tuple[str, ...] = ("",)
+    kinds: tuple[tuple[str, ...], ...] = ((),)
 
     @cached_property
     def steps(self) -> tuple[SimulatedStep, ...]:
@@ -271,6 +278,24 @@ class Simulation:
         return max(uses, key=lambda use: max((size for _, size in use), default=0.0))
 
     @cached_property
+    def peaks(self) -> list[float]:
+        """The largest number of bytes that a device of each class holds at any time."""
+        uses = (memory_use(buffers, self.spans) for buffers in self.buffers)
+        return [max((size for _, size in use), default=0.0) for use in uses]
+
+    @cached_property
+    def fullest(self) -> tuple[float, float | None, str]:
+        """The class of devices whose memory is the fullest: the most bytes that a device holds, the
+        bytes that it has, and the name of its kind if the machine has several."""
+        machine = self.mesh.machine
+        full = [
+            (peak, device.memory if (device := machine.slowest_of(kinds)) else None, kinds)
+            for peak, kinds in zip(self.peaks, self.kinds, strict=True)
+        ]
+        peak, memory, kinds = max(full, key=lambda it: (it[0] / it[1] if it[1] else 0.0, it[0]))
+        return peak, memory, "/".join(kinds) if machine.kinds_level is not None else ""
+
+    @cached_property
     def peak(self) -> float:
         """The largest number of bytes that a device holds at any time."""
         return max((size for _, size in self.memory), default=0.0)
@@ -327,9 +352,10 @@ class Simulation:
         if isinstance(step.does, LocalStep):
             does = step.does
             local = replace(does, size=does.size * factor, flops=does.flops * factor)
-            phases = local_phases(local, mesh.machine.device)
+            phases = local_phases(local, mesh.machine.slowest_of(step.kinds))
             return replace(step, does=local, task=replace(step.task, phases=phases))
-        collective = replace(step.does.collective.scaled(factor), mesh=mesh)
+        seen = seen_by(mesh, step.kinds)
+        collective = replace(step.does.collective.scaled(factor), mesh=seen)
         does = step_cost(collective, self.model)
         phases = sent_phases(does)
         located = step.sites.located(phases) if step.sites else phases
@@ -426,7 +452,7 @@ def copied_bytes(does: StepCost) -> float:
 def sent_phases(does: StepCost) -> tuple[Phase, ...]:
     """Return the phases of a collective that sends or copies."""
     copies = LocalStep(COPY, copied_bytes(does))
-    return (*does.phases, *local_phases(copies, does.collective.mesh.machine.device))
+    return (*does.phases, *local_phases(copies, does.collective.mesh.machine.slowest))
 
 
 def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulation]:
@@ -449,10 +475,12 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     Raises:
         DiagnosticError: see ``simulate``.
     """
-    simulation = _simulated(function, model, classes_of(function.body.ops, mesh_of(function)))
+    held = [dist_type(argument) for argument in function.args]
     try:
+        classes = classes_of(function.body.ops, mesh_of(function), by_kind=True, arguments=held)
+        simulation = _simulated(function, model, classes)
         _ = simulation.timeline
-    except TooManyError as error:
+    except (CostError, TooManyError) as error:
         raise DiagnosticError.at(function, str(error)) from error
     return simulation
 
@@ -477,30 +505,42 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes) -> Simulati
         if isinstance(op, NestedOp):
             raise DiagnosticError.at(op, f"a {op.mnemonic} is not simulated by itself")
         if is_collective(op):
-            does = op_cost(op, mesh, model, instance.place)
+            does = op_cost(op, seen_by(mesh, instance.kinds), model, instance.place)
             phases = instance.located(sent_phases(does))
             stream, waited = stream_of(does.collective), not op.is_async
         else:
-            does = local_step(op, mesh, where)
-            phases = local_phases(does, mesh.machine.device)
+            bytes_of = partial(_bytes_on, classes, instance.on[0])
+            does = local_step(op, mesh, where, instance.kinds, bytes_of)
+            phases = local_phases(does, mesh.machine.slowest_of(instance.kinds))
             stream, waited = len(mesh.machine.levels), True
         task = StepTask(phases, stream, after, waited, instance.on)
         name = where.names[op.result]
-        steps.append(SimulatedStep(name, does, task, instance.at, instance.sites))
+        steps.append(SimulatedStep(name, does, task, instance.at, instance.sites, instance.kinds))
     steps += _copies(where, mesh, classes, steps)
     buffers = tuple(
         (
-            *buffers_of(function, mesh, where, numbers, partial(_is_held, classes, device_class)),
+            *buffers_of(
+                function,
+                where,
+                numbers,
+                partial(_is_held, classes, device_class),
+                partial(_bytes_on, classes, device_class),
+            ),
             *inside[device_class],
         )
         for device_class, numbers in enumerate(number_of)
     )
     places = tuple(classes.text(number) for number in range(len(classes.places)))
-    return Simulation(function.sym_name.data, mesh, model, tuple(steps), buffers, places)
+    kinds = tuple(classes.kinds_of((number,)) for number in range(len(classes.places)))
+    return Simulation(function.sym_name.data, mesh, model, tuple(steps), buffers, places, kinds)
 
 
 def _is_held(classes: Classes, device_class: int, value: SSAValue) -> bool:
     return device_class in classes.holding(dist_type(value))
+
+
+def _bytes_on(classes: Classes, device_class: int, value: SSAValue) -> int:
+    return classes.local_bytes(device_class, dist_type(value))
 
 
 def _copies(
@@ -513,14 +553,14 @@ def _copies(
     """
     steps = list(before)
     for value in copied_results(where):
-        does = LocalStep(COPY, 2 * dist_type(value).local_bytes(mesh))
-        if not (phases := local_phases(does, mesh.machine.device)):
-            continue
         for device_class in classes.holding(dist_type(value)):
-            after = (n for n, step in enumerate(steps) if device_class in step.task.on)
-            task = StepTask(phases, len(mesh.machine.levels), tuple(after), on=(device_class,))
-            at = classes.text(device_class)
-            steps.append(SimulatedStep(where.names[value], does, task, at))
+            kinds = classes.kinds_of((device_class,))
+            does = LocalStep(COPY, 2 * _bytes_on(classes, device_class, value))
+            if phases := local_phases(does, mesh.machine.slowest_of(kinds)):
+                after = (n for n, step in enumerate(steps) if device_class in step.task.on)
+                task = StepTask(phases, len(mesh.machine.levels), tuple(after), on=(device_class,))
+                at = classes.text(device_class)
+                steps.append(SimulatedStep(where.names[value], does, task, at, kinds=kinds))
     return steps[len(before) :]
 
 
@@ -546,26 +586,43 @@ def _loop(
     own = loop.memory if alone else 0.0
     carried = [dist_type(x) for x in op.carried] if op.times > 1 else []
     second = (
-        sum(x.local_bytes(mesh) for x in carried if device_class in classes.holding(x))
-        for device_class in instance.on
+        sum(classes.local_bytes(n, x) for x in carried if n in classes.holding(x))
+        for n in instance.on
     )
     return step, [own + size for size in second]
 
 
-def local_step(op: DistOp, mesh: Mesh, where: BufferPlan) -> LocalStep:
+def local_step(
+    op: DistOp,
+    mesh: Mesh,
+    where: BufferPlan,
+    kinds: Sequence[str] = (),
+    bytes_of: Callable[[SSAValue], int] | None = None,
+) -> LocalStep:
     """Return an operation that sends nothing as a local step.
+
+    Args:
+        kinds: the kinds of the devices that run it, if the machine has several.
+        bytes_of: a function that returns the bytes of a value on these devices; by default those
+            of the largest block.
 
     Raises:
         DiagnosticError: it computes, and the device has no rate.
     """
+
+    def largest(value: SSAValue) -> int:
+        return dist_type(value).local_bytes(mesh)
+
+    bytes_of = bytes_of or largest
     if not op.kind.computes:
-        return LocalStep(op.mnemonic, _moved(op, mesh, where))
-    local = LocalStep(op.mnemonic, 0.0, op.flops, dist_type(op.result).dtype.value)
-    step_seconds(op, mesh)
+        return LocalStep(op.mnemonic, _moved(op, where, bytes_of))
+    share = bytes_of(op.result) / largest(op.result)
+    local = LocalStep(op.mnemonic, 0.0, op.flops * share, dist_type(op.result).dtype.value)
+    step_seconds(op, mesh, kinds)
     return local
 
 
-def _moved(op: DistOp, mesh: Mesh, where: BufferPlan) -> float:
+def _moved(op: DistOp, where: BufferPlan, bytes_of: Callable[[SSAValue], int]) -> float:
     """Return the bytes that a local step reads and writes, without operands already in place."""
     if where.is_view(op):
         return 0
@@ -581,5 +638,4 @@ def _moved(op: DistOp, mesh: Mesh, where: BufferPlan) -> float:
             if where.owner[operand] in in_place:
                 in_place.remove(where.owner[operand])
                 moved.remove(operand)
-    written = dist_type(op.result).local_bytes(mesh)
-    return op.kind.moved([dist_type(operand).local_bytes(mesh) for operand in moved], written)
+    return op.kind.moved(list(map(bytes_of, moved)), bytes_of(op.result))

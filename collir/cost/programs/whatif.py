@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from collir.cost.programs.simulation import Simulation
-from collir.machine import Level, Machine, MachineError
+from collir.machine import Device, Level, Machine, MachineError
 
 BUFFER_FACTOR = 10.0
 """The factor of enlarged buffers."""
@@ -32,7 +32,8 @@ def improvements(simulation: Simulation) -> list[Improvement]:
     """Return the changes of the machine that make the function faster, the best first.
 
     The changes are twice the port bandwidth or half the latency of a level, no taper, and twice the
-    rate at which a device reduces or copies.
+    rate at which a device reduces or copies; where kinds of devices differ, also twice the rate at
+    which those of one kind compute.
 
     Raises:
         CostError: see ``step_cost``.
@@ -54,18 +55,24 @@ def large_buffer_ratio(simulation: Simulation) -> float:
     return simulation.scaled(BUFFER_FACTOR).time / simulation.time / BUFFER_FACTOR
 
 
+_RATES = {"reduction": "rate of reducing", "memory_bandwidth": "bandwidth of memory"}
+
+
 def _better_machines(machine: Machine) -> Iterator[tuple[str, Callable[[], Machine]]]:
     for index, level in enumerate(machine.levels):
         if level.size > 1:
             for what, changed in _better_levels(level):
                 yield what, partial(_with_level, machine, index, changed)
-    device = machine.device
-    if device and device.reduction:
-        changed = {"reduction": 2 * device.reduction}
-        yield "twice the rate of reducing", partial(_with_device, machine, changed)
-    if device and device.memory_bandwidth:
-        changed = {"memory_bandwidth": 2 * device.memory_bandwidth}
-        yield "twice the bandwidth of memory", partial(_with_device, machine, changed)
+    device = machine.slowest
+    for name, rate in (
+        ("reduction", "rate of reducing"),
+        ("memory_bandwidth", "bandwidth of memory"),
+    ):
+        if device and getattr(device, name):
+            yield f"twice the {rate}", partial(machine.with_devices, partial(_twice, name))
+    if machine.kinds_level is not None:
+        for kind in machine.kinds:
+            yield f"{kind.name}s twice as fast", partial(_with_kind, machine, kind.name)
 
 
 def _better_levels(level: Level) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -82,6 +89,19 @@ def _with_level(machine: Machine, index: int, changed: dict[str, Any]) -> Machin
     return replace(machine, levels=(*machine.levels[:index], level, *machine.levels[index + 1 :]))
 
 
-def _with_device(machine: Machine, changed: dict[str, float]) -> Machine:
-    assert machine.device is not None
-    return replace(machine, device=replace(machine.device, **changed))
+def _twice(name: str, device: Device) -> Device:
+    changed: dict[str, Any] = {name: 2 * getattr(device, name)}
+    return replace(device, **changed)
+
+
+def _with_kind(machine: Machine, name: str) -> Machine:
+    """Return the machine with devices of one kind that compute twice as fast."""
+    kinds = tuple(
+        replace(kind, device=_computing_faster(kind.device)) if kind.name == name else kind
+        for kind in machine.kinds
+    )
+    return replace(machine, kinds=kinds)
+
+
+def _computing_faster(device: Device) -> Device:
+    return replace(device, compute=tuple((dtype, 2 * rate) for dtype, rate in device.compute))

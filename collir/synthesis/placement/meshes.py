@@ -41,8 +41,9 @@ def machine_part(machine: Machine, sizes: Sequence[int]) -> Machine:
     """
     if list(sizes) == [level.size for level in machine.levels]:
         return machine
-    levels = (level.first(size) for level, size in zip(machine.levels, sizes, strict=True))
-    return Machine(f"{machine.name}_part", tuple(levels), machine.device)
+    levels = [level.first(size) for level, size in zip(machine.levels, sizes, strict=True)]
+    kinds = machine.kinds_on(levels)
+    return Machine(f"{machine.name}_part", tuple(levels), machine.device, kinds)
 
 
 def mesh_of_matrix(mesh: Mesh, matrix: Matrix) -> Mesh:

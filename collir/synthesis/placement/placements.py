@@ -1,14 +1,18 @@
 """The best placements of a mesh: on which levels of its machine each axis should live."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel
+from collir.cost.programs.kinds import has_kinds
 from collir.dialects.machine import MeshOp
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_no_weights, check_programs
 from collir.layout import Mesh
@@ -77,12 +81,14 @@ def best_placements(
 
     Raises:
         DiagnosticError: a function has no cost on any placement (see ``cost``), or no part of the
-            machine has as many devices as the mesh.
+            machine has as many devices as the mesh; or devices differ in kind, and placements in
+            what they compute.
     """
     functions = functions_on(module, op.sym_name.data)
     check_programs(functions, "has no cost", redistributions=True, nested=True)
     check_no_weights(functions, "has no placements to choose from")
     mesh = op.value()
+    _check_kinds(functions, op)
     problem = PlacementProblem(functions, mesh, model, weights or {})
     if not problem.parts:
         raise DiagnosticError.at(op, _no_part(mesh))
@@ -101,6 +107,35 @@ def best_placements(
         remark_cut_off(op, f"placements of mesh @{mesh.name}", ended, seconds, gap)
     best = tuple(replace(p, bound=problem.lower_bound(p.mesh)) for p in costed[:top])
     return Placements(mesh.name, best, number, len(problem.costed), ended, gap)
+
+
+def _check_kinds(functions: Sequence[FuncOp], op: MeshOp) -> None:
+    """Check that placements differ in their collectives only, which are all that is compared.
+
+    Raises:
+        DiagnosticError: a placement also decides what devices of each kind compute.
+    """
+    mesh = op.value()
+    if not has_kinds(mesh):
+        return
+    kinds = " and ".join(kind.name for kind in mesh.machine.kinds)
+    if mesh.devices < mesh.machine.devices:
+        raise DiagnosticError.at(
+            op,
+            f"mesh @{mesh.name} is a part of @{mesh.machine.name}, which has {kinds}, and no "
+            "search chooses among them: use all of the machine, or give the axes levels",
+        )
+    for step in (step for function in functions for step in function.body.ops):
+        if isinstance(step, DistOp) and step.kind.computes and _is_at_place(step):
+            raise DiagnosticError.at(
+                step,
+                f"a placement decides whether {kinds} of @{mesh.machine.name} run this, and "
+                "placements are compared by their collectives alone: give the axes levels",
+            )
+
+
+def _is_at_place(op: DistOp) -> bool:
+    return bool(dist_type(op.result).place)
 
 
 def _search(problem: PlacementProblem, top: int, seconds: float | None) -> tuple[str, float]:

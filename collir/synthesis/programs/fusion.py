@@ -87,7 +87,7 @@ class _Fusion:
         more = 3 * (self._bytes(step.operands[0]) - self._bytes(add.result))
         if not step.kind.sends:
             return more <= 0
-        device = self.mesh.machine.device
+        device = self.mesh.machine.slowest
         speed = device.memory_bandwidth if device else None
         try:
             return more <= 0 or speed is None or more / speed <= self._time(step)

@@ -145,7 +145,7 @@ class Prices:
 
     def __init__(self, mesh: Mesh, options: SearchOptions):
         self.mesh, self.options = mesh, options
-        device = mesh.machine.device
+        device = mesh.machine.slowest
         self._speed = (device and device.memory_bandwidth) or math.inf
         self._left = math.inf if options.seconds is None else options.seconds
         self._share = self._left / SHARES

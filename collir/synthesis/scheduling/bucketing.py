@@ -312,7 +312,7 @@ class _Bucketing:
         def time(size: float) -> float:
             return math.fsum(step.time for step in self._steps(largest, mesh, size / max(sizes)))
 
-        device = mesh.machine.device
+        device = mesh.machine.slowest
         speed = device.memory_bandwidth if device else None
         return Bucketable(
             tuple(order),

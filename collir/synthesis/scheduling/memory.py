@@ -1,7 +1,5 @@
 """Functions to schedule: whether they have collectives, and whether a device has their memory."""
 
-import math
-
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel
@@ -28,21 +26,23 @@ def checked_simulation(function: FuncOp, model: CostModel) -> Simulation:
     placed_mesh(next(op for op in function.body.ops if isinstance(op, DistOp)))
     simulation = simulate_function(function, model)
     if not fits_memory(simulation):
+        peak, memory, kind = simulation.fullest
         raise DiagnosticError.at(
             function,
-            f"@{simulation.name} needs {simulation.peak / 1e6:.4g} MB on a device of "
-            f"@{simulation.mesh.machine.name}, which has {memory_of(simulation) / 1e6:.4g} MB: "
+            f"@{simulation.name} needs {peak / 1e6:.4g} MB on a {kind or 'device'} of "
+            f"@{simulation.mesh.machine.name}, which has {(memory or 0) / 1e6:.4g} MB: "
             "shard what it holds over more sub-axes, or leave out passes before this one",
         )
     return simulation
 
 
 def fits_memory(simulation: Simulation) -> bool:
-    """Return whether a device has the memory for a simulated function."""
-    return simulation.peak <= memory_of(simulation)
+    """Return whether each device has the memory for a simulated function."""
+    peak, memory, _ = simulation.fullest
+    return not memory or peak <= memory
 
 
-def memory_of(simulation: Simulation) -> float:
-    """Return the bytes of memory of a device; infinite, if they are not known."""
-    device = simulation.mesh.machine.device
-    return (device and device.memory) or math.inf
+def has_limited_memory(simulation: Simulation) -> bool:
+    """Return whether the memory of some device is known."""
+    devices = map(simulation.mesh.machine.slowest_of, simulation.kinds)
+    return any(device and device.memory for device in devices)

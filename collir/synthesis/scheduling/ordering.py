@@ -101,7 +101,7 @@ def work_of(
                 after = (len(ops) - 1,)
             last.append(after)  # what it needs itself, if no step of it takes time
         else:
-            does = local_phases(local_step(op, mesh, where), mesh.machine.device)
+            does = local_phases(local_step(op, mesh, where), mesh.machine.slowest)
             ops.append(op)
             tasks.append(StepTask(does, len(mesh.machine.levels), after))
             last.append((len(ops) - 1,))

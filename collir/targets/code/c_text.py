@@ -256,6 +256,7 @@ class MeshNames(RankText):
 
     AND = "&&"
     DIVIDE = "/"
+    CHOICE = "{condition} ? {then} : {other}"
 
     mesh: Mesh
     variable: str

@@ -11,7 +11,6 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 import collir
-from collir.cost.programs.compute import step_seconds
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
@@ -307,12 +306,13 @@ class MpiFunction(CFunction):
         return []
 
     def computation(self, op: DistOp) -> list[str]:
-        seconds = step_seconds(op, self.mesh)
+        seconds = self.names.seconds(op)
         if not seconds:
             return []
         self.needs.add("compute_for")
-        duration = f"width * {seconds!r}" if self.size.by_width else repr(seconds)
-        return [self.attempt(f"compute_for({duration}, {self.names.variable}.comm)")]
+        if self.size.by_width:
+            seconds = f"width * ({seconds})" if " " in seconds else f"width * {seconds}"
+        return [self.attempt(f"compute_for({seconds}, {self.names.variable}.comm)")]
 
     # --- collectives ------------------------------------------------------------------------
 

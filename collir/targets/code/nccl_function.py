@@ -11,7 +11,6 @@ from xdsl.ir import Operation, SSAValue
 
 import collir
 from collir.cost.collectives.table import COSTS, NcclKind
-from collir.cost.programs.compute import step_seconds
 from collir.cost.programs.cost import runs_grouped
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
@@ -252,11 +251,13 @@ class FunctionText(CFunction):
         return statements
 
     def computation(self, op: DistOp) -> list[str]:
-        nanoseconds = round(1e9 * step_seconds(op, self.mesh))
-        if not nanoseconds:
+        nanoseconds = self.names.seconds(op, lambda seconds: str(round(1e9 * seconds)))
+        if nanoseconds in ("", "0"):
             return []
         self.cuda.needs.add("compute_for")
-        duration = f"width * {nanoseconds}" if self.size.by_width else str(nanoseconds)
+        if not nanoseconds.isdigit():
+            nanoseconds = f"(size_t)({nanoseconds})"
+        duration = f"width * {nanoseconds}" if self.size.by_width else nanoseconds
         return [f"TRY_CUDA(cudaLaunchHostFunc({CALLERS}, compute_for, (void *)({duration})));"]
 
     def collective(self, op: DistOp) -> list[str]:

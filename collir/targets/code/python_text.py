@@ -18,7 +18,6 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 import collir
-from collir.cost.programs.compute import step_seconds
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, is_collective
@@ -42,7 +41,7 @@ from collir.targets.code.emitters import (
     written_step,
 )
 from collir.targets.code.names import Definition, check_definitions, distinct
-from collir.targets.code.ranks import OverList, RankText, axes_text
+from collir.targets.code.ranks import OverList, RankText, axes_text, by_rank
 
 WIDTH = 88
 """The letters of a line; longer calls get a line for every argument."""
@@ -181,6 +180,7 @@ class MeshText(RankText):
 
     AND = "and"
     DIVIDE = "//"
+    CHOICE = "{then} if {condition} else {other}"
 
     mesh: Mesh
     members: dict[str, str]
@@ -256,11 +256,6 @@ class MeshText(RankText):
 # ---------------------------------------------------------------------------------------------
 # One function
 # ---------------------------------------------------------------------------------------------
-
-
-def by_rank(mesh: Mesh, axes: Iterable[str]) -> OverList:
-    """Return sub-axes in the order in which ranks count, so that the ranks of a group ascend."""
-    return tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))
 
 
 class Assignment(str):
@@ -689,9 +684,9 @@ class FunctionText(StepEmitter):
         # The operands that it waits for are used so, too.
         waited = [operand for operand in dict.fromkeys(s.operands[1:]) if operand != s.operand]
         lines = [f"_ = {operand}" for operand in waited]
-        if seconds := step_seconds(s.op, self.mesh):
+        if seconds := self.names.seconds(s.op):
             self.needs.add("time")
-            lines.append(f"time.sleep({seconds!r})")
+            lines.append(f"time.sleep({seconds})")
         return [*lines, Assignment.of(s.out, s.operand)]
 
     def _view(self, s: Local) -> list[str]:

@@ -1,12 +1,16 @@
 """The coordinates of this rank, as expressions that C and Python share but for two operators."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
+from collir.cost.programs.compute import seconds_of_children
+from collir.cost.programs.kinds import axes_of_kinds
 from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh, Place, at_root
-from collir.layout.cuts import GroupShares, with_shares
+from collir.layout.cuts import Extent, GroupShares, share_token, with_shares
 
 OverList = tuple[str, ...]
 """An ordered list of sub-axes."""
@@ -28,6 +32,11 @@ def axes_text(mesh: Mesh) -> str:
     return ", ".join(texts)
 
 
+def by_rank(mesh: Mesh, axes: Iterable[str]) -> OverList:
+    """Return sub-axes in the order in which ranks count, so that the ranks of a group ascend."""
+    return tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))
+
+
 def needed_ranks(mesh: Mesh) -> str:
     """Return the words for the number of ranks that a mesh runs on."""
     return f"mesh @{mesh.name} needs {mesh.devices} {'rank' if mesh.devices == 1 else 'ranks'}"
@@ -39,6 +48,8 @@ class RankText(ABC):
     mesh: Mesh
     AND: ClassVar[str]
     DIVIDE: ClassVar[str]
+    CHOICE: ClassVar[str]
+    """The form of an expression with two values, of which a condition chooses one."""
     shares: dict[OverList, str]
     """The member for this rank's share of each cut by weights."""
     parts: dict[tuple[OverList, GroupShares], str]
@@ -83,6 +94,31 @@ class RankText(ABC):
         """Return this rank's mixed-radix index over sub-axes as a factor of a product."""
         index = self.index_over(axes)
         return f"({index})" if len(axes) > 1 else index
+
+    def seconds(self, op: DistOp, number: Callable[[float], str] = repr) -> str:
+        """Return the seconds that a computation takes on this rank as an expression; empty if it
+        takes none.
+
+        Args:
+            number: a function that returns seconds as text.
+
+        Raises:
+            DiagnosticError: see ``seconds_of_children``.
+        """
+        *others, (last, _) = seconds_of_children(op, self.mesh)
+        if not last:
+            return ""
+        text, children = number(last), sum(count for _, count in others)
+        child = self.index_over(by_rank(self.mesh, axes_of_kinds(self.mesh)))
+        for seconds, count in reversed(others):
+            condition = f"{child} < {children}"
+            text = self.CHOICE.format(condition=condition, then=number(seconds), other=text)
+            children -= count
+        if isinstance(block := math.prod(dist_type(op.result).local_shape(self.mesh)), Extent):
+            seconds = f"({text})" if others else text
+            shares = " * ".join([seconds, *map(share_token, block.cuts)])
+            return f"{shares} / {int(block) // block.units}"
+        return text
 
     def at_zero(self, axes: Iterable[str]) -> str:
         """Return the condition that this rank is at coordinate 0 of all the sub-axes; empty for no

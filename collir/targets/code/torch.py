@@ -23,7 +23,6 @@ from collir.targets.code.python_text import (
     FunctionText,
     MeshText,
     Sent,
-    by_rank,
     call,
     classes,
     comment,
@@ -34,7 +33,7 @@ from collir.targets.code.python_text import (
     summed,
     tuple_text,
 )
-from collir.targets.code.ranks import OverList, needed_ranks
+from collir.targets.code.ranks import OverList, by_rank, needed_ranks
 
 _DTYPES = {
     DType.F16: "torch.float16",

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.network.group import CostError
 from collir.cost.programs.critical import CriticalStep, TimeShare, critical_path, time_shares
+from collir.cost.programs.kinds import has_kinds
 from collir.cost.programs.simulation import SimulatedStep, Simulation, simulate
 from collir.cost.programs.whatif import BUFFER_FACTOR, Improvement, improvements, large_buffer_ratio
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
@@ -139,7 +140,7 @@ class ExplainTarget(CostingTarget):
         Returns None if it is no better than ``times``, those of the present placement with the
         cheapest programs.
         """
-        if mesh.uneven:  # searches for programs know equal blocks only
+        if mesh.uneven or has_kinds(mesh):  # not what placements are compared by
             return None
         copied = unplaced_copy(module, mesh)
         if copied is None:
@@ -208,6 +209,8 @@ def _link_row(simulation: Simulation, link: CriticalStep) -> list[str]:
 
 def _step_text(simulation: Simulation, step: SimulatedStep) -> str:
     text = f"{step.name} = {step.kind}"
+    if step.at and has_kinds(simulation.mesh):
+        text += f" at {step.at}"
     return (
         f"{text} over {step.over(simulation.mesh)} ({step.sent.algorithm})" if step.sent else text
     )

@@ -116,13 +116,13 @@ def _iterations_text(simulation: Simulation) -> Iterator[str]:
 
 
 def memory_text(simulation: Simulation) -> str:
-    """Return the largest amount of memory that a device holds, beside the size of its memory."""
-    device = simulation.mesh.machine.device
-    text = f"memory of a device: at most {bytes_text(simulation.peak)}"
-    if not device or device.memory is None:
+    """Return the largest amount of memory that a device holds, beside the size of its memory; where
+    kinds of devices differ, that of the kind whose memory is the fullest."""
+    peak, memory, kind = simulation.fullest
+    text = f"memory of a {kind or 'device'}: at most {bytes_text(peak)}"
+    if memory is None:
         return text
-    over = ", more than it has" if simulation.peak > device.memory else ""
-    return f"{text} of {bytes_text(device.memory)}{over}"
+    return f"{text} of {bytes_text(memory)}{', more than it has' if peak > memory else ''}"
 
 
 def _row(simulation: Simulation, number: int, critical: bool, apart: bool) -> list[str]:
@@ -168,6 +168,7 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "memory": {
             "peak_bytes": simulation.peak,
             "held": [{"from_s": time, "bytes": size} for time, size in simulation.memory],
+            **_memory_of_kinds(simulation),
         },
         **_left_out_json(simulation),
         "steps": [
@@ -189,6 +190,25 @@ def _left_out_json(simulation: Simulation) -> dict[str, Any]:
         for left_out in simulation.timeline.cuts
     ]
     return {"left_out": entries} if entries else {}
+
+
+def _memory_of_kinds(simulation: Simulation) -> dict[str, Any]:
+    """Return the memory of each class of devices, where kinds differ."""
+    machine = simulation.mesh.machine
+    if machine.kinds_level is None:
+        return {}
+    classes = zip(simulation.places, simulation.kinds, simulation.peaks, strict=True)
+    return {
+        "kinds": [
+            {
+                "at": place,
+                "kinds": list(kinds),
+                "peak_bytes": peak,
+                "bytes": device.memory if (device := machine.slowest_of(kinds)) else None,
+            }
+            for place, kinds, peak in classes
+        ]
+    }
 
 
 def _step_json(simulation: Simulation, number: int, critical: bool) -> dict[str, Any]:
