@@ -14,7 +14,7 @@ from types import MappingProxyType
 from lark import Token
 
 from collir.ir.diagnostics import Diagnostic, Position, Sources, note
-from collir.ir.parameters import default_error
+from collir.layout.sizes import default_error
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import SyntaxTree, parse
 
