@@ -126,8 +126,8 @@ class FunctionLowering(FormulaLowering):
         self.forget_numbers()
         return function
 
-    def signature(self, tree: SyntaxTree, mesh_symbol: Token) -> Signature | None:
-        """Return the types of a function, or None after an error."""
+    def signature(self, tree: SyntaxTree, function_name: str) -> Signature | None:
+        """Return the types of a function under a name, or None after an error."""
         errors_before = len(self.errors)
         inputs: list[DistType | None] = []
         outputs: list[DistType | None] = []
@@ -144,8 +144,8 @@ class FunctionLowering(FormulaLowering):
         if len(self.errors) > errors_before:
             return None
         return Signature(
-            name=bare(tree.children[0]),
-            mesh=bare(mesh_symbol),
+            name=function_name,
+            mesh=self.mesh.name,
             inputs=tuple(filter(None, inputs)),
             outputs=tuple(filter(None, outputs)),
             parameters=tuple(self.sizes.items()),
