@@ -7,6 +7,7 @@ from itertools import pairwise
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from collir.dialects.machine import meshes_remembered
 from collir.dialects.nested import CallOp
 from collir.dialects.tensor import BindingsAttr
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
@@ -156,7 +157,10 @@ def call_errors(
     Args:
         errors_in: function from a function to the errors in it.
     """
-    checked = _all_checked(module, errors_in)
+    with meshes_remembered():
+        checked = _all_checked(module, errors_in)
+    if not any(result.error for result in checked.values()):
+        return []
     errors = (
         _error_behind(Position.of(call), _key(call), checked) for _, call in _all_at_values(module)
     )

@@ -506,10 +506,14 @@ def random_function(
             name: random_formula(rng, value, parameters) if parameters else value
             for name, value in callee[1].items()
         }
-        values = {name: int(x) for name, x in (parameters_of(callee[0]) | bindings).items()}
+        values = parameters_of(callee[0]) | bindings
+        # Formulas that follow from those of the values fit at other values too.
+        followed = rng.random() < 0.6
         for x in map(dist_type, callee[0].args):
-            plain = with_sizes(x, [int(size_with(size, values)) for size in x.shape])
-            called.append(with_formulas(rng, plain, parameters) if parameters else plain)
+            bound = with_sizes(x, [size_with(size, values) for size in x.shape])
+            plain = with_sizes(x, map(int, bound.shape))
+            other = with_formulas(rng, plain, parameters) if parameters else plain
+            called.append(bound if followed else other)
     arguments += called
     builder = FunctionBuilder(mesh, arguments, name, parameters)
     for value, hint in zip(builder.values, ("x", "y"), strict=False):
