@@ -322,6 +322,10 @@ class RepeatOp(NestedOp):
         """True if the first iteration takes the last slices."""
         return self.reverse is not None
 
+    def program(self) -> Block:
+        """Return the block that each iteration runs."""
+        return self.body.block
+
     @property
     def yielded(self) -> tuple[SSAValue, ...]:
         """The values that an iteration yields."""

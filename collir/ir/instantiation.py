@@ -18,7 +18,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.parameters import parameters_of, set_parameters
 from collir.ir.renaming import set_type
-from collir.ir.retyping import at_values, retype
+from collir.ir.retyping import at_values, fix_parameters, retype
 from collir.ir.verification import verify
 from collir.layout.sizes import default_error
 
@@ -130,3 +130,6 @@ class _State:
             op.properties = properties
         for value, old in self.types:
             set_type(value, old)
+
+
+__all__ = ["fix_parameters", "instantiate"]

@@ -44,7 +44,7 @@ def steps_with_times(ops: Iterable[Operation], times: int = 1) -> Iterator[tuple
         if isinstance(op, DistOp):
             yield op, times
         elif isinstance(op, RepeatOp):
-            yield from steps_with_times(op.body.ops, times * op.times)
+            yield from steps_with_times(op.program().ops, times * op.times)
         else:
             assert not isinstance(op, NestedOp)
 
