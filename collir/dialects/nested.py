@@ -50,6 +50,10 @@ class NestedOp(IRDLOperation, ABC):
     def mnemonic(self) -> str:
         """The word by which ``.coll`` files name the operation."""
 
+    @abstractmethod
+    def program(self) -> Block | None:
+        """Return the block in the operation that it runs; None if that is elsewhere."""
+
 
 @irdl_op_definition
 class CallOp(NestedOp):
@@ -104,6 +108,10 @@ class CallOp(NestedOp):
     def values(self) -> dict[str, int]:
         """The values of parameters that the call gives; other parameters keep their defaults."""
         return dict(self.bindings.data) if self.bindings else {}
+
+    def program(self) -> None:
+        """Return None: the function has other sizes than the call, which is inlined first."""
+        return
 
     @property
     def symbol(self) -> str:
